@@ -1,0 +1,1 @@
+"""Khala: durable, realtime chat threads on nothing but Postgres."""

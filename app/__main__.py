@@ -1,0 +1,5 @@
+"""`python -m app` is `khala`."""
+
+from app.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""The API: REST, WebSocket and server-sent events over the store and the live feed."""

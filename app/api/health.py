@@ -1,0 +1,40 @@
+"""Health: whether the process is up, and whether it can do its work."""
+
+from litestar import Controller, Response, get
+
+from app.api.bodies import Body
+from app.api.context import Context
+from app.api.problems import answer
+from app.domain.errors import Unavailable
+
+
+class Health(Body, kw_only=True, omit_defaults=False):
+    """What works; `ok` says whether all of it does."""
+
+    ok: bool
+    database: bool
+    feed: bool
+
+
+class HealthRoutes(Controller):
+    """For load balancers and people."""
+
+    path = "/health"
+    tags = ["Health"]
+
+    @get("/live", summary="Is the process up?")
+    async def live(self) -> dict[str, bool]:
+        """Answers as long as the process does."""
+        return {"ok": True}
+
+    @get("/ready", summary="Can it do its work?", responses={503: answer(Health, "Something is out of reach.")})
+    async def ready(self, context: Context) -> Response[Health]:
+        """Whether the database answers and notifications arrive."""
+        try:
+            async with context.db.driver() as driver:
+                await driver.execute("SELECT 1", timeout=3)
+            database = True
+        except Unavailable:
+            database = False
+        health = Health(ok=database and context.listener.connected, database=database, feed=context.listener.connected)
+        return Response(health, status_code=200 if health.ok else 503)

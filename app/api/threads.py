@@ -1,0 +1,153 @@
+"""Threads over REST: make, read, rename, delete, reset, and send."""
+
+import base64
+import binascii
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from litestar import Controller, Response, delete, get, patch, post
+from litestar.openapi.spec import Example
+from litestar.params import Body, Parameter
+
+from app.api.bodies import Older, MadeThread, NewThread, Page, Send, ThreadChanges, sendable, storable
+from app.api.callers import somebody
+from app.api.context import Context
+from app.api.problems import answer, documented
+from app.domain import ids
+from app.domain.access import Caller, checked_anon_key, key_hash
+from app.domain.chat import Message, Sent, Snapshot, Thread
+from app.domain.errors import InvalidInput
+from app.store import changes, sends, threads
+from app.store.sends import Question
+
+DENIED = ("invalid_input", "forbidden", "thread_not_found", "unavailable")
+
+Limit = Annotated[int, Parameter(ge=1, le=200, description="How many, at most.")]
+
+
+def _example(summary: str, **value: Any) -> list[Example]:
+    return [Example(summary=summary, value=value)]
+
+
+class Threads(Controller):
+    """Conversations."""
+
+    path = "/threads"
+    tags = ["Threads"]
+
+    @post(
+        "/",
+        summary="Make a thread",
+        responses=documented("invalid_input", "forbidden", "payload_too_large", "unavailable")
+        | {200: answer(MadeThread, "It was there already, with this key.")},
+    )
+    async def create(
+        self,
+        context: Context,
+        data: Annotated[NewThread, Body(examples=_example("A thread of one's own", title="Trip to Aiur"))],
+    ) -> Response[MadeThread]:
+        """Make a thread and its welcome message. The same id and key again changes nothing and answers 200."""
+        key = ids.new_secret() if data.anon_key is None else checked_anon_key(data.anon_key)
+        title = None if data.title is None else storable(data.title, "title")
+        thread, new = await threads.create(
+            context.db,
+            data.id or ids.new(),
+            Caller(anon_key_hash=key_hash(key)),
+            title=title,
+            welcome=context.welcome,
+        )
+        return Response(MadeThread(thread=thread, anon_key=key if new else None), status_code=201 if new else 200)
+
+    @get("/", summary="List threads", responses=documented("invalid_input", "unauthorized", "unavailable"))
+    async def page(
+        self, context: Context, caller: Caller, cursor: str | None = None, limit: Limit = 50
+    ) -> Page[Thread]:
+        """The threads that the caller's key opens, newest first."""
+        found = await threads.page(context.db, somebody(caller), before=_position(cursor), limit=limit + 1)
+        items = found[:limit]
+        return Page(items=items, next_cursor=_cursor(items[-1]) if len(found) > limit else None)
+
+    @get("/{thread_id:uuid}", summary="Read a thread", responses=documented(*DENIED))
+    async def read(self, context: Context, caller: Caller, thread_id: UUID, limit: Limit = 100) -> Snapshot:
+        """The thread and its newest messages, in order; answers under way as far as they have come."""
+        async with context.db.snapshot() as driver:
+            await threads.authorize(driver, thread_id, caller)
+            return await changes.snapshot(driver, thread_id, limit=limit)
+
+    @get("/{thread_id:uuid}/messages", summary="Read older messages", responses=documented(*DENIED))
+    async def older(
+        self, context: Context, caller: Caller, thread_id: UUID, before: UUID, limit: Limit = 50
+    ) -> Older[Message]:
+        """The messages before the one that `before` names, in order."""
+        async with context.db.snapshot() as driver:
+            await threads.authorize(driver, thread_id, caller)
+            items, more = await changes.older(driver, thread_id, before=before, limit=limit)
+        return Older(items=items, has_more=more)
+
+    @patch("/{thread_id:uuid}", summary="Rename a thread", responses=documented(*DENIED, "payload_too_large"))
+    async def change(
+        self,
+        context: Context,
+        caller: Caller,
+        thread_id: UUID,
+        data: Annotated[ThreadChanges, Body(examples=_example("A new title", title="Trip to Shakuras"))],
+    ) -> Thread:
+        """Give the thread a title, or with `null` take it away."""
+        if data.title is msgspec.UNSET:
+            raise InvalidInput("Nothing to change: send a title.", path="title")
+        title = None if data.title is None else storable(data.title, "title")
+        return await threads.rename(context.db, thread_id, caller, title)
+
+    @delete("/{thread_id:uuid}", summary="Delete a thread", responses=documented(*DENIED))
+    async def remove(self, context: Context, caller: Caller, thread_id: UUID) -> None:
+        """Delete the thread with all that is in it; observers are told."""
+        await threads.remove(context.db, thread_id, caller)
+
+    @post("/{thread_id:uuid}/reset", summary="Empty a thread", status_code=200, responses=documented(*DENIED))
+    async def reset(self, context: Context, caller: Caller, thread_id: UUID) -> Thread:
+        """Delete messages, parts, runs and receipts, and start over with the welcome."""
+        return await threads.reset(context.db, thread_id, caller, welcome=context.welcome)
+
+    @post(
+        "/{thread_id:uuid}/send",
+        summary="Send a message",
+        status_code=202,
+        responses=documented(*DENIED, "conflict", "run_active", "payload_too_large", "rate_limited")
+        | {200: answer(Sent, "It was sent before; nothing was added.")},
+    )
+    async def send(
+        self,
+        context: Context,
+        caller: Caller,
+        thread_id: UUID,
+        data: Annotated[Send, Body(examples=_example("A question", text="What is a Khala?"))],
+    ) -> Response[Sent]:
+        """Store a message and start its answer. The same `messageId` again adds nothing and answers 200."""
+        model = data.options.model
+        if model is not None and not context.allows_model(model):
+            raise InvalidInput("This model is not offered here.", path="options.model")
+        question = Question(
+            thread_id=thread_id,
+            message_id=data.message_id or ids.new(),
+            text=sendable(data.text),
+            parent_id=data.parent_id,
+            options=data.options,
+        )
+        sent, new = await sends.send(context.db, question, caller, context.limits)
+        return Response(sent, status_code=202 if new else 200)
+
+
+def _cursor(thread: Thread) -> str:
+    return base64.urlsafe_b64encode(f"{thread.created_at.isoformat()} {thread.id}".encode()).decode()
+
+
+def _position(cursor: str | None) -> tuple[datetime, UUID] | None:
+    if cursor is None:
+        return None
+    try:
+        at, thread_id = base64.urlsafe_b64decode(cursor).decode().split(" ")
+        return datetime.fromisoformat(at).astimezone(UTC), UUID(thread_id)
+    except (ValueError, OverflowError, binascii.Error) as error:
+        raise InvalidInput("This is no cursor of this list.", path="cursor") from error

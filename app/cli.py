@@ -1,0 +1,141 @@
+"""The console command `khala`."""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any
+
+import click
+import uvloop
+
+from app import doctor as examination
+from app import main as composition
+from app import settings as configuration
+from app import telemetry
+from app.settings import BadSetting, Settings
+from app.store import migrate as migrations
+from app.store.verify import Checked, differences
+
+EPILOG = "Configuration is by environment variables; the README lists them all."
+
+
+class KnownFailure(click.ClickException):
+    """A failure whose message is all that a person needs."""
+
+    exit_code = 1
+
+
+@click.group(epilog=EPILOG)
+@click.version_option(version("khala"), prog_name="khala")
+def main() -> None:
+    """Khala: durable, realtime chat threads on nothing but Postgres."""
+
+
+@main.command(epilog=EPILOG)
+@click.option("--no-executor", is_flag=True, help="Serve only; runs are worked on by `khala work` elsewhere.")
+def serve(*, no_executor: bool) -> None:
+    """Serve the API and the page, and work on runs.
+
+    Starts the embedded Postgres unless DATABASE_URL names another, and brings the schema up to date. Listens on HOST
+    and PORT. Ctrl-C ends or hands over the runs under way, then stops what was started; pressed twice, it does not wait.
+    """
+    settings = _settings()
+
+    def announce(address: str) -> None:
+        click.echo(f"Khala is at {address}")
+        click.echo(f"  database  {_database(settings)}")
+        click.echo(f"  models    {', '.join(map(str, settings.models))}{_hint(settings)}")
+        sys.stdout.flush()
+
+    _run(composition.serve(settings, with_executor=not no_executor, announce=announce))
+
+
+@main.command(epilog=EPILOG)
+def work() -> None:
+    """Work on runs, without serving anybody. Start as many as you like beside `khala serve --no-executor`."""
+    settings = _settings()
+    _run(composition.work(settings, announce=lambda name: click.echo(f"Khala works as {name} on {_database(settings)}")))
+
+
+@main.command(epilog=EPILOG)
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if the schema is not up to date.")
+def migrate(*, check: bool) -> None:
+    """Bring the database's schema up to date. `serve` and `work` do so by themselves."""
+    _run(_migrate(_settings(), check=check))
+
+
+@main.command(epilog=EPILOG)
+def verify() -> None:
+    """Recompute every finished answer from its parts, and report what differs; exits with 1 if anything does."""
+    _run(_verify(_settings()))
+
+
+@main.command(epilog=EPILOG)
+def doctor() -> None:
+    """Check what Khala needs, and say what to do about what is missing; exits with 1 if anything is."""
+    _run(_doctor(_settings()))
+
+
+async def _migrate(settings: Settings, *, check: bool) -> None:
+    async with composition.database(settings) as db:
+        at = await migrations.current(db)
+        if check and at != migrations.head():
+            raise KnownFailure(f"The schema is at {at}, and should be at {migrations.head()}: run `khala migrate`.")
+        if not check:
+            await migrations.upgrade(db)
+        click.echo(f"The schema is at {await migrations.current(db)}.")
+
+
+async def _verify(settings: Settings) -> None:
+    checked, found = Checked(), 0
+    async with composition.database(settings) as db:
+        if await migrations.current(db) is None:
+            raise KnownFailure("There is no schema yet: run `khala migrate` or `khala serve`.")
+        async for difference in differences(db, checked):
+            found += 1
+            click.echo(f"{difference.place}: {difference.problem}")
+    click.echo(f"{checked.answers} answers in {checked.threads} threads checked, {found} differences.")
+    if found:
+        raise SystemExit(1)
+
+
+async def _doctor(settings: Settings) -> None:
+    async with composition.database(settings) as db:
+        well = True
+        for finding in await examination.examine(settings, db):
+            well = well and finding.well
+            click.echo(f"{'ok  ' if finding.well else 'BAD '} {finding.what}: {finding.says}")
+    if not well:
+        raise SystemExit(1)
+
+
+def _settings() -> Settings:
+    try:
+        settings = configuration.from_environment()
+    except BadSetting as error:
+        raise KnownFailure(str(error)) from error
+    telemetry.configure(settings.log_format)
+    return settings
+
+
+def _database(settings: Settings) -> str:
+    if settings.database_url is None:
+        return f"embedded Postgres in {settings.home}"
+    return "DATABASE_URL"
+
+
+def _hint(settings: Settings) -> str:
+    only_demo = all(ref.provider == "demo" for ref in settings.models)
+    return " (set OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_API_KEY for a real one)" if only_demo else ""
+
+
+def _run(command: Coroutine[Any, Any, None]) -> None:
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
+            runner.run(command)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except (OSError, RuntimeError) as error:
+        raise KnownFailure(str(error)) from error

@@ -1,0 +1,104 @@
+"""The doctor: checks what Khala needs and says what to do."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from app.live.listener import Listener
+from app.models.catalog import BadModel
+from app.models.providers import Providers
+from app.settings import Settings
+from app.store import migrate
+from app.store.db import Database
+
+OLDEST_POSTGRES = 150_000
+LEAST_FREE = 1 << 30
+"""Bytes of free disk under which the doctor warns."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was checked, whether it is well, and what there is to say."""
+
+    what: str
+    well: bool
+    says: str
+
+
+async def examine(settings: Settings, db: Database) -> list[Finding]:
+    """All findings. A check that fails is a finding, too."""
+    checks: dict[str, Callable[[], Awaitable[Finding]]] = {
+        "database": lambda: _postgres(db),
+        "pgvector": lambda: _pgvector(db),
+        "schema": lambda: _schema(db),
+        "notify": lambda: _notify(db),
+    }
+    found = [await _checked(what, check) for what, check in checks.items()]
+    return [*found, *_models(settings), _disk(settings)]
+
+
+async def _checked(what: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
+    try:
+        return await check()
+    except Exception as error:
+        return Finding(what, False, f"{error} ({error.__cause__ or type(error).__name__})")
+
+
+async def _postgres(db: Database) -> Finding:
+    async with db.driver() as driver:
+        number = int(await driver.fetchval("SHOW server_version_num"))
+        name = await driver.fetchval("SHOW server_version")
+    return Finding("database", number >= OLDEST_POSTGRES, f"Postgres {name}; 15 or newer is needed")
+
+
+async def _pgvector(db: Database) -> Finding:
+    query = "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
+    async with db.driver() as driver:
+        found = await driver.fetchval(query)
+    return Finding("pgvector", found is not None, f"{found}" if found else "not there: install pgvector for this Postgres")
+
+
+async def _schema(db: Database) -> Finding:
+    at, head = await migrate.current(db), migrate.head()
+    if at != head:
+        return Finding("schema", False, f"at {at}, should be at {head}: run `khala migrate`")
+    differences = await migrate.differences(db)
+    return Finding("schema", not differences, f"at {at}" + "".join(f"; differs: {one}" for one in differences))
+
+
+async def _notify(db: Database) -> Finding:
+    channel, heard = "khala_doctor", asyncio.Event()
+    listener = Listener(db.url, {channel: lambda payload: heard.set() if payload == "now" else None})
+    listening = asyncio.create_task(listener.run())
+    try:
+        async with asyncio.timeout(5):
+            while not listener.connected:
+                await asyncio.sleep(0.01)
+            async with db.driver() as driver:
+                began = asyncio.get_running_loop().time()
+                await driver.execute("SELECT pg_notify($1, 'now')", channel)
+                await heard.wait()
+    except TimeoutError:
+        return Finding("notify", False, "no notification in 5 s: does a pooler stand between? LISTEN needs a direct URL")
+    finally:
+        listening.cancel()
+    return Finding("notify", True, f"{(asyncio.get_running_loop().time() - began) * 1000:.1f} ms from NOTIFY to LISTEN")
+
+
+def _models(settings: Settings) -> list[Finding]:
+    providers = Providers(settings.providers)
+    found = []
+    for ref in settings.models:
+        try:
+            providers.open(ref)
+            found.append(Finding(f"model {ref}", True, "set up; not called"))
+        except BadModel as error:
+            found.append(Finding(f"model {ref}", False, str(error)))
+    return found
+
+
+def _disk(settings: Settings) -> Finding:
+    there = next(path for path in (settings.home, *settings.home.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    return Finding("disk", free > LEAST_FREE, f"{free / 2**30:.1f} GiB free under {there}")

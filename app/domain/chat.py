@@ -1,0 +1,115 @@
+"""Threads, messages, runs and receipts as they are stored and as they travel."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from app.domain.fold import Content
+from app.domain.parts import Finish, Part
+
+Role: TypeAlias = Literal["user", "assistant", "system"]
+MessageStatus: TypeAlias = Literal["draft", "streaming", "final", "error", "canceled"]
+RunStatus: TypeAlias = Literal["queued", "running", "blocked", "final", "error", "canceled"]
+IfBusy: TypeAlias = Literal["reject", "queue", "interrupt"]
+
+ACTIVE: tuple[RunStatus, ...] = ("queued", "running", "blocked")
+"""The states of a run that has not ended."""
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """camelCase outside, snake_case inside; what is absent is left out."""
+
+
+class Thread(Wire, kw_only=True):
+    """A conversation. `revision` counts its committed changes and is the one cursor of every transport."""
+
+    id: UUID
+    owner_id: UUID | None = None
+    title: str | None = None
+    visibility: Literal["private", "link", "public"]
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class Message(Wire, kw_only=True):
+    """A message. `content` is the fold of parts 0..seq-1; a delta leaves it out for answers, whose parts it carries."""
+
+    id: UUID
+    thread_id: UUID
+    parent_id: UUID | None = None
+    role: Role
+    status: MessageStatus
+    run_id: UUID | None = None
+    seq: int
+    author_id: UUID | None = None
+    content: Content | None = None
+    finish: Finish | None = None
+    created_at: datetime
+    updated_at: datetime
+
+
+class RunOptions(Wire, kw_only=True):
+    """How a run shall go: `model` as `provider:name`; `if_busy` says what happens while another run is active."""
+
+    model: str | None = None
+    if_busy: IfBusy = "reject"
+
+
+class Run(Wire, kw_only=True):
+    """One assistant turn. `attempt` counts the executors that worked on it."""
+
+    id: UUID
+    thread_id: UUID
+    message_id: UUID
+    status: RunStatus
+    attempt: int
+    steps: int
+    cancel_requested_at: datetime | None = None
+    created_at: datetime
+    finish: Finish | None = None
+
+
+class Receipt(Wire, kw_only=True):
+    """What one model or tool call cost and how it went; `cost_usd` is a decimal string, absent where unknown."""
+
+    run_id: UUID
+    seq: int
+    type: Literal["model", "tool"]
+    tool_call_id: str | None = None
+    data: dict[str, Any]
+    cost_usd: Decimal | None = None
+    created_at: datetime
+
+
+class Snapshot(Wire, kw_only=True):
+    """A thread at one revision, with its newest messages in order."""
+
+    revision: int
+    thread: Thread
+    messages: tuple[Message, ...]
+    has_more: bool
+    reset: bool = False
+
+
+class Delta(Wire, kw_only=True):
+    """What changed in a thread after revision `since` up to and including `revision`."""
+
+    since: int = msgspec.field(name="from")
+    revision: int
+    thread: Thread | None = None
+    messages: tuple[Message, ...]
+    parts: tuple[Part, ...]
+
+
+class Sent(Wire, kw_only=True):
+    """What a send made, or had made when it was tried before."""
+
+    thread_id: UUID
+    user_message_id: UUID
+    assistant_message_id: UUID
+    run_id: UUID
+    revision: int

@@ -1,0 +1,66 @@
+"""When the text that a run has gathered is due to be written: at once for the first, then by age, size or count."""
+
+import msgspec
+
+
+class FlushPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A run is flushed when its oldest unwritten part is `milliseconds` old, or at `chars` characters, or at `parts` parts."""
+
+    milliseconds: int = 350
+    chars: int = 1200
+    parts: int = 32
+
+    @property
+    def seconds(self) -> float:
+        """The greatest age of unwritten text, in seconds."""
+        return self.milliseconds / 1000
+
+
+class Gathered(msgspec.Struct, kw_only=True):
+    """What a run holds back: how much, since when (a monotonic time in seconds), and whether anything was ever written."""
+
+    chars: int = 0
+    parts: int = 0
+    since: float | None = None
+    urgent: bool = True
+    """The next thing to come is to be written at once: nothing was written yet, or the run has ended."""
+
+    def add(self, chars: int, now: float) -> None:
+        """One more delta of `chars` characters came at `now`."""
+        self.chars += chars
+        self.parts += 1
+        if self.since is None:
+            self.since = now
+
+    def taken(self, *, at_once: bool, now: float) -> None:
+        """All that was gathered went into a batch; or, if the rest is to follow `at_once`, a good part of it."""
+        self.chars = self.parts = 0
+        self.since = now if at_once else None
+        self.urgent = at_once
+
+    def due_at(self, policy: FlushPolicy) -> float | None:
+        """The monotonic time at which this is due; None while there is nothing."""
+        if self.since is None:
+            return None
+        if self.urgent or self.chars >= policy.chars or self.parts >= policy.parts:
+            return self.since
+        return self.since + policy.seconds
+
+
+def pieces(text: str, limit: int) -> list[str]:
+    """The text cut into pieces of at most `limit` bytes of UTF-8; joined again they are the same text."""
+    if len(text) < 2 or len(text.encode()) <= limit:
+        return [text] if text else []
+    middle = len(text) // 2
+    return pieces(text[:middle], limit) + pieces(text[middle:], limit)
+
+
+def storable(text: str) -> str:
+    """The text with what Postgres cannot store, NUL and lone surrogates, replaced by U+FFFD."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
+    return text

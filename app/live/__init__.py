@@ -1,0 +1,1 @@
+"""Live: from a committed change to everybody who watches."""

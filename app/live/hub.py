@@ -1,0 +1,147 @@
+"""The hub: wakes for changed threads, reads all of them in one go, encodes each frame once, and hands it to every observer."""
+
+import asyncio
+from uuid import UUID
+
+import structlog
+
+from app.domain import frames
+from app.domain.chat import Delta
+from app.domain.errors import Unavailable
+from app.live.observer import Client, Out, Subscription, gone
+from app.store import changes
+from app.store.db import EVERYTHING, Database
+
+log = structlog.get_logger()
+
+POLL = 5.0
+"""Seconds after which all watched threads are looked at even if nobody told us: a lost NOTIFY costs seconds, never data."""
+SWEEP = 500
+"""Observers served in one go before others get their turn."""
+
+
+class Topic:
+    """A watched thread: the revision up to which its observers were told, and who they are."""
+
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+        self.observers: set[Subscription] = set()
+
+
+class Hub:
+    """All observers of this process."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._topics: dict[UUID, Topic] = {}
+        self._woken: set[UUID] = set()
+        self._wake = asyncio.Event()
+        self._all = False
+
+    def client(self) -> Client:
+        """A new connection without subscriptions."""
+        return Client(self._db, self)
+
+    def join(self, client: Client, thread_id: UUID, after: int | None) -> None:
+        """Follow the thread on this connection; its pump catches up from `after`, or with a snapshot, and then goes on live."""
+        self.part(client, thread_id)
+        cursor = -1 if after is None else after
+        topic = self._topics.setdefault(thread_id, Topic(cursor))
+        subscription = client.subscriptions[thread_id] = Subscription(client, thread_id, cursor)
+        subscription.topic_revision = max(topic.revision, cursor)
+        topic.observers.add(subscription)
+        client.wake()
+
+    def part(self, client: Client, thread_id: UUID) -> None:
+        """Follow the thread no more on this connection."""
+        subscription = client.subscriptions.pop(thread_id, None)
+        if subscription is not None:
+            self.leave(subscription)
+
+    def close(self, client: Client) -> None:
+        """The connection is gone."""
+        for thread_id in list(client.subscriptions):
+            self.part(client, thread_id)
+
+    def leave(self, subscription: Subscription) -> None:
+        """This observer is gone; the last one takes the topic along."""
+        topic = self._topics.get(subscription.thread_id)
+        if topic is None:
+            return
+        topic.observers.discard(subscription)
+        if not topic.observers:
+            del self._topics[subscription.thread_id]
+
+    def level(self, subscription: Subscription) -> None:
+        """A thread that nobody else watches is followed from where its one observer is."""
+        topic = self._topics.get(subscription.thread_id)
+        if topic is not None and len(topic.observers) == 1:
+            topic.revision = max(topic.revision, subscription.cursor)
+
+    def notified(self, payload: str) -> None:
+        """The listener's word that these threads have changed, or that any may have."""
+        if payload == EVERYTHING:
+            self._all = True
+        else:
+            self._woken.update(thread_id for thread_id in map(UUID, payload.split(",")) if thread_id in self._topics)
+        if self._all or self._woken:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Tell observers what has changed, for ever."""
+        while True:
+            await self._rest()
+            woken = set(self._topics) if self._all else self._woken & self._topics.keys()
+            self._woken, self._all = set(), False
+            try:
+                await self._tell(woken)
+            except Unavailable as error:
+                log.warning("feed_failed", threads=len(woken), error=str(error.__cause__))
+                self._woken |= woken
+                await asyncio.sleep(0.25)
+
+    async def _rest(self) -> None:
+        if self._woken or self._all:
+            return
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(POLL):
+                await self._wake.wait()
+        except TimeoutError:
+            self._all = True
+
+    async def _tell(self, woken: set[UUID]) -> None:
+        cursors = {thread_id: self._topics[thread_id].revision for thread_id in woken}
+        if not cursors:
+            return
+        async with self._db.snapshot() as driver:
+            found = await changes.since(driver, cursors)
+        for thread_id, change in found.items():
+            topic = self._topics.get(thread_id)
+            if topic is not None and topic.revision == cursors[thread_id]:
+                await self._pass_on(thread_id, topic, change)
+
+    async def _pass_on(self, thread_id: UUID, topic: Topic, change: changes.Change) -> None:
+        match change:
+            case Delta():
+                topic.revision = change.revision
+                body = frames.delta(thread_id, change)
+                await self._broadcast(topic, body, change.since, change.revision)
+            case changes.Behind():
+                topic.revision = change.revision
+                for observer in topic.observers:
+                    observer.topic_revision = change.revision
+                    observer.fall_back(observer.cursor)
+            case changes.Gone():
+                for observer in list(topic.observers):
+                    observer.client.subscriptions.pop(thread_id, None)
+                    observer.client.put(Out(gone(thread_id)))
+                    self.leave(observer)
+            case changes.Unchanged():
+                pass
+
+    async def _broadcast(self, topic: Topic, body: str, since: int, revision: int) -> None:
+        for count, observer in enumerate(list(topic.observers), 1):
+            observer.offer(body, since, revision)
+            if count % SWEEP == 0:
+                await asyncio.sleep(0)

@@ -1,0 +1,62 @@
+"""The listener: one LISTEN connection a process, that notices when it is dead and asks for a fresh look after each return."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import asyncpg
+import structlog
+
+from app.store.db import EVERYTHING, driver_url
+
+log = structlog.get_logger()
+
+PULSE = 5.0
+"""Seconds between two proofs that the connection is alive."""
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries to connect, at most."""
+
+
+class Listener:
+    """Passes each notification's payload to its channel's handler, and `EVERYTHING` to all of them after a reconnect."""
+
+    def __init__(self, url: str, handlers: Mapping[str, Callable[[str], None]]) -> None:
+        self._url = driver_url(url)
+        self._handlers = handlers
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether notifications arrive now."""
+        return self._connection is not None and not self._connection.is_closed()
+
+    async def run(self) -> None:
+        """Listen, for ever."""
+        pause = 0.1
+        while True:
+            try:
+                await self._listen()
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                log.warning("listener_lost", error=str(error), connected=self.connected)
+            pause = 0.1 if self._connection else min(LONGEST_PAUSE, pause * 2)
+            self._connection = None
+            await asyncio.sleep(pause)
+
+    async def _listen(self) -> None:
+        connection = await asyncpg.connect(self._url, timeout=10, server_settings={"application_name": "khala listener"})
+        try:
+            for channel in self._handlers:
+                await connection.add_listener(channel, self._notified)
+            self._connection = connection
+            self._look_again()
+            while True:
+                await asyncio.sleep(PULSE)
+                await connection.execute("SELECT", timeout=PULSE)
+        finally:
+            connection.terminate()
+
+    def _notified(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        self._handlers[channel](str(payload))
+
+    def _look_again(self) -> None:
+        for handler in self._handlers.values():
+            handler(EVERYTHING)

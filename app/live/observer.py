@@ -1,0 +1,189 @@
+"""Observers: what one client watches, through an outbox that can't grow without bound.
+
+A subscription's cursor is the revision up to which frames were handed to the outbox. When the outbox is full, what it
+holds is dropped and the cursors go back; once the client has drained, it reads on from there. One recovery path for
+late joiners, laggards and reconnects.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from app.domain import frames
+from app.domain.chat import Delta
+from app.domain.errors import Unavailable
+from app.store import changes
+from app.store.db import Database
+
+log = structlog.get_logger()
+
+MOST_BYTES = 256 * 1024
+"""What one client's outbox may hold."""
+SNAPSHOT_MESSAGES = 100
+"""Messages in a snapshot."""
+PAUSE = 0.5
+"""Seconds before another try to read, when the database is away."""
+GONE = "thread_not_found"
+"""Why a deleted thread can't be followed."""
+
+
+class Out(msgspec.Struct, frozen=True):
+    """An encoded frame on its way; `revision` is the thread's after it, None for frames that are of no thread's chain."""
+
+    body: str
+    revision: int | None = None
+    subscription: "Subscription | None" = None
+    since: int = 0
+
+
+class Subscription:
+    """One client's following of one thread."""
+
+    def __init__(self, client: "Client", thread_id: UUID, cursor: int) -> None:
+        self.client = client
+        self.thread_id = thread_id
+        self.cursor = cursor
+        self.behind = True
+        self.topic_revision = cursor
+
+    def offer(self, body: str, since: int, revision: int) -> None:
+        """The thread's next frame: taken if it joins what was taken before, else the client will read for itself."""
+        self.topic_revision = revision
+        if self.behind or self.cursor >= revision:
+            return
+        if self.cursor != since:
+            self.fall_back(self.cursor)
+        else:
+            self.cursor = revision
+            self.client.put(Out(body, revision, self, since))
+
+    def fall_back(self, cursor: int) -> None:
+        """Go back to this revision, and read on from there when the client has drained."""
+        self.cursor = min(self.cursor, cursor)
+        self.behind = True
+        self.client.wake()
+
+
+class Events(Protocol):
+    """Whom a client tells about its subscriptions; the hub, but for the import."""
+
+    def leave(self, subscription: Subscription) -> None:
+        """Its thread is gone."""
+
+    def level(self, subscription: Subscription) -> None:
+        """It has read up to its cursor."""
+
+
+class Client:
+    """One connection: its subscriptions and its outbox. `pump` is its one writer."""
+
+    def __init__(self, db: Database, events: Events) -> None:
+        self.subscriptions: dict[UUID, Subscription] = {}
+        self._db = db
+        self._events = events
+        self._outbox: deque[Out] = deque()
+        self._bytes = 0
+        self._woken = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    def wake(self) -> None:
+        """There is something for the pump to do."""
+        self._woken.set()
+
+    def put(self, out: Out) -> None:
+        """Queue a frame, or drop the threads' frames if there is no room for it."""
+        self._outbox.append(out)
+        self._bytes += len(out.body)
+        if self._bytes > MOST_BYTES:
+            self._drop()
+        self._drained.clear()
+        self._woken.set()
+
+    async def answer(self, frame: frames.Frame) -> None:
+        """Queue a frame that answers the client; waits while earlier ones are unsent, so that no flood of requests piles up."""
+        self.put(Out(frames.encode(frame)))
+        if self._bytes > MOST_BYTES // 8:
+            await self._drained.wait()
+
+    async def pump(self, send: Callable[[Out], Awaitable[None]]) -> None:
+        """Send what is queued and let who fell behind catch up, for ever."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            await self._flush(send)
+            for subscription in [one for one in self.subscriptions.values() if one.behind]:
+                await self._try_to_catch_up(subscription, send)
+
+    async def _flush(self, send: Callable[[Out], Awaitable[None]]) -> None:
+        while self._outbox:
+            out = self._outbox.popleft()
+            self._bytes -= len(out.body)
+            await send(out)
+        self._drained.set()
+
+    async def _try_to_catch_up(self, subscription: Subscription, send: Callable[[Out], Awaitable[None]]) -> None:
+        try:
+            await self._catch_up(subscription, send)
+        except Unavailable as error:
+            log.warning("catch_up_failed", thread_id=str(subscription.thread_id), error=str(error.__cause__))
+            await asyncio.sleep(PAUSE)
+        if subscription.behind:
+            self._woken.set()
+
+    async def _catch_up(self, subscription: Subscription, send: Callable[[Out], Awaitable[None]]) -> None:
+        """One read from the cursor on; the pump comes again while that does not make it level with the others."""
+        async with self._db.snapshot() as driver:
+            found = await changes.since(driver, {subscription.thread_id: subscription.cursor})
+            out = await _frame(driver, subscription, found[subscription.thread_id])
+        if self.subscriptions.get(subscription.thread_id) is not subscription:
+            subscription.behind = False
+            return
+        if out is None:
+            self._lose(subscription)
+            await send(Out(gone(subscription.thread_id)))
+            return
+        subscription.cursor = max(subscription.cursor, out.revision or 0)
+        subscription.behind = subscription.cursor < subscription.topic_revision
+        self._events.level(subscription)
+        if out.body:
+            await send(out)
+
+    def _lose(self, subscription: Subscription) -> None:
+        self.subscriptions.pop(subscription.thread_id, None)
+        subscription.behind = False
+        self._events.leave(subscription)
+
+    def _drop(self) -> None:
+        kept = [out for out in self._outbox if out.subscription is None]
+        for out in self._outbox:
+            if out.subscription is not None:
+                out.subscription.fall_back(out.since)
+        self._outbox = deque(kept)
+        self._bytes = sum(len(out.body) for out in kept)
+
+
+def gone(thread_id: UUID) -> str:
+    """The frame that says that the thread was deleted."""
+    return frames.encode(frames.Gone(thread_id=thread_id, code=GONE))
+
+
+async def _frame(driver: changes.Driver, subscription: Subscription, change: changes.Change) -> Out | None:
+    """What brings this subscription up to date; None if its thread is gone, an empty body if nothing is missing."""
+    match change:
+        case Delta():
+            return Out(frames.delta(subscription.thread_id, change), change.revision)
+        case changes.Behind():
+            whole = await changes.snapshot(
+                driver, subscription.thread_id, limit=SNAPSHOT_MESSAGES, reset=change.reset and subscription.cursor >= 0
+            )
+            return Out(frames.snapshot(subscription.thread_id, whole), whole.revision)
+        case changes.Unchanged():
+            return Out("")
+        case changes.Gone():
+            return None

@@ -1,0 +1,243 @@
+"""The composition root: makes the parts, joins them, and takes them down in order."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+import structlog
+import uvicorn
+from litestar import Litestar
+
+from app.api.context import Context
+from app.api.routes import application
+from app.domain.parts import Usage
+from app.live.hub import Hub
+from app.live.listener import Listener
+from app.models import prices
+from app.models.providers import Providers
+from app.models.tokens import Counter
+from app.runs.executor import Executor, ExecutorOptions
+from app.runs.turn import Models
+from app.settings import Settings
+from app.store import migrate
+from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from app.store.embedded import EmbeddedPostgres
+from app.store.writer import Writer
+
+log = structlog.get_logger()
+
+WEB = Path(__file__).parent / "web"
+WATCH = 1.0
+"""Seconds between two looks at whether the embedded Postgres is well."""
+CLOSING = 3
+"""Seconds that open requests have to end when the process stops."""
+MOST_SOCKET_FRAME = 1 << 20
+"""Bytes of a frame over which uvicorn closes the socket; below it the API answers with an error."""
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, with the signals left to us: runs are drained while sockets are still open."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with nullcontext():
+            yield
+
+
+@asynccontextmanager
+async def database(settings: Settings) -> AsyncIterator[Database]:
+    """The database, migrated; the embedded Postgres runs for as long as this is open, unless a URL was given."""
+    async with AsyncExitStack() as stack:
+        url = settings.database_url
+        if url is None:
+            postgres = await asyncio.to_thread(EmbeddedPostgres.start, settings.home)
+            stack.push_async_callback(asyncio.to_thread, postgres.stop)
+            url = postgres.url
+            await stack.enter_async_context(_loops({"postgres": lambda: _watch(postgres)}))
+        db = Database(url, pool_size=settings.pool_size)
+        stack.push_async_callback(db.close)
+        yield db
+
+
+async def _watch(postgres: EmbeddedPostgres) -> None:
+    while True:
+        await asyncio.sleep(WATCH)
+        await asyncio.to_thread(postgres.ensure)
+
+
+@asynccontextmanager
+async def _loops(loops: dict[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
+    """Run these for as long as this is open; one that fails is logged and begun again."""
+    tasks = [asyncio.create_task(_for_ever(name, loop), name=name) for name, loop in loops.items()]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await loop()
+        except Exception:
+            log.exception("loop_failed", loop=name)
+        await asyncio.sleep(1)
+
+
+class Workshop:
+    """An executor with what it works with."""
+
+    def __init__(self, settings: Settings, db: Database) -> None:
+        self._providers = Providers(settings.providers)
+        self._models = settings.models
+        self._writer = Writer(db, settings.flush)
+        self._counter = Counter()
+        options = ExecutorOptions(
+            models=settings.models,
+            system=settings.system,
+            concurrency=settings.concurrency,
+            context_tokens=settings.context_tokens,
+            lease=settings.lease,
+            grace=settings.grace,
+        )
+        models = Models(open=self._providers.open, store_reasoning=settings.reasoning)
+        self.executor = Executor(db, self._writer, models, self._counter, options)
+
+    def _warm(self) -> None:
+        for ref in self._models:
+            model = self._providers.open(ref)
+            prices.cost(model.provider, model.name, Usage())
+            prices.context_window(model.provider, model.name)
+            self._counter.count("warm", model.name)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Work on runs for as long as this is open; they are drained when it closes."""
+        # The first use of a model imports its SDK and the price list, for a second: now, not while somebody waits.
+        await asyncio.to_thread(self._warm)
+        await self._counter.ready(self._models[0].name)
+        async with _loops({"writer": self._writer.run, "executor": self.executor.run}):
+            try:
+                yield
+            finally:
+                await self.executor.drain()
+        await self._providers.aclose()
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A server at work: where it is, and a task that ends only if serving fails."""
+
+    address: str
+    serving: "asyncio.Task[None]"
+
+
+@asynccontextmanager
+async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIterator[Running]:
+    """Serve for as long as this is open; then end or hand over what is under way."""
+    async with AsyncExitStack() as stack:
+        bound = stack.enter_context(_bound(settings))
+        db = await stack.enter_async_context(database(settings))
+        await migrate.upgrade(db)
+        workshop = Workshop(settings, db) if with_executor else None
+        hub = Hub(db)
+        handlers = {THREADS_CHANNEL: hub.notified}
+        if workshop:
+            handlers[RUNS_CHANNEL] = workshop.executor.notified
+        listener = Listener(db.url, handlers)
+        # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
+        await stack.enter_async_context(_loops({"hub": hub.run, "listener": listener.run}))
+        server = Server(_config(settings, _application(settings, db, hub, listener)))
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        stack.push_async_callback(_close, server, serving)
+        if workshop:
+            await stack.enter_async_context(workshop.working())
+        yield Running(_address(bound), serving)
+
+
+async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT. A second signal does not wait for what is under way."""
+    stop = asyncio.create_task(_stopped_by_signal().wait())
+    async with running(settings, with_executor=with_executor) as server:
+        announce(server.address)
+        await asyncio.wait({stop, server.serving}, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
+    """Execute runs until SIGTERM or SIGINT, without serving anybody."""
+    stop = _stopped_by_signal()
+    async with database(settings) as db:
+        await migrate.upgrade(db)
+        workshop = Workshop(settings, db)
+        listener = Listener(db.url, {RUNS_CHANNEL: workshop.executor.notified})
+        async with _loops({"listener": listener.run}), workshop.working():
+            announce(workshop.executor.id)
+            await stop.wait()
+
+
+def _application(settings: Settings, db: Database, hub: Hub, listener: Listener) -> Litestar:
+    context = Context(
+        db=db,
+        hub=hub,
+        listener=listener,
+        limits=settings.limits,
+        welcome=settings.welcome,
+        allows_model=settings.allows,
+        origins=settings.origins,
+    )
+    return application(context, web=WEB, version=version("khala"))
+
+
+def _config(settings: Settings, app: Litestar) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="websockets-sansio",
+        # Deflate costs 60 % more CPU a frame and 150 KB a socket, for frames of half a kilobyte.
+        ws_per_message_deflate=False,
+        ws_max_size=MOST_SOCKET_FRAME,
+        ws_ping_interval=20,
+        ws_ping_timeout=60,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=CLOSING,
+    )
+
+
+async def _close(server: Server, serving: "asyncio.Task[None]") -> None:
+    server.should_exit = True
+    await asyncio.wait({serving}, timeout=2 * CLOSING)
+
+
+def _stopped_by_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    main = asyncio.current_task()
+
+    def stop_or_quit() -> None:
+        if stop.is_set() and main is not None:
+            main.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop_or_quit)
+    return stop
+
+
+def _bound(settings: Settings) -> socket.socket:
+    """The listening socket; made first, so that a port that is taken is said before anything is started."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

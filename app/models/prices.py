@@ -1,0 +1,30 @@
+"""What a call costs and how much a model can read, from price data that ships with the program."""
+
+from decimal import Decimal
+
+from app.domain.parts import Usage
+
+
+def cost(provider: str, model: str, usage: Usage) -> Decimal | None:
+    """USD for a call by its usage at list prices, without discounts for cached input; None if unknown. Never raises."""
+    if provider == "demo":
+        return Decimal(0)
+    from genai_prices import Usage as Amount
+    from genai_prices import calc_price
+
+    try:
+        amount = Amount(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        return calc_price(amount, model, provider_id=provider).total_price
+    except Exception:  # an unknown model is a LookupError; any other flaw of the data must not fail a run either
+        return None
+
+
+def context_window(provider: str, model: str) -> int | None:
+    """Tokens that a model takes, input and output together; None if unknown. Never raises."""
+    from genai_prices import data_snapshot
+
+    try:
+        _, found = data_snapshot.get_snapshot().find_provider_model(model, None, provider, None)
+    except Exception:  # as above
+        return None
+    return found.context_window

@@ -1,0 +1,1 @@
+"""Runs: executors that claim them, and the turn in which a model answers."""

@@ -1,0 +1,248 @@
+"""The executor: claims runs, keeps their leases alive, and ends each in exactly one way."""
+
+import asyncio
+from enum import Enum
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from app.domain import ids
+from app.domain.errors import Unavailable
+from app.domain.fold import Content, fold, text_of
+from app.domain.parts import Notice
+from app.models import catalog
+from app.models.catalog import ModelRef
+from app.models.port import Model, Prompt
+from app.models.prices import context_window
+from app.models.tokens import Counter
+from app.runs import prompt
+from app.runs.tally import Tally
+from app.runs.turn import Models, Outcome, Turn, failed
+from app.store import messages, parts, runs
+from app.store.db import Database
+from app.store.runs import Claimed
+from app.store.writer import LeaseLost, Stream, Writer
+
+log = structlog.get_logger()
+
+OUTPUT_SHARE = 0.25
+"""The part of a model's window that is left for its answer."""
+
+
+class Stop(Enum):
+    """Why work on a run stops before its end."""
+
+    CANCEL = "cancel"
+    HAND_OVER = "hand_over"
+    LOST = "lost"
+
+
+class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How an executor works. Times are seconds."""
+
+    models: tuple[ModelRef, ...]
+    """The default model, then those to fall back on."""
+    system: str
+    concurrency: int = 200
+    context_tokens: int = 32_000
+    """The most that a prompt may take, of models with a larger window too."""
+    lease: float = 10.0
+    """Time after which another executor takes a run whose executor is silent."""
+    sweep: float = 1.0
+    """Time between two looks for such runs."""
+    grace: float = 20.0
+    """Time that runs are given to end when the process is to stop."""
+    attempts: int = 8
+    """Executors that may try the same run: one that kills them all is ended."""
+
+
+class Work:
+    """One claimed run being worked on."""
+
+    def __init__(self, claimed: Claimed) -> None:
+        self.claimed = claimed
+        self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+        if claimed.canceled:
+            self.stop(Stop.CANCEL)
+
+    def stop(self, why: Stop) -> None:
+        """Ask for an early end; the first reason stands."""
+        if not self.stopped.done():
+            self.stopped.set_result(why)
+
+
+class Executor:
+    """All runs that this process works on."""
+
+    def __init__(self, db: Database, writer: Writer, models: Models, counter: Counter, options: ExecutorOptions) -> None:
+        self.id = f"executor-{ids.new()}"
+        self._db = db
+        self._writer = writer
+        self._models = models
+        self._counter = counter
+        self._options = options
+        self._working: dict[UUID, Work] = {}
+        self._wake = asyncio.Event()
+        self._free = asyncio.Event()
+        self._draining = False
+
+    def notified(self, payload: str) -> None:
+        """The listener's word that runs were queued, ended or are to be canceled."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work, for ever. Cancelled, it drops what it holds; `drain` first to end or hand over."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._beat())
+            while True:
+                try:
+                    await self._look(group)
+                except Unavailable as error:
+                    log.warning("claim_failed", error=str(error.__cause__))
+                except Exception:
+                    # Left alone, it would end this loop and with it every answer under way.
+                    log.exception("claim_crashed")
+                await self._rest()
+
+    async def drain(self) -> None:
+        """Claim no more; wait for what is under way to end, and after the grace period hand it over."""
+        self._draining = True
+        log.info("draining", runs=len(self._working), grace=self._options.grace)
+        for wait in (self._options.grace, 5.0):
+            try:
+                async with asyncio.timeout(wait):
+                    while self._working:
+                        self._free.clear()
+                        await self._free.wait()
+            except TimeoutError:
+                self._stop_all(Stop.HAND_OVER)
+
+    def _stop_all(self, why: Stop) -> None:
+        for work in self._working.values():
+            work.stop(why)
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(self._options.sweep):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _look(self, group: asyncio.TaskGroup) -> None:
+        """See which of our runs are called off, and claim as many as there is room for."""
+        self._wake.clear()
+        leases = [work.claimed.lease for work in self._working.values()]
+        room = 0 if self._draining else self._options.concurrency - len(leases)
+        async with self._db.driver() as driver:
+            for run_id in await runs.called_off(driver, leases) if leases else ():
+                self._working[run_id].stop(Stop.CANCEL)
+            claimed = await runs.claim(driver, most=room, owner=self.id, lease_seconds=self._options.lease) if room else []
+        for one in claimed:
+            self._working[one.lease.run_id] = work = Work(one)
+            group.create_task(self._work(work))
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.lease / 4)
+            leases = [work.claimed.lease for work in self._working.values()]
+            if not leases:
+                continue
+            try:
+                async with self._db.driver() as driver:
+                    held = await runs.beat(driver, leases, lease_seconds=self._options.lease)
+            except Unavailable as error:
+                log.warning("heartbeat_failed", runs=len(leases), error=str(error.__cause__))
+                continue
+            for run_id in {lease.run_id for lease in leases} - held & self._working.keys():
+                self._working[run_id].stop(Stop.LOST)
+
+    async def _work(self, work: Work) -> None:
+        lease = work.claimed.lease
+        try:
+            with structlog.contextvars.bound_contextvars(run_id=str(lease.run_id), attempt=lease.epoch):
+                await self._carry_out(work)
+        except LeaseLost:
+            log.info("run_lost", run_id=str(lease.run_id))
+        except Exception:
+            # Whatever it was: the lease lapses, another executor tries, and `attempts` bounds that.
+            log.exception("run_crashed", run_id=str(lease.run_id))
+        finally:
+            del self._working[lease.run_id]
+            self._free.set()
+            self._wake.set()
+
+    async def _carry_out(self, work: Work) -> None:
+        claimed = work.claimed
+        async with self._db.driver() as driver:
+            content = fold((), [part.read() for part in await parts.of_run(driver, claimed.lease.run_id)])
+        stream = self._writer.open(
+            claimed.lease,
+            next_seq=claimed.next_seq,
+            next_receipt=claimed.next_receipt,
+            content=content,
+            on_lost=lambda: work.stop(Stop.LOST),
+        )
+        tally = Tally()
+        answer = asyncio.create_task(self._answer(claimed, stream, tally, content))
+        try:
+            await asyncio.wait({answer, work.stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            answer.cancel()
+            await asyncio.wait({answer})
+        await self._end(work, stream, tally, None if answer.cancelled() else _outcome(answer, stream))
+
+    async def _end(self, work: Work, stream: Stream, tally: Tally, outcome: Outcome | None) -> None:
+        """The one place where work on a run ends: by its outcome, or by the reason for which it was stopped."""
+        why = None if outcome else work.stopped.result()
+        if outcome is not None:
+            await stream.end(outcome.status, tally.finish(outcome.reason))
+        elif why is Stop.CANCEL:
+            await stream.end("canceled", tally.finish("canceled"))
+        elif why is Stop.HAND_OVER:
+            await stream.written()
+            await runs.hand_over(self._db, work.claimed.lease)
+        log.info("run_ended", outcome=outcome.status if outcome else why and why.value, ms=tally.finish("").total_ms)
+
+    async def _answer(self, claimed: Claimed, stream: Stream, tally: Tally, content: Content) -> Outcome:
+        if claimed.lease.epoch > self._options.attempts:
+            return failed(stream, "interrupted", "The answer was interrupted too often. Please try again.")
+        said = text_of(content)
+        if claimed.next_seq:
+            stream.add(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
+        async with self._db.driver() as driver:
+            history = await messages.path(driver, claimed.user_message_id, most=prompt.MOST_MESSAGES)
+        candidates = self._candidates(claimed)
+        await self._counter.ready(candidates[0].name)
+
+        def prompt_for(model: Model) -> Prompt:
+            return prompt.build(
+                history,
+                system=self._options.system,
+                said=said,
+                limit=self._limit(model),
+                counter=self._counter,
+                model=model.name,
+            )
+
+        return await Turn(stream, tally, self._models, prompt_for).answer(candidates)
+
+    def _candidates(self, claimed: Claimed) -> list[ModelRef]:
+        first = self._options.models if claimed.options.model is None else (catalog.parse(claimed.options.model),)
+        return list(dict.fromkeys([*first, *self._options.models]))
+
+    def _limit(self, model: Model) -> int:
+        window = context_window(model.provider, model.name)
+        most = self._options.context_tokens
+        return most if window is None else min(most, int(window * (1 - OUTPUT_SHARE)))
+
+
+def _outcome(answer: "asyncio.Task[Outcome]", stream: Stream) -> Outcome:
+    """The answer's outcome; a fault of ours is told like any other failure, and logged."""
+    try:
+        return answer.result()
+    except (LeaseLost, Unavailable):
+        raise
+    except Exception:
+        log.exception("turn_crashed")
+        return failed(stream, "internal", "Something went wrong here. Please try again.")

@@ -1,0 +1,133 @@
+"""Settings: read from the environment once, by the composition root; everyone else receives what they need."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from app.domain.flush import FlushPolicy
+from app.models import catalog
+from app.models.catalog import ModelRef
+from app.models.providers import ProviderSettings
+from app.store.sends import Limits
+
+WELCOME = "Hi! Ask me anything. Your conversation is kept, even if you close this page."
+SYSTEM = "You are a helpful assistant. Answer in Markdown, as briefly as the question allows."
+
+
+class BadSetting(ValueError):
+    """A setting that can't be used; the message names it and says what it should be."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that an operator can choose. Each field bears the name of its environment variable."""
+
+    host: str
+    port: int
+    home: Path
+    database_url: str | None
+    models: tuple[ModelRef, ...]
+    allowed_models: tuple[str, ...]
+    providers: ProviderSettings
+    flush: FlushPolicy
+    limits: Limits
+    system: str
+    welcome: str
+    origins: tuple[str, ...]
+    concurrency: int
+    context_tokens: int
+    lease: float
+    grace: float
+    reasoning: bool
+    pool_size: int
+    log_format: str
+
+    def allows(self, model: str) -> bool:
+        """Whether a caller may ask for this model: one that is configured, the demo, or one that `KHALA_MODELS` names."""
+        named = {str(ref) for ref in self.models} | {"demo"}
+        return model in named or any(_matches(model, pattern) for pattern in self.allowed_models)
+
+
+def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
+    """All settings. Raises `BadSetting`."""
+    read = _Reader(env)
+    try:
+        models, providers = catalog.chain(env), ProviderSettings.from_environment(env)
+    except ValueError as error:
+        raise BadSetting(str(error)) from error
+    return Settings(
+        host=read.text("HOST", "127.0.0.1"),
+        port=read.whole("PORT", 8000, least=0, most=65535),
+        home=Path(read.text("KHALA_HOME", "") or default_home(env)).expanduser().absolute(),
+        database_url=read.text("DATABASE_URL", "") or None,
+        models=models,
+        allowed_models=read.words("KHALA_MODELS"),
+        providers=providers,
+        flush=FlushPolicy(
+            milliseconds=read.whole("KHALA_FLUSH_MS", 350, least=10, most=10_000),
+            chars=read.whole("KHALA_FLUSH_CHARS", 1200, least=1, most=100_000),
+            parts=read.whole("KHALA_FLUSH_PARTS", 32, least=1, most=10_000),
+        ),
+        limits=Limits(
+            per_owner=read.whole("KHALA_RUNS_PER_OWNER", 20, least=1),
+            waiting=read.whole("KHALA_QUEUE_LIMIT", 1000, least=1),
+        ),
+        system=read.text("KHALA_SYSTEM_PROMPT", SYSTEM),
+        welcome=env.get("KHALA_WELCOME", WELCOME),
+        origins=read.words("KHALA_ORIGINS"),
+        concurrency=read.whole("KHALA_CONCURRENCY", 200, least=1, most=10_000),
+        context_tokens=read.whole("KHALA_CONTEXT_TOKENS", 32_000, least=500),
+        lease=read.number("KHALA_LEASE_SECONDS", 10.0, least=1.0, most=300.0),
+        grace=read.number("KHALA_GRACE_SECONDS", 20.0, least=0.0, most=3600.0),
+        reasoning=read.whole("KHALA_REASONING", 0, least=0, most=1) == 1,
+        pool_size=read.whole("KHALA_POOL_SIZE", 16, least=4, most=500),
+        log_format=read.one_of("KHALA_LOG", "text" if sys.stderr.isatty() else "json", "text", "json"),
+    )
+
+
+def default_home(env: Mapping[str, str]) -> str:
+    """Where data lives if nobody says: the user's data directory, or for root the system's."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return "/var/lib/khala"
+    if sys.platform == "darwin":
+        return "~/Library/Application Support/khala"
+    return env.get("XDG_DATA_HOME", "~/.local/share") + "/khala"
+
+
+def _matches(model: str, pattern: str) -> bool:
+    return model == pattern or (pattern.endswith("*") and model.startswith(pattern[:-1]))
+
+
+class _Reader:
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+
+    def text(self, name: str, default: str) -> str:
+        return self._env.get(name, "").strip() or default
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return tuple(word.strip() for word in self._env.get(name, "").split(",") if word.strip())
+
+    def whole(self, name: str, default: int, *, least: int, most: int = 1_000_000_000) -> int:
+        number = self.number(name, default, least=least, most=most)
+        if number != int(number):
+            raise BadSetting(f"{name} must be a whole number.")
+        return int(number)
+
+    def number(self, name: str, default: float, *, least: float, most: float) -> float:
+        given = self._env.get(name, "").strip()
+        try:
+            number = float(given) if given else default
+        except ValueError as error:
+            raise BadSetting(f"{name} must be a number, not {given!r}.") from error
+        if not least <= number <= most:
+            raise BadSetting(f"{name} must be between {least:g} and {most:g}, not {given}.")
+        return number
+
+    def one_of(self, name: str, default: str, *choices: str) -> str:
+        given = self.text(name, default)
+        if given not in choices:
+            raise BadSetting(f"{name} must be one of {', '.join(choices)}, not {given!r}.")
+        return given

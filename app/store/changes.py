@@ -1,0 +1,156 @@
+"""Reading a thread: whole, as a snapshot, or what changed since a revision, for many threads in one go.
+
+Everything here runs inside one repeatable-read transaction, so a revision and the rows that bear it belong together.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from app.domain.chat import Delta, Message, Snapshot, Thread
+from app.domain.errors import InvalidInput, ThreadNotFound
+from app.domain.fold import fold
+from app.domain.parts import Part
+from app.store import rows
+from app.store.db import Driver
+
+MOST_PARTS = 2000
+"""Parts and messages that one delta carries; a reader that is further behind starts over from a snapshot."""
+
+WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
+
+REVISIONS = f"""
+    SELECT threads.*, watched.after FROM {WATCHED} JOIN threads ON threads.id = watched.thread_id
+"""
+
+MESSAGES = f"""
+    SELECT found.* FROM {WATCHED} CROSS JOIN LATERAL (
+        SELECT id, thread_id, parent_id, role, status, run_id, seq, author_id, finish, created_at, updated_at, position,
+               CASE WHEN role <> 'assistant' OR run_id IS NULL THEN content END AS content
+        FROM messages WHERE messages.thread_id = watched.thread_id AND revision > watched.after
+        ORDER BY revision, position LIMIT {MOST_PARTS + 1}
+    ) AS found ORDER BY position
+"""
+
+PARTS = f"""
+    SELECT found.* FROM {WATCHED} CROSS JOIN LATERAL (
+        SELECT * FROM message_parts WHERE message_parts.thread_id = watched.thread_id AND revision > watched.after
+        ORDER BY revision, run_id, seq LIMIT {MOST_PARTS + 1}
+    ) AS found ORDER BY revision, run_id, seq
+"""
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """The reader's revision can't be served with a delta: the thread was reset since, or too much has happened."""
+
+    revision: int
+    reset: bool
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """The thread is not there any more."""
+
+
+class Unchanged(msgspec.Struct, frozen=True):
+    """Nothing has happened since the reader's revision."""
+
+
+Change = Delta | Behind | Gone | Unchanged
+
+
+async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Change]:
+    """For each thread, what changed after the given revision. Three queries, however many threads."""
+    found = {row["id"]: row for row in await driver.fetch(REVISIONS, *_columns(cursors))}
+    changed = {key: after for key, after in cursors.items() if key in found and _served(found[key], after)}
+    messages = _grouped(await driver.fetch(MESSAGES, *_columns(changed))) if changed else {}
+    parts = _grouped(await driver.fetch(PARTS, *_columns(changed))) if changed else {}
+    return {
+        key: _change(found.get(key), after, messages.get(key, ()), parts.get(key, ()))
+        for key, after in cursors.items()
+    }
+
+
+def _columns(cursors: Mapping[UUID, int]) -> tuple[list[UUID], list[int]]:
+    return list(cursors), list(cursors.values())
+
+
+def _served(row: rows.Record, after: int) -> bool:
+    return bool(row["reset_revision"] <= after < row["revision"])
+
+
+Found = TypeVar("Found", bound=rows.Record)
+
+
+def _grouped(found: Iterable[Found]) -> dict[UUID, list[Found]]:
+    groups: dict[UUID, list[Found]] = defaultdict(list)
+    for row in found:
+        groups[row["thread_id"]].append(row)
+    return groups
+
+
+def _change(
+    thread: rows.Record | None, after: int, messages: Sequence[rows.Record], parts: Sequence[rows.Record]
+) -> Change:
+    if thread is None:
+        return Gone()
+    if thread["revision"] == after:
+        return Unchanged()
+    if not _served(thread, after) or len(messages) > MOST_PARTS or len(parts) > MOST_PARTS:
+        return Behind(revision=thread["revision"], reset=thread["reset_revision"] > after)
+    return Delta(
+        since=after,
+        revision=thread["revision"],
+        thread=rows.thread(thread) if thread["meta_revision"] > after else None,
+        messages=tuple(map(rows.message, messages)),
+        parts=tuple(map(rows.part, parts)),
+    )
+
+
+async def snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: bool = False) -> Snapshot:
+    """The thread with its newest `limit` messages; answers under way are folded as far as they have come."""
+    row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1", thread_id)
+    if row is None:
+        raise ThreadNotFound("There is no such thread.")
+    thread: Thread = rows.thread(row)
+    messages, has_more = await _page(driver, thread_id, before=None, limit=limit)
+    return Snapshot(revision=thread.revision, thread=thread, messages=messages, has_more=has_more, reset=reset)
+
+
+async def older(driver: Driver, thread_id: UUID, *, before: UUID, limit: int) -> tuple[tuple[Message, ...], bool]:
+    """The `limit` messages before this one, in order, and whether there are more."""
+    query = "SELECT position FROM messages WHERE id = $1 AND thread_id = $2"
+    position = await driver.fetchval(query, before, thread_id)
+    if position is None:
+        raise InvalidInput("This is no message of the thread.", path="before")
+    return await _page(driver, thread_id, before=position, limit=limit)
+
+
+async def _page(
+    driver: Driver, thread_id: UUID, *, before: int | None, limit: int
+) -> tuple[tuple[Message, ...], bool]:
+    query = """
+        SELECT * FROM messages WHERE thread_id = $1 AND ($2::int IS NULL OR position < $2)
+        ORDER BY position DESC LIMIT $3
+    """
+    found = await driver.fetch(query, thread_id, before, limit + 1)
+    messages = [rows.message(row) for row in reversed(found[:limit])]
+    live = await _live_parts(driver, [m.run_id for m in messages if m.status == "streaming" and m.run_id])
+    return tuple(_with_parts(m, live[m.run_id]) if m.run_id in live else m for m in messages), len(found) > limit
+
+
+async def _live_parts(driver: Driver, run_ids: list[UUID]) -> dict[UUID, list[Part]]:
+    if not run_ids:
+        return {}
+    query = "SELECT * FROM message_parts WHERE run_id = ANY($1::uuid[]) ORDER BY run_id, seq"
+    live: dict[UUID, list[Part]] = {run_id: [] for run_id in run_ids}
+    for row in await driver.fetch(query, run_ids):
+        live[row["run_id"]].append(rows.part(row))
+    return live
+
+
+def _with_parts(message: Message, parts: list[Part]) -> Message:
+    content = fold((), (part.read() for part in parts))
+    return msgspec.structs.replace(message, content=content, seq=len(parts))

@@ -1,0 +1,64 @@
+"""File locks that the kernel gives back when their holder dies, however it dies."""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+POLL_SECONDS = 0.02
+
+
+def acquire(path: Path, *, shared: bool = False) -> int | None:
+    """Lock the file at once: its descriptor, which unlocks when closed, or None where another holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    if replaced(descriptor, path):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def wait(path: Path, *, seconds: float, shared: bool = False) -> int | None:
+    """Like `acquire`, trying again for up to `seconds`."""
+    deadline = time.monotonic() + seconds
+    while (descriptor := acquire(path, shared=shared)) is None and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return descriptor
+
+
+def held(path: Path) -> bool:
+    """Whether a process holds the lock at this moment."""
+    descriptor = acquire(path)
+    if descriptor is None:
+        return True
+    os.close(descriptor)
+    return False
+
+
+def write(descriptor: int, text: str) -> None:
+    """Replace what the lock's file says."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text.encode(), 0)
+
+
+def read(path: Path) -> str:
+    """What the present holder wrote, or nothing."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def replaced(descriptor: int, path: Path) -> bool:
+    """A lock on a file that was deleted or swapped meanwhile excludes nobody."""
+    try:
+        return not os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return True

@@ -1,0 +1,92 @@
+"""Asks a Postgres server one question over its unix socket, without a driver or an event loop."""
+
+import socket
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+PROTOCOL = 3 << 16
+UNKNOWN_DATABASE = "3D000"
+DUPLICATE_DATABASE = "42P04"
+UNIQUE_VIOLATION = "23505"
+TOO_MANY_CONNECTIONS = "53300"
+
+
+class Answer(NamedTuple):
+    """The server's version and the first column of the last row."""
+
+    version: str
+    value: str | None
+
+
+class Refused(Exception):
+    """The server answered with an error."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+
+
+def ask(path: Path, database: str, sql: str, *, seconds: float = 5.0) -> Answer:
+    """Run one statement as the superuser. Raises OSError if nobody answers in time, Refused if the server says no."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(seconds)
+        connection.connect(str(path))
+        version, _ = _greet(connection, database)
+        connection.sendall(_message(b"Q", sql.encode() + b"\0"))
+        _, value = _listen(connection)
+        connection.sendall(_message(b"X", b""))
+    return Answer(version, value)
+
+
+def _greet(connection: socket.socket, database: str) -> tuple[str, str | None]:
+    parameters = f"user\0khala\0database\0{database}\0application_name\0khala-probe\0\0"
+    connection.sendall(_message(b"", struct.pack("!i", PROTOCOL) + parameters.encode()))
+    return _listen(connection)
+
+
+def _listen(connection: socket.socket) -> tuple[str, str | None]:
+    """Read until the server is ready for a statement: the version and value that it named meanwhile."""
+    version, value = "", None
+    while True:
+        kind, body = _receive(connection)
+        match kind:
+            case b"E":
+                raise _refusal(body)
+            case b"S" if body.startswith(b"server_version\0"):
+                version = body.split(b"\0")[1].decode()
+            case b"D":
+                value = _first_column(body)
+            case b"R" if body[:4] != b"\0\0\0\0":
+                raise Refused("28000", "the server asks for a password")
+            case b"Z":
+                return version, value
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!i", len(body) + 4) + body
+
+
+def _receive(connection: socket.socket) -> tuple[bytes, bytes]:
+    kind, length = struct.unpack("!ci", _exactly(connection, 5))
+    return kind, _exactly(connection, length - 4)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    received = b""
+    while len(received) < count:
+        piece = connection.recv(count - len(received))
+        if not piece:
+            raise ConnectionResetError("the server hung up")
+        received += piece
+    return received
+
+
+def _first_column(body: bytes) -> str | None:
+    columns, length = struct.unpack_from("!hi", body) if len(body) >= 6 else (0, -1)
+    return body[6 : 6 + length].decode() if columns and length >= 0 else None
+
+
+def _refusal(body: bytes) -> Refused:
+    fields = {field[:1]: field[1:].decode(errors="replace") for field in body.split(b"\0") if field}
+    return Refused(fields.get(b"C", ""), fields.get(b"M", ""))

@@ -1,0 +1,217 @@
+"""Runs: who may work on them, for how long, and how they are called off.
+
+Executors claim under a lease with an epoch. Whoever changes a run's status or epoch holds its thread's row lock, so an
+append under way and a take-over can't cross; heartbeats only prolong a lease and need no such lock.
+"""
+
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row, func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Caller
+from app.domain.chat import ACTIVE, Run, RunOptions
+from app.domain.errors import RunNotFound, ThreadNotFound
+from app.domain.fold import fold
+from app.domain.parts import Finish, Usage, encode, read
+from app.store import rows, threads
+from app.store.db import RUNS_CHANNEL, Database, Driver, notify, one
+from app.store.parts import Lease
+from app.store.tables import messages, runs
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that this executor may work on now; `next_seq` is the first seq that is free."""
+
+    lease: Lease
+    user_message_id: UUID
+    options: RunOptions
+    next_seq: int
+    next_receipt: int
+    queued_seconds: float
+    canceled: bool
+
+
+CLAIM = """
+    WITH active AS (
+        SELECT fairness_key, count(*) AS n FROM runs
+        WHERE status = 'running' AND lease_expires_at > now() GROUP BY fairness_key
+    ), ranked AS (
+        SELECT id, row_number() OVER (PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place
+        FROM runs AS waiting LEFT JOIN active USING (fairness_key)
+        WHERE (status = 'queued' OR (status = 'running' AND lease_expires_at < now()))
+          AND NOT EXISTS (
+              SELECT FROM runs AS earlier
+              WHERE earlier.thread_id = waiting.thread_id AND earlier.position < waiting.position
+                AND earlier.status IN ('queued', 'running', 'blocked'))
+    ), picked AS (
+        SELECT runs.id, runs.status AS was FROM ranked JOIN runs USING (id) JOIN threads ON threads.id = runs.thread_id
+        WHERE runs.status = 'queued' OR (runs.status = 'running' AND runs.lease_expires_at < now())
+        ORDER BY place, runs.id LIMIT $1
+        FOR NO KEY UPDATE OF runs, threads SKIP LOCKED
+    )
+    UPDATE runs SET status = 'running', epoch = epoch + 1, lease_owner = $2,
+           lease_expires_at = clock_timestamp() + make_interval(secs => $3)
+    FROM picked WHERE runs.id = picked.id
+    RETURNING runs.*, extract(epoch FROM clock_timestamp() - created_at)::float AS queued_seconds
+"""
+
+PLACES = """
+    SELECT runs.id,
+        (SELECT coalesce(max(seq), -1) + 1 FROM message_parts WHERE run_id = runs.id) AS next_seq,
+        (SELECT coalesce(max(seq), -1) + 1 FROM receipts WHERE run_id = runs.id) AS next_receipt
+    FROM runs WHERE id = ANY($1::uuid[])
+"""
+
+
+async def claim(driver: Driver, *, most: int, owner: str, lease_seconds: float) -> list[Claimed]:
+    """Up to `most` runs that wait or whose executor is gone, fairly between owners and in order within a thread."""
+    async with driver.transaction():
+        claimed = await driver.fetch(CLAIM, most, owner, lease_seconds)
+        places = {row["id"]: row for row in await driver.fetch(PLACES, [row["id"] for row in claimed])}
+    return [_claimed(row, places[row["id"]]) for row in claimed]
+
+
+def _claimed(row: rows.Record, place: rows.Record) -> Claimed:
+    lease = Lease(run_id=row["id"], thread_id=row["thread_id"], message_id=row["message_id"], epoch=row["epoch"])
+    return Claimed(
+        lease=lease,
+        user_message_id=row["user_message_id"],
+        options=msgspec.json.decode(row["options"], type=RunOptions),
+        next_seq=place["next_seq"],
+        next_receipt=place["next_receipt"],
+        queued_seconds=row["queued_seconds"],
+        canceled=row["cancel_requested_at"] is not None,
+    )
+
+
+async def beat(driver: Driver, leases: list[Lease], *, lease_seconds: float) -> set[UUID]:
+    """Prolong these leases. Returns the runs that are still held."""
+    query = """
+        UPDATE runs SET lease_expires_at = clock_timestamp() + make_interval(secs => $3)
+        FROM unnest($1::uuid[], $2::int[]) AS lease (run_id, epoch)
+        WHERE runs.id = lease.run_id AND runs.epoch = lease.epoch AND runs.status = 'running'
+        RETURNING runs.id
+    """
+    found = await driver.fetch(query, [x.run_id for x in leases], [x.epoch for x in leases], lease_seconds)
+    return {row["id"] for row in found}
+
+
+async def called_off(driver: Driver, leases: list[Lease]) -> set[UUID]:
+    """Those of the runs whose lease is to be given up: cancel requested, taken over, or deleted."""
+    query = """
+        SELECT lease.run_id FROM unnest($1::uuid[], $2::int[]) AS lease (run_id, epoch)
+        LEFT JOIN runs ON runs.id = lease.run_id AND runs.epoch = lease.epoch AND runs.status = 'running'
+        WHERE runs.id IS NULL OR runs.cancel_requested_at IS NOT NULL
+    """
+    return {row["run_id"] for row in await driver.fetch(query, [x.run_id for x in leases], [x.epoch for x in leases])}
+
+
+async def hand_over(db: Database, lease: Lease) -> None:
+    """Put the run back into the queue for another executor, if it is still held."""
+    async with db.transaction() as connection:
+        try:
+            await threads.lock(connection, lease.thread_id)
+        except ThreadNotFound:
+            return
+        held = (runs.c.id == lease.run_id) & (runs.c.epoch == lease.epoch) & (runs.c.status == "running")
+        await connection.execute(
+            update(runs).where(held).values(status="queued", lease_owner=None, lease_expires_at=None)
+        )
+        await notify(connection, RUNS_CHANNEL, "")
+
+
+async def get(db: Database, run_id: UUID, caller: Caller) -> Run:
+    """The run, if the caller may open its thread."""
+    async with db.driver() as driver:
+        return rows.run(await _authorized(driver, run_id, caller))
+
+
+async def authorize(driver: Driver, run_id: UUID, caller: Caller) -> Run:
+    """The run, if the caller may open its thread; for reading more of it on the same connection."""
+    return rows.run(await _authorized(driver, run_id, caller))
+
+
+async def _authorized(driver: Driver, run_id: UUID, caller: Caller) -> rows.Record:
+    query = "SELECT runs.*, anon_key_hash FROM runs JOIN threads ON threads.id = thread_id WHERE runs.id = $1"
+    row = await driver.fetchrow(query, run_id)
+    if row is None:
+        raise RunNotFound("There is no such run.")
+    threads.check(row, caller)
+    return row
+
+
+async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]:
+    """Call the run off, and whether that changed anything: at once if nobody works on it, else its executor is told."""
+    async with db.driver() as driver:
+        thread_id = (await _authorized(driver, run_id, caller))["thread_id"]
+    async with db.transaction() as connection:
+        await threads.lock(connection, thread_id, caller)
+        row = await _current(connection, run_id)
+        active = row.status in ACTIVE
+        if active:
+            await call_off(connection, row)
+        return rows.run((await _current(connection, run_id))._mapping), active
+
+
+async def _current(connection: AsyncConnection, run_id: UUID) -> Row[tuple[object, ...]]:
+    held = runs.c.lease_expires_at > func.clock_timestamp()
+    query = select(runs, held.label("held")).where(runs.c.id == run_id).with_for_update()
+    row = (await connection.execute(query)).first()
+    if row is None:
+        raise RunNotFound("There is no such run.")
+    return row
+
+
+async def active(connection: AsyncConnection, thread_id: UUID) -> list[Row[tuple[object, ...]]]:
+    """The thread's runs that have not ended, oldest first; the caller holds the thread's lock."""
+    held = runs.c.lease_expires_at > func.clock_timestamp()
+    query = select(runs, held.label("held")).where(runs.c.thread_id == thread_id, runs.c.status.in_(ACTIVE))
+    return list(await connection.execute(query.order_by(runs.c.position)))
+
+
+async def call_off(connection: AsyncConnection, row: Row[tuple[object, ...]]) -> None:
+    """Cancel an active run under its thread's lock: end it here if no executor holds it, else ask the executor to."""
+    if row.status == "running" and row.held:
+        at = func.coalesce(runs.c.cancel_requested_at, func.clock_timestamp())
+        await connection.execute(update(runs).where(runs.c.id == row.id).values(cancel_requested_at=at))
+    else:
+        await _end_unheld(connection, row)
+    await notify(connection, RUNS_CHANNEL, "")
+
+
+async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]]) -> None:
+    stored = await connection.execute(
+        text("SELECT kind, data FROM message_parts WHERE run_id = :run ORDER BY seq"), {"run": row.id}
+    )
+    parts = [read(part.kind, part.data.encode()) for part in stored]
+    finish = Finish(reason="canceled", usage=Usage())
+    revision = await threads.bump(connection, row.thread_id)
+    kind, data = encode(finish)
+    await connection.execute(
+        text("""INSERT INTO message_parts (run_id, seq, message_id, thread_id, kind, data, revision)
+                VALUES (:run, :seq, :message, :thread, :kind, CAST(:data AS jsonb), :revision)"""),
+        {"run": row.id, "seq": len(parts), "message": row.message_id, "thread": row.thread_id,
+         "kind": kind, "data": data, "revision": revision},
+    )  # fmt: skip
+    ended = {"status": "canceled", "finish": finish}
+    await connection.execute(
+        update(runs).where(runs.c.id == row.id).values(
+            **ended, epoch=runs.c.epoch + 1, finished_at=func.now(), lease_owner=None, lease_expires_at=None)
+    )  # fmt: skip
+    await connection.execute(
+        update(messages).where(messages.c.id == row.message_id).values(
+            **ended, content=fold((), parts), seq=len(parts) + 1, revision=revision, updated_at=func.now())
+    )  # fmt: skip
+
+
+async def waiting(connection: AsyncConnection, fairness_key: UUID) -> tuple[int, int]:
+    """How many active runs this owner has, and how many runs of all owners wait."""
+    row = await one(
+        connection,
+        text("""SELECT count(*) FILTER (WHERE fairness_key = :key) AS own, count(*) FILTER (WHERE status = 'queued') AS all
+                FROM runs WHERE status IN ('queued', 'running', 'blocked')"""),
+        key=fairness_key,
+    )
+    return (0, 0) if row is None else (row.own, row.all)

@@ -1,0 +1,142 @@
+"""The send: a question, its answer-to-be and the run that writes it, in one transaction and once per message id."""
+
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row, func, insert, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain import ids
+from app.domain.access import Caller
+from app.domain.chat import RunOptions, Sent
+from app.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
+from app.domain.fold import TextBlock
+from app.store import runs, threads
+from app.store.db import RUNS_CHANNEL, Database, notify
+from app.store.rows import content
+from app.store.tables import messages
+from app.store.tables import runs as runs_table
+
+RETRY_AFTER = 5
+"""Seconds after which a full queue is worth another try."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs may be under way: for one owner, and how many may wait in all."""
+
+    per_owner: int = 20
+    waiting: int = 1000
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller sends; `parent_id` is the message that it follows, by default the newest."""
+
+    thread_id: UUID
+    message_id: UUID
+    text: str
+    parent_id: UUID | None = None
+    options: RunOptions
+
+
+async def send(db: Database, question: Question, caller: Caller, limits: Limits) -> tuple[Sent, bool]:
+    """Store the question and queue its run, and whether that is new: the same message id again changes nothing."""
+    try:
+        async with db.transaction() as connection:
+            thread = await threads.lock(connection, question.thread_id, caller)
+            before = await _sent_before(connection, question)
+            if before is not None:
+                return before, False
+            await _make_room(connection, thread, question, limits)
+            return await _store(connection, thread, question), True
+    except IntegrityError as error:
+        raise Conflict("This messageId is taken.") from error
+
+
+async def _sent_before(connection: AsyncConnection, question: Question) -> Sent | None:
+    query = (
+        select(messages.c.thread_id, messages.c.content, messages.c.revision, runs_table.c.id, runs_table.c.message_id)
+        .outerjoin(runs_table, runs_table.c.user_message_id == messages.c.id)
+        .where(messages.c.id == question.message_id)
+    )
+    row = (await connection.execute(query)).first()
+    if row is None:
+        return None
+    if row.thread_id != question.thread_id or row.id is None:
+        raise Conflict("This messageId is taken.")
+    if content(row.content) != (TextBlock(text=question.text),):
+        raise Conflict("This messageId was sent before with another text.")
+    return _sent(question, row.message_id, row.id, row.revision)
+
+
+async def _make_room(
+    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, limits: Limits
+) -> None:
+    busy = await runs.active(connection, question.thread_id)
+    if busy and question.options.if_busy == "reject":
+        raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
+    own, waiting = await runs.waiting(connection, _fairness_key(thread))
+    if own >= limits.per_owner or waiting >= limits.waiting:
+        raise RateLimited("Too many answers are waiting to be written. Try again soon.", retry_after=RETRY_AFTER)
+    if question.options.if_busy == "interrupt":
+        for run in busy:
+            await runs.call_off(connection, run)
+
+
+def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
+    key: UUID = thread.owner_id or thread.id
+    return key
+
+
+async def _store(connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question) -> Sent:
+    parent_id = await _parent(connection, thread, question)
+    run_id, answer_id = ids.new(), ids.new()
+    position = await _next_position(connection, question.thread_id)
+    revision = await threads.bump(connection, question.thread_id, active_leaf=answer_id)
+    common = {"thread_id": question.thread_id, "revision": revision}
+    asked = {"id": question.message_id, "parent_id": parent_id, "position": position, "role": "user",
+             "status": "final", "content": (TextBlock(text=question.text),)}  # fmt: skip
+    answer = {"id": answer_id, "parent_id": question.message_id, "position": position + 1, "role": "assistant",
+              "status": "streaming", "run_id": run_id}  # fmt: skip
+    await connection.execute(insert(messages).values(**common, **asked))
+    await connection.execute(insert(messages).values(**common, **answer))
+    await connection.execute(
+        insert(runs_table).values(
+            id=run_id,
+            thread_id=question.thread_id,
+            message_id=answer_id,
+            user_message_id=question.message_id,
+            position=position,
+            fairness_key=_fairness_key(thread),
+            status="queued",
+            options=question.options,
+        )
+    )
+    await notify(connection, RUNS_CHANNEL, "")
+    return _sent(question, answer_id, run_id, revision)
+
+
+def _sent(question: Question, answer_id: UUID, run_id: UUID, revision: int) -> Sent:
+    return Sent(
+        thread_id=question.thread_id,
+        user_message_id=question.message_id,
+        assistant_message_id=answer_id,
+        run_id=run_id,
+        revision=revision,
+    )
+
+
+async def _next_position(connection: AsyncConnection, thread_id: UUID) -> int:
+    query = select(func.coalesce(func.max(messages.c.position), 0) + 1).where(messages.c.thread_id == thread_id)
+    position: int = (await connection.execute(query)).scalar_one()
+    return position
+
+
+async def _parent(connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question) -> UUID | None:
+    if question.parent_id is None:
+        leaf: UUID | None = thread.active_leaf
+        return leaf
+    query = select(messages.c.id).where(messages.c.id == question.parent_id, messages.c.thread_id == thread.id)
+    if (await connection.execute(query)).first() is None:
+        raise InvalidInput("The parent is no message of this thread.", path="parentId")
+    return question.parent_id

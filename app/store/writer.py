@@ -1,0 +1,232 @@
+"""The writer: group commit of all runs of a process. Nothing leaves a run's buffer before its commit.
+
+One loop takes every run that is due, writes all of it in one transaction, and begins again; what comes while a commit is
+under way gathers for the next. A failed write keeps its batches and tries again, which is harmless (see `app.store.parts`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Literal
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from app.domain.errors import Unavailable
+from app.domain.flush import FlushPolicy, Gathered, pieces, storable
+from app.domain.fold import Content, fold, text_of
+from app.domain.parts import INLINE_LIMIT, Finish, PartData, ReasoningDelta, TextDelta, encode, json_text
+from app.store.db import Database
+from app.store.parts import Batch, Ending, Entry, Lease, append
+
+log = structlog.get_logger()
+
+SLACK = 0.025
+"""Seconds between the starts of two commits: batches form, so the work per part falls as runs are added."""
+MOST_RUNS = 500
+"""Runs in one transaction."""
+MOST_PARTS = 64
+"""Parts of one run in one transaction; what an outage has dammed up goes out in several."""
+MOST_BUFFERED = 1 << 20
+"""Characters that one run may hold back, in an outage say, before its turn has to wait."""
+PIECE = INLINE_LIMIT - 96
+"""Bytes of text in one part, leaving room for the JSON around it."""
+
+
+class LeaseLost(Exception):
+    """The run belongs to another executor now, or is gone; nothing more may be written to it."""
+
+
+class Stream:
+    """One run's way into the store. `on_lost` is called once if the lease turns out to be lost."""
+
+    def __init__(
+        self, writer: "Writer", lease: Lease, *, next_seq: int, next_receipt: int, content: Content, on_lost: Callable[[], None]
+    ) -> None:
+        self.lease = lease
+        self.gathered = Gathered()
+        self._writer = writer
+        self._seq = next_seq
+        self._receipt = next_receipt
+        self._content = content
+        self._texts: list[str] = []
+        self._unwritten: list[PartData] = []
+        self._entries: list[Entry] = []
+        self._ending: tuple[Literal["final", "error", "canceled"], Finish] | None = None
+        self._batch: Batch | None = None
+        self._on_lost = on_lost
+        self._lost = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def said(self) -> bool:
+        """Whether the answer has any text so far."""
+        unwritten = any(isinstance(part, TextDelta) for part in self._unwritten)
+        return bool(self._texts or unwritten or text_of(self._content))
+
+    @property
+    def full(self) -> bool:
+        """Whether the turn should wait in `written` before it adds more."""
+        return self.gathered.chars > MOST_BUFFERED
+
+    def text(self, text: str) -> None:
+        """More of the answer; the path of every token, so it does no more than gather."""
+        self._texts.append(text)
+        self._gather(len(text))
+
+    def add(self, part: PartData) -> None:
+        """A part of another kind than text. It is due at once."""
+        self._cut()
+        self._unwritten.append(part)
+        self.gathered.urgent = self.gathered.urgent or not isinstance(part, ReasoningDelta)
+        self._gather(len(part.text) if isinstance(part, ReasoningDelta) else 0)
+
+    def receipt(self, kind: Literal["model", "tool"], facts: dict[str, Any], cost_usd: Decimal | None) -> None:
+        """A call's receipt; it is committed with the run's next parts, at the latest with its finish."""
+        self._entries.append(Entry(self._receipt, kind, json_text(facts), cost_usd))
+        self._receipt += 1
+
+    async def end(self, status: Literal["final", "error", "canceled"], finish: Finish) -> None:
+        """Write the finish, the state and the folded message in one commit with what was gathered; returns after it."""
+        self._ending = (status, finish)
+        self.add(finish)
+        await self.written()
+
+    async def written(self) -> None:
+        """Wait until all that was added is committed. Raises `LeaseLost`."""
+        await self._idle.wait()
+        if self._lost:
+            raise LeaseLost
+
+    def take(self) -> Batch:
+        """What is to be written next; the same again until `settle` says that it was."""
+        if self._batch is None:
+            self._cut()
+            parts, self._unwritten = self._unwritten[:MOST_PARTS], self._unwritten[MOST_PARTS:]
+            numbered = [(self._seq + at, *encode(part)) for at, part in enumerate(parts)]
+            self._seq += len(numbered)
+            self._content = fold(self._content, parts)
+            self._batch = Batch(lease=self.lease, parts=numbered, receipts=self._entries, ending=self._end())
+            self._entries = []
+            self.gathered.taken(at_once=bool(self._unwritten), now=time.monotonic())
+        return self._batch
+
+    def settle(self, *, held: bool) -> None:
+        """The batch is committed; or, if the run isn't held any more, never will be."""
+        self._batch = None
+        if not held:
+            self._texts.clear()
+            self._unwritten.clear()
+            self.gathered.taken(at_once=False, now=0)
+            self._lost = True
+            self._on_lost()
+        if self.gathered.since is None:
+            self._idle.set()
+
+    def _end(self) -> Ending | None:
+        if self._ending is None or self._unwritten:
+            return None
+        status, finish = self._ending
+        return Ending(status=status, finish=finish, content=self._content, seq=self._seq)
+
+    def _gather(self, chars: int) -> None:
+        if self._lost:
+            raise LeaseLost
+        fresh = self.gathered.since is None
+        self.gathered.add(chars, time.monotonic())
+        self._idle.clear()
+        self._writer.gathered(self, fresh=fresh)
+
+    def _cut(self) -> None:
+        text = storable("".join(self._texts))
+        self._texts.clear()
+        self._unwritten += [TextDelta(text=piece) for piece in pieces(text, PIECE)]
+
+
+class Writer:
+    """All streams of a process, and the loop that writes them."""
+
+    def __init__(self, db: Database, policy: FlushPolicy) -> None:
+        self._db = db
+        self._policy = policy
+        self._waiting: dict[Stream, None] = {}
+        self._wake = asyncio.Event()
+        self._pause = 0.0
+
+    def open(
+        self, lease: Lease, *, next_seq: int = 0, next_receipt: int = 0, content: Content = (),
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> Stream:  # fmt: skip
+        """A stream for a claimed run that goes on at `next_seq`, with the content folded from the parts before."""
+        return Stream(
+            self, lease, next_seq=next_seq, next_receipt=next_receipt, content=content, on_lost=on_lost
+        )
+
+    def gathered(self, stream: Stream, *, fresh: bool) -> None:
+        """The stream has something more; `fresh` if it had nothing before."""
+        if fresh:
+            self._waiting[stream] = None
+        if fresh or stream.gathered.due_at(self._policy) == stream.gathered.since:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Write what is due, for ever."""
+        while True:
+            due = self._due(time.monotonic() + SLACK)
+            if due:
+                began = time.monotonic()
+                await self._write(due)
+                await asyncio.sleep(max(self._pause, began + SLACK - time.monotonic()))
+            else:
+                await self._rest()
+
+    def _due(self, until: float) -> list[Stream]:
+        """The streams that are due by then, those with a batch under way first of all."""
+        found = [stream for stream in self._waiting if (stream.gathered.due_at(self._policy) or 0) <= until]
+        return found[:MOST_RUNS]
+
+    async def _rest(self) -> None:
+        self._wake.clear()
+        due = [stream.gathered.due_at(self._policy) or 0 for stream in self._waiting]
+        timeout = None if not due else max(0.0, min(due) - time.monotonic() - SLACK)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _write(self, streams: list[Stream]) -> None:
+        try:
+            new = await self._append(streams)
+        except Unavailable:
+            self._pause = min(2.0, max(0.05, self._pause * 2))
+            log.warning("flush_failed", runs=len(streams), retry_in=self._pause, exc_info=True)
+            return
+        except asyncpg.PostgresError:
+            await self._write_apart(streams)
+            return
+        self._pause = 0.0
+        for stream in streams:
+            self._settle(stream, held=stream.lease.run_id in new)
+
+    async def _append(self, streams: list[Stream]) -> dict[UUID, int]:
+        batches = [stream.take() for stream in streams]
+        async with self._db.driver() as driver:
+            return await append(driver, batches)
+
+    async def _write_apart(self, streams: list[Stream]) -> None:
+        """Postgres refused the rows of one of these: write each alone, so that one run's fault costs no other."""
+        if len(streams) == 1:
+            log.error("flush_refused", run_id=str(streams[0].lease.run_id), exc_info=True)
+            self._settle(streams[0], held=False)
+            return
+        for stream in streams:
+            await self._write([stream])
+
+    def _settle(self, stream: Stream, *, held: bool) -> None:
+        stream.settle(held=held)
+        if stream.gathered.since is None:
+            self._waiting.pop(stream, None)

@@ -1,0 +1,154 @@
+// What this client knows of a thread, as pure functions: no socket, no clock, no DOM.
+//
+// The one law: folding parts k..n onto the content at k gives the content at n. So a reader that holds a message at any
+// seq goes on with parts alone, and each part counts exactly once however often it arrives.
+
+export const EMPTY = Object.freeze({ revision: null, thread: null, messages: [], hasMore: false });
+
+/** The state that a snapshot says; whatever was known before is forgotten. */
+export function fromSnapshot(frame) {
+  const messages = frame.messages.map((message) => ({ ...message, content: message.content ?? [] }));
+  return { revision: frame.revision, thread: frame.thread, messages, hasMore: frame.hasMore === true };
+}
+
+/**
+ * The state after a delta, and what became of it: "applied"; "stale", it was known already; "gap", something before it is
+ * missing, so subscribe again with `after`; "broken", parts of a message are missing, so only a snapshot will do.
+ */
+export function applyDelta(state, frame) {
+  if (state.revision === null) return { state, outcome: "gap" };
+  if (frame.revision <= state.revision) return { state, outcome: "stale" };
+  if (frame.from !== state.revision) return { state, outcome: "gap" };
+  const heads = withHeads(state, frame.messages ?? []);
+  const messages = withParts(heads, frame.parts ?? [], state.hasMore);
+  if (messages === null || messages.some(lacksParts)) return { state, outcome: "broken" };
+  const thread = frame.thread ?? { ...state.thread, revision: frame.revision };
+  return { state: { ...state, revision: frame.revision, thread, messages }, outcome: "applied" };
+}
+
+/** The state with a page of older messages before those it has. */
+export function withEarlier(state, page) {
+  const known = new Set(state.messages.map((message) => message.id));
+  const older = page.items.filter((message) => !known.has(message.id));
+  const items = older.map((message) => ({ ...message, content: message.content ?? [] }));
+  return { ...state, messages: [...items, ...state.messages], hasMore: page.hasMore === true };
+}
+
+function withHeads(state, heads) {
+  const messages = [...state.messages];
+  for (const head of heads) {
+    const index = messages.findIndex((message) => message.id === head.id);
+    if (index >= 0) messages[index] = merged(messages[index], head);
+    else if (!isOlderThan(head, state)) messages.push(merged({ content: [], seq: 0 }, head));
+  }
+  return messages;
+}
+
+/** A head tells of status and finish; content and seq stay ours, for they are what we have folded ourselves. */
+function merged(own, head) {
+  const whole = head.content !== undefined && head.content !== null && head.seq >= own.seq;
+  const { content, seq } = whole ? head : own;
+  return { ...own, ...head, content, seq, finish: head.finish ?? own.finish, told: head.seq };
+}
+
+/** Whether a message that we don't hold lies before the page that we do hold. */
+function isOlderThan(head, state) {
+  const oldest = state.messages[0];
+  return state.hasMore && oldest !== undefined && Date.parse(head.createdAt) < Date.parse(oldest.createdAt);
+}
+
+function withParts(messages, parts, hasMore) {
+  const byMessage = new Map();
+  for (const part of parts) {
+    if (!byMessage.has(part.messageId)) byMessage.set(part.messageId, []);
+    byMessage.get(part.messageId).push(part);
+  }
+  const result = [...messages];
+  for (const [id, own] of byMessage) {
+    const index = result.findIndex((message) => message.id === id);
+    if (index < 0 && !hasMore) return null;
+    if (index < 0) continue; // of a message further up than we have loaded
+    const after = withOwnParts(result[index], own);
+    if (after === null) return null;
+    result[index] = after;
+  }
+  return result;
+}
+
+function withOwnParts(message, parts) {
+  const fresh = [];
+  for (const part of parts.toSorted((one, other) => one.seq - other.seq)) {
+    const next = message.seq + fresh.length;
+    if (part.seq > next) return null;
+    if (part.seq === next) fresh.push(part);
+  }
+  if (fresh.length === 0) return message;
+  const last = (kind) => fresh.findLast((part) => part.kind === kind)?.data;
+  return {
+    ...message,
+    seq: message.seq + fresh.length,
+    content: fold(message.content, fresh),
+    finish: last("finish") ?? message.finish,
+    failure: last("error") ?? message.failure,
+    round: last("step") ?? message.round,
+  };
+}
+
+/** An answer that has ended, by its head, with more parts than have come. */
+function lacksParts({ status, seq, told = 0 }) {
+  return ["final", "error", "canceled"].includes(status) && seq < told;
+}
+
+/** The content after these parts; kinds that this version does not know change nothing. */
+export function fold(content, parts) {
+  const blocks = [...content];
+  for (const { kind, data } of parts) FOLDS[kind]?.(blocks, data);
+  return blocks;
+}
+
+const FOLDS = {
+  "text-delta": (blocks, { text }) => appendText(blocks, text),
+  "tool-call": (blocks, { toolCallId, ...rest }) => updateTool(blocks, toolCallId, rest),
+  "tool-status": (blocks, { toolCallId, state, reason }) => updateTool(blocks, toolCallId, { state, reason }),
+  "tool-result": (blocks, { toolCallId, ok, ...rest }) =>
+    updateTool(blocks, toolCallId, { ...rest, state: ok ? "completed" : "failed" }),
+  notice: (blocks, { code, message }) => blocks.push({ type: "notice", code, message }),
+};
+
+function appendText(blocks, text) {
+  const last = blocks.at(-1);
+  if (!text) return;
+  if (last?.type === "text") blocks[blocks.length - 1] = { ...last, text: last.text + text };
+  else blocks.push({ type: "text", text });
+}
+
+/** An orphan, a result whose call we never saw, shows rather than vanishes. */
+function updateTool(blocks, toolCallId, changes) {
+  const index = blocks.findLastIndex((block) => block.type === "tool" && block.toolCallId === toolCallId);
+  if (index >= 0) blocks[index] = { ...blocks[index], ...changes };
+  else blocks.push({ type: "tool", toolCallId, tool: "unknown", state: "queued", ...changes });
+}
+
+/** All text of a message, joined. */
+export function textOf(message) {
+  return message.content.map((block) => (block.type === "text" ? block.text : "")).join("");
+}
+
+/** How a message stands: "writing", "done", "stopped" or "failed". A finish outranks the row's status. */
+export function standing(message) {
+  const ends = { canceled: "stopped", error: "failed" };
+  if (message.finish) return ends[message.finish.reason] ?? "done";
+  if (["draft", "streaming"].includes(message.status)) return "writing";
+  return ends[message.status] ?? "done";
+}
+
+/** The answer that is being written, if there is one. */
+export function activeAnswer(state) {
+  return state.messages.findLast((message) => message.role === "assistant" && standing(message) === "writing") ?? null;
+}
+
+/** Milliseconds before try number `attempt` (from 0): exponential between 250 and 8,000, jittered by `random` in [0, 1). */
+export function backoff(attempt, random) {
+  const ceiling = Math.min(8000, 500 * 2 ** Math.min(attempt, 10));
+  return 250 + random * (ceiling - 250);
+}

@@ -1,0 +1,38 @@
+"""Fixtures for all tests: one Postgres a session, one migrated database a test, cloned from a template."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from app.domain import ids
+from app.store.db import Database
+from tests.support import postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def template(postgres_url: str) -> Iterator[str]:
+    name = asyncio.run(postgres.make_template(postgres_url))
+    yield name
+    asyncio.run(postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest.fixture
+def database_url(postgres_url: str, template: str) -> Iterator[str]:
+    name = f"khala_test_{ids.new().hex}"
+    asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
+    yield postgres.named(postgres_url, name)
+    asyncio.run(postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest.fixture
+async def db(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()

@@ -1,0 +1,1 @@
+"""What the tests and benchmarks share: local servers that stand in for the outside world."""

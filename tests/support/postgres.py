@@ -1,0 +1,81 @@
+"""The test database: TEST_DATABASE_URL, else a container where Docker runs, else the embedded Postgres."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+from docker import from_env
+from docker.errors import DockerException
+from testcontainers.postgres import PostgresContainer
+
+from app.domain import ids
+from app.store import migrate
+from app.store.db import Database, asyncpg_url, driver_url
+from app.store.embedded import EmbeddedPostgres
+
+TEMPLATE = "khala_test_template"
+
+
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """A Postgres server's URL, for a whole test session."""
+    given = os.environ.get("TEST_DATABASE_URL")
+    if given:
+        yield given
+    elif _docker_runs():
+        with PostgresContainer("pgvector/pgvector:pg17", driver=None) as container:
+            yield container.get_connection_url()
+    else:
+        with _embedded() as url:
+            yield url
+
+
+def _docker_runs() -> bool:
+    try:
+        client = from_env(timeout=3)
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+    except (DockerException, OSError):
+        return False
+
+
+@contextlib.contextmanager
+def _embedded() -> Iterator[str]:
+    memory = Path("/dev/shm")
+    home = Path(tempfile.mkdtemp(prefix="khala-test-", dir=memory if memory.is_dir() else None))
+    postgres = EmbeddedPostgres.start(home)
+    try:
+        yield postgres.url
+    finally:
+        postgres.stop()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def named(url: str, database: str) -> str:
+    """The URL of another database of the same server."""
+    return driver_url(asyncpg_url(url).set(database=database).render_as_string(hide_password=False))
+
+
+async def make_template(url: str) -> str:
+    """A migrated database to clone, made anew; returns its name, which no other session has."""
+    name = f"{TEMPLATE}_{ids.new().hex}"
+    await execute(url, f'CREATE DATABASE "{name}"')
+    db = Database(named(url, name))
+    await migrate.upgrade(db)
+    await db.close()
+    return name
+
+
+async def execute(url: str, command: str) -> None:
+    """Run one command outside any transaction."""
+    connection = await asyncpg.connect(driver_url(url))
+    try:
+        await connection.execute(command)
+    finally:
+        await connection.close()

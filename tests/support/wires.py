@@ -1,0 +1,177 @@
+"""The three wire protocols of the real providers, as a server writes them: bytes for each step of an answer."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+_encode = msgspec.json.encode
+
+
+@dataclass(frozen=True)
+class Wire:
+    """One protocol. Every function returns whole server-sent events."""
+
+    name: str
+    opening: Callable[[str], bytes]
+    """What comes before the first token, given the model's name."""
+    token: Callable[[str], bytes]
+    reasoning: Callable[[str], bytes]
+    closing: Callable[[str, tuple[int, int] | None], bytes]
+    """The finish reason (`stop` or `length` or another of the protocol's own) and usage (input, output tokens)."""
+    failure: Callable[[int, str], Any]
+    """The JSON body of an error with this HTTP status."""
+    failure_event: Callable[[Any], bytes]
+    """The same error as an event inside an open stream."""
+    prompt: Callable[[Mapping[str, Any]], str]
+    """The text of the last user message in a request's body."""
+    garbage: bytes = b'data: {"id": "chatcm\n\n'
+    """An event whose JSON is broken."""
+    reasoning_begins: bytes = b""
+    text_begins: bytes = b""
+    """What comes once before the first token of its sort."""
+
+
+def _event(body: Any) -> bytes:
+    return b"data: " + _encode(body) + b"\n\n"
+
+
+def _templated(event: Callable[[str], bytes]) -> Callable[[str], bytes]:
+    """The same function, encoding nothing but the text: this is where a benchmark's server spends its time."""
+    before, after = event("TEXT").split(b'"TEXT"')
+    return lambda text: before + _encode(text) + after
+
+
+def _texts(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content or ())
+
+
+def _last_user(messages: Any, key: str) -> str:
+    return next((_texts(message[key]) for message in reversed(messages or ()) if message.get("role") == "user"), "")
+
+
+def _openai_chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return _event(
+        {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "local", "choices": [choice]}
+    )
+
+
+def _openai_closing(finish: str, usage: tuple[int, int] | None) -> bytes:
+    end = _openai_chunk({}, finish)
+    if usage is not None:
+        counts = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
+        whole = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "local"}
+        end += _event({**whole, "choices": [], "usage": counts})
+    return end + b"data: [DONE]\n\n"
+
+
+def _openai_failure(status: int, message: str) -> Any:
+    kinds = {429: "rate_limit_exceeded", 400: "invalid_request_error", 401: "invalid_api_key"}
+    code = "context_length_exceeded" if "context length" in message else kinds.get(status, "server_error")
+    code = "insufficient_quota" if "quota" in message else code
+    return {"error": {"message": message, "type": code, "param": None, "code": code}}
+
+
+OPENAI: Final = Wire(
+    name="openai",
+    opening=lambda model: _openai_chunk({"role": "assistant", "content": ""}),
+    token=_templated(lambda text: _openai_chunk({"content": text})),
+    reasoning=lambda text: _openai_chunk({"reasoning_content": text}),
+    closing=_openai_closing,
+    failure=_openai_failure,
+    failure_event=_event,
+    prompt=lambda body: _last_user(body.get("messages"), "content"),
+)
+
+
+def _anthropic_event(kind: str, body: Mapping[str, Any]) -> bytes:
+    return f"event: {kind}\n".encode() + _event({"type": kind, **body})
+
+
+def _anthropic_opening(model: str) -> bytes:
+    usage = {"input_tokens": 0, "output_tokens": 0}
+    message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": []}
+    message |= {"stop_reason": None, "stop_sequence": None, "usage": usage}
+    return _anthropic_event("message_start", {"message": message}) + _anthropic_event("ping", {})
+
+
+def _anthropic_block(index: int, block: Mapping[str, Any]) -> bytes:
+    return _anthropic_event("content_block_start", {"index": index, "content_block": block})
+
+
+def _anthropic_delta(index: int, delta: Mapping[str, Any]) -> bytes:
+    return _anthropic_event("content_block_delta", {"index": index, "delta": delta})
+
+
+def _anthropic_closing(finish: str, usage: tuple[int, int] | None) -> bytes:
+    reason = {"stop": "end_turn", "length": "max_tokens"}.get(finish, finish)
+    counts = {"input_tokens": usage[0], "output_tokens": usage[1]} if usage else {"output_tokens": 0}
+    delta = {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": counts}
+    stop = _anthropic_event("content_block_stop", {"index": 1})
+    return stop + _anthropic_event("message_delta", delta) + _anthropic_event("message_stop", {})
+
+
+def _anthropic_failure(status: int, message: str) -> Any:
+    kinds = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
+    kinds |= {429: "rate_limit_error", 529: "overloaded_error"}
+    return {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": message}}
+
+
+ANTHROPIC: Final = Wire(
+    name="anthropic",
+    opening=_anthropic_opening,
+    token=_templated(lambda text: _anthropic_delta(1, {"type": "text_delta", "text": text})),
+    reasoning=lambda text: _anthropic_delta(0, {"type": "thinking_delta", "thinking": text}),
+    closing=_anthropic_closing,
+    failure=_anthropic_failure,
+    failure_event=lambda body: b"event: error\n" + _event(body),
+    prompt=lambda body: _last_user(body.get("messages"), "content"),
+    garbage=b'event: content_block_delta\ndata: {"type": "conte\n\n',
+    reasoning_begins=_anthropic_block(0, {"type": "thinking", "thinking": "", "signature": ""}),
+    text_begins=_anthropic_block(1, {"type": "text", "text": ""}),
+)
+
+
+def _google_part(part: Mapping[str, Any]) -> bytes:
+    content = {"parts": [part], "role": "model"}
+    return _event({"candidates": [{"content": content, "index": 0}], "modelVersion": "local"})
+
+
+def _google_closing(finish: str, usage: tuple[int, int] | None) -> bytes:
+    reason = {"stop": "STOP", "length": "MAX_TOKENS"}.get(finish, finish)
+    body: dict[str, Any] = {"candidates": [{"finishReason": reason, "index": 0}], "modelVersion": "local"}
+    if usage is not None:
+        counts = {"promptTokenCount": usage[0], "candidatesTokenCount": usage[1], "totalTokenCount": sum(usage)}
+        body["usageMetadata"] = counts
+    return _event(body)
+
+
+def _google_failure(status: int, message: str) -> Any:
+    kinds = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
+    kinds |= {500: "INTERNAL", 503: "UNAVAILABLE", 529: "UNAVAILABLE"}
+    return {"error": {"code": status, "message": message, "status": kinds.get(status, "UNKNOWN")}}
+
+
+GOOGLE: Final = Wire(
+    name="google",
+    opening=lambda model: b"",
+    token=_templated(lambda text: _google_part({"text": text})),
+    reasoning=lambda text: _google_part({"text": text, "thought": True}),
+    closing=_google_closing,
+    failure=_google_failure,
+    failure_event=_event,
+    prompt=lambda body: _last_user(body.get("contents"), "parts"),
+)
+
+
+def of(path: str) -> Wire | None:
+    """The protocol that a request's path speaks."""
+    if path.endswith("/chat/completions"):
+        return OPENAI
+    if path.endswith("/messages"):
+        return ANTHROPIC
+    return GOOGLE if ":streamGenerateContent" in path else None

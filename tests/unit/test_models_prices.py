@@ -1,0 +1,37 @@
+"""Costs and context windows from the data that ships with the program."""
+
+from decimal import Decimal
+
+import pytest
+
+from app.domain.parts import Usage
+from app.models import catalog
+from app.models.prices import context_window, cost
+
+MILLION = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
+
+
+def test_a_known_model_has_its_list_price() -> None:
+    assert cost("openai", "gpt-4o-mini", MILLION) == Decimal("0.75")
+    assert cost("openai", "gpt-4o-mini", Usage()) == Decimal(0)
+
+
+def test_the_demo_model_is_free() -> None:
+    assert cost("demo", "demo", MILLION) == Decimal(0)
+
+
+@pytest.mark.parametrize(("provider", "model"), [("openai", "llama3:8b"), ("nobody", "x"), ("openai", ""), ("", "")])
+def test_an_unknown_model_has_no_price_and_no_window(provider: str, model: str) -> None:
+    assert cost(provider, model, MILLION) is None
+    assert context_window(provider, model) is None
+
+
+@pytest.mark.parametrize("usage", [Usage(input_tokens=-1), Usage(output_tokens=10**15)])
+def test_a_strange_usage_raises_nothing(usage: Usage) -> None:
+    cost("openai", "gpt-4o-mini", usage)
+
+
+def test_every_default_model_has_a_price_and_a_window() -> None:
+    for provider, name in catalog.DEFAULTS.items():
+        assert cost(provider, name, MILLION) is not None
+        assert provider == "demo" or (context_window(provider, name) or 0) > 100_000

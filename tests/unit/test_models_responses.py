@@ -1,0 +1,24 @@
+"""Line separators in JSON, escaped however the stream is cut."""
+
+import json
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.models.responses import escape
+
+TEXTS = st.text(alphabet=st.sampled_from('a"\\\n\u0085\u2028\u2029\u2027\u00e2\u00c2\u2030é👩'))
+
+
+@given(TEXTS, st.lists(st.integers(0, 400)))
+def test_however_json_is_cut_escaping_keeps_its_meaning_and_leaves_no_separator(text: str, cuts: list[int]) -> None:
+    source = json.dumps([text], ensure_ascii=False).encode()
+    places = [0, *sorted(min(cut, len(source)) for cut in cuts), len(source)]
+    escaped, held = b"", b""
+    for start, end in pairwise(places):
+        whole, held = escape(held + source[start:end])
+        escaped += whole
+    result = (escaped + held).decode()
+    assert json.loads(result) == [text]
+    assert not set(result) & {"\u0085", "\u2028", "\u2029"}

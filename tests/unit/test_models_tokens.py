@@ -1,0 +1,119 @@
+"""Counting and estimating tokens, where the vocabulary comes, hangs or fails."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiktoken import Encoding
+
+from app.domain.parts import Usage
+from app.models import tokens
+from app.models.port import Prompt, Turn
+from app.models.tokens import Count, Counter
+
+BYTES = Encoding(
+    "bytes",
+    pat_str=r"\S+|\s+",
+    mergeable_ranks={bytes([value]): value for value in range(256)},
+    special_tokens={"<|endoftext|>": 256},
+)
+"""A real vocabulary in which every byte is a token."""
+
+
+@given(st.text())
+def test_an_estimate_is_a_quarter_of_the_bytes_rounded_up(text: str) -> None:
+    assert tokens.estimate(text) == -(-len(text.encode()) // 4)
+
+
+def test_half_a_surrogate_pair_is_no_error() -> None:
+    assert tokens.estimate("\ud800") == 1
+
+
+def test_usage_is_estimated_from_the_whole_prompt() -> None:
+    prompt = Prompt(system="1234", turns=(Turn(role="user", text="12345"), Turn(role="assistant", text="")))
+    assert tokens.estimate_usage(prompt, "1234") == Usage(input_tokens=3, output_tokens=1)
+
+
+async def test_a_loaded_vocabulary_counts_exactly() -> None:
+    counter = Counter(lambda name: BYTES)
+    assert counter.count("žluť", "gpt-4o") == Count(2, True)
+    assert await counter.ready("gpt-4o")
+    assert counter.count("žluť", "gpt-4o") == Count(6, False)
+
+
+async def test_special_tokens_in_a_users_text_are_plain_text() -> None:
+    counter = Counter(lambda name: BYTES)
+    await counter.ready("gpt-4o")
+    assert counter.count("<|endoftext|>", "gpt-4o") == Count(13, False)
+
+
+async def test_a_model_newer_than_the_tables_is_counted_but_called_an_estimate() -> None:
+    counter = Counter(lambda name: BYTES)
+    assert await counter.ready("gpt-99-nova")
+    assert counter.count("four", "gpt-99-nova") == Count(4, True)
+
+
+async def test_models_of_other_makers_are_estimated_without_trying() -> None:
+    def never(name: str) -> Encoding:
+        pytest.fail(f"asked for {name}")
+
+    counter = Counter(never)
+    assert not await counter.ready("claude-sonnet-5-5")
+    assert counter.count("12345", "claude-sonnet-5-5") == Count(2, True)
+
+
+async def test_a_failure_is_remembered_and_tried_again_later() -> None:
+    now, asked = 0.0, 0
+
+    def fail(name: str) -> Encoding:
+        nonlocal asked
+        asked += 1
+        raise ConnectionError("no network")
+
+    counter = Counter(fail, clock=lambda: now, retry_after=600)
+    assert [await counter.ready("gpt-4o") for _ in range(3)] == [False] * 3
+    assert asked == 1
+    now = 601.0
+    await counter.ready("gpt-4o")
+    assert asked == 2
+
+
+async def test_a_load_that_hangs_holds_nobody_up_and_serves_when_it_comes() -> None:
+    arrive = threading.Event()
+
+    def hang(name: str) -> Encoding:
+        arrive.wait(10)
+        return BYTES
+
+    counter = Counter(hang, patience=0.05)
+    assert not await counter.ready("gpt-4o")
+    assert counter.count("four", "gpt-4o").estimated
+    arrive.set()
+    async with asyncio.timeout(5):
+        while counter.count("four", "gpt-4o").estimated:
+            await asyncio.sleep(0.005)
+    assert await counter.ready("gpt-4o")
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """A proxy that takes connections and never says a word, as a network which drops packets."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_tiktoken_itself_does_not_hang_where_packets_are_dropped(
+    black_hole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, black_hole)
+    counter = Counter(patience=0.3)
+    async with asyncio.timeout(2):
+        assert not await counter.ready("gpt-4o")
+    assert counter.count("12345", "gpt-4o") == Count(2, True)
