@@ -38,8 +38,8 @@ def main() -> None:
 def serve(*, no_executor: bool) -> None:
     """Serve the API and the page, and work on runs.
 
-    Starts the embedded Postgres unless DATABASE_URL names another, and brings the schema up to date. Listens on HOST
-    and PORT. Ctrl-C ends or hands over the runs under way, then stops what was started; pressed twice, it does not wait.
+    Starts the embedded Postgres unless DATABASE_URL names another, brings the schema up to date, and listens on HOST
+    and PORT. Ctrl-C ends or hands over the runs under way and stops what was started; pressed twice, it doesn't wait.
     """
     settings = _settings()
 
@@ -56,7 +56,9 @@ def serve(*, no_executor: bool) -> None:
 def work() -> None:
     """Work on runs, without serving anybody. Start as many as you like beside `khala serve --no-executor`."""
     settings = _settings()
-    _run(composition.work(settings, announce=lambda name: click.echo(f"Khala works as {name} on {_database(settings)}")))
+    _run(
+        composition.work(settings, announce=lambda name: click.echo(f"Khala works as {name} on {_database(settings)}"))
+    )
 
 
 @main.command(epilog=EPILOG)

@@ -11,14 +11,14 @@ from app.models.catalog import BadModel
 from app.models.providers import Providers
 from app.settings import Settings
 from app.store import migrate
-from app.store.db import Database
+from app.store.db import EVERYTHING, Database
 
 OLDEST_POSTGRES = 150_000
 LEAST_FREE = 1 << 30
 """Bytes of free disk under which the doctor warns."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked, whether it is well, and what there is to say."""
 
     what: str
@@ -41,49 +41,56 @@ async def examine(settings: Settings, db: Database) -> list[Finding]:
 async def _checked(what: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
     try:
         return await check()
-    except Exception as error:
-        return Finding(what, False, f"{error} ({error.__cause__ or type(error).__name__})")
+    except Exception as error:  # noqa: BLE001  # whatever a check trips over is what the doctor is asked about
+        return Finding(what=what, well=False, says=f"{error} ({error.__cause__ or type(error).__name__})")
 
 
 async def _postgres(db: Database) -> Finding:
     async with db.driver() as driver:
         number = int(await driver.fetchval("SHOW server_version_num"))
         name = await driver.fetchval("SHOW server_version")
-    return Finding("database", number >= OLDEST_POSTGRES, f"Postgres {name}; 15 or newer is needed")
+    return Finding(what="database", well=number >= OLDEST_POSTGRES, says=f"Postgres {name}; 15 or newer is needed")
 
 
 async def _pgvector(db: Database) -> Finding:
     query = "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
     async with db.driver() as driver:
         found = await driver.fetchval(query)
-    return Finding("pgvector", found is not None, f"{found}" if found else "not there: install pgvector for this Postgres")
+    says = f"{found}" if found else "not there: install pgvector for this Postgres"
+    return Finding(what="pgvector", well=found is not None, says=says)
 
 
 async def _schema(db: Database) -> Finding:
     at, head = await migrate.current(db), migrate.head()
     if at != head:
-        return Finding("schema", False, f"at {at}, should be at {head}: run `khala migrate`")
+        return Finding(what="schema", well=False, says=f"at {at}, should be at {head}: run `khala migrate`")
     differences = await migrate.differences(db)
-    return Finding("schema", not differences, f"at {at}" + "".join(f"; differs: {one}" for one in differences))
+    return Finding(
+        what="schema", well=not differences, says=f"at {at}" + "".join(f"; differs: {one}" for one in differences)
+    )
 
 
 async def _notify(db: Database) -> Finding:
-    channel, heard = "khala_doctor", asyncio.Event()
-    listener = Listener(db.url, {channel: lambda payload: heard.set() if payload == "now" else None})
+    channel, heard = "khala_doctor", {EVERYTHING: asyncio.Event(), "now": asyncio.Event()}
+    listener = Listener(db.url, {channel: lambda payload: heard[payload].set()})
     listening = asyncio.create_task(listener.run())
     try:
         async with asyncio.timeout(5):
-            while not listener.connected:
-                await asyncio.sleep(0.01)
+            await heard[EVERYTHING].wait()
             async with db.driver() as driver:
                 began = asyncio.get_running_loop().time()
                 await driver.execute("SELECT pg_notify($1, 'now')", channel)
-                await heard.wait()
+                await heard["now"].wait()
     except TimeoutError:
-        return Finding("notify", False, "no notification in 5 s: does a pooler stand between? LISTEN needs a direct URL")
+        says = "no notification in 5 s: does a pooler stand between? LISTEN needs a direct URL"
+        return Finding(what="notify", well=False, says=says)
     finally:
         listening.cancel()
-    return Finding("notify", True, f"{(asyncio.get_running_loop().time() - began) * 1000:.1f} ms from NOTIFY to LISTEN")
+    return Finding(
+        what="notify",
+        well=True,
+        says=f"{(asyncio.get_running_loop().time() - began) * 1000:.1f} ms from NOTIFY to LISTEN",
+    )
 
 
 def _models(settings: Settings) -> list[Finding]:
@@ -92,13 +99,13 @@ def _models(settings: Settings) -> list[Finding]:
     for ref in settings.models:
         try:
             providers.open(ref)
-            found.append(Finding(f"model {ref}", True, "set up; not called"))
+            found.append(Finding(what=f"model {ref}", well=True, says="set up; not called"))
         except BadModel as error:
-            found.append(Finding(f"model {ref}", False, str(error)))
+            found.append(Finding(what=f"model {ref}", well=False, says=str(error)))
     return found
 
 
 def _disk(settings: Settings) -> Finding:
     there = next(path for path in (settings.home, *settings.home.parents) if path.exists())
     free = shutil.disk_usage(there).free
-    return Finding("disk", free > LEAST_FREE, f"{free / 2**30:.1f} GiB free under {there}")
+    return Finding(what="disk", well=free > LEAST_FREE, says=f"{free / 2**30:.1f} GiB free under {there}")

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -45,8 +45,8 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        with nullcontext():
-            yield
+        """Capture none."""
+        yield
 
 
 @asynccontextmanager
@@ -153,7 +153,7 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         listener = Listener(db.url, handlers)
         # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
         await stack.enter_async_context(_loops({"hub": hub.run, "listener": listener.run}))
-        server = Server(_config(settings, _application(settings, db, hub, listener)))
+        server = Server(_config(_application(settings, db, hub, listener)))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         if workshop:
@@ -194,7 +194,7 @@ def _application(settings: Settings, db: Database, hub: Hub, listener: Listener)
     return application(context, web=WEB, version=version("khala"))
 
 
-def _config(settings: Settings, app: Litestar) -> uvicorn.Config:
+def _config(app: Litestar) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         lifespan="off",

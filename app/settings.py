@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str
 
     def allows(self, model: str) -> bool:
-        """Whether a caller may ask for this model: one that is configured, the demo, or one that `KHALA_MODELS` names."""
+        """Whether callers may ask for this model: the configured ones, the demo, and what `KHALA_MODELS` names."""
         named = {str(ref) for ref in self.models} | {"demo"}
         return model in named or any(_matches(model, pattern) for pattern in self.allowed_models)
 

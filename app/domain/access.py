@@ -19,7 +19,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 def checked_anon_key(key: str) -> str:
     """A key that a client made, if it is long enough to be one."""
-    if not SHORTEST_KEY <= len(key.strip()) or len(key) > LONGEST_KEY:
+    if not len(key.strip()) >= SHORTEST_KEY or len(key) > LONGEST_KEY:
         raise InvalidInput(f"An anonKey has {SHORTEST_KEY} to {LONGEST_KEY} characters.", path="anonKey")
     return key
 

@@ -23,7 +23,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """camelCase outside, snake_case inside; what is absent is left out."""
 
 
-class Thread(Wire, kw_only=True):
+class Thread(Wire, frozen=True, kw_only=True):
     """A conversation. `revision` counts its committed changes and is the one cursor of every transport."""
 
     id: UUID
@@ -35,7 +35,7 @@ class Thread(Wire, kw_only=True):
     updated_at: datetime
 
 
-class Message(Wire, kw_only=True):
+class Message(Wire, frozen=True, kw_only=True):
     """A message. `content` is the fold of parts 0..seq-1; a delta leaves it out for answers, whose parts it carries."""
 
     id: UUID
@@ -52,14 +52,14 @@ class Message(Wire, kw_only=True):
     updated_at: datetime
 
 
-class RunOptions(Wire, kw_only=True):
+class RunOptions(Wire, frozen=True, kw_only=True):
     """How a run shall go: `model` as `provider:name`; `if_busy` says what happens while another run is active."""
 
     model: str | None = None
     if_busy: IfBusy = "reject"
 
 
-class Run(Wire, kw_only=True):
+class Run(Wire, frozen=True, kw_only=True):
     """One assistant turn. `attempt` counts the executors that worked on it."""
 
     id: UUID
@@ -73,7 +73,7 @@ class Run(Wire, kw_only=True):
     finish: Finish | None = None
 
 
-class Receipt(Wire, kw_only=True):
+class Receipt(Wire, frozen=True, kw_only=True):
     """What one model or tool call cost and how it went; `cost_usd` is a decimal string, absent where unknown."""
 
     run_id: UUID
@@ -85,7 +85,7 @@ class Receipt(Wire, kw_only=True):
     created_at: datetime
 
 
-class Snapshot(Wire, kw_only=True):
+class Snapshot(Wire, frozen=True, kw_only=True):
     """A thread at one revision, with its newest messages in order."""
 
     revision: int
@@ -95,7 +95,7 @@ class Snapshot(Wire, kw_only=True):
     reset: bool = False
 
 
-class Delta(Wire, kw_only=True):
+class Delta(Wire, frozen=True, kw_only=True):
     """What changed in a thread after revision `since` up to and including `revision`."""
 
     since: int = msgspec.field(name="from")
@@ -105,7 +105,7 @@ class Delta(Wire, kw_only=True):
     parts: tuple[Part, ...]
 
 
-class Sent(Wire, kw_only=True):
+class Sent(Wire, frozen=True, kw_only=True):
     """What a send made, or had made when it was tried before."""
 
     thread_id: UUID

@@ -4,7 +4,7 @@ import msgspec
 
 
 class FlushPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A run is flushed when its oldest unwritten part is `milliseconds` old, or at `chars` characters, or at `parts` parts."""
+    """A run is due when its oldest unwritten delta is `milliseconds` old, or at so many `chars` or `parts` (deltas)."""
 
     milliseconds: int = 350
     chars: int = 1200
@@ -17,7 +17,7 @@ class FlushPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gathered(msgspec.Struct, kw_only=True):
-    """What a run holds back: how much, since when (a monotonic time in seconds), and whether anything was ever written."""
+    """What a run holds back: how much, and since when (a monotonic time in seconds)."""
 
     chars: int = 0
     parts: int = 0
@@ -48,8 +48,8 @@ class Gathered(msgspec.Struct, kw_only=True):
 
 
 def pieces(text: str, limit: int) -> list[str]:
-    """The text cut into pieces of at most `limit` bytes of UTF-8; joined again they are the same text."""
-    if len(text) < 2 or len(text.encode()) <= limit:
+    """The text cut into pieces of at most `limit` bytes of JSON; joined again they are the same text."""
+    if len(text) < 2 or len(msgspec.json.encode(text)) <= limit:
         return [text] if text else []
     middle = len(text) // 2
     return pieces(text[:middle], limit) + pieces(text[middle:], limit)

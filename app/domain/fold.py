@@ -120,4 +120,3 @@ def _update_tool(blocks: list[Block], tool_call_id: str, **changes: Any) -> None
             blocks[index] = msgspec.structs.replace(block, **changes)
             return
     blocks.append(ToolBlock(**{"tool_call_id": tool_call_id, "tool": UNKNOWN_TOOL, "state": "queued"} | changes))
-

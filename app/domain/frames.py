@@ -1,4 +1,4 @@
-"""The frames of the feed, as `docs/protocol.md` specifies them: WebSocket messages and the data of server-sent events."""
+"""The frames of the feed, as `docs/protocol.md` specifies them: over WebSocket and as server-sent events."""
 
 from typing import Annotated, TypeAlias
 from uuid import UUID
@@ -17,7 +17,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field
     """One message of the feed; `type` says which."""
 
 
-class Subscribe(Frame, kw_only=True, tag="subscribe"):
+class Subscribe(Frame, frozen=True, kw_only=True, tag="subscribe"):
     """Follow a thread, from after a revision or from its newest messages on."""
 
     thread_id: UUID
@@ -25,46 +25,46 @@ class Subscribe(Frame, kw_only=True, tag="subscribe"):
     anon_key: str | None = None
 
 
-class Unsubscribe(Frame, kw_only=True, tag="unsubscribe"):
+class Unsubscribe(Frame, frozen=True, kw_only=True, tag="unsubscribe"):
     """Follow a thread no more."""
 
     thread_id: UUID
 
 
-class Ping(Frame, kw_only=True, tag="ping"):
+class Ping(Frame, frozen=True, kw_only=True, tag="ping"):
     """Asks for a pong."""
 
 
 ClientFrame: TypeAlias = Subscribe | Unsubscribe | Ping
 
 
-class Hello(Frame, kw_only=True, tag="hello", omit_defaults=False):
+class Hello(Frame, frozen=True, kw_only=True, tag="hello", omit_defaults=False):
     """The server's first frame."""
 
     protocol: int = PROTOCOL
     heartbeat_seconds: int
 
 
-class SnapshotFrame(Snapshot, kw_only=True, tag="snapshot", tag_field="type"):
+class SnapshotFrame(Snapshot, frozen=True, kw_only=True, tag="snapshot", tag_field="type"):
     """A thread as it is: the first frame of a subscription without `after`, and whenever `after` cannot be served."""
 
     thread_id: UUID
 
 
-class DeltaFrame(Delta, kw_only=True, tag="delta", tag_field="type"):
+class DeltaFrame(Delta, frozen=True, kw_only=True, tag="delta", tag_field="type"):
     """What changed; its `from` is the revision of the frame before."""
 
     thread_id: UUID
 
 
-class Gone(Frame, kw_only=True, tag="gone"):
+class Gone(Frame, frozen=True, kw_only=True, tag="gone"):
     """The thread cannot be followed any more."""
 
     thread_id: UUID
     code: str
 
 
-class Error(Frame, kw_only=True, tag="error"):
+class Error(Frame, frozen=True, kw_only=True, tag="error"):
     """Something that the client sent, or a subscription, failed."""
 
     thread_id: UUID | None = None
@@ -72,7 +72,7 @@ class Error(Frame, kw_only=True, tag="error"):
     message: str
 
 
-class Pong(Frame, kw_only=True, tag="pong"):
+class Pong(Frame, frozen=True, kw_only=True, tag="pong"):
     """Answers a ping."""
 
 

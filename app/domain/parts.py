@@ -14,19 +14,19 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """What a part of one kind says."""
 
 
-class TextDelta(Data):
+class TextDelta(Data, frozen=True, kw_only=True):
     """More of the answer's text."""
 
     text: str
 
 
-class ReasoningDelta(Data):
+class ReasoningDelta(Data, frozen=True, kw_only=True):
     """More of the model's reasoning; stored only where the operator switched it on, and no part of the content."""
 
     text: str
 
 
-class ToolCall(Data):
+class ToolCall(Data, frozen=True, kw_only=True):
     """The model asks for a tool."""
 
     tool_call_id: str
@@ -35,7 +35,7 @@ class ToolCall(Data):
     args: dict[str, Any]
 
 
-class ToolStatus(Data):
+class ToolStatus(Data, frozen=True, kw_only=True):
     """A tool call changed its state: running, blocked or cancelled."""
 
     tool_call_id: str
@@ -43,7 +43,7 @@ class ToolStatus(Data):
     reason: str | None = None
 
 
-class ToolResult(Data):
+class ToolResult(Data, frozen=True, kw_only=True):
     """A tool call ended; `summary` is one line of at most 120 characters."""
 
     tool_call_id: str
@@ -53,7 +53,7 @@ class ToolResult(Data):
     output: Any = None
 
 
-class Step(Data):
+class Step(Data, frozen=True, kw_only=True):
     """A round of the autopilot begins."""
 
     step: int
@@ -61,14 +61,14 @@ class Step(Data):
     tool_count: int
 
 
-class Notice(Data):
+class Notice(Data, frozen=True, kw_only=True):
     """Something a reader should know: a model was switched, a call retried, a run resumed."""
 
     code: str
     message: str
 
 
-class Failure(Data):
+class Failure(Data, frozen=True, kw_only=True):
     """Why the run failed; a `finish` with reason `error` follows in the same commit."""
 
     code: str
@@ -88,7 +88,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
-class Finish(Data):
+class Finish(Data, frozen=True, kw_only=True):
     """How a run ended. Exactly one per run, its last part. Times are milliseconds, cost is a decimal string in USD."""
 
     reason: str

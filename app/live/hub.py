@@ -1,4 +1,4 @@
-"""The hub: wakes for changed threads, reads all of them in one go, encodes each frame once, and hands it to every observer."""
+"""The hub: reads all threads that have changed in one go, encodes each frame once, and hands it to every observer."""
 
 import asyncio
 from uuid import UUID
@@ -15,7 +15,7 @@ from app.store.db import EVERYTHING, Database
 log = structlog.get_logger()
 
 POLL = 5.0
-"""Seconds after which all watched threads are looked at even if nobody told us: a lost NOTIFY costs seconds, never data."""
+"""Seconds after which all watched threads are looked at anyhow: a lost NOTIFY costs seconds, never data."""
 SWEEP = 500
 """Observers served in one go before others get their turn."""
 
@@ -43,7 +43,7 @@ class Hub:
         return Client(self._db, self)
 
     def join(self, client: Client, thread_id: UUID, after: int | None) -> None:
-        """Follow the thread on this connection; its pump catches up from `after`, or with a snapshot, and then goes on live."""
+        """Follow the thread on this connection: its pump catches up from `after` or with a snapshot, then goes on live."""
         self.part(client, thread_id)
         cursor = -1 if after is None else after
         topic = self._topics.setdefault(thread_id, Topic(cursor))

@@ -1,4 +1,4 @@
-"""The listener: one LISTEN connection a process, that notices when it is dead and asks for a fresh look after each return."""
+"""The listener: one LISTEN connection a process; it notices when it is dead, and has all looked at when it is back."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ LONGEST_PAUSE = 5.0
 
 
 class Listener:
-    """Passes each notification's payload to its channel's handler, and `EVERYTHING` to all of them after a reconnect."""
+    """Passes each payload to its channel's handler, and `EVERYTHING` to all of them after a reconnect."""
 
     def __init__(self, url: str, handlers: Mapping[str, Callable[[str], None]]) -> None:
         self._url = driver_url(url)
@@ -42,7 +42,9 @@ class Listener:
             await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
-        connection = await asyncpg.connect(self._url, timeout=10, server_settings={"application_name": "khala listener"})
+        connection = await asyncpg.connect(
+            self._url, timeout=10, server_settings={"application_name": "khala listener"}
+        )
         try:
             for channel in self._handlers:
                 await connection.add_listener(channel, self._notified)

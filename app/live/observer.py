@@ -18,7 +18,7 @@ from app.domain import frames
 from app.domain.chat import Delta
 from app.domain.errors import Unavailable
 from app.store import changes
-from app.store.db import Database
+from app.store.db import Database, Driver
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ GONE = "thread_not_found"
 
 
 class Out(msgspec.Struct, frozen=True):
-    """An encoded frame on its way; `revision` is the thread's after it, None for frames that are of no thread's chain."""
+    """An encoded frame on its way; `revision` is the thread's after it, None for frames of no thread's chain."""
 
     body: str
     revision: int | None = None
@@ -106,7 +106,7 @@ class Client:
         self._woken.set()
 
     async def answer(self, frame: frames.Frame) -> None:
-        """Queue a frame that answers the client; waits while earlier ones are unsent, so that no flood of requests piles up."""
+        """Queue a frame that answers the client; waits while many are unsent, so that no flood of requests piles up."""
         self.put(Out(frames.encode(frame)))
         if self._bytes > MOST_BYTES // 8:
             await self._drained.wait()
@@ -173,7 +173,7 @@ def gone(thread_id: UUID) -> str:
     return frames.encode(frames.Gone(thread_id=thread_id, code=GONE))
 
 
-async def _frame(driver: changes.Driver, subscription: Subscription, change: changes.Change) -> Out | None:
+async def _frame(driver: Driver, subscription: Subscription, change: changes.Change) -> Out | None:
     """What brings this subscription up to date; None if its thread is gone, an empty body if nothing is missing."""
     match change:
         case Delta():

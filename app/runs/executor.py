@@ -75,7 +75,9 @@ class Work:
 class Executor:
     """All runs that this process works on."""
 
-    def __init__(self, db: Database, writer: Writer, models: Models, counter: Counter, options: ExecutorOptions) -> None:
+    def __init__(
+        self, db: Database, writer: Writer, models: Models, counter: Counter, options: ExecutorOptions
+    ) -> None:
         self.id = f"executor-{ids.new()}"
         self._db = db
         self._writer = writer
@@ -137,7 +139,9 @@ class Executor:
         async with self._db.driver() as driver:
             for run_id in await runs.called_off(driver, leases) if leases else ():
                 self._working[run_id].stop(Stop.CANCEL)
-            claimed = await runs.claim(driver, most=room, owner=self.id, lease_seconds=self._options.lease) if room else []
+            claimed = (
+                await runs.claim(driver, most=room, owner=self.id, lease_seconds=self._options.lease) if room else []
+            )
         for one in claimed:
             self._working[one.lease.run_id] = work = Work(one)
             group.create_task(self._work(work))
@@ -186,7 +190,7 @@ class Executor:
         tally = Tally()
         answer = asyncio.create_task(self._answer(claimed, stream, tally, content))
         try:
-            await asyncio.wait({answer, work.stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((answer, work.stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
             answer.cancel()
             await asyncio.wait({answer})

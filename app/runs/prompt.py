@@ -14,9 +14,7 @@ TURN_TOKENS = 4
 """What a turn costs beyond its text."""
 
 
-def build(
-    history: Sequence[Message], *, system: str, said: str, limit: int, counter: Counter, model: str
-) -> Prompt:
+def build(history: Sequence[Message], *, system: str, said: str, limit: int, counter: Counter, model: str) -> Prompt:
     """The prompt for a history that ends with the question, in at most `limit` tokens; what doesn't fit is the oldest.
 
     `said` is what the answer under way has said already. Raises `ModelFailed` if the question alone is too long.

@@ -39,9 +39,7 @@ class Models(msgspec.Struct, frozen=True, kw_only=True):
 class Turn:
     """One answer. `prompt_for` builds what a model is asked, since models differ in how much they read."""
 
-    def __init__(
-        self, stream: Stream, tally: Tally, models: Models, prompt_for: Callable[[Model], Prompt]
-    ) -> None:
+    def __init__(self, stream: Stream, tally: Tally, models: Models, prompt_for: Callable[[Model], Prompt]) -> None:
         self._stream = stream
         self._tally = tally
         self._models = models
@@ -134,7 +132,6 @@ class Turn:
 
     def _switch(self, ref: ModelRef, why: str) -> None:
         self._stream.add(Notice(code="model_switched", message=f"{why} Asking {ref} instead."))
-
 
 
 def failed(stream: Stream, code: str, message: str) -> Outcome:

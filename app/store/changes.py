@@ -68,8 +68,7 @@ async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Chang
     messages = _grouped(await driver.fetch(MESSAGES, *_columns(changed))) if changed else {}
     parts = _grouped(await driver.fetch(PARTS, *_columns(changed))) if changed else {}
     return {
-        key: _change(found.get(key), after, messages.get(key, ()), parts.get(key, ()))
-        for key, after in cursors.items()
+        key: _change(found.get(key), after, messages.get(key, ()), parts.get(key, ())) for key, after in cursors.items()
     }
 
 
@@ -128,9 +127,7 @@ async def older(driver: Driver, thread_id: UUID, *, before: UUID, limit: int) ->
     return await _page(driver, thread_id, before=position, limit=limit)
 
 
-async def _page(
-    driver: Driver, thread_id: UUID, *, before: int | None, limit: int
-) -> tuple[tuple[Message, ...], bool]:
+async def _page(driver: Driver, thread_id: UUID, *, before: int | None, limit: int) -> tuple[tuple[Message, ...], bool]:
     query = """
         SELECT * FROM messages WHERE thread_id = $1 AND ($2::int IS NULL OR position < $2)
         ORDER BY position DESC LIMIT $3

@@ -97,7 +97,7 @@ class Database:
         async with _translated(), self._engine.connect() as connection:
             raw = await connection.get_raw_connection()
             try:
-                yield raw.driver_connection  # type: ignore[misc]  # SQLAlchemy types it as Any | None
+                yield raw.driver_connection
             except (*LOST, asyncpg.InternalClientError):
                 await connection.invalidate()
                 raise

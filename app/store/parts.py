@@ -7,6 +7,7 @@ before the commit, and a run that was taken over is simply not joined.
 
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -54,6 +55,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     receipts: Sequence[Entry] = ()
     ending: Ending | None = None
 
+
+Leases: TypeAlias = tuple[list[UUID], list[UUID], list[int], list[int]]
+"""The first four arguments of every statement here: run, thread, epoch and last seq of each batch."""
 
 HELD = """
     unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[]) AS lease (run_id, thread_id, epoch, last_seq)
@@ -142,7 +146,7 @@ async def of_run(driver: Driver, run_id: UUID, *, after: int = -1, limit: int | 
     return [rows.part(row) for row in await driver.fetch(query, run_id, after, limit)]
 
 
-def _leases(batches: Sequence[Batch]) -> tuple[list[UUID], list[UUID], list[int], list[int]]:
+def _leases(batches: Sequence[Batch]) -> Leases:
     return (
         [batch.lease.run_id for batch in batches],
         [batch.lease.thread_id for batch in batches],
@@ -151,7 +155,7 @@ def _leases(batches: Sequence[Batch]) -> tuple[list[UUID], list[UUID], list[int]
     )
 
 
-async def _insert(driver: Driver, leases: tuple[list[object], ...], batches: Sequence[Batch]) -> dict[UUID, int]:
+async def _insert(driver: Driver, leases: Leases, batches: Sequence[Batch]) -> dict[UUID, int]:
     flat = [(batch.lease.run_id, *part) for batch in batches for part in batch.parts]
     fresh: dict[UUID, int] = {}
     for row in await driver.fetch(INSERT, *leases, *zip(*flat, strict=True)):
@@ -159,7 +163,7 @@ async def _insert(driver: Driver, leases: tuple[list[object], ...], batches: Seq
     return fresh
 
 
-async def _settle(driver: Driver, leases: tuple[list[object], ...], batches: Sequence[Batch]) -> None:
+async def _settle(driver: Driver, leases: Leases, batches: Sequence[Batch]) -> None:
     """Receipts, and the ends of runs."""
     entries = [
         (batch.lease.run_id, entry.seq, entry.type, entry.tool_call_id, entry.data, entry.cost_usd)

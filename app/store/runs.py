@@ -135,7 +135,7 @@ async def authorize(driver: Driver, run_id: UUID, caller: Caller) -> Run:
 
 async def _authorized(driver: Driver, run_id: UUID, caller: Caller) -> rows.Record:
     query = "SELECT runs.*, anon_key_hash FROM runs JOIN threads ON threads.id = thread_id WHERE runs.id = $1"
-    row = await driver.fetchrow(query, run_id)
+    row: rows.Record | None = await driver.fetchrow(query, run_id)
     if row is None:
         raise RunNotFound("There is no such run.")
     threads.check(row, caller)
@@ -210,7 +210,8 @@ async def waiting(connection: AsyncConnection, fairness_key: UUID) -> tuple[int,
     """How many active runs this owner has, and how many runs of all owners wait."""
     row = await one(
         connection,
-        text("""SELECT count(*) FILTER (WHERE fairness_key = :key) AS own, count(*) FILTER (WHERE status = 'queued') AS all
+        text("""SELECT count(*) FILTER (WHERE fairness_key = :key) AS own,
+                       count(*) FILTER (WHERE status = 'queued') AS all
                 FROM runs WHERE status IN ('queued', 'running', 'blocked')"""),
         key=fairness_key,
     )

@@ -49,7 +49,7 @@ threads = Table(
     Column("anon_key_hash", LargeBinary),
     Column("title", Text),
     Column("visibility", Text, nullable=False, server_default="private"),
-    # `revision`, `meta_revision` and `updated_at` change with every flush: no index may name them, so that updates stay HOT.
+    # Changes with every flush: no index may name it or `updated_at`, so that updates stay HOT.
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Column("meta_revision", BigInteger, nullable=False, server_default="0"),
     Column("reset_revision", BigInteger, nullable=False, server_default="0"),

@@ -98,9 +98,7 @@ async def get(driver: Driver, thread_id: UUID) -> Thread | None:
     return None if row is None else rows.thread(row)
 
 
-async def page(
-    db: Database, caller: Caller, *, before: tuple[datetime, UUID] | None, limit: int
-) -> list[Thread]:
+async def page(db: Database, caller: Caller, *, before: tuple[datetime, UUID] | None, limit: int) -> list[Thread]:
     """The threads that this caller's key opens, newest first; `before` names the last one of the page before."""
     query = select(threads).where(threads.c.anon_key_hash == caller.anon_key_hash)
     if before is not None:

@@ -109,7 +109,9 @@ async def _threads(db: Database, checked: Checked) -> AsyncIterator[Difference]:
         checked.threads += len(threads)
         for row in threads:
             if row["newest"] is not None and row["newest"] > row["revision"]:
-                yield Difference(f"thread {row['id']}", f"it is at revision {row['revision']}, a row at {row['newest']}")
+                yield Difference(
+                    f"thread {row['id']}", f"it is at revision {row['revision']}, a row at {row['newest']}"
+                )
         if len(threads) < PAGE:
             break
         last = threads[-1]["id"]

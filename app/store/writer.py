@@ -1,7 +1,8 @@
 """The writer: group commit of all runs of a process. Nothing leaves a run's buffer before its commit.
 
-One loop takes every run that is due, writes all of it in one transaction, and begins again; what comes while a commit is
-under way gathers for the next. A failed write keeps its batches and tries again, which is harmless (see `app.store.parts`).
+One loop takes every run that is due, writes all of it in one transaction, and begins again; what comes while a commit
+is under way gathers for the next. A failed write keeps its batches and tries again, which is harmless: see
+`app.store.parts`.
 """
 
 import asyncio
@@ -31,8 +32,8 @@ MOST_PARTS = 64
 """Parts of one run in one transaction; what an outage has dammed up goes out in several."""
 MOST_BUFFERED = 1 << 20
 """Characters that one run may hold back, in an outage say, before its turn has to wait."""
-PIECE = INLINE_LIMIT - 96
-"""Bytes of text in one part, leaving room for the JSON around it."""
+PIECE = INLINE_LIMIT - 32
+"""Bytes of text in one part, leaving room for what is around it."""
 
 
 class LeaseLost(Exception):
@@ -43,7 +44,14 @@ class Stream:
     """One run's way into the store. `on_lost` is called once if the lease turns out to be lost."""
 
     def __init__(
-        self, writer: "Writer", lease: Lease, *, next_seq: int, next_receipt: int, content: Content, on_lost: Callable[[], None]
+        self,
+        writer: "Writer",
+        lease: Lease,
+        *,
+        next_seq: int,
+        next_receipt: int,
+        content: Content,
+        on_lost: Callable[[], None],
     ) -> None:
         self.lease = lease
         self.gathered = Gathered()
@@ -161,9 +169,7 @@ class Writer:
         on_lost: Callable[[], None] = lambda: None,
     ) -> Stream:  # fmt: skip
         """A stream for a claimed run that goes on at `next_seq`, with the content folded from the parts before."""
-        return Stream(
-            self, lease, next_seq=next_seq, next_receipt=next_receipt, content=content, on_lost=on_lost
-        )
+        return Stream(self, lease, next_seq=next_seq, next_receipt=next_receipt, content=content, on_lost=on_lost)
 
     def gathered(self, stream: Stream, *, fresh: bool) -> None:
         """The stream has something more; `fresh` if it had nothing before."""

@@ -117,7 +117,9 @@ class View:
 
     def _part(self, part: dict[str, Any]) -> None:
         message_id = part["messageId"]
-        assert part["seq"] == self.seqs.get(message_id, 0), f"part {part['seq']}, expected {self.seqs.get(message_id, 0)}"
+        assert part["seq"] == self.seqs.get(message_id, 0), (
+            f"part {part['seq']}, expected {self.seqs.get(message_id, 0)}"
+        )
         self.seqs[message_id] = part["seq"] + 1
         if part["kind"] == "text-delta":
             self.texts[message_id] = self.text(message_id) + part["data"]["text"]
@@ -168,7 +170,9 @@ class Observer:
     async def _follow(self) -> None:
         while True:
             try:
-                async with connect(self._url, subprotocols=[websockets.Subprotocol("khala.v1")], max_size=None) as socket:
+                async with connect(
+                    self._url, subprotocols=[websockets.Subprotocol("khala.v1")], max_size=None
+                ) as socket:
                     self._socket = socket
                     await self._listen(socket)
             except (OSError, websockets.WebSocketException):

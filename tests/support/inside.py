@@ -31,6 +31,8 @@ async def khala(database_url: str, *, with_executor: bool = True, **env: str) ->
     """Serve for as long as this is open, configured by these environment variables."""
     defaults = {"DATABASE_URL": database_url, "PORT": "0", "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0"}
     chosen = settings.from_environment(defaults | env)
-    async with main.running(chosen, with_executor=with_executor) as running:
-        async with httpx.AsyncClient(base_url=running.address, timeout=30) as http:
-            yield Inside(running.address, http)
+    async with (
+        main.running(chosen, with_executor=with_executor) as running,
+        httpx.AsyncClient(base_url=running.address, timeout=30) as http,
+    ):
+        yield Inside(running.address, http)

@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 from docker import from_env
 from docker.errors import DockerException
-from testcontainers.postgres import PostgresContainer
+from testcontainers.community.postgres import PostgresContainer
 
 from app.domain import ids
 from app.store import migrate

@@ -1,4 +1,4 @@
-"""Khala as a process of its own, as an operator runs it: started, killed and started again on the same port and data."""
+"""Khala as a process of its own, as an operator runs it: started, killed, and started again."""
 
 import contextlib
 import os

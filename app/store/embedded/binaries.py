@@ -47,7 +47,8 @@ def runnable(binaries: Path, layout: Layout) -> Path:
 
 def major_version(binaries: Path) -> int:
     """18, for a Postgres 18.6."""
-    said = subprocess.run([binaries / "postgres", "-V"], capture_output=True, text=True, check=True).stdout
+    command = [str(binaries / "postgres"), "-V"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603  # our own program
     return int(said.split()[2].split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz"))
 
 
@@ -58,7 +59,7 @@ def _complete(directory: Path) -> bool:
 def _runs(binaries: Path, layout: Layout) -> bool:
     command = [str(binaries / "postgres"), "-V"]
     try:
-        run = subprocess.run(
+        run = subprocess.run(  # noqa: S603  # our own program
             command, capture_output=True, check=False, cwd="/", user=layout.uid, group=layout.gid, extra_groups=[]
         )
     except PermissionError:

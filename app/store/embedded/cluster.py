@@ -35,6 +35,7 @@ SETTINGS = {
 """What the server runs with, over whatever its configuration files say."""
 
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+LINUX = os.uname().sysname == "Linux"
 PR_SET_PDEATHSIG = 1
 CLONE_NEWUSER = 0x10000000
 
@@ -48,7 +49,7 @@ def create(layout: Layout, binaries: Path) -> None:
     draft = layout.base / f"draft-{os.getpid()}"
     draft.mkdir(mode=0o700)
     os.chown(draft, layout.uid, layout.gid)
-    _spawn(_initdb(layout, binaries, draft), layout, draft, before=_initdb_setup(), inherit=()).wait()
+    _spawn(_initdb(binaries, draft), layout, draft, before=_initdb_setup(), inherit=()).wait()
     if (draft / "PG_VERSION").exists() and (draft / "global" / "pg_control").exists():
         draft.rename(layout.data)
         _sync(layout.base)
@@ -64,15 +65,14 @@ def launch(layout: Layout, binaries: Path, lock: int, token: str) -> "subprocess
 
 def serves(pid: int, layout: Layout) -> bool:
     """Whether process `pid` is a Postgres that works on this data directory."""
-    if sys.platform == "linux":
+    if LINUX:
         try:
             return Path(f"/proc/{pid}/cwd").samefile(layout.data)
         except OSError:
             return False
-    else:
-        command = ["ps", "-o", "comm=", "-p", str(pid)]
-        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        return said.strip().endswith("postgres")
+    command = ["ps", "-o", "comm=", "-p", str(pid)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
+    return said.strip().endswith("postgres")
 
 
 def forget_dead_postmaster(layout: Layout) -> None:
@@ -86,7 +86,7 @@ def forget_dead_postmaster(layout: Layout) -> None:
             path.unlink(missing_ok=True)
 
 
-def _initdb(layout: Layout, binaries: Path, draft: Path) -> list[str]:
+def _initdb(binaries: Path, draft: Path) -> list[str]:
     builtin = major_version(binaries) >= 17
     locale = ["--locale-provider=builtin", "--locale=C.UTF-8"] if builtin else ["--locale=C"]
     return [
@@ -110,7 +110,7 @@ def _spawn(
     command: list[str], layout: Layout, directory: Path, *, before: Callable[[], None], inherit: tuple[int, ...]
 ) -> "subprocess.Popen[bytes]":
     root = os.geteuid() == 0
-    return subprocess.Popen(
+    return subprocess.Popen(  # noqa: S603  # our own programs and settings
         command,
         cwd=directory,
         env=ENVIRONMENT,
@@ -147,7 +147,7 @@ def _initdb_setup() -> Callable[[], None]:
 
 def _die_with(parent: int, how: signal.Signals) -> Callable[[], None]:
     """Have the kernel send `how` to this process when `parent` dies. Only on Linux; elsewhere the next start does."""
-    if sys.platform != "linux":
+    if not LINUX:
         return lambda: None
     libc = ctypes.CDLL(None)
 
@@ -160,13 +160,13 @@ def _die_with(parent: int, how: signal.Signals) -> Callable[[], None]:
 
 
 def _take_a_name() -> None:
-    """initdb insists on a user with a name, which a container's `--user 12345` has not: be a named one in a namespace.
+    """Be a named user in a namespace, as initdb insists on a name, which a container's `--user 12345` has not.
 
     Where the system forbids that, initdb says what is missing.
     """
     uid, gid = os.geteuid(), os.getegid()
     named = [user.pw_uid for user in pwd.getpwall() if user.pw_uid != 0]
-    if sys.platform != "linux" or not named or _has_name(uid):
+    if not LINUX or not named or _has_name(uid):
         return
     if ctypes.CDLL(None).unshare(CLONE_NEWUSER) == 0:
         Path("/proc/self/setgroups").write_text("deny")

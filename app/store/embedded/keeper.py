@@ -58,6 +58,7 @@ class Keeper:
         return None
 
     def signal_previous(self, how: signal.Signals) -> None:
+        """Ask a server that outlived its keeper to end; on Linux the kernel has asked it already."""
         pid = locks.read(self.layout.server_lock)
         if pid.isdecimal() and cluster.serves(int(pid), self.layout):
             say(f"stopping an earlier server, process {pid}, with {how.name}")
@@ -120,8 +121,9 @@ def trim_log(layout: Layout) -> None:
 
 
 def say(text: str) -> None:
+    """Add a line to the log."""
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    print(f"{now} [{os.getpid()}] keeper: {text}", file=sys.stderr, flush=True)
+    print(f"{now} [{os.getpid()}] keeper: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the log is our output
 
 
 def main(home: str, binaries: str, lock: str) -> None:
@@ -130,7 +132,7 @@ def main(home: str, binaries: str, lock: str) -> None:
         os._exit(0)
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # We end with our users, who get these signals too. A handler, as an ignored signal would stay so in Postgres.
-        signal.signal(name, lambda number, frame: None)
+        signal.signal(name, lambda *_: None)
     layout = lay_out(Path(home))
     usable = runnable(Path(binaries), layout)
     cluster.create(layout, usable)

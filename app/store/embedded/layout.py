@@ -27,10 +27,12 @@ class Layout(NamedTuple):
 
     @property
     def data(self) -> Path:
+        """The data directory, which is the server's user's own."""
         return self.base / "data"
 
     @property
     def log(self) -> Path:
+        """The directory of the server's and keeper's common log."""
         return self.base / "log"
 
     @property
@@ -50,10 +52,12 @@ class Layout(NamedTuple):
 
     @property
     def socket(self) -> Path:
+        """The server's socket; there is no port."""
         return self.socket_directory / SOCKET_NAME
 
     @property
     def url(self) -> str:
+        """The address of our database in that server, as libpq and asyncpg read it."""
         return f"postgresql://khala@/khala?host={quote(str(self.socket_directory))}"
 
 
@@ -87,7 +91,10 @@ def _socket_directory(base: Path, uid: int) -> Path:
         return inside
     identity = base.stat()
     name = f"khala-{identity.st_dev:x}-{identity.st_ino:x}"
-    return Path("/run", name) if uid == NOBODY and os.access("/run", os.W_OK) else Path("/tmp", f"{name}-{uid}")
+    if uid == NOBODY and os.access("/run", os.W_OK):
+        return Path("/run", name)
+    # Not TMPDIR, which may differ from process to process; `make_private` makes sure that it is the server's.
+    return Path("/tmp", f"{name}-{uid}")  # noqa: S108
 
 
 def make_private(directory: Path, uid: int, gid: int) -> None:

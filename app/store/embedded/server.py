@@ -127,7 +127,7 @@ class EmbeddedPostgres:
         try:
             log_start = os.fstat(log).st_size
             # It forks and goes its own way, so that it is never our child; this waits for the fork only.
-            subprocess.run(
+            subprocess.run(  # noqa: S603  # our own program
                 [sys.executable, "-S", "-s", "-P", "-m", "app.store.embedded.keeper", home, binaries, str(lock)],
                 cwd="/",
                 env={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},

@@ -1,0 +1,40 @@
+"""Laws of the flush policy: what is gathered is due at once, or by age, size or count, and never later."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.flush import FlushPolicy, Gathered
+
+POLICY = FlushPolicy(milliseconds=350, chars=1200, parts=32)
+
+deltas = st.lists(st.tuples(st.integers(1, 300), st.floats(0, 0.2)), min_size=1, max_size=60)
+
+
+def test_the_first_text_is_due_at_once() -> None:
+    gathered = Gathered()
+    gathered.add(1, 5.0)
+    assert gathered.due_at(POLICY) == 5.0
+
+
+def test_nothing_gathered_is_never_due() -> None:
+    assert Gathered().due_at(POLICY) is None
+
+
+@given(deltas)
+def test_what_follows_is_due_by_age_unless_size_or_count_come_first(found: list[tuple[int, float]]) -> None:
+    gathered = Gathered()
+    gathered.taken(at_once=False, now=0.0)
+    now = 10.0
+    for chars, wait in found:
+        gathered.add(chars, now)
+        now += wait
+    due = gathered.due_at(POLICY)
+    full = sum(chars for chars, _ in found) >= POLICY.chars or len(found) >= POLICY.parts
+    assert due == (10.0 if full else 10.35)
+
+
+def test_what_is_left_over_from_a_batch_is_due_at_once() -> None:
+    gathered = Gathered()
+    gathered.add(1, 1.0)
+    gathered.taken(at_once=True, now=2.0)
+    assert gathered.due_at(POLICY) == 2.0

@@ -1,0 +1,162 @@
+"""Laws of the store, on a real Postgres: deltas lead from any snapshot to any later one; repeating is harmless."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from app.domain.chat import Delta, Message, Snapshot
+from app.domain.fold import fold
+from app.domain.parts import PartData, TextDelta
+from app.store import changes, migrate, threads
+from app.store.db import Database
+from app.store.parts import Lease
+from tests.support.store import CALLER, ask, batch, ending, lease_of, new_thread, notice, write
+
+bounded = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+steps = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(["text", "text", "notice", "end", "rename"])), min_size=1, max_size=14
+)
+
+
+async def _snapshot(db: Database, thread_id: UUID) -> Snapshot:
+    async with db.snapshot() as driver:
+        return await changes.snapshot(driver, thread_id, limit=100)
+
+
+def _applied(before: Snapshot, delta: Delta) -> dict[UUID, Message]:
+    """What a client makes of a snapshot and a delta: heads by id, contents by folding the parts."""
+    messages = {message.id: message for message in before.messages}
+    for head in delta.messages:
+        known = messages.get(head.id)
+        if head.content is None:
+            content, seq = (known.content, known.seq) if known else (None, 0)
+            head = msgspec.structs.replace(head, content=content, seq=seq)
+        messages[head.id] = head
+    for part in delta.parts:
+        message = messages[part.message_id]
+        assert part.seq == message.seq
+        content = fold(message.content or (), [part.read()])
+        messages[message.id] = msgspec.structs.replace(message, content=content, seq=part.seq + 1)
+    return messages
+
+
+def _seen(messages: dict[UUID, Message]) -> list[Any]:
+    return [(m.id, m.status, m.seq, m.content or (), m.finish) for m in messages.values()]
+
+
+async def _running(db: Database, thread_id: UUID) -> Lease:
+    """A run of the thread that is worked on beside the others."""
+    sent = await ask(db, thread_id)
+    async with db.transaction() as connection:
+        await connection.execute(
+            text("UPDATE runs SET status = 'running', epoch = 1 WHERE id = :id"), {"id": sent.run_id}
+        )
+    return Lease(run_id=sent.run_id, thread_id=thread_id, message_id=sent.assistant_message_id, epoch=1)
+
+
+async def _play(db: Database, script: list[tuple[int, str]]) -> None:
+    """Interleave three runs of one thread, and bring every snapshot on the way forward to the last one."""
+    thread_id = await new_thread(db, welcome="hello")
+    leases = [await _running(db, thread_id) for _ in range(3)]
+    written: list[list[PartData]] = [[], [], []]
+    snapshots = [await _snapshot(db, thread_id)]
+    for which, what in script:
+        await _step(db, leases[which], written[which], what)
+        snapshots.append(await _snapshot(db, thread_id))
+    await _compare(db, thread_id, snapshots)
+
+
+async def _step(db: Database, lease: Lease, written: list[PartData], what: str) -> None:
+    if what == "rename":
+        await threads.rename(db, lease.thread_id, CALLER, f"title {lease.run_id} {len(written)}")
+    elif what == "end":
+        await write(db, ending(lease, len(written), fold((), written)))
+    else:
+        part = notice() if what == "notice" else TextDelta(text=f"{len(written)} ")
+        if (await write(db, batch(lease, len(written), part))) == {lease.run_id: 1}:
+            written.append(part)
+
+
+async def _compare(db: Database, thread_id: UUID, snapshots: list[Snapshot]) -> None:
+    last = snapshots[-1]
+    for earlier in snapshots:
+        async with db.snapshot() as driver:
+            found = (await changes.since(driver, {thread_id: earlier.revision}))[thread_id]
+        if earlier.revision == last.revision:
+            assert found == changes.Unchanged()
+        else:
+            assert isinstance(found, Delta)
+            assert (found.since, found.revision) == (earlier.revision, last.revision)
+            assert _seen(_applied(earlier, found)) == _seen({m.id: m for m in last.messages})
+
+
+def test_a_snapshot_and_the_deltas_after_it_give_every_later_snapshot(database_url: str) -> None:
+    @bounded
+    @given(steps)
+    def law(script: list[tuple[int, str]]) -> None:
+        asyncio.run(_with(database_url, script))
+
+    law()
+
+
+async def _with(database_url: str, script: list[tuple[int, str]]) -> None:
+    db = Database(database_url, pool_size=4)
+    try:
+        await _play(db, script)
+    finally:
+        await db.close()
+
+
+async def test_revisions_have_no_gaps_under_sixteen_concurrent_writers(db: Database) -> None:
+    thread_id = await new_thread(db)
+    start = (await _snapshot(db, thread_id)).revision
+    places = [thread_id] * 12 + [await new_thread(db) for _ in range(4)]
+
+    async def sends(which: UUID) -> list[int]:
+        return [(await ask(db, which)).revision for _ in range(10)]
+
+    found = await asyncio.gather(*map(sends, places))
+    mine = sorted(revision for revisions in found[:12] for revision in revisions)
+    assert mine == list(range(start + 1, start + 121))
+    assert (await _snapshot(db, thread_id)).revision == start + 120
+    assert all(revisions == sorted(revisions) for revisions in found)
+
+
+async def test_revisions_have_no_gaps_while_runs_of_many_threads_are_appended_together(db: Database) -> None:
+    leases = [await lease_of(db, await new_thread(db)) for _ in range(6)]
+    start = [(await _snapshot(db, lease.thread_id)).revision for lease in leases]
+
+    async def rounds(which: list[int]) -> None:
+        for seq in range(20):
+            await write(db, *(batch(leases[at], seq, f"{seq} ") for at in which))
+
+    await asyncio.gather(rounds([0, 1, 2]), rounds([3, 4]), rounds([5]))
+    for lease, before in zip(leases, start, strict=True):
+        assert (await _snapshot(db, lease.thread_id)).revision == before + 20
+
+
+async def test_repeating_an_append_any_number_of_times_changes_nothing(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    made = batch(lease, 0, "a", "b", "c")
+    assert await write(db, made) == {lease.run_id: 3}
+    once = await _snapshot(db, lease.thread_id)
+    for _ in range(5):
+        assert await write(db, made) == {lease.run_id: 0}
+    assert await _snapshot(db, lease.thread_id) == once
+    last = ending(lease, 3, once.messages[-1].content or ())
+    assert await write(db, last) == {lease.run_id: 1}
+    ended = await _snapshot(db, lease.thread_id)
+    for _ in range(5):
+        assert await write(db, last) == {lease.run_id: 0}
+    assert await _snapshot(db, lease.thread_id) == ended
+
+
+async def test_the_metadata_equals_the_migrations(db: Database) -> None:
+    assert await migrate.differences(db) == []
+    assert await migrate.current(db) == migrate.head()

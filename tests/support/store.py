@@ -1,0 +1,69 @@
+"""The store as tests write to it: threads, runs and leases without a server around them."""
+
+from uuid import UUID
+
+from app.domain import ids
+from app.domain.access import Caller, key_hash
+from app.domain.chat import RunOptions, Sent
+from app.domain.fold import Content
+from app.domain.parts import Finish, Notice, PartData, TextDelta, Usage, encode
+from app.store import runs, sends, threads
+from app.store.db import Database
+from app.store.parts import Batch, Ending, Lease, append
+from app.store.runs import Claimed
+from app.store.sends import Limits, Question
+
+KEY = "k" * 40
+CALLER = Caller(anon_key_hash=key_hash(KEY))
+ROOMY = Limits(per_owner=1000, waiting=10_000)
+
+
+async def new_thread(db: Database, *, welcome: str = "") -> UUID:
+    """A thread that `CALLER` may open."""
+    thread, _ = await threads.create(db, ids.new(), CALLER, title=None, welcome=welcome)
+    return thread.id
+
+
+async def ask(db: Database, thread_id: UUID, text: str = "?", *, limits: Limits = ROOMY, **options: str) -> Sent:
+    """Send a message; other runs of the thread make no difference unless `if_busy` says so."""
+    chosen = RunOptions(**({"if_busy": "queue"} | options))  # type: ignore[arg-type]
+    question = Question(thread_id=thread_id, message_id=ids.new(), text=text, options=chosen)
+    sent, _ = await sends.send(db, question, CALLER, limits)
+    return sent
+
+
+async def claim(db: Database, *, most: int = 100, owner: str = "test", lease: float = 30.0) -> list[Claimed]:
+    """Claim what waits."""
+    async with db.driver() as driver:
+        return await runs.claim(driver, most=most, owner=owner, lease_seconds=lease)
+
+
+async def lease_of(db: Database, thread_id: UUID) -> Lease:
+    """Send to the thread and claim the run."""
+    sent = await ask(db, thread_id)
+    return next(one.lease for one in await claim(db) if one.lease.run_id == sent.run_id)
+
+
+def batch(lease: Lease, first: int, *parts: PartData | str) -> Batch:
+    """Parts from seq `first` on; plain text stands for a text delta."""
+    said = [TextDelta(text=part) if isinstance(part, str) else part for part in parts]
+    return Batch(lease=lease, parts=[(first + at, *encode(part)) for at, part in enumerate(said)])
+
+
+def ending(lease: Lease, first: int, content: Content) -> Batch:
+    """The finish of a run, at seq `first`."""
+    finish = Finish(reason="stop", usage=Usage(input_tokens=1, output_tokens=2))
+    last = batch(lease, first, finish)
+    end = Ending(status="final", finish=finish, content=content, seq=first + 1)
+    return Batch(lease=lease, parts=last.parts, ending=end)
+
+
+async def write(db: Database, *batches: Batch) -> dict[UUID, int]:
+    """Append, as the writer does."""
+    async with db.driver() as driver:
+        return await append(driver, batches)
+
+
+def notice() -> Notice:
+    """A part that is no text."""
+    return Notice(code="resumed", message="Goes on.")
