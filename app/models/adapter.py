@@ -29,7 +29,6 @@ from app.models import failures, responses, tokens
 from app.models.catalog import ModelRef
 from app.models.port import Completed, Event, Prompt, Reasoning, Text, Turn
 
-
 GO_ON = (
     "A technical fault cut off your last message. Go on from exactly where it ends, in the midst of a word if need be. "
     "Repeat nothing, and don't mention the interruption."

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from app.models.catalog import DEFAULTS
+
 MAX_WORDS = 20_000
 MAX_PACE = 10_000
 MAX_REFUSALS = 9
@@ -138,8 +140,6 @@ def _answer(message: str, directives: dict[str, str], echo: str | None) -> Itera
 
 
 def _greeting(message: str) -> str:
-    from app.models.catalog import DEFAULTS
-
     quote = " ".join(message.split())
     short = quote if len(quote) <= 200 else quote[:199] + "…"
     names = {provider: name for provider, name in DEFAULTS.items() if provider != "demo"}

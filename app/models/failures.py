@@ -11,23 +11,23 @@ from app.models.port import ModelFailed
 @dataclass(frozen=True)
 class _Kind:
     code: str
-    retryable: bool
     message: str
+    retryable: bool = False
 
 
-RATE_LIMITED = _Kind("rate_limited", True, "{provider} is receiving too many requests.")
-QUOTA = _Kind("refused", False, "The quota at {provider} is used up.")
-OVERLOADED = _Kind("overloaded", True, "{provider} is overloaded.")
-UNAVAILABLE = _Kind("unavailable", True, "{provider} is out of order.")
-TIMEOUT = _Kind("timeout", True, "{provider} stayed silent for too long.")
-UNREACHABLE = _Kind("connection_lost", True, "{provider} could not be reached.")
-LOST = _Kind("connection_lost", True, "The connection to {provider} was lost.")
-TOO_LONG = _Kind("context_exceeded", False, "The conversation is longer than this model can take.")
-KEY = _Kind("refused", False, "{provider} did not accept the key.")
-UNKNOWN_MODEL = _Kind("refused", False, "{provider} does not know this model.")
-REFUSED = _Kind("refused", False, "{provider} refused the request.")
-FILTERED = _Kind("refused", False, "{provider} declined to answer this.")
-INVALID = _Kind("invalid_response", True, "{provider} sent an answer that can't be read.")
+RATE_LIMITED = _Kind("rate_limited", "{provider} is receiving too many requests.", retryable=True)
+QUOTA = _Kind("refused", "The quota at {provider} is used up.")
+OVERLOADED = _Kind("overloaded", "{provider} is overloaded.", retryable=True)
+UNAVAILABLE = _Kind("unavailable", "{provider} is out of order.", retryable=True)
+TIMEOUT = _Kind("timeout", "{provider} stayed silent for too long.", retryable=True)
+UNREACHABLE = _Kind("connection_lost", "{provider} could not be reached.", retryable=True)
+LOST = _Kind("connection_lost", "The connection to {provider} was lost.", retryable=True)
+TOO_LONG = _Kind("context_exceeded", "The conversation is longer than this model can take.")
+KEY = _Kind("refused", "{provider} did not accept the key.")
+UNKNOWN_MODEL = _Kind("refused", "{provider} does not know this model.")
+REFUSED = _Kind("refused", "{provider} refused the request.")
+FILTERED = _Kind("refused", "{provider} declined to answer this.")
+INVALID = _Kind("invalid_response", "{provider} sent an answer that can't be read.", retryable=True)
 
 # The first match counts: subclasses stand before their bases.
 _TABLE: tuple[tuple[type[BaseException], _Kind], ...] = (

@@ -15,7 +15,7 @@ def cost(provider: str, model: str, usage: Usage) -> Decimal | None:
     try:
         amount = Amount(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         return calc_price(amount, model, provider_id=provider).total_price
-    except Exception:  # an unknown model is a LookupError; any other flaw of the data must not fail a run either
+    except Exception:  # noqa: BLE001  # unknown is a LookupError; no other flaw of the data may fail a run either
         return None
 
 
@@ -25,6 +25,6 @@ def context_window(provider: str, model: str) -> int | None:
 
     try:
         _, found = data_snapshot.get_snapshot().find_provider_model(model, None, provider, None)
-    except Exception:  # as above
+    except Exception:  # noqa: BLE001  # as above
         return None
     return found.context_window

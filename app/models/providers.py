@@ -78,15 +78,17 @@ class Providers:
         found = catalog.parse(ref) if isinstance(ref, str) else ref
         if found.provider == "demo":
             return DemoModel()
+        client = self._client(found.provider)
         from app.models.adapter import ProviderModel
 
-        return ProviderModel(self._client(found.provider).model(found.name), found)
+        return ProviderModel(client.model(found.name), found)
 
     def _client(self, provider: Provider) -> "Client":
-        from app.models import clients
-
         if provider not in self._clients:
-            self._clients[provider] = clients.connect(provider, self._settings.access(provider), self._settings)
+            access = self._settings.access(provider)  # first: a missing key should not cost the import
+            from app.models import clients
+
+            self._clients[provider] = clients.connect(provider, access, self._settings)
         return self._clients[provider]
 
     async def aclose(self) -> None:

@@ -72,8 +72,8 @@ class Counter:
         vocabulary, certain = _vocabulary_of(model)
         loaded = self._loaded.get(vocabulary) if vocabulary else None
         if loaded is None:
-            return Count(estimate(text), True)
-        return Count(len(loaded.encode_ordinary(text)), not certain)
+            return Count(estimate(text), estimated=True)
+        return Count(len(loaded.encode_ordinary(text)), estimated=not certain)
 
     async def ready(self, model: str) -> bool:
         """Get the model's vocabulary, waiting `patience` seconds at most; true if `count` will use it.
@@ -96,7 +96,7 @@ class Counter:
         def fetch() -> None:
             try:
                 self._loaded[vocabulary] = self._load(vocabulary)
-            except Exception:  # no network, no right to write the cache, a broken file: estimates do
+            except Exception:  # noqa: BLE001  # no network, no right to write the cache, a broken file: estimates do
                 return
             finally:
                 with suppress(RuntimeError):  # the loop has ended meanwhile

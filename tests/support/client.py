@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import json
+import socket
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import websockets
@@ -56,12 +59,21 @@ class Thread:
 
     async def parts(self, run_id: str) -> list[dict[str, Any]]:
         """All parts of a run."""
-        found = await self.http.get(f"/api/runs/{run_id}/parts?limit=1000", headers=self.headers)
-        return list(found.raise_for_status().json()["items"])
+        parts: list[dict[str, Any]] = []
+        while True:
+            after = f"after={parts[-1]['seq']}&" if parts else ""
+            found = await self.http.get(f"/api/runs/{run_id}/parts?{after}limit=1000", headers=self.headers)
+            page = found.raise_for_status().json()["items"]
+            parts += page
+            if len(page) < 1000:
+                return parts
 
 
 class View:
-    """What an observer of one thread has come to know; raises where frames don't chain or a part comes twice."""
+    """What an observer of one thread has come to know.
+
+    Raises where frames don't chain, a part comes twice, or text that was seen is not there any more.
+    """
 
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
@@ -71,6 +83,8 @@ class View:
         self.texts: dict[str, str] = {}
         self.finished: set[str] = set()
         self.snapshots = 0
+        self.widest = 0
+        """The most revisions that one delta brought."""
         self.gone: str | None = None
 
     def text(self, message_id: str) -> str:
@@ -92,16 +106,19 @@ class View:
     def _snapshot(self, frame: dict[str, Any]) -> None:
         self.snapshots += 1
         self.revision = frame["revision"]
+        seen = {} if frame.get("reset") else self.texts
         self.messages, self.texts, self.seqs = {}, {}, {}
         self.finished = set()
         for message in frame["messages"]:
             self._head(message)
             self.seqs[message["id"]] = message["seq"]
             self.texts[message["id"]] = text_of(message)
+            assert self.text(message["id"]).startswith(seen.get(message["id"], "")), "text that was seen is lost"
 
     def _delta(self, frame: dict[str, Any]) -> None:
         assert frame["from"] == self.revision, f"a delta from {frame['from']} after revision {self.revision}"
         assert frame["revision"] > frame["from"]
+        self.widest = max(self.widest, frame["revision"] - frame["from"])
         self.revision = frame["revision"]
         for message in frame["messages"]:
             self._head(message)
@@ -133,20 +150,30 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 class Observer:
-    """Follows a thread over a WebSocket, and comes back with its cursor whenever the connection is lost."""
+    """Follows a thread over a WebSocket, and comes back with its cursor whenever the connection is lost.
 
-    def __init__(self, socket_url: str, thread: Thread) -> None:
+    `receive_buffer` bounds the bytes that the kernel takes from the server while this observer does not read.
+    """
+
+    def __init__(self, socket_url: str, thread: Thread, *, receive_buffer: int | None = None) -> None:
         self.view = View(thread.id)
         self.connects = 0
+        self.arrivals: list[float] = []
+        """When each frame came, by the monotonic clock."""
         self._url = socket_url
         self._key = thread.key
+        self._receive_buffer = receive_buffer
         self._changed = asyncio.Event()
+        self._reading = asyncio.Event()
+        self._reading.set()
         self._socket: ClientConnection | None = None
+        self._following: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator["Observer"]:
         """Follow for as long as this is open."""
-        task = asyncio.create_task(self._follow())
+        task = self._following = asyncio.create_task(self._follow())
+        task.add_done_callback(lambda _: self._changed.set())
         try:
             yield self
         finally:
@@ -155,10 +182,12 @@ class Observer:
                 await task
 
     async def until(self, condition: Callable[[View], bool], *, within: float = 30.0) -> View:
-        """Wait until what was seen satisfies the condition."""
+        """Wait until what was seen satisfies the condition; raises what went wrong with what was seen."""
         async with asyncio.timeout(within):
             while not condition(self.view):
                 self._changed.clear()
+                if self._following is not None and self._following.done():
+                    self._following.result()
                 await self._changed.wait()
         return self.view
 
@@ -167,23 +196,46 @@ class Observer:
         if self._socket is not None:
             self._socket.transport.abort()
 
+    def pause(self) -> None:
+        """Read nothing more from the socket until `resume`."""
+        self._reading.clear()
+
+    def resume(self) -> None:
+        """Read on."""
+        self._reading.set()
+
     async def _follow(self) -> None:
         while True:
             try:
-                async with connect(
-                    self._url, subprotocols=[websockets.Subprotocol("khala.v1")], max_size=None
-                ) as socket:
-                    self._socket = socket
-                    await self._listen(socket)
+                async with await self._connect() as connection:
+                    self._socket = connection
+                    await self._listen(connection)
             except (OSError, websockets.WebSocketException):
                 await asyncio.sleep(0.05)
 
-    async def _listen(self, socket: ClientConnection) -> None:
+    async def _connect(self) -> ClientConnection:
+        protocols = [websockets.Subprotocol("khala.v1")]
+        if self._receive_buffer is None:
+            return await connect(self._url, subprotocols=protocols, max_size=None)
+        there = urlsplit(self._url)
+        assert there.hostname is not None
+        narrow = socket.socket()
+        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+        narrow.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(narrow, (there.hostname, there.port))
+        # Without pings: while it does not read, it would miss the answers and hang up.
+        return await connect(
+            self._url, subprotocols=protocols, max_size=None, sock=narrow, ping_interval=None, max_queue=1
+        )
+
+    async def _listen(self, connection: ClientConnection) -> None:
         self.connects += 1
         frame = {"type": "subscribe", "threadId": self.view.thread_id, "anonKey": self._key}
         if self.view.revision is not None:
             frame["after"] = self.view.revision  # type: ignore[assignment]
-        await socket.send(json.dumps(frame))
-        async for message in socket:
+        await connection.send(json.dumps(frame))
+        async for message in connection:
+            await self._reading.wait()
+            self.arrivals.append(time.monotonic())
             self.view.apply(json.loads(message))
             self._changed.set()

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import httpx
 
+ROOT = Path(__file__).parents[2]
+CRASHES = ("_crashed", "loop_failed", "Traceback", "never retrieved")
+"""What a log says of an error that nobody has named."""
 READY = 30.0
 """Seconds that a process has to become ready."""
 
@@ -22,12 +25,31 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def surroundings() -> dict[str, str]:
+    """The environment of a process under test: compiled code is kept, so that a start takes one second and not four."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {"PYTHONPYCACHEPREFIX": str(ROOT / ".pytest_cache" / "bytecode"), "KHALA_LOG": "json", **kept}
+
+
+def command(env: Mapping[str, str], *words: str, within: float = 60.0) -> "subprocess.CompletedProcess[str]":
+    """Run a `khala` command to its end; with its exit code and what it wrote."""
+    return subprocess.run(
+        [sys.executable, "-m", "app", *words],
+        env={**surroundings(), **env},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=within,
+        check=False,
+    )
+
+
 class Process:
     """One `khala` process; `log` is where its output goes."""
 
     def __init__(self, log: Path, env: Mapping[str, str], *words: str) -> None:
         self.log = log
-        self._env = {**os.environ, "KHALA_LOG": "json", **env}
+        self.env = {**surroundings(), **env}
         self._words = words
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -40,8 +62,8 @@ class Process:
     def start(self) -> None:
         """Start it; says nothing about whether it is ready."""
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "app", *self._words]
-            self._process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)
+            arguments = [sys.executable, "-m", "app", *self._words]
+            self._process = subprocess.Popen(arguments, env=self.env, cwd=ROOT, stdout=log, stderr=log)
 
     def running(self) -> bool:
         """Whether it has not ended."""
@@ -60,6 +82,24 @@ class Process:
             if time.monotonic() > deadline or not self.running():
                 raise AssertionError(f"no {text!r} in the log:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.02)
+
+
+    def crashes(self) -> list[str]:
+        """Lines of the log that tell of an error that nobody has named."""
+        return [line for line in self.log.read_text().splitlines() if any(sign in line for sign in CRASHES)]
+
+
+class Worker(Process):
+    """`khala work`."""
+
+    def __init__(self, log: Path, env: Mapping[str, str]) -> None:
+        super().__init__(log, env, "work")
+
+    @property
+    def id(self) -> str:
+        """What it calls itself as the holder of a run."""
+        self.wait_for("Khala works as executor-")
+        return self.log.read_text().rpartition("Khala works as ")[2].split()[0]
 
 
 class Server(Process):
@@ -100,4 +140,11 @@ def ended(*processes: Process) -> Iterator[None]:
     finally:
         for process in processes:
             if process.running():
-                process.kill(signal.SIGTERM)
+                _end(process)
+
+
+def _end(process: Process) -> None:
+    try:
+        process.kill(signal.SIGTERM)
+    except subprocess.TimeoutExpired:
+        process.kill()

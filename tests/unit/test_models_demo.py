@@ -28,12 +28,16 @@ def said(events: list[Event]) -> str:
 
 
 async def failing(text: str, model: DemoModel | None = None) -> tuple[ModelFailed, str]:
-    heard: list[Event] = []
+    heard: asyncio.Queue[Event] = asyncio.Queue()
     with pytest.raises(ModelFailed) as caught:
-        async with (model or DemoModel()).stream(prompt(text)) as events:
-            async for event in events:
-                heard.append(event)
-    return caught.value, said(heard)
+        await listen(model or DemoModel(), text, heard)
+    return caught.value, said([heard.get_nowait() for _ in range(heard.qsize())])
+
+
+async def listen(model: DemoModel, text: str, heard: asyncio.Queue[Event]) -> None:
+    async with model.stream(prompt(text)) as events:
+        async for event in events:
+            heard.put_nowait(event)
 
 
 async def test_a_question_is_answered_in_markdown_that_quotes_it_and_tells_what_this_is() -> None:
@@ -58,7 +62,8 @@ async def test_words_are_numbered_and_each_is_a_token() -> None:
 async def test_a_limit_of_tokens_cuts_the_answer_and_says_length() -> None:
     events = await ask("/words=10 /pace=0", limit=3)
     assert said(events) == "word1 word2 word3 "
-    assert isinstance(events[-1], Completed) and events[-1].finish_reason == "length"
+    assert isinstance(events[-1], Completed)
+    assert events[-1].finish_reason == "length"
 
 
 @given(st.text())
@@ -147,12 +152,7 @@ async def test_a_failure_comes_after_so_many_tokens(after: int, midstream: bool,
 async def test_a_hang_says_its_tokens_and_ends_when_cancelled() -> None:
     heard: asyncio.Queue[Event] = asyncio.Queue()
 
-    async def listen() -> None:
-        async with DemoModel().stream(prompt("/words=3 /pace=0 /hang=2")) as events:
-            async for event in events:
-                heard.put_nowait(event)
-
-    listening = asyncio.create_task(listen())
+    listening = asyncio.create_task(listen(DemoModel(), "/words=3 /pace=0 /hang=2", heard))
     assert [await asyncio.wait_for(heard.get(), 1) for _ in range(2)] == [Text("word1 "), Text("word2 ")]
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -71,10 +71,12 @@ def test_no_wait_is_begun_after_a_minute() -> None:
 def test_jitter_spreads_a_wait_by_a_quarter(code: str, tries: int, jitter: float) -> None:
     found = decided(failed(code), tries=tries, jitter=jitter)
     base = 0.5 * 2 ** (tries - 1)
-    assert isinstance(found, Wait) and 0.75 * base <= found.seconds <= 1.25 * base
+    assert isinstance(found, Wait)
+    assert 0.75 * base <= found.seconds <= 1.25 * base
 
 
 @given(st.floats(0, 30), st.floats(0, 1, exclude_max=True))
 def test_a_retry_never_comes_earlier_than_the_provider_asked(asked: float, jitter: float) -> None:
     found = decided(failed("rate_limited", retry_after=asked), jitter=jitter)
-    assert isinstance(found, Wait) and asked <= found.seconds <= asked + 0.25
+    assert isinstance(found, Wait)
+    assert asked <= found.seconds <= asked + 0.25

@@ -1,0 +1,254 @@
+"""The writer and the append beneath it: few commits, exact text, and no way around the lease."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from app.domain.errors import Unavailable
+from app.domain.flush import FlushPolicy
+from app.domain.fold import text_of
+from app.domain.parts import Finish, Notice, TextDelta, Usage
+from app.store import changes, parts, runs
+from app.store.db import Database, Driver
+from app.store.parts import Lease
+from app.store.verify import Checked, differences
+from app.store.writer import LeaseLost, Writer
+from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
+
+PROMPT = FlushPolicy()
+"""The default policy."""
+SLOW = FlushPolicy(milliseconds=60_000, chars=1200, parts=32)
+"""A policy under which time makes nothing due."""
+
+
+@contextlib.asynccontextmanager
+async def writing(db: Database, policy: FlushPolicy = PROMPT) -> AsyncIterator[Writer]:
+    writer = Writer(db, policy)
+    task = asyncio.create_task(writer.run())
+    yield writer
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def stored(db: Database, lease: Lease) -> list[str]:
+    """The texts of a run's parts, in order; other kinds by their names."""
+    async with db.driver() as driver:
+        found = [part.read() for part in await parts.of_run(driver, lease.run_id)]
+    return [part.text if isinstance(part, TextDelta) else type(part).__name__ for part in found]
+
+
+async def until_stored(db: Database, lease: Lease, expected: str, *, within: float = 5.0) -> float:
+    """Wait until the run's text is this; returns how long that took, in seconds."""
+    began = time.monotonic()
+    async with asyncio.timeout(within):
+        while "".join(await stored(db, lease)) != expected:
+            await asyncio.sleep(0.005)
+    return time.monotonic() - began
+
+
+def finish(reason: str = "stop") -> Finish:
+    return Finish(reason=reason, usage=Usage())
+
+
+async def test_a_hundred_one_character_deltas_take_fewer_than_ten_appends(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    expected = "".join(chr(ord("a") + n % 26) for n in range(100))
+    async with writing(db) as writer:
+        stream = writer.open(lease)
+        for char in expected:
+            stream.text(char)
+            await asyncio.sleep(0.001)
+        await stream.end("final", finish())
+    async with db.driver() as driver:
+        found = await parts.of_run(driver, lease.run_id)
+    assert [part.seq for part in found] == list(range(len(found)))
+    texts = [part for part in found if part.kind == "text-delta"]
+    assert len(texts) < 10
+    assert "".join(await stored(db, lease)) == expected + "Finish"
+
+
+async def test_the_first_text_is_written_at_once_and_the_rest_when_its_time_comes(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    async with writing(db, FlushPolicy(milliseconds=400)) as writer:
+        stream = writer.open(lease)
+        stream.text("one ")
+        await until_stored(db, lease, "one ")
+        began = time.monotonic()
+        stream.text("two ")
+        # Nothing more is added: the timer alone makes it due.
+        await until_stored(db, lease, "one two ")
+        assert time.monotonic() - began >= 0.35
+
+
+@pytest.mark.parametrize("deltas", [["x" * 1200], ["y"] * 32])
+async def test_much_text_or_many_deltas_are_written_before_their_time(db: Database, deltas: list[str]) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    async with writing(db, SLOW) as writer:
+        stream = writer.open(lease)
+        stream.text("first ")
+        await until_stored(db, lease, "first ")
+        for delta in deltas[:-1]:
+            stream.text(delta)
+        stream.text(deltas[-1])
+        await until_stored(db, lease, "first " + "".join(deltas))
+
+
+async def test_all_runs_that_are_due_share_one_transaction_and_one_notification(db: Database) -> None:
+    leases = [await lease_of(db, await new_thread(db)) for _ in range(20)]
+    heard: list[str] = []
+    async with db.driver() as driver:
+
+        def hear(*told: object) -> None:
+            heard.append(str(told[-1]))
+
+        await driver.add_listener("khala_threads", hear)
+        async with writing(db, SLOW) as writer:
+            for lease in leases:
+                writer.open(lease).text("hello")
+            for lease in leases:
+                await until_stored(db, lease, "hello")
+        await driver.execute("SELECT 1")
+        await driver.remove_listener("khala_threads", hear)
+    async with db.transaction() as connection:
+        found = await connection.execute(text("SELECT count(DISTINCT xmin::text) FROM message_parts"))
+        assert found.scalar_one() == 1
+    assert len(heard) == 1
+    assert {UUID(one) for one in heard[0].split(",")} == {lease.thread_id for lease in leases}
+
+
+async def test_an_append_says_how_many_parts_were_new(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    assert await write(db, batch(lease, 0, "a", "b")) == {lease.run_id: 2}
+    assert await write(db, batch(lease, 0, "a", "b")) == {lease.run_id: 0}
+    assert await stored(db, lease) == ["a", "b"]
+
+
+async def test_a_writer_for_one_thread_cannot_touch_a_run_of_another(db: Database) -> None:
+    mine, theirs = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
+    forged = Lease(run_id=theirs.run_id, thread_id=mine.thread_id, message_id=theirs.message_id, epoch=theirs.epoch)
+    assert await write(db, batch(forged, 0, "mine now")) == {}
+    assert await stored(db, theirs) == []
+
+
+async def test_a_writer_whose_lease_was_taken_over_is_fenced_off(db: Database) -> None:
+    zombie = await lease_of(db, await new_thread(db))
+    await write(db, batch(zombie, 0, "before "))
+    async with db.transaction() as connection:
+        await connection.execute(text("UPDATE runs SET lease_expires_at = now() - interval '1 second'"))
+    (taken,) = await claim(db, owner="another")
+    assert (taken.lease.epoch, taken.next_seq) == (zombie.epoch + 1, 1)
+    lost = asyncio.Event()
+    async with writing(db) as writer:
+        stream = writer.open(zombie, next_seq=1, on_lost=lost.set)
+        stream.text("after")
+        await asyncio.wait_for(lost.wait(), 5)
+        with pytest.raises(LeaseLost):
+            await stream.written()
+        with pytest.raises(LeaseLost):
+            stream.text("more")
+    assert await stored(db, zombie) == ["before "]
+
+
+async def test_after_the_finish_nothing_changes(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    async with writing(db) as writer:
+        stream = writer.open(lease)
+        stream.text("all of it")
+        await stream.end("final", finish())
+        assert await write(db, batch(lease, 2, "too late")) == {}
+        with pytest.raises(LeaseLost):
+            await writer.open(lease, next_seq=2).end("error", finish("error"))
+    run, changed = await runs.cancel(db, lease.run_id, CALLER)
+    assert (run.status, changed) == ("final", False)
+    assert await stored(db, lease) == ["all of it", "Finish"]
+    async with db.snapshot() as driver:
+        snapshot = await changes.snapshot(driver, lease.thread_id, limit=10)
+    assert (snapshot.messages[-1].status, text_of(snapshot.messages[-1].content or ())) == ("final", "all of it")
+
+
+class Flaky(Database):
+    """A database that is away for the next few uses, before or after what was asked was committed."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.before = 0
+        self.after = 0
+
+    @contextlib.asynccontextmanager
+    async def driver(self) -> AsyncIterator[Driver]:
+        if self.before:
+            self.before -= 1
+            raise Unavailable("Away.") from OSError("cut before")
+        async with super().driver() as driver:
+            yield driver
+        if self.after:
+            self.after -= 1
+            raise Unavailable("Away.") from OSError("cut after the commit")
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 0), (0, 3), (2, 2)])
+async def test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap(
+    database_url: str, before: int, after: int
+) -> None:
+    db = Flaky(database_url)
+    lease = await lease_of(db, await new_thread(db))
+    async with writing(db, FlushPolicy(milliseconds=20)) as writer:
+        stream = writer.open(lease)
+        db.before, db.after = before, after
+        words = [f"word{n} " for n in range(200)]
+        for word in words:
+            stream.text(word)
+            await asyncio.sleep(0.003)
+        stream.add(Notice(code="resumed", message="x"))
+        await stream.end("final", finish())
+    assert (db.before, db.after) == (0, 0)
+    found = await stored(db, lease)
+    assert "".join(found) == "".join(words) + "NoticeFinish"
+    assert [found async for found in differences(db, Checked())] == []
+    await db.close()
+
+
+async def test_text_that_postgres_cannot_store_is_replaced_and_costs_no_other_run(db: Database) -> None:
+    bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
+    async with writing(db) as writer:
+        streams = [writer.open(bad), writer.open(good)]
+        streams[0].text("a\0b\ud800c")
+        streams[1].text("fine")
+        for stream in streams:
+            await stream.end("final", finish())
+    assert await stored(db, bad) == ["a\ufffdb\ufffdc", "Finish"]
+    assert await stored(db, good) == ["fine", "Finish"]
+
+
+async def test_what_an_outage_dams_up_goes_out_in_bounded_transactions_and_ends_whole(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    whole = "".join(f"{n:07d} " for n in range(60_000))
+    async with writing(db) as writer:
+        stream = writer.open(lease)
+        stream.text(whole)
+        await stream.end("final", finish())
+    found = await stored(db, lease)
+    assert "".join(found) == whole + "Finish"
+    assert max(len(one) for one in found) <= 4096
+    assert [found async for found in differences(db, Checked())] == []
+
+
+async def test_the_end_of_a_run_commits_with_its_last_text(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    assert await write(db, batch(lease, 0, "text")) == {lease.run_id: 1}
+    await write(db, ending(lease, 1, ()))
+    async with db.transaction() as connection:
+        row = (
+            await connection.execute(
+                text("""SELECT messages.status, runs.status, messages.revision = threads.revision,
+                               messages.revision = (SELECT max(revision) FROM message_parts)
+                        FROM messages JOIN runs ON runs.message_id = messages.id
+                        JOIN threads ON threads.id = runs.thread_id""")
+            )
+        ).one()
+    assert tuple(row) == ("final", "final", True, True)
