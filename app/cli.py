@@ -86,7 +86,7 @@ async def _migrate(settings: Settings, *, check: bool) -> None:
         if check and at != migrations.head():
             raise KnownFailure(f"The schema is at {at}, and should be at {migrations.head()}: run `khala migrate`.")
         if not check:
-            await migrations.upgrade(db)
+            await migrations.upgrade(db.url)
         click.echo(f"The schema is at {await migrations.current(db)}.")
 
 

@@ -34,6 +34,8 @@ log = structlog.get_logger()
 WEB = Path(__file__).parent / "web"
 WATCH = 1.0
 """Seconds between two looks at whether the embedded Postgres is well."""
+INNER_POOL = 6
+"""Connections that the writer, the executor and the feed have for themselves."""
 CLOSING = 3
 """Seconds that open requests have to end when the process stops."""
 MOST_SOCKET_FRAME = 1 << 20
@@ -51,7 +53,7 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def database(settings: Settings) -> AsyncIterator[Database]:
-    """The database, migrated; the embedded Postgres runs for as long as this is open, unless a URL was given."""
+    """The database; the embedded Postgres runs for as long as this is open, unless a URL was given."""
     async with AsyncExitStack() as stack:
         url = settings.database_url
         if url is None:
@@ -62,6 +64,16 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
         db = Database(url, pool_size=settings.pool_size)
         stack.push_async_callback(db.close)
         yield db
+
+
+@asynccontextmanager
+async def _pool_of_our_own(db: Database) -> AsyncIterator[Database]:
+    """Connections that no flood of requests can take from the writer, the heartbeat and the feed."""
+    inner = Database(db.url, pool_size=INNER_POOL)
+    try:
+        yield inner
+    finally:
+        await inner.close()
 
 
 async def _watch(postgres: EmbeddedPostgres) -> None:
@@ -144,9 +156,10 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
     async with AsyncExitStack() as stack:
         bound = stack.enter_context(_bound(settings))
         db = await stack.enter_async_context(database(settings))
-        await migrate.upgrade(db)
-        workshop = Workshop(settings, db) if with_executor else None
-        hub = Hub(db)
+        await migrate.upgrade(db.url)
+        inner = await stack.enter_async_context(_pool_of_our_own(db))
+        workshop = Workshop(settings, inner) if with_executor else None
+        hub = Hub(inner, db)
         handlers = {THREADS_CHANNEL: hub.notified}
         if workshop:
             handlers[RUNS_CHANNEL] = workshop.executor.notified
@@ -173,7 +186,7 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
     """Execute runs until SIGTERM or SIGINT, without serving anybody."""
     stop = _stopped_by_signal()
     async with database(settings) as db:
-        await migrate.upgrade(db)
+        await migrate.upgrade(db.url)
         workshop = Workshop(settings, db)
         listener = Listener(db.url, {RUNS_CHANNEL: workshop.executor.notified})
         async with _loops({"listener": listener.run}), workshop.working():

@@ -29,10 +29,11 @@ class Topic:
 
 
 class Hub:
-    """All observers of this process."""
+    """All observers of this process. The feed reads through `db`; clients that catch up, many at once, through theirs."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, clients_db: Database) -> None:
         self._db = db
+        self._clients_db = clients_db
         self._topics: dict[UUID, Topic] = {}
         self._woken: set[UUID] = set()
         self._wake = asyncio.Event()
@@ -40,7 +41,7 @@ class Hub:
 
     def client(self) -> Client:
         """A new connection without subscriptions."""
-        return Client(self._db, self)
+        return Client(self._clients_db, self)
 
     def join(self, client: Client, thread_id: UUID, after: int | None) -> None:
         """Follow the thread on this connection: its pump catches up from `after` or with a snapshot, then goes on live."""

@@ -57,7 +57,8 @@ def driver_url(url: str) -> str:
 class Database:
     """One pool of connections to Postgres. Whatever fails because the database is away raises `Unavailable`."""
 
-    def __init__(self, url: str, *, pool_size: int = 16) -> None:
+    def __init__(self, url: str, *, pool_size: int = 16, timeout: float | None = 30) -> None:
+        """`timeout`: seconds that one statement may take."""
         self.url = url
         self._engine = create_async_engine(
             asyncpg_url(url),
@@ -69,7 +70,7 @@ class Database:
             json_deserializer=str,
             connect_args={
                 "timeout": 10,
-                "command_timeout": 30,
+                "command_timeout": timeout,
                 "server_settings": {"application_name": "khala", "timezone": "UTC", "jit": "off"},
             },
         )

@@ -1,5 +1,6 @@
 """Migrations: brought up to date under an advisory lock, so that any number of processes may start at once."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from alembic import command
@@ -31,19 +32,25 @@ def head() -> str | None:
     return ScriptDirectory.from_config(config()).get_current_head()
 
 
-async def upgrade(db: Database, revision: str = "head") -> None:
+async def upgrade(url: str, revision: str = "head") -> None:
     """Bring the database to this revision. Waits for whoever is at it already; all or nothing."""
-    async with db.engine.begin() as connection:
-        await connection.execute(text("SET LOCAL statement_timeout = 0"))
-        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
-        await connection.run_sync(lambda sync: command.upgrade(config(sync), revision))
+    await _alone(url, lambda sync: command.upgrade(config(sync), revision))
 
 
-async def downgrade(db: Database, revision: str) -> None:
+async def downgrade(url: str, revision: str) -> None:
     """Take the database back to an earlier revision."""
-    async with db.engine.begin() as connection:
-        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
-        await connection.run_sync(lambda sync: command.downgrade(config(sync), revision))
+    await _alone(url, lambda sync: command.downgrade(config(sync), revision))
+
+
+async def _alone(url: str, change: Callable[[Connection], None]) -> None:
+    # A connection of its own, without the time limit of statements that somebody waits for.
+    db = Database(url, pool_size=1, timeout=None)
+    try:
+        async with db.engine.begin() as connection:
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            await connection.run_sync(change)
+    finally:
+        await db.close()
 
 
 async def current(db: Database) -> str | None:

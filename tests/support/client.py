@@ -221,6 +221,8 @@ class Observer:
         assert there.hostname is not None
         narrow = socket.socket()
         narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+        # Packets as of a real network: over those of a loopback device, Linux would buffer megabytes in the sender.
+        narrow.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
         narrow.setblocking(False)
         await asyncio.get_running_loop().sock_connect(narrow, (there.hostname, there.port))
         # Without pings: while it does not read, it would miss the answers and hang up.

@@ -20,7 +20,9 @@ class Served(Protocol):
 class Flight:
     """One run that says `words` numbered words, and two observers of its thread."""
 
-    def __init__(self, thread: Thread, sent: Mapping[str, Any], observers: tuple[Observer, Observer], words: int) -> None:
+    def __init__(
+        self, thread: Thread, sent: Mapping[str, Any], observers: tuple[Observer, Observer], words: int
+    ) -> None:
         self.thread = thread
         self.observers = observers
         self.words = words

@@ -14,7 +14,7 @@ from testcontainers.community.postgres import PostgresContainer
 
 from app.domain import ids
 from app.store import migrate
-from app.store.db import Database, asyncpg_url, driver_url
+from app.store.db import asyncpg_url, driver_url
 from app.store.embedded import EmbeddedPostgres
 
 TEMPLATE = "khala_test_template"
@@ -66,9 +66,7 @@ async def make_template(url: str) -> str:
     """A migrated database to clone, made anew; returns its name, which no other session has."""
     name = f"{TEMPLATE}_{ids.new().hex}"
     await execute(url, f'CREATE DATABASE "{name}"')
-    db = Database(named(url, name))
-    await migrate.upgrade(db)
-    await db.close()
+    await migrate.upgrade(named(url, name))
     return name
 
 

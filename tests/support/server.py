@@ -69,6 +69,15 @@ class Process:
         """Whether it has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    def ended_with(self) -> int | None:
+        """Its exit code, once it has ended."""
+        return None if self._process is None else self._process.poll()
+
+    def tell(self, number: int) -> None:
+        """Send it a signal, and go on."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def kill(self, number: int = signal.SIGKILL, *, within: float = 40.0) -> int:
         """End it with a signal; returns its exit code."""
         assert self._process is not None
@@ -82,7 +91,6 @@ class Process:
             if time.monotonic() > deadline or not self.running():
                 raise AssertionError(f"no {text!r} in the log:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.02)
-
 
     def crashes(self) -> list[str]:
         """Lines of the log that tell of an error that nobody has named."""
@@ -113,7 +121,15 @@ class Server(Process):
 
     def start(self) -> None:
         """Start it and wait until it is ready."""
+        self.begin()
+        self.wait_until_ready()
+
+    def begin(self) -> None:
+        """Start it; says nothing about whether it is ready."""
         super().start()
+
+    def wait_until_ready(self) -> None:
+        """Wait until it can do its work."""
         deadline = time.monotonic() + READY
         while not self._ready():
             if time.monotonic() > deadline or not self.running():

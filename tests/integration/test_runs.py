@@ -1,0 +1,303 @@
+"""Runs from send to finish, against a local server that speaks a real provider's protocol."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import text
+
+from app.store.db import Database
+from app.store.runs import claim
+from app.store.verify import Checked, differences
+from tests.support.client import Thread, text_of
+from tests.support.inside import Inside, khala
+from tests.support.providers import Reply, Server, serving
+from tests.support.store import ask, batch, lease_of, new_thread, write
+
+MODEL = "openai:gpt-4o-mini"
+
+
+@contextlib.asynccontextmanager
+async def answering(database_url: str, *replies: Reply, **env: str) -> AsyncIterator[tuple[Inside, Server]]:
+    """Khala, with a scripted provider behind it."""
+    async with serving(*replies) as provider:
+        settings = {"KHALA_MODEL": MODEL, "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key"}
+        async with khala(database_url, with_executor=True, **(settings | env)) as server:
+            yield server, provider
+        db = Database(database_url)
+        assert [found async for found in differences(db, Checked())] == []
+        await db.close()
+
+
+async def answer(
+    thread: Thread, question: str = "Hello?"
+) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    """Ask, wait for the end, and return the run, the answer and its parts."""
+    sent = await thread.send(question)
+    run = await thread.ended(sent["runId"])
+    message = next(m for m in (await thread.snapshot())["messages"] if m["id"] == sent["assistantMessageId"])
+    return run, message, await thread.parts(sent["runId"])
+
+
+def kinds(parts: list[dict[str, Any]]) -> list[str]:
+    return [part["kind"] for part in parts]
+
+
+async def receipts(thread: Thread, run_id: str) -> list[dict[str, Any]]:
+    found = await thread.http.get(f"/api/runs/{run_id}/receipts", headers=thread.headers)
+    return list(found.raise_for_status().json()["items"])
+
+
+async def test_the_finish_has_usage_cost_model_and_times(database_url: str) -> None:
+    async with answering(database_url, Reply(tokens=("Hel", "lo"), pace=50, usage=(1000, 2000))) as (server, _):
+        run, message, parts = await answer(await server.thread())
+    finish = run["finish"]
+    assert (run["status"], message["status"], text_of(message)) == ("final", "final", "Hello")
+    assert kinds(parts)[-1] == "finish"
+    assert parts[-1]["data"] == finish == message["finish"]
+    assert finish["reason"] == "stop"
+    assert finish["usage"] == {"inputTokens": 1000, "outputTokens": 2000}
+    assert (finish["model"], finish["provider"]) == ("gpt-4o-mini", "openai")
+    assert Decimal(finish["costUsd"]) > 0
+    assert 0 < finish["timeToFirstTokenMs"] <= finish["totalMs"]
+
+
+async def test_every_model_call_leaves_a_receipt(database_url: str) -> None:
+    replies = (Reply(status=500), Reply(tokens=("ok",), usage=(10, 20)))
+    async with answering(database_url, *replies) as (server, _):
+        thread = await server.thread()
+        run, _, _ = await answer(thread)
+        found = await receipts(thread, run["id"])
+    assert [one["data"]["outcome"] for one in found] == ["unavailable", "stop"]
+    assert [one["seq"] for one in found] == [0, 1]
+    assert found[1]["data"]["usage"] == {"inputTokens": 10, "outputTokens": 20}
+    assert all(one["type"] == "model" and one["data"]["model"] == "gpt-4o-mini" for one in found)
+    assert found[0]["data"]["estimated"]
+    assert not found[1]["data"]["estimated"]
+    assert Decimal(found[1]["costUsd"]) > 0
+
+
+async def test_too_many_requests_are_asked_again_after_the_time_the_provider_names(database_url: str) -> None:
+    replies = (Reply(status=429, headers={"retry-after": "1"}), Reply(tokens=("later",)))
+    async with answering(database_url, *replies) as (server, provider):
+        run, message, _ = await answer(await server.thread())
+    assert (run["status"], text_of(message)) == ("final", "later")
+    assert provider.calls[1].began - provider.calls[0].began >= 1.0
+
+
+async def test_a_failing_model_gives_way_to_the_fallback_and_a_notice_says_so(database_url: str) -> None:
+    replies = (Reply(status=400), Reply(tokens=("from the fallback",)))
+    async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
+        run, message, parts = await answer(await server.thread())
+    assert (run["status"], text_of(message)) == ("final", "from the fallback")
+    assert run["finish"]["model"] == "gpt-4o"
+    assert [call.body["model"] for call in provider.calls] == ["gpt-4o-mini", "gpt-4o"]
+    assert "notice" in kinds(parts)
+    assert [block["type"] for block in message["content"]] == ["notice", "text"]
+
+
+async def test_a_connection_lost_midstream_keeps_the_text_and_says_so(database_url: str) -> None:
+    reply = Reply(tokens=("half ", "an ", "answer"), pace=50, drop_after=2)
+    async with answering(database_url, reply) as (server, provider):
+        run, message, parts = await answer(await server.thread())
+    assert run["status"] == message["status"] == "error"
+    assert run["finish"]["reason"] == "error"
+    assert text_of(message).startswith("half an \n\n")
+    assert len(text_of(message)) > len("half an \n\n")
+    assert kinds(parts)[-2:] == ["error", "finish"]
+    assert parts[-2]["data"]["code"] == "connection_lost"
+    assert len(provider.calls) == 1
+
+
+async def test_a_provider_that_keeps_failing_ends_as_an_error_with_visible_text(database_url: str) -> None:
+    async with answering(database_url, *[Reply(status=500)] * 3) as (server, provider):
+        run, message, parts = await answer(await server.thread())
+    assert run["status"] == message["status"] == "error"
+    assert text_of(message).strip()
+    assert kinds(parts) == ["text-delta", "error", "finish"]
+    assert len(provider.calls) == 3
+
+
+async def test_a_question_longer_than_the_model_reads_ends_as_an_error_without_a_call(database_url: str) -> None:
+    async with answering(database_url, KHALA_CONTEXT_TOKENS="500") as (server, provider):
+        run, message, parts = await answer(await server.thread(), "word " * 5000)
+    assert run["status"] == "error"
+    assert "longer" in text_of(message)
+    assert parts[-2]["data"]["code"] == "context_exceeded"
+    assert provider.calls == []
+
+
+async def test_an_empty_answer_is_asked_of_the_fallback_once(database_url: str) -> None:
+    replies = (Reply(tokens=()), Reply(tokens=("something",)))
+    async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
+        run, message, _ = await answer(await server.thread())
+    assert (run["status"], text_of(message)) == ("final", "something")
+    assert len(provider.calls) == 2
+
+
+async def test_no_answer_at_all_says_so_visibly(database_url: str) -> None:
+    replies = (Reply(tokens=()), Reply(tokens=()))
+    async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
+        run, message, parts = await answer(await server.thread())
+    assert run["status"] == "error"
+    assert text_of(message) == "No response. Please try again."
+    assert parts[-2]["data"]["code"] == "no_response"
+    assert len(provider.calls) == 2
+
+
+async def test_reasoning_is_not_stored_unless_it_is_switched_on(database_url: str) -> None:
+    reply = Reply(reasoning=("let me ", "think"), tokens=("done",))
+    async with answering(database_url, reply, reply) as (server, _):
+        _, message, parts = await answer(await server.thread())
+    assert "reasoning-delta" not in kinds(parts)
+    assert text_of(message) == "done"
+    async with answering(database_url, reply, KHALA_REASONING="1") as (server, _):
+        _, message, parts = await answer(await server.thread())
+    assert "".join(part["data"]["text"] for part in parts if part["kind"] == "reasoning-delta") == "let me think"
+    assert text_of(message) == "done"
+
+
+async def test_cancel_closes_the_connection_to_a_silent_provider_and_keeps_the_text(database_url: str) -> None:
+    reply = Reply(tokens=("some ", "text ", "never"), hang_after=2)
+    async with answering(database_url, reply) as (server, provider):
+        thread = await server.thread()
+        async with server.observer(thread).following() as observer:
+            sent = await thread.send("Hello?")
+            await observer.until(lambda seen: seen.text(sent["assistantMessageId"]) == "some text ")
+            canceled = await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+            assert canceled.status_code == 202
+            call = await provider.call(0)
+            await asyncio.wait_for(call.gone.wait(), 1.0)
+            await observer.until(lambda seen: sent["assistantMessageId"] in seen.finished, within=1.0)
+        run = await thread.ended(sent["runId"])
+        again = await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+        assert (again.status_code, again.json()) == (200, run)
+        parts = await thread.parts(sent["runId"])
+    assert (run["status"], run["finish"]["reason"]) == ("canceled", "canceled")
+    assert kinds(parts) == ["text-delta", "finish"] or kinds(parts) == ["text-delta", "text-delta", "finish"]
+    assert run["finish"]["usage"]["outputTokens"] > 0
+
+
+async def test_a_queued_run_is_canceled_at_once_although_nobody_works_on_it(database_url: str) -> None:
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        sent = await thread.send("Hello?")
+        canceled = await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+        assert (canceled.status_code, canceled.json()["status"]) == (202, "canceled")
+        assert kinds(await thread.parts(sent["runId"])) == ["finish"]
+
+
+async def test_the_newest_history_reaches_the_prompt_within_the_limit(database_url: str) -> None:
+    async with answering(database_url, KHALA_CONTEXT_TOKENS="500", KHALA_SYSTEM_PROMPT="Be brief.") as (
+        server,
+        provider,
+    ):
+        thread = await server.thread()
+        for number in range(8):
+            await answer(thread, f"question {number} " + "x" * 400)
+        asked = provider.calls[-1].body["messages"]
+    assert asked[0] == {"role": "system", "content": "Be brief."}
+    assert asked[-1]["content"].startswith("question 7")
+    assert any(str(one["content"]).startswith("question 6") for one in asked)
+    assert not any(str(one["content"]).startswith("question 0") for one in asked)
+
+
+async def test_an_edited_question_gets_the_history_of_its_branch_alone(database_url: str) -> None:
+    async with answering(database_url) as (server, provider):
+        thread = await server.thread()
+        first = await thread.send("first question")
+        await thread.ended(first["runId"])
+        await answer(thread, "second question")
+        sent = await thread.send("another second question", parentId=first["assistantMessageId"])
+        await thread.ended(sent["runId"])
+        asked = [one["content"] for one in provider.calls[-1].body["messages"]]
+    assert "first question" in asked
+    assert "another second question" in asked
+    assert "second question" not in asked
+
+
+async def test_runs_of_one_thread_go_in_order_and_one_at_a_time(database_url: str) -> None:
+    async with khala(database_url) as server:
+        thread = await server.thread()
+        sent = [await thread.send(f"/words=20 /pace=100 {n}", options={"ifBusy": "queue"}) for n in range(3)]
+        for one in sent:
+            await thread.ended(one["runId"])
+        parts = [await thread.parts(one["runId"]) for one in sent]
+    for before, after in itertools.pairwise(parts):
+        assert before[-1]["createdAt"] <= after[0]["createdAt"]
+
+
+async def test_an_interrupting_send_cancels_the_run_under_way_and_is_answered(database_url: str) -> None:
+    async with khala(database_url) as server:
+        thread = await server.thread()
+        first = await thread.send("/hang=3")
+        second = await thread.send("/words=3 /pace=0", options={"ifBusy": "interrupt"})
+        assert (await thread.ended(first["runId"]))["status"] == "canceled"
+        assert (await thread.ended(second["runId"]))["status"] == "final"
+
+
+async def test_claims_are_fair_between_owners(db: Database) -> None:
+    greedy, modest = await new_thread(db), await new_thread(db)
+    others = [await new_thread(db) for _ in range(3)]
+    async with db.transaction() as connection:
+        for thread_id in others:
+            await connection.execute(
+                text("UPDATE threads SET owner_id = :o WHERE id = :t"), {"o": greedy, "t": thread_id}
+            )
+    for thread_id in (*others, modest):
+        await ask(db, thread_id)
+    async with db.driver() as driver:
+        claimed = await claim(driver, most=2, owner="test", lease_seconds=10)
+    assert {one.lease.thread_id for one in claimed} == {others[0], modest}
+
+
+async def test_no_run_is_claimed_twice_by_many_executors_at_once(db: Database) -> None:
+    asked = {(await ask(db, await new_thread(db))).run_id for _ in range(40)}
+
+    async def work(name: str) -> list[Any]:
+        mine: list[Any] = []
+        for _ in range(40):
+            async with db.driver() as driver:
+                mine += [one.lease.run_id for one in await claim(driver, most=3, owner=name, lease_seconds=30)]
+        return mine
+
+    found = await asyncio.gather(*(work(f"executor {n}") for n in range(6)))
+    runs = [run_id for mine in found for run_id in mine]
+    assert len(runs) == len(set(runs))
+    assert set(runs) == asked
+
+
+async def test_a_run_that_nobody_can_end_is_given_up_after_its_attempts(database_url: str) -> None:
+    db = Database(database_url)
+    lease = await lease_of(db, await new_thread(db))
+    async with db.transaction() as connection:
+        await connection.execute(text("UPDATE runs SET epoch = 8, lease_expires_at = now() - interval '1 second'"))
+    async with khala(database_url):
+        async with asyncio.timeout(10):
+            while True:
+                async with db.driver() as driver:
+                    row = await driver.fetchrow("SELECT status, finish FROM runs WHERE id = $1", lease.run_id)
+                if row["status"] == "error":
+                    break
+                await asyncio.sleep(0.05)
+    await db.close()
+
+
+async def test_a_lapsed_lease_is_taken_over_and_the_answer_goes_on_where_it_was(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        sent = await thread.send("/words=30 /pace=0")
+        async with db.driver() as driver:
+            (dead,) = await claim(driver, most=1, owner="dead", lease_seconds=0.2)
+        await write(db, batch(dead.lease, 0, "word1 word2 wo"))
+        async with khala(database_url):
+            run = await thread.ended(sent["runId"], within=10)
+        message = (await thread.snapshot())["messages"][-1]
+    await db.close()
+    assert (run["status"], run["attempt"]) == ("final", 2)
+    assert text_of(message) == " ".join(f"word{n}" for n in range(1, 31))
+    assert [block["type"] for block in message["content"]] == ["text", "notice", "text"]
