@@ -1,6 +1,7 @@
 """The executor: claims runs, keeps their leases alive, and ends each in exactly one way."""
 
 import asyncio
+from collections.abc import Iterable
 from enum import Enum
 from uuid import UUID
 
@@ -118,11 +119,13 @@ class Executor:
                         self._free.clear()
                         await self._free.wait()
             except TimeoutError:
-                self._stop_all(Stop.HAND_OVER)
+                self._stop(list(self._working), Stop.HAND_OVER)
 
-    def _stop_all(self, why: Stop) -> None:
-        for work in self._working.values():
-            work.stop(why)
+    def _stop(self, run_ids: Iterable[UUID], why: Stop) -> None:
+        """Stop these, but for those that have ended meanwhile."""
+        for run_id in run_ids:
+            if run_id in self._working:
+                self._working[run_id].stop(why)
 
     async def _rest(self) -> None:
         try:
@@ -137,8 +140,7 @@ class Executor:
         leases = [work.claimed.lease for work in self._working.values()]
         room = 0 if self._draining else self._options.concurrency - len(leases)
         async with self._db.driver() as driver:
-            for run_id in await runs.called_off(driver, leases) if leases else ():
-                self._working[run_id].stop(Stop.CANCEL)
+            self._stop(await runs.called_off(driver, leases) if leases else (), Stop.CANCEL)
             claimed = (
                 await runs.claim(driver, most=room, owner=self.id, lease_seconds=self._options.lease) if room else []
             )
@@ -158,8 +160,7 @@ class Executor:
             except Unavailable as error:
                 log.warning("heartbeat_failed", runs=len(leases), error=str(error.__cause__))
                 continue
-            for run_id in {lease.run_id for lease in leases} - held & self._working.keys():
-                self._working[run_id].stop(Stop.LOST)
+            self._stop({lease.run_id for lease in leases} - held, Stop.LOST)
 
     async def _work(self, work: Work) -> None:
         lease = work.claimed.lease

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from sqlalchemy import text
 
 from app.store.db import Database
@@ -237,6 +238,16 @@ async def test_an_interrupting_send_cancels_the_run_under_way_and_is_answered(da
         second = await thread.send("/words=3 /pace=0", options={"ifBusy": "interrupt"})
         assert (await thread.ended(first["runId"]))["status"] == "canceled"
         assert (await thread.ended(second["runId"]))["status"] == "final"
+
+
+async def test_no_look_for_runs_fails_while_many_of_them_end(
+    database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with khala(database_url) as server:
+        threads = [await server.thread() for _ in range(20)]
+        sent = await asyncio.gather(*(thread.send("/words=2 /pace=0") for thread in threads))
+        await asyncio.gather(*(thread.ended(one["runId"]) for thread, one in zip(threads, sent, strict=True)))
+    assert "crashed" not in "".join(capsys.readouterr())
 
 
 async def test_claims_are_fair_between_owners(db: Database) -> None:
