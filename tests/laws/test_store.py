@@ -12,7 +12,7 @@ from sqlalchemy import text
 from app.domain.chat import Delta, Message, Snapshot
 from app.domain.fold import fold
 from app.domain.parts import PartData, TextDelta
-from app.store import changes, migrate, threads
+from app.store import changes, threads
 from app.store.db import Database
 from app.store.parts import Lease
 from tests.support.store import CALLER, ask, batch, ending, lease_of, new_thread, notice, write
@@ -156,7 +156,3 @@ async def test_repeating_an_append_any_number_of_times_changes_nothing(db: Datab
         assert await write(db, last) == {lease.run_id: 0}
     assert await _snapshot(db, lease.thread_id) == ended
 
-
-async def test_the_metadata_equals_the_migrations(db: Database) -> None:
-    assert await migrate.differences(db) == []
-    assert await migrate.current(db) == migrate.head()

@@ -1,0 +1,73 @@
+"""Migrations: they make what the metadata says, to the last constraint, once, and can be undone."""
+
+import asyncio
+from typing import Any
+
+from app.domain import ids
+from app.store import migrate
+from app.store.db import Database
+from app.store.tables import metadata
+from tests.support import postgres
+
+CATALOG = """
+    SELECT 'constraint', conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint
+    WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text <> 'alembic_version'
+    UNION ALL
+    SELECT 'index', tablename::text, indexname::text, indexdef FROM pg_indexes
+    WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+    UNION ALL
+    SELECT 'column', table_name::text, column_name::text, concat_ws(' ', data_type, column_default, is_nullable)
+    FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'
+    UNION ALL
+    SELECT 'options', relname::text, relname::text, reloptions::text FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'alembic_version'
+    ORDER BY 1, 2, 3
+"""
+
+
+async def catalog(db: Database) -> list[tuple[Any, ...]]:
+    async with db.driver() as driver:
+        return [tuple(row) for row in await driver.fetch(CATALOG)]
+
+
+async def empty(postgres_url: str) -> Database:
+    name = f"khala_test_{ids.new().hex}"
+    await postgres.execute(postgres_url, f'CREATE DATABASE "{name}"')
+    return Database(postgres.named(postgres_url, name))
+
+
+async def drop(postgres_url: str, db: Database) -> None:
+    await db.close()
+    await postgres.execute(postgres_url, f'DROP DATABASE "{db.url.rsplit("/", 1)[-1].split("?")[0]}" WITH (FORCE)')
+
+
+async def test_the_metadata_equals_the_migrations(db: Database) -> None:
+    assert await migrate.differences(db) == []
+    assert await migrate.current(db) == migrate.head()
+
+
+async def test_migrations_make_the_very_constraints_indexes_and_options_of_the_metadata(
+    db: Database, postgres_url: str
+) -> None:
+    other = await empty(postgres_url)
+    async with other.engine.begin() as connection:
+        await connection.run_sync(metadata.create_all)
+    assert await catalog(db) == await catalog(other)
+    await drop(postgres_url, other)
+
+
+async def test_many_processes_may_migrate_at_once(postgres_url: str) -> None:
+    db = await empty(postgres_url)
+    await asyncio.gather(*(migrate.upgrade(db.url) for _ in range(6)))
+    assert await migrate.current(db) == migrate.head()
+    await drop(postgres_url, db)
+
+
+async def test_migrations_can_be_undone(postgres_url: str) -> None:
+    db = await empty(postgres_url)
+    await migrate.upgrade(db.url)
+    await migrate.downgrade(db.url, "base")
+    assert await catalog(db) == []
+    await migrate.upgrade(db.url)
+    assert await migrate.differences(db) == []
+    await drop(postgres_url, db)
