@@ -1,6 +1,6 @@
 // The composer: a text field that grows, its limit, and the button that sends or stops.
 
-export const LONGEST_TEXT = 32_000;
+export const LONGEST_TEXT = 100_000;
 const HINT = "Enter sends, Shift+Enter starts a new line";
 const SAID_MS = 8000;
 
@@ -18,7 +18,7 @@ export class Composer {
     this.#actions = actions;
     this.#form.addEventListener("submit", (event) => (event.preventDefault(), this.#submit()));
     this.#text.addEventListener("keydown", (event) => this.#key(event));
-    this.#text.addEventListener("input", () => this.draw({}));
+    this.#text.addEventListener("input", () => this.#edited());
     this.#stop.addEventListener("click", () => this.#halt());
     if (matchMedia("(hover: hover)").matches) this.focus();
   }
@@ -30,7 +30,7 @@ export class Composer {
   /** Put a text into the field, for the person to change and send. */
   put(text) {
     this.#text.value = text;
-    this.draw({});
+    this.#edited();
     this.focus();
   }
 
@@ -58,11 +58,10 @@ export class Composer {
     this.#send.disabled = busy || closed || over || !this.#text.value.trim();
     this.#send.hidden = stoppable;
     this.#stop.hidden = !stoppable;
-    if (!stoppable) this.#stop.disabled = false;
-    this.#grow();
   }
 
-  #grow() {
+  #edited() {
+    this.draw({});
     this.#text.style.height = "auto";
     this.#text.style.height = `${this.#text.scrollHeight}px`;
   }

@@ -1,6 +1,6 @@
 // The client: one WebSocket that follows a thread by its revision, and the few REST calls that a page needs.
 
-import { EMPTY, applyDelta, backoff, fromSnapshot, withEarlier } from "./state.js";
+import { EMPTY, activeAnswer, applyDelta, backoff, fromSnapshot, withEarlier } from "./state.js";
 
 export * from "./state.js";
 
@@ -246,8 +246,12 @@ export class Feed {
     this.#on.refused(code, message ?? "");
   }
 
-  /** Ask for a sign of life; without one in time the connection counts as lost. */
+  /**
+   * Ask for a sign of life; without one in time the connection counts as lost. A long silence within an answer is also a
+   * reason to ask again for what came after our revision: nothing later would reveal that its last frame went missing.
+   */
   #probe(patience) {
+    if (activeAnswer(this.#state)) this.#subscribe();
     this.#send({ type: "ping" });
     this.#after("probe", patience, () => this.#retry());
   }

@@ -3,21 +3,21 @@
 import * as chats from "./chats.js";
 import { Composer } from "./composer.js";
 import { EMPTY, Feed, Refusal, activeAnswer, backoff, call, insist, isPassing, pause, standing, textOf } from "./khala.js";
+import { Drawer, addressOf } from "./drawer.js";
 import { Outbox, inWords } from "./outbox.js";
-import { Messages, make } from "./view.js";
+import { Scroller } from "./scroll.js";
+import { Messages } from "./view.js";
 
-const NEAR_END = 64;
 const SPOKEN = 1000;
 const REFUSED = {
-  thread_not_found: "This chat is not on the server any more.",
+  thread_not_found: "There is no such chat on the server, or not any more.",
   forbidden: "This chat belongs to somebody else, or its key is in another browser.",
   unauthorized: "This chat belongs to somebody else, or its key is in another browser.",
   protocol: "This page is older than the server. Please reload it.",
 };
 
 const $ = (id) => document.getElementById(id);
-const narrow = matchMedia("(max-width: 859px)");
-const shown = { chat: null, state: EMPTY, connection: { phase: "connecting" }, refused: null, implicit: false, following: true, spoken: null };
+const shown = { chat: null, state: EMPTY, connection: { phase: "connecting" }, refused: null, implicit: false };
 
 const feed = new Feed(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/ws`, {
   state: takeState,
@@ -26,7 +26,9 @@ const feed = new Feed(`${location.protocol === "https:" ? "wss" : "ws"}://${loca
 });
 const outbox = new Outbox(() => draw());
 const composer = new Composer({ send, stop, busy: () => isBusy() });
-const list = new Messages($("messages"), { resend: (id) => outbox.resend(id), edit, again, approve });
+const drawer = new Drawer(goTo);
+const scroller = new Scroller($("scroll"), $("newest"));
+const list = new Messages($("messages"), { resend: (id) => outbox.resend(id), edit, again });
 
 function change(changes) {
   Object.assign(shown, changes);
@@ -35,12 +37,19 @@ function change(changes) {
 
 // Chats
 
+/** Open the chat that the address names; a bare one leads to the chat that was open last, or to a new one. */
 function openFromAddress() {
-  const id = location.hash.slice(1);
-  if (id && id === shown.chat?.id) return;
-  const known = id ? chats.find(id) : chats.find(chats.last() ?? "");
-  if (!id) history.replaceState(null, "", `#${(known ?? startChat()).id}`);
-  open(chats.find(location.hash.slice(1)) ?? { id: location.hash.slice(1), key: null, created: true }, !id);
+  const named = /^\/t\/([\w-]+)/.exec(location.pathname)?.[1].toLowerCase();
+  if (named) return open(chats.find(named) ?? { id: named, key: null, created: true }, false);
+  const chat = chats.find(chats.last() ?? "") ?? startChat();
+  history.replaceState(null, "", addressOf(chat.id));
+  return open(chat, true);
+}
+
+function goTo(chat) {
+  if (chat.id === shown.chat?.id) return drawer.toggle(false);
+  history.pushState(null, "", addressOf(chat.id));
+  return open(chat, false);
 }
 
 function startChat() {
@@ -49,9 +58,10 @@ function startChat() {
 
 async function open(chat, implicit) {
   feed.stop();
-  change({ chat, state: EMPTY, refused: null, implicit, following: true, spoken: null, connection: { phase: "connecting" } });
-  chats.open(chat.key && chat.id);
-  toggleDrawer(false);
+  change({ chat, state: EMPTY, refused: null, implicit, connection: { phase: "connecting" } });
+  scroller.following = true;
+  if (chat.key) chats.open(chat.id);
+  drawer.toggle(false);
   if (!chat.created && !(await create(chat))) return;
   if (shown.chat.id === chat.id) feed.follow(chat.id, chat.key ?? undefined);
 }
@@ -64,6 +74,8 @@ async function create(chat) {
       chats.update(chat, { created: true });
       return true;
     } catch (error) {
+      if (!(error instanceof Refusal) && !isPassing(error)) throw error;
+      if (shown.chat.id !== chat.id) return false;
       if (!isPassing(error) && error.status !== 429) return takeRefusal(error.code, inWords(error));
       const delay = Math.max(backoff(attempt, Math.random()), 1000 * (error.retryAfter ?? 0));
       change({ connection: { phase: "waiting", until: Date.now() + delay } });
@@ -74,9 +86,9 @@ async function create(chat) {
 }
 
 function newChat() {
-  toggleDrawer(false);
+  drawer.toggle(false);
   const unused = shown.chat.key && !shown.refused && shown.state.revision !== null && !mine().length;
-  if (!unused) location.hash = startChat().id;
+  if (!unused) goTo(startChat());
   composer.focus();
 }
 
@@ -87,20 +99,21 @@ function forgetChat() {
 
 function takeState(state, frame) {
   const before = shown.chat && shown.state;
-  const height = $("scroll").scrollHeight - $("scroll").scrollTop;
+  const fromEnd = scroller.fromEnd();
   if (frame?.reset) outbox.clear(shown.chat.id);
   outbox.settle(shown.chat.id, state);
   speak(before, state);
   change({ state });
   nameChat(state, frame);
-  if (frame === null) keepPlace(height);
+  if (frame === null) scroller.keep(fromEnd);
 }
 
 function takeRefusal(code, message) {
   if (code === "thread_not_found" && shown.implicit && shown.chat.key) {
     chats.forget(shown.chat.id);
-    history.replaceState(null, "", `#${startChat().id}`);
-    open(chats.find(location.hash.slice(1)), true);
+    const chat = startChat();
+    history.replaceState(null, "", addressOf(chat.id));
+    open(chat, true);
     return false;
   }
   change({ refused: REFUSED[code] ?? (message || "This chat is closed.") });
@@ -126,7 +139,7 @@ function isBusy() {
 
 function send(text) {
   if (shown.chat.key) shown.chat = chats.update(shown.chat, { usedAt: Date.now() });
-  shown.following = true;
+  scroller.following = true;
   outbox.add(shown.chat, text);
 }
 
@@ -143,10 +156,6 @@ function again(id) {
   const index = shown.state.messages.findIndex((message) => message.id === id);
   const asked = shown.state.messages.slice(0, index).findLast((message) => message.role === "user");
   if (asked && !isBusy()) send(textOf(asked));
-}
-
-function approve(runId, toolCallId, approved) {
-  return attempt("answer", "POST", `/api/runs/${runId}/approvals/${toolCallId}`, { approved });
 }
 
 async function reset() {
@@ -180,33 +189,33 @@ async function attempt(what, method, path, body) {
 
 // What the page shows
 
-let due = false;
+let due = null;
 
 /** Draw soon, once for many changes; hidden tabs get no animation frames, so a timer stands by. */
 function draw() {
-  if (due) return;
-  due = true;
-  const frame = requestAnimationFrame(() => drawNow(timer));
-  const timer = setTimeout(() => drawNow(null, cancelAnimationFrame(frame)), 250);
+  due ??= { frame: requestAnimationFrame(drawNow), timer: setTimeout(drawNow, 250) };
 }
 
-function drawNow(timer) {
-  clearTimeout(timer);
-  due = false;
+function drawNow() {
+  cancelAnimationFrame(due?.frame);
+  clearTimeout(due?.timer);
+  due = null;
   const { chat, state, refused } = shown;
   const now = Date.now();
   list.update([...state.messages, ...outbox.of(chat.id)], now);
   $("loading").hidden = state.revision !== null || refused !== null;
   $("earlier").hidden = !state.hasMore;
-  $("suggestions").hidden = state.revision === null || refused !== null || mine().length > 0;
+  const fresh = state.revision !== null && refused === null && mine().length === 0;
+  $("suggestions").hidden = !fresh;
+  document.body.classList.toggle("fresh", fresh);
   $("title").textContent = chat.title ?? "New chat";
   document.title = chat.title ? `${chat.title} · Khala` : "Khala";
   $("reset").disabled = refused !== null || mine().length === 0;
   composer.draw({ busy: isBusy(), closed: refused !== null, stoppable: activeAnswer(state) !== null || outbox.of(chat.id).some(({ pending }) => pending.runId) });
   drawBanner();
   drawConnection(now);
-  drawChats();
-  follow();
+  drawer.draw(chat.id);
+  scroller.follow();
   tick(now);
 }
 
@@ -227,22 +236,6 @@ function drawConnection(now) {
   $("wake").hidden = name !== "waiting" && name !== "offline";
 }
 
-let drawnChats = "";
-
-function drawChats() {
-  const all = chats.all();
-  const key = JSON.stringify([shown.chat.id, all.map(({ id, title }) => [id, title])]);
-  if (key === drawnChats) return;
-  drawnChats = key;
-  $("chats").replaceChildren(...all.map(({ id, title }) => make("li", {}, chatLink(id, title))));
-}
-
-function chatLink(id, title) {
-  const link = make("a", { href: `#${id}`, textContent: title ?? "New chat" });
-  if (id === shown.chat.id) link.setAttribute("aria-current", "page");
-  return link;
-}
-
 /** Count down what counts down. */
 let ticking = null;
 
@@ -261,40 +254,6 @@ function speak(before, after) {
   $("announce").textContent = `${words[standing(is)]} ${textOf(is).slice(0, SPOKEN)}`;
 }
 
-// Scrolling: the newest stays in sight unless the person went elsewhere
-
-function follow() {
-  const scroll = $("scroll");
-  if (shown.following) scroll.scrollTop = scroll.scrollHeight;
-  $("newest").hidden = shown.following;
-}
-
-function noticeScroll() {
-  const { scrollHeight, scrollTop, clientHeight } = $("scroll");
-  shown.following = scrollHeight - scrollTop - clientHeight < NEAR_END;
-  $("newest").hidden = shown.following;
-}
-
-/** After older messages came in above, stay at what was in sight. */
-function keepPlace(height) {
-  shown.following = false;
-  requestAnimationFrame(() => ($("scroll").scrollTop = $("scroll").scrollHeight - height));
-}
-
-function jump() {
-  shown.following = true;
-  const behavior = matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth";
-  $("scroll").scrollTo({ top: $("scroll").scrollHeight, behavior });
-}
-
-function toggleDrawer(isOpen) {
-  $("drawer").classList.toggle("open", isOpen);
-  $("drawer").inert = narrow.matches && !isOpen;
-  $("scrim").hidden = !(narrow.matches && isOpen);
-  $("menu").setAttribute("aria-expanded", String(isOpen));
-  if (isOpen) $("new").focus();
-}
-
 function wake() {
   dispatchEvent(new Event("khala-wake"));
   feed.wake();
@@ -303,18 +262,11 @@ function wake() {
 
 $("new").onclick = $("banner-new").onclick = newChat;
 $("banner-forget").onclick = forgetChat;
-$("menu").onclick = () => toggleDrawer(!$("drawer").classList.contains("open"));
-$("scrim").onclick = () => toggleDrawer(false);
-$("drawer").onkeydown = (event) => event.key === "Escape" && narrow.matches && (toggleDrawer(false), $("menu").focus());
 $("reset").onclick = reset;
 $("earlier").onclick = loadEarlier;
-$("newest").onclick = jump;
 $("wake").onclick = wake;
 $("suggestions").onclick = ({ target }) => target.matches("button") && composer.put(target.textContent);
-$("scroll").addEventListener("scroll", noticeScroll, { passive: true });
-new ResizeObserver(follow).observe($("scroll"));
-narrow.onchange = () => toggleDrawer(false);
-addEventListener("hashchange", openFromAddress);
+addEventListener("popstate", openFromAddress);
 addEventListener("storage", draw);
 addEventListener("online", wake);
 addEventListener("offline", wake);

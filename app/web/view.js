@@ -18,6 +18,8 @@ const TOOL_STATES = {
   cancelled: "cancelled",
 };
 
+const MARKS = ["code", "strong", "emphasis", "heading"];
+
 /** An element with properties and children; a text child is only ever text. */
 export function make(tag, properties = {}, ...children) {
   const { data = {}, ...rest } = properties;
@@ -44,15 +46,15 @@ export function segments(text) {
   return found;
 }
 
-/** Prose cut into plain text, `code`, **strong** and headings. */
+/** Prose cut into plain text, `code`, **strong**, *emphasis* and headings. */
 export function marks(prose) {
-  const pattern = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|^#{1,6} +([^\n]+)$/gm;
+  const pattern = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|(?<![\w*])\*([^\s*](?:[^*\n]*[^\s*])?)\*(?![\w*])|^#{1,6} +([^\n]+)$/gm;
   const found = [];
   let end = 0;
   for (const match of prose.matchAll(pattern)) {
     if (match.index > end) found.push({ kind: "plain", text: prose.slice(end, match.index) });
-    const kind = match[1] !== undefined ? "code" : match[2] !== undefined ? "strong" : "heading";
-    found.push({ kind, text: match[1] ?? match[2] ?? match[3] });
+    const index = match.findIndex((group, at) => at > 0 && group !== undefined);
+    found.push({ kind: MARKS[index - 1], text: match[index] });
     end = match.index + match[0].length;
   }
   if (end < prose.length) found.push({ kind: "plain", text: prose.slice(end) });
@@ -83,7 +85,7 @@ function setText(element, text) {
   else node.data = text;
 }
 
-const MARK_TAGS = { plain: "span", code: "code", strong: "strong", heading: "strong" };
+const MARK_TAGS = { plain: "span", code: "code", strong: "strong", emphasis: "em", heading: "strong" };
 
 function updateSegment(element, segment) {
   if (segment.kind === "code") {
@@ -110,34 +112,27 @@ function copyButton(text) {
   return button;
 }
 
-function createBlock(block, context) {
+function createBlock(block) {
   if (block.type === "text") return make("div", { className: "text" });
   if (block.type === "notice") return make("p", { className: "notice" });
   if (block.type !== "tool") return make("div", { hidden: true });
   const summary = make("summary", {}, ...["tool-name", "tool-state", "tool-summary"].map((className) => make("span", { className })));
   const details = make("details", {}, summary, make("pre", { className: "tool-body", tabIndex: 0 }));
-  return make("div", { className: "tool" }, details, approval(block, context));
+  return make("div", { className: "tool" }, details);
 }
 
-function approval({ toolCallId }, { actions, runId }) {
-  const answer = (approved) => () => actions.approve(runId, toolCallId, approved);
-  const button = (textContent, approved) => make("button", { type: "button", className: "small", textContent, onclick: answer(approved) });
-  return make("div", { className: "approval", hidden: true }, button("Approve", true), button("Decline", false));
-}
-
-function updateBlock(element, block, writing) {
+function updateBlock(element, block) {
   if (block.type === "text") sync(element, segments(block.text), (part) => part.kind, createSegment, updateSegment);
   else if (block.type === "notice") setText(element, block.message);
-  else if (block.type === "tool") updateTool(element, block, writing);
+  else if (block.type === "tool") updateTool(element, block);
 }
 
-function updateTool(element, block, writing) {
+function updateTool(element, block) {
   element.dataset.state = block.state;
   element.querySelector(".tool-name").textContent = block.tool;
   element.querySelector(".tool-state").textContent = TOOL_STATES[block.state] ?? block.state;
   element.querySelector(".tool-summary").textContent = block.summary ?? block.reason ?? "";
   element.querySelector(".tool-body").textContent = toolBody(block);
-  element.querySelector(".approval").hidden = !(writing && block.state === "blocked");
 }
 
 function toolBody({ args, output, blob, durationMs }) {
@@ -183,9 +178,8 @@ export class MessageView {
     this.#shown = { message, last };
     const state = message.role === "user" ? (pending?.phase ?? "sent") : standing(message);
     this.element.dataset.state = state;
-    const context = { actions: this.#actions, runId: message.runId };
     if (message.role === "user") setText(this.content, message.content.map((block) => block.text ?? "").join(""));
-    else sync(this.content, message.content, (block) => block.toolCallId ?? block.type, (block) => createBlock(block, context), (child, block) => updateBlock(child, block, state === "writing"));
+    else sync(this.content, message.content, (block) => block.toolCallId ?? block.type, createBlock, updateBlock);
     this.element.setAttribute("aria-busy", String(state === "writing"));
     this.#updateFoot(pending ? pendingFoot(message, this.#actions, now) : answerFoot(message, state, last, this.#actions));
   }

@@ -1,0 +1,127 @@
+"""A real browser on the page: what a person would do, and what they would see."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from playwright.sync_api import BrowserContext, Locator, Page, expect, sync_playwright
+
+ARGUMENTS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_MS = 30_000
+ENDED = ":is([data-state=done], [data-state=stopped], [data-state=failed])"
+
+
+class Server(Protocol):
+    """A running khala, which can be killed and started again on the same port and data."""
+
+    url: str
+
+    def restart(self) -> None: ...
+
+
+@contextmanager
+def a_browser() -> Iterator[BrowserContext]:
+    """One person's browser, with nothing in it. Debian's Chromium where there is one, else the one of Playwright."""
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        found = shutil.which("chromium") or shutil.which("chromium-browser")
+        browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        context.set_default_timeout(PATIENCE_MS)
+        yield context
+        browser.close()
+
+
+class Chat:
+    """A page with a chat on it."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.page: Page = context.new_page()
+        self.complaints: list[str] = []
+        self.asked_for: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", self._listen)
+        self.page.on("request", lambda request: self.asked_for.append(request.url))
+        self.page.goto(url)
+        expect(self.welcome).to_be_visible()
+
+    def _listen(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    @property
+    def welcome(self) -> Locator:
+        return self.page.locator(".message.assistant").first
+
+    @property
+    def answer(self) -> Locator:
+        """The newest answer to a question."""
+        return self.page.locator(".message.user ~ .message.assistant").last
+
+    @property
+    def url(self) -> str:
+        return self.page.url
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    def send(self, text: str) -> None:
+        self.page.get_by_label("Message", exact=True).fill(text)
+        self.page.keyboard.press("Enter")
+
+    def text(self) -> str:
+        """The newest answer's text as it is on the screen; empty while there is none."""
+        script = """() => [...document.querySelectorAll('.message')].at(-1).matches('.assistant')
+            ? [...document.querySelectorAll('.message:last-child .text')].map((e) => e.textContent).join('') : ''"""
+        shown: str = self.page.evaluate(script)
+        return shown
+
+    def wait_for_word(self, word: str) -> None:
+        expect(self.answer).to_contain_text(f"{word} ")
+
+    def wait_for_end(self) -> None:
+        expect(self.page.locator(f".message.user ~ .message.assistant{ENDED}").last).to_be_visible()
+        expect(self.page.locator("[data-state=writing], [data-state=sending]")).to_have_count(0)
+
+    def is_writing(self) -> bool:
+        return self.page.locator("[data-state=writing]").count() > 0
+
+    def stored(self) -> dict[str, Any]:
+        """The thread as the server tells it to whoever has this browser's key."""
+        origin, _, thread_id = self.url.partition("/t/")
+        kept = self.page.evaluate("(id) => localStorage.getItem('khala.chat.' + id)", thread_id)
+        answer = self.page.request.get(
+            f"{origin}/api/threads/{thread_id}", headers={"X-Anon-Key": json.loads(kept)["key"]}
+        )
+        assert answer.status == 200
+        snapshot: dict[str, Any] = answer.json()
+        return snapshot
+
+    def stored_text(self) -> str:
+        """The newest message's text as the server has it."""
+        blocks = self.stored()["messages"][-1]["content"]
+        return "".join(block["text"] for block in blocks if block["type"] == "text")
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than its window."""
+        pixels: int = self.page.evaluate(
+            "() => Math.max(...[document.documentElement, document.body, document.querySelector('#scroll')]"
+            ".map((element) => element.scrollWidth - element.clientWidth))"
+        )
+        return pixels
+
+
+def words(count: int) -> str:
+    """What the demo model answers to `/words=count`."""
+    return " ".join(f"word{number}" for number in range(1, count + 1))

@@ -1,0 +1,179 @@
+"""The page at `/`, used in a real browser as a person would."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, Route, expect
+
+from tests.system.browser import Chat, Server, a_browser, words
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def browser(server: Server) -> Iterator[BrowserContext]:
+    """Started for each test, because a sync Playwright that stays open would get in the way of async tests."""
+    with a_browser() as context:
+        yield context
+
+
+@pytest.fixture
+def chat(browser: BrowserContext, server: Server) -> Chat:
+    return Chat(browser, server.url)
+
+
+def test_a_person_opens_the_page_is_welcomed_asks_and_sees_the_exact_answer(chat: Chat) -> None:
+    assert chat.welcome.inner_text().strip()
+    chat.send("Please count. /words=200 /pace=100")
+    chat.wait_for_word("word20")
+    assert chat.is_writing()
+    chat.wait_for_end()
+    assert chat.text() == chat.stored_text() == words(200)
+    expect(chat.answer).to_have_attribute("data-state", "done")
+    expect(chat.answer.locator(".facts")).to_contain_text("tokens")
+
+
+def test_two_pages_on_one_thread_show_the_same_text_while_it_streams_and_after(
+    browser: BrowserContext, chat: Chat
+) -> None:
+    other = Chat(browser, chat.url)
+    chat.send("/words=200 /pace=100")
+    other.wait_for_word("word5")
+    seen_while_streaming = 0
+    while chat.is_writing() and other.is_writing():
+        for text in (chat.text(), other.text()):
+            assert words(200).startswith(text)
+            seen_while_streaming += 0 < len(text) < len(words(200))
+    assert seen_while_streaming > 4
+    chat.wait_for_end()
+    other.wait_for_end()
+    assert chat.text() == other.text() == words(200)
+
+
+def test_a_page_reloaded_in_mid_stream_goes_on_and_ends_with_the_exact_text(chat: Chat) -> None:
+    chat.send("/words=200 /pace=100")
+    chat.wait_for_word("word30")
+    chat.page.reload()
+    chat.wait_for_word("word31")
+    assert chat.is_writing()
+    chat.wait_for_end()
+    assert chat.text() == words(200)
+
+
+def test_a_page_opened_on_its_bare_address_again_finds_the_last_chat(
+    browser: BrowserContext, chat: Chat, server: Server
+) -> None:
+    chat.send("/words=20")
+    chat.wait_for_end()
+    again = Chat(browser, server.url)
+    assert again.url == chat.url
+    assert again.text() == words(20)
+
+
+def test_a_server_killed_in_mid_stream_costs_no_page_a_word_and_doubles_none(
+    browser: BrowserContext, chat: Chat, server: Server
+) -> None:
+    other = Chat(browser, chat.url)
+    chat.send("/words=300 /pace=60")
+    other.wait_for_word("word30")
+    server.restart()
+    chat.wait_for_end()
+    other.wait_for_end()
+    assert chat.text().startswith(words(30))
+    assert chat.text() == other.text() == chat.stored_text()
+
+
+def test_a_message_whose_answer_was_lost_on_the_way_is_stored_once(chat: Chat) -> None:
+    lost: list[int] = []
+
+    def lose_the_first(route: Route) -> None:
+        if lost:
+            return route.continue_()
+        lost.append(route.fetch().status)
+        return route.abort()
+
+    chat.page.route("**/send", lose_the_first)
+    chat.send("/words=20")
+    chat.wait_for_end()
+    assert lost == [202]
+    assert [message["role"] for message in chat.stored()["messages"]] == ["assistant", "user", "assistant"]
+    assert chat.page.locator(".message").count() == 3
+
+
+def test_a_message_that_the_server_refuses_stays_in_sight_with_the_reason_and_can_be_sent_again(chat: Chat) -> None:
+    problem = {"code": "rate_limited", "title": "Too many requests", "status": 429}
+    chat.page.route("**/send", lambda route: route.fulfill(status=429, json=problem, headers={"Retry-After": "1"}))
+    chat.send("/words=20")
+    expect(chat.page.get_by_text("Not sent. That was too much at once.")).to_be_visible()
+    chat.page.unroute("**/send")
+    chat.button("Retry").click()
+    chat.wait_for_end()
+    assert chat.text() == words(20)
+
+
+def test_stop_ends_the_answer_as_stopped_and_keeps_what_was_written(chat: Chat) -> None:
+    chat.send("/words=2000 /pace=50")
+    chat.wait_for_word("word10")
+    chat.button("Stop").click()
+    chat.wait_for_end()
+    expect(chat.answer).to_have_attribute("data-state", "stopped")
+    expect(chat.answer.get_by_text("Stopped")).to_be_visible()
+    assert chat.text() == chat.stored_text()
+    assert words(2000).startswith(chat.text())
+    expect(chat.button("Send")).to_be_visible()
+
+
+def test_reset_asks_first_and_then_leaves_only_the_welcome_on_every_page(browser: BrowserContext, chat: Chat) -> None:
+    other = Chat(browser, chat.url)
+    chat.send("/words=20")
+    other.wait_for_end()
+    chat.wait_for_end()
+    chat.button("Reset conversation").click()
+    chat.button("Keep it").click()
+    assert chat.page.locator(".message").count() == 3
+    chat.button("Reset conversation").click()
+    chat.button("Reset").click()
+    expect(chat.page.locator(".message")).to_have_count(1)
+    expect(other.page.locator(".message")).to_have_count(1)
+    assert other.welcome.inner_text() == chat.welcome.inner_text()
+
+
+def test_new_chat_starts_another_one_and_the_list_leads_back(chat: Chat) -> None:
+    first = chat.url
+    chat.send("Count for me /words=20")
+    chat.wait_for_end()
+    chat.button("New chat").click()
+    expect(chat.page.locator(".message")).to_have_count(1)
+    assert chat.url != first
+    chat.page.get_by_role("link", name="Count for me").click()
+    expect(chat.page.locator(".message")).to_have_count(3)
+    assert chat.url == first
+    assert chat.text() == words(20)
+
+
+def test_a_window_of_320_pixels_is_never_scrolled_sideways(browser: BrowserContext, chat: Chat) -> None:
+    chat.page.set_viewport_size({"width": 320, "height": 640})
+    assert chat.overflow() == 0
+    chat.send("/words=40 " + "unbroken" * 40)
+    chat.wait_for_end()
+    assert chat.overflow() == 0
+    expect(chat.button("Send")).to_be_in_viewport()
+    chat.page.locator("#menu").click()
+    expect(chat.page.get_by_role("link").first).to_be_in_viewport()
+    assert chat.overflow() == 0
+
+
+def test_the_page_asks_nobody_else_and_breaks_no_policy(chat: Chat, server: Server) -> None:
+    chat.send("/words=200 /pace=100")
+    chat.wait_for_word("word10")
+    chat.button("Stop").click()
+    chat.wait_for_end()
+    chat.send("/words=20")
+    chat.wait_for_end()
+    chat.page.reload()
+    expect(chat.answer).to_be_visible()
+    policy = chat.page.request.get(server.url).headers["content-security-policy"]
+    assert "default-src" in policy
+    assert "unsafe" not in policy
+    assert {url for url in chat.asked_for if not url.startswith(server.url)} == set()
+    assert chat.complaints == []
