@@ -29,7 +29,7 @@ class Topic:
 
 
 class Hub:
-    """All observers of this process. The feed reads through `db`; clients that catch up, many at once, through theirs."""
+    """All observers of this process. The feed reads through `db`; clients that catch up, many at once, by their own."""
 
     def __init__(self, db: Database, clients_db: Database) -> None:
         self._db = db
@@ -44,7 +44,7 @@ class Hub:
         return Client(self._clients_db, self)
 
     def join(self, client: Client, thread_id: UUID, after: int | None) -> None:
-        """Follow the thread on this connection: its pump catches up from `after` or with a snapshot, then goes on live."""
+        """Follow the thread on this connection: its pump catches up from `after` or by a snapshot, and goes on."""
         self.part(client, thread_id)
         cursor = -1 if after is None else after
         topic = self._topics.setdefault(thread_id, Topic(cursor))

@@ -216,7 +216,12 @@ class Executor:
         if claimed.next_seq:
             stream.add(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
         async with self._db.driver() as driver:
-            history = await messages.path(driver, claimed.user_message_id, most=prompt.MOST_MESSAGES)
+            history = await messages.path(
+                driver,
+                claimed.user_message_id,
+                most=prompt.MOST_MESSAGES,
+                most_bytes=self._options.context_tokens * prompt.TOKEN_BYTES,
+            )
         candidates = self._candidates(claimed)
         await self._counter.ready(candidates[0].name)
 

@@ -10,6 +10,8 @@ from app.models.tokens import Counter
 
 MOST_MESSAGES = 1000
 """Messages that are looked at for one prompt."""
+TOKEN_BYTES = 16
+"""Bytes that a token has at the most, near enough: what is read of the history for one prompt."""
 TURN_TOKENS = 4
 """What a turn costs beyond its text."""
 

@@ -8,15 +8,19 @@ from app.store.db import Driver
 
 PATH = """
     WITH RECURSIVE path AS (
-        SELECT messages.*, 1 AS depth FROM messages WHERE id = $1
+        SELECT id, parent_id, 1 AS depth FROM messages WHERE id = $1
         UNION ALL
-        SELECT messages.*, path.depth + 1 FROM messages JOIN path ON messages.id = path.parent_id
+        SELECT messages.id, messages.parent_id, path.depth + 1
+        FROM messages JOIN path ON messages.id = path.parent_id
         WHERE path.depth < $2
+    ), sized AS (
+        SELECT messages.*, depth, sum(octet_length(content::text)) OVER (ORDER BY depth) AS bytes
+        FROM path JOIN messages USING (id)
     )
-    SELECT * FROM path ORDER BY depth DESC
+    SELECT * FROM sized WHERE depth = 1 OR bytes <= $3 ORDER BY depth DESC
 """
 
 
-async def path(driver: Driver, leaf: UUID, *, most: int) -> list[Message]:
-    """The messages from root to leaf in order; of a longer path the newest `most`."""
-    return [rows.message(row) for row in await driver.fetch(PATH, leaf, most)]
+async def path(driver: Driver, leaf: UUID, *, most: int, most_bytes: int) -> list[Message]:
+    """The messages from root to leaf in order; of a longer path the newest, at most so many and so much."""
+    return [rows.message(row) for row in await driver.fetch(PATH, leaf, most, most_bytes)]
