@@ -18,6 +18,7 @@ from app.api.routes import application
 from app.domain.parts import Usage
 from app.live.hub import Hub
 from app.live.listener import Listener
+from app.live.reader import Reader
 from app.models import prices
 from app.models.providers import Providers
 from app.models.tokens import Counter
@@ -159,7 +160,7 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         await migrate.upgrade(db.url)
         inner = await stack.enter_async_context(_pool_of_our_own(db))
         workshop = Workshop(settings, inner) if with_executor else None
-        hub = Hub(inner, db)
+        hub = Hub(inner, Reader(db))
         handlers = {THREADS_CHANNEL: hub.notified}
         if workshop:
             handlers[RUNS_CHANNEL] = workshop.executor.notified

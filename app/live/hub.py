@@ -1,6 +1,7 @@
 """The hub: reads all threads that have changed in one go, encodes each frame once, and hands it to every observer."""
 
 import asyncio
+from typing import assert_never
 from uuid import UUID
 
 import structlog
@@ -9,6 +10,7 @@ from app.domain import frames
 from app.domain.chat import Delta
 from app.domain.errors import Unavailable
 from app.live.observer import Client, Out, Subscription, gone
+from app.live.reader import Reader
 from app.store import changes
 from app.store.db import EVERYTHING, Database
 
@@ -21,19 +23,19 @@ SWEEP = 500
 
 
 class Topic:
-    """A watched thread: the revision up to which its observers were told, and who they are."""
+    """A watched thread: the revision up to which its observers were told, -1 at first, and who they are."""
 
-    def __init__(self, revision: int) -> None:
-        self.revision = revision
+    def __init__(self) -> None:
+        self.revision = -1
         self.observers: set[Subscription] = set()
 
 
 class Hub:
-    """All observers of this process. The feed reads through `db`; clients that catch up, many at once, by their own."""
+    """All observers of this process. The feed reads through `db`; observers that catch up read by `reader`."""
 
-    def __init__(self, db: Database, clients_db: Database) -> None:
+    def __init__(self, db: Database, reader: Reader) -> None:
         self._db = db
-        self._clients_db = clients_db
+        self._reader = reader
         self._topics: dict[UUID, Topic] = {}
         self._woken: set[UUID] = set()
         self._wake = asyncio.Event()
@@ -41,15 +43,15 @@ class Hub:
 
     def client(self) -> Client:
         """A new connection without subscriptions."""
-        return Client(self._clients_db, self)
+        return Client(self)
 
     def join(self, client: Client, thread_id: UUID, after: int | None) -> None:
         """Follow the thread on this connection: its pump catches up from `after` or by a snapshot, and goes on."""
         self.part(client, thread_id)
         cursor = -1 if after is None else after
-        topic = self._topics.setdefault(thread_id, Topic(cursor))
-        subscription = client.subscriptions[thread_id] = Subscription(client, thread_id, cursor)
-        subscription.topic_revision = max(topic.revision, cursor)
+        topic = self._topics.setdefault(thread_id, Topic())
+        subscription = Subscription(client, thread_id, cursor, topic.revision)
+        client.subscriptions[thread_id] = subscription
         topic.observers.add(subscription)
         client.wake()
 
@@ -73,10 +75,14 @@ class Hub:
         if not topic.observers:
             del self._topics[subscription.thread_id]
 
+    async def read(self, thread_id: UUID, after: int) -> Out | None:
+        """What brings an observer up to date: see `Reader.read`."""
+        return await self._reader.read(thread_id, after)
+
     def level(self, subscription: Subscription) -> None:
-        """A thread that nobody else watches is followed from where its one observer is."""
+        """A thread of which nobody was told yet, or that nobody else watches, is followed from where this one is."""
         topic = self._topics.get(subscription.thread_id)
-        if topic is not None and len(topic.observers) == 1:
+        if topic is not None and (topic.revision < 0 or len(topic.observers) == 1):
             topic.revision = max(topic.revision, subscription.cursor)
 
     def notified(self, payload: str) -> None:
@@ -140,6 +146,8 @@ class Hub:
                     self.leave(observer)
             case changes.Unchanged():
                 pass
+            case _:
+                assert_never(change)
 
     async def _broadcast(self, topic: Topic, body: str, since: int, revision: int) -> None:
         for count, observer in enumerate(list(topic.observers), 1):

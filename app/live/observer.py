@@ -8,24 +8,19 @@ late joiners, laggards and reconnects.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
 import msgspec
 import structlog
 
 from app.domain import frames
-from app.domain.chat import Delta
 from app.domain.errors import Unavailable
-from app.store import changes
-from app.store.db import Database, Driver
 
 log = structlog.get_logger()
 
 MOST_BYTES = 256 * 1024
 """What one client's outbox may hold."""
-SNAPSHOT_MESSAGES = 100
-"""Messages in a snapshot."""
 PAUSE = 0.5
 """Seconds before another try to read, when the database is away."""
 GONE = "thread_not_found"
@@ -41,15 +36,32 @@ class Out(msgspec.Struct, frozen=True):
     since: int = 0
 
 
+Send: TypeAlias = Callable[[Out], Awaitable[None]]
+
+
+class Source(Protocol):
+    """Where a client's frames come from: the hub."""
+
+    async def read(self, thread_id: UUID, after: int) -> Out | None:
+        """What brings an observer up to date; an empty body if nothing is missing, None if the thread is gone."""
+
+    def level(self, subscription: "Subscription") -> None:
+        """It has read up to its cursor."""
+
+    def leave(self, subscription: "Subscription") -> None:
+        """Its thread is gone."""
+
+
 class Subscription:
     """One client's following of one thread."""
 
-    def __init__(self, client: "Client", thread_id: UUID, cursor: int) -> None:
+    def __init__(self, client: "Client", thread_id: UUID, cursor: int, topic_revision: int) -> None:
         self.client = client
         self.thread_id = thread_id
         self.cursor = cursor
+        self.topic_revision = topic_revision
+        """The revision up to which the thread's observers were told."""
         self.behind = True
-        self.topic_revision = cursor
 
     def offer(self, body: str, since: int, revision: int) -> None:
         """The thread's next frame: taken if it joins what was taken before, else the client will read for itself."""
@@ -69,23 +81,12 @@ class Subscription:
         self.client.wake()
 
 
-class Events(Protocol):
-    """Whom a client tells about its subscriptions; the hub, but for the import."""
-
-    def leave(self, subscription: Subscription) -> None:
-        """Its thread is gone."""
-
-    def level(self, subscription: Subscription) -> None:
-        """It has read up to its cursor."""
-
-
 class Client:
     """One connection: its subscriptions and its outbox. `pump` is its one writer."""
 
-    def __init__(self, db: Database, events: Events) -> None:
+    def __init__(self, source: Source) -> None:
         self.subscriptions: dict[UUID, Subscription] = {}
-        self._db = db
-        self._events = events
+        self._source = source
         self._outbox: deque[Out] = deque()
         self._bytes = 0
         self._woken = asyncio.Event()
@@ -111,7 +112,7 @@ class Client:
         if self._bytes > MOST_BYTES // 8:
             await self._drained.wait()
 
-    async def pump(self, send: Callable[[Out], Awaitable[None]]) -> None:
+    async def pump(self, send: Send) -> None:
         """Send what is queued and let who fell behind catch up, for ever."""
         while True:
             await self._woken.wait()
@@ -120,14 +121,14 @@ class Client:
             for subscription in [one for one in self.subscriptions.values() if one.behind]:
                 await self._try_to_catch_up(subscription, send)
 
-    async def _flush(self, send: Callable[[Out], Awaitable[None]]) -> None:
+    async def _flush(self, send: Send) -> None:
         while self._outbox:
             out = self._outbox.popleft()
             self._bytes -= len(out.body)
             await send(out)
         self._drained.set()
 
-    async def _try_to_catch_up(self, subscription: Subscription, send: Callable[[Out], Awaitable[None]]) -> None:
+    async def _try_to_catch_up(self, subscription: Subscription, send: Send) -> None:
         try:
             await self._catch_up(subscription, send)
         except Unavailable as error:
@@ -136,11 +137,9 @@ class Client:
         if subscription.behind:
             self._woken.set()
 
-    async def _catch_up(self, subscription: Subscription, send: Callable[[Out], Awaitable[None]]) -> None:
+    async def _catch_up(self, subscription: Subscription, send: Send) -> None:
         """One read from the cursor on; the pump comes again while that does not make it level with the others."""
-        async with self._db.snapshot() as driver:
-            found = await changes.since(driver, {subscription.thread_id: subscription.cursor})
-            out = await _frame(driver, subscription, found[subscription.thread_id])
+        out = await self._source.read(subscription.thread_id, subscription.cursor)
         if self.subscriptions.get(subscription.thread_id) is not subscription:
             subscription.behind = False
             return
@@ -148,16 +147,17 @@ class Client:
             self._lose(subscription)
             await send(Out(gone(subscription.thread_id)))
             return
-        subscription.cursor = max(subscription.cursor, out.revision or 0)
+        if out.revision is not None:
+            subscription.cursor = out.revision
         subscription.behind = subscription.cursor < subscription.topic_revision
-        self._events.level(subscription)
+        self._source.level(subscription)
         if out.body:
             await send(out)
 
     def _lose(self, subscription: Subscription) -> None:
         self.subscriptions.pop(subscription.thread_id, None)
         subscription.behind = False
-        self._events.leave(subscription)
+        self._source.leave(subscription)
 
     def _drop(self) -> None:
         kept = [out for out in self._outbox if out.subscription is None]
@@ -171,19 +171,3 @@ class Client:
 def gone(thread_id: UUID) -> str:
     """The frame that says that the thread was deleted."""
     return frames.encode(frames.Gone(thread_id=thread_id, code=GONE))
-
-
-async def _frame(driver: Driver, subscription: Subscription, change: changes.Change) -> Out | None:
-    """What brings this subscription up to date; None if its thread is gone, an empty body if nothing is missing."""
-    match change:
-        case Delta():
-            return Out(frames.delta(subscription.thread_id, change), change.revision)
-        case changes.Behind():
-            whole = await changes.snapshot(
-                driver, subscription.thread_id, limit=SNAPSHOT_MESSAGES, reset=change.reset and subscription.cursor >= 0
-            )
-            return Out(frames.snapshot(subscription.thread_id, whole), whole.revision)
-        case changes.Unchanged():
-            return Out("")
-        case changes.Gone():
-            return None

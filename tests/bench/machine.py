@@ -1,0 +1,55 @@
+"""Where the bench ran: facts without which its numbers mean little."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from app.store.db import Driver
+from tests.bench.measure import postmaster
+from tests.bench.processes import ROOT
+
+
+async def facts(connection: Driver) -> dict[str, str]:
+    """Machine, versions and commit."""
+    return {
+        "cores": f"{os.cpu_count()} ({_processor()})",
+        "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "postgres": await _postgres(connection),
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+async def _postgres(connection: Driver) -> str:
+    version = await connection.fetchval("SHOW server_version")
+    fsync = await connection.fetchval("SHOW fsync")
+    pid = await postmaster(connection)
+    try:
+        place = "elsewhere" if pid is None else psutil.Process(pid).cwd()
+    except psutil.Error:
+        place = "unknown"
+    return f"{version}, fsync {fsync}, data in {place}"
+
+
+def _commit() -> str:
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return said.stdout.strip() or "unknown"

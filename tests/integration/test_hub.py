@@ -1,0 +1,120 @@
+"""The hub and its observers: few reads however many watch, and a bounded outbox for who doesn't read."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+from app.live.hub import Hub
+from app.live.observer import MOST_BYTES, Client, Out
+from app.live.reader import Reader
+from app.store import threads
+from app.store.db import Database
+from tests.support.store import CALLER, batch, lease_of, new_thread, write
+
+
+class Counting(Reader):
+    """A reader that counts the reads that reach the database."""
+
+    def __init__(self, db: Database) -> None:
+        super().__init__(db)
+        self.reads = 0
+
+    async def _read(self, key: tuple[UUID, int]) -> Out | None:
+        self.reads += 1
+        return await super()._read(key)
+
+
+class Ear:
+    """What a client was sent; while `open` is not set, it does not read."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.frames: list[dict[str, Any]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self._heard = asyncio.Event()
+
+    async def send(self, out: Out) -> None:
+        await self.open.wait()
+        self.frames.append(json.loads(out.body))
+        self._heard.set()
+
+    async def until(self, revision: int) -> None:
+        async with asyncio.timeout(10):
+            while not self.frames or self.frames[-1].get("revision") != revision:
+                self._heard.clear()
+                await self._heard.wait()
+
+
+@contextlib.asynccontextmanager
+async def listening(hub: Hub, count: int) -> AsyncIterator[list[Ear]]:
+    ears = [Ear(hub.client()) for _ in range(count)]
+    tasks = [asyncio.create_task(hub.run()), *(asyncio.create_task(ear.client.pump(ear.send)) for ear in ears)]
+    yield ears
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_observers_that_come_together_share_one_read_and_then_need_none(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    reader = Counting(db)
+    hub = Hub(db, reader)
+    async with listening(hub, 50) as ears:
+        for ear in ears:
+            hub.join(ear.client, lease.thread_id, None)
+        await asyncio.gather(*(ear.until(2) for ear in ears))
+        joined = reader.reads
+        for seq in range(3):
+            await write(db, batch(lease, seq, f"{seq} "))
+            hub.notified(str(lease.thread_id))
+            await asyncio.gather(*(ear.until(3 + seq) for ear in ears))
+    assert joined == 1
+    assert reader.reads == joined
+    assert all([frame["type"] for frame in ear.frames] == ["snapshot", "delta", "delta", "delta"] for ear in ears)
+
+
+async def test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_one_go(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    reader = Counting(db)
+    hub = Hub(db, reader)
+    async with listening(hub, 2) as (quick, stuck):
+        for ear in (quick, stuck):
+            hub.join(ear.client, lease.thread_id, None)
+        await asyncio.gather(quick.until(2), stuck.until(2))
+        stuck.open.clear()
+        before, rounds = reader.reads, MOST_BYTES // 3000 + 20
+        for seq in range(rounds):
+            await write(db, batch(lease, seq, "x" * 3000))
+            hub.notified(str(lease.thread_id))
+            await quick.until(3 + seq)
+            assert stuck.client._bytes <= MOST_BYTES
+        stuck.open.set()
+        await stuck.until(2 + rounds)
+    texts = [
+        "".join(part["data"]["text"] for frame in ear.frames for part in frame.get("parts", []))
+        for ear in (quick, stuck)
+    ]
+    assert texts[0] == texts[1] == "x" * 3000 * rounds
+    assert all(after["from"] == at["revision"] for at, after in zip(stuck.frames, stuck.frames[1:], strict=False))
+    assert len(stuck.frames) < rounds / 2
+    assert reader.reads - before <= 3
+
+
+async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Database) -> None:
+    thread_id = await new_thread(db)
+    hub = Hub(db, Reader(db))
+    async with listening(hub, 3) as ears:
+        for ear in ears:
+            hub.join(ear.client, thread_id, None)
+        await asyncio.gather(*(ear.until(1) for ear in ears))
+        await threads.remove(db, thread_id, CALLER)
+        hub.notified(str(thread_id))
+        async with asyncio.timeout(5):
+            while not all(ear.frames[-1]["type"] == "gone" for ear in ears):
+                await asyncio.sleep(0.01)
+    assert not hub._topics
+    assert not any(ear.client.subscriptions for ear in ears)
