@@ -7,6 +7,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
+import asyncpg
 import click
 import uvloop
 
@@ -14,6 +15,7 @@ from app import doctor as examination
 from app import main as composition
 from app import settings as configuration
 from app import telemetry
+from app.domain.errors import Unavailable
 from app.settings import BadSetting, Settings
 from app.store import migrate as migrations
 from app.store.verify import Checked, differences
@@ -139,5 +141,7 @@ def _run(command: Coroutine[Any, Any, None]) -> None:
             runner.run(command)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except (OSError, RuntimeError) as error:
+    except Unavailable as error:
+        raise KnownFailure(f"{error.message} ({error.__cause__})") from error
+    except (OSError, RuntimeError, asyncpg.PostgresError) as error:
         raise KnownFailure(str(error)) from error

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -61,7 +62,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         host=read.text("HOST", "127.0.0.1"),
         port=read.whole("PORT", 8000, least=0, most=65535),
         home=Path(read.text("KHALA_HOME", "") or default_home(env)).expanduser().absolute(),
-        database_url=read.text("DATABASE_URL", "") or None,
+        database_url=read.postgres("DATABASE_URL"),
         models=models,
         allowed_models=read.words("KHALA_MODELS"),
         providers=providers,
@@ -106,6 +107,13 @@ class _Reader:
 
     def text(self, name: str, default: str) -> str:
         return self._env.get(name, "").strip() or default
+
+    def postgres(self, name: str) -> str | None:
+        given = self.text(name, "")
+        if given and urlsplit(given).scheme.partition("+")[0] not in ("postgres", "postgresql"):
+            # Not repeated here: it may hold a password.
+            raise BadSetting(f"{name} must be like postgresql://user:password@host:5432/database.")
+        return given or None
 
     def words(self, name: str) -> tuple[str, ...]:
         return tuple(word.strip() for word in self._env.get(name, "").split(",") if word.strip())

@@ -4,6 +4,9 @@ import logging
 import sys
 
 import structlog
+from structlog.dev import plain_traceback
+from structlog.processors import ExceptionRenderer
+from structlog.tracebacks import ExceptionDictTransformer
 
 
 def configure(log_format: str, *, level: int = logging.INFO) -> None:
@@ -15,10 +18,11 @@ def configure(log_format: str, *, level: int = logging.INFO) -> None:
     ]
     last: structlog.typing.Processor
     if log_format == "json":
-        shared.append(structlog.processors.dict_tracebacks)
+        # Without local variables: they hold keys and people's words.
+        shared.append(ExceptionRenderer(ExceptionDictTransformer(show_locals=False)))
         last = structlog.processors.JSONRenderer()
     else:
-        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain_traceback)
     structlog.configure(
         processors=[*shared, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),

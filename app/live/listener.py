@@ -45,14 +45,16 @@ class Listener:
         connection = await asyncpg.connect(
             self._url, timeout=10, server_settings={"application_name": "khala listener"}
         )
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
         try:
             for channel in self._handlers:
                 await connection.add_listener(channel, self._notified)
             self._connection = connection
             self._look_again()
-            while True:
-                await asyncio.sleep(PULSE)
+            while not await _within(PULSE, lost):
                 await connection.execute("SELECT", timeout=PULSE)
+            raise ConnectionResetError("Postgres hung up")
         finally:
             connection.terminate()
 
@@ -62,3 +64,12 @@ class Listener:
     def _look_again(self) -> None:
         for handler in self._handlers.values():
             handler(EVERYTHING)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    """Whether it happened in this time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,7 +1,6 @@
 """The executor: claims runs, keeps their leases alive, and ends each in exactly one way."""
 
 import asyncio
-from collections.abc import Iterable
 from enum import Enum
 from uuid import UUID
 
@@ -21,7 +20,8 @@ from app.runs import prompt
 from app.runs.tally import Tally
 from app.runs.turn import Models, Outcome, Turn, failed
 from app.store import messages, parts, runs
-from app.store.db import Database
+from app.store.db import Database, Driver
+from app.store.parts import Lease
 from app.store.runs import Claimed
 from app.store.writer import LeaseLost, Stream, Writer
 
@@ -119,13 +119,8 @@ class Executor:
                         self._free.clear()
                         await self._free.wait()
             except TimeoutError:
-                self._stop(list(self._working), Stop.HAND_OVER)
-
-    def _stop(self, run_ids: Iterable[UUID], why: Stop) -> None:
-        """Stop these, but for those that have ended meanwhile."""
-        for run_id in run_ids:
-            if run_id in self._working:
-                self._working[run_id].stop(why)
+                for work in self._working.values():
+                    work.stop(Stop.HAND_OVER)
 
     async def _rest(self) -> None:
         try:
@@ -137,30 +132,39 @@ class Executor:
     async def _look(self, group: asyncio.TaskGroup) -> None:
         """See which of our runs are called off, and claim as many as there is room for."""
         self._wake.clear()
-        leases = [work.claimed.lease for work in self._working.values()]
-        room = 0 if self._draining else self._options.concurrency - len(leases)
+        working = list(self._working.values())
         async with self._db.driver() as driver:
-            self._stop(await runs.called_off(driver, leases) if leases else (), Stop.CANCEL)
-            claimed = (
-                await runs.claim(driver, most=room, owner=self.id, lease_seconds=self._options.lease) if room else []
-            )
+            called_off = await runs.called_off(driver, _leases(working)) if working else ()
+            claimed = await self._claim(driver, working)
+        for work in working:
+            if work.claimed.lease.run_id in called_off:
+                work.stop(Stop.CANCEL)
         for one in claimed:
             self._working[one.lease.run_id] = work = Work(one)
             group.create_task(self._work(work))
 
+    async def _claim(self, driver: Driver, working: list[Work]) -> list[Claimed]:
+        room = 0 if self._draining else self._options.concurrency - len(working)
+        if not room:
+            return []
+        held = [work.claimed.lease.run_id for work in working]
+        return await runs.claim(driver, most=room, owner=self.id, lease_seconds=self._options.lease, held=held)
+
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._options.lease / 4)
-            leases = [work.claimed.lease for work in self._working.values()]
-            if not leases:
+            working = list(self._working.values())
+            if not working:
                 continue
             try:
                 async with self._db.driver() as driver:
-                    held = await runs.beat(driver, leases, lease_seconds=self._options.lease)
+                    held = await runs.beat(driver, _leases(working), lease_seconds=self._options.lease)
             except Unavailable as error:
-                log.warning("heartbeat_failed", runs=len(leases), error=str(error.__cause__))
+                log.warning("heartbeat_failed", runs=len(working), error=str(error.__cause__))
                 continue
-            self._stop({lease.run_id for lease in leases} - held, Stop.LOST)
+            for work in working:
+                if work.claimed.lease.run_id not in held:
+                    work.stop(Stop.LOST)
 
     async def _work(self, work: Work) -> None:
         lease = work.claimed.lease
@@ -245,6 +249,10 @@ class Executor:
         window = context_window(model.provider, model.name)
         most = self._options.context_tokens
         return most if window is None else min(most, int(window * (1 - OUTPUT_SHARE)))
+
+
+def _leases(working: list[Work]) -> list[Lease]:
+    return [work.claimed.lease for work in working]
 
 
 def _outcome(answer: "asyncio.Task[Outcome]", stream: Stream) -> Outcome:

@@ -34,6 +34,8 @@ LOST = (
 )
 """What says that the database is out of reach or busy: the same command may succeed later."""
 
+FOREIGN = ("channel_binding", "pgbouncer")
+"""Parameters of other drivers in URLs of managed databases; asyncpg would take them for settings of the server."""
 THREADS_CHANNEL = "khala_threads"
 """NOTIFY channel: these threads have changed, look again."""
 RUNS_CHANNEL = "khala_runs"
@@ -50,8 +52,9 @@ def asyncpg_url(url: str) -> URL:
 
 
 def driver_url(url: str) -> str:
-    """The same database for asyncpg itself."""
-    return asyncpg_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    """The same database for asyncpg itself, without what managed databases add that asyncpg doesn't know."""
+    known = asyncpg_url(url).set(drivername="postgresql").difference_update_query(FOREIGN)
+    return known.render_as_string(hide_password=False)
 
 
 class Database:
@@ -61,18 +64,20 @@ class Database:
         """`timeout`: seconds that one statement may take."""
         self.url = url
         self._engine = create_async_engine(
-            asyncpg_url(url),
+            "postgresql+asyncpg://",
+            # Both we and the listener connect by the URL as asyncpg reads it, with `sslmode` and all.
+            async_creator=lambda: asyncpg.connect(
+                driver_url(url),
+                timeout=10,
+                command_timeout=timeout,
+                server_settings={"application_name": "khala", "timezone": "UTC", "jit": "off"},
+            ),
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=15,
             pool_pre_ping=True,
             json_serializer=_dumps,
             json_deserializer=str,
-            connect_args={
-                "timeout": 10,
-                "command_timeout": timeout,
-                "server_settings": {"application_name": "khala", "timezone": "UTC", "jit": "off"},
-            },
         )
 
     @property

@@ -46,7 +46,7 @@ async def _alone(url: str, change: Callable[[Connection], None]) -> None:
     # A connection of its own, without the time limit of statements that somebody waits for.
     db = Database(url, pool_size=1, timeout=None)
     try:
-        async with db.engine.begin() as connection:
+        async with db.transaction() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
             await connection.run_sync(change)
     finally:

@@ -127,9 +127,12 @@ async def append(driver: Driver, batches: Sequence[Batch]) -> dict[UUID, int]:
     """Write all of it or nothing, and tell the listeners. Returns, by run, how many parts were new.
 
     A run that the caller no longer holds is not in the answer, and nothing of it was written. Repeating a batch whose
-    commit went unheard is harmless: its parts are there, so none is new.
+    commit went unheard is harmless: its parts are there, so none is new. Of one run there may be one batch at a time,
+    since rows are joined to leases by the run.
     """
     leases = _leases(batches)
+    if len(set(leases[0])) < len(batches):
+        raise ValueError("two batches of one run")
     async with driver.transaction():
         threads = [row["id"] for row in await driver.fetch(BUMP, *leases)]
         fresh = await _insert(driver, leases, batches) if threads else {}

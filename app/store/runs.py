@@ -4,6 +4,7 @@ Executors claim under a lease with an epoch. Whoever changes a run's status or e
 append under way and a take-over can't cross; heartbeats only prolong a lease and need no such lock.
 """
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -40,7 +41,7 @@ CLAIM = """
     ), ranked AS (
         SELECT id, row_number() OVER (PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place
         FROM runs AS waiting LEFT JOIN active USING (fairness_key)
-        WHERE (status = 'queued' OR (status = 'running' AND lease_expires_at < now()))
+        WHERE (status = 'queued' OR (status = 'running' AND lease_expires_at < now() AND id <> ALL($4::uuid[])))
           AND NOT EXISTS (
               SELECT FROM runs AS earlier
               WHERE earlier.thread_id = waiting.thread_id AND earlier.position < waiting.position
@@ -65,10 +66,15 @@ PLACES = """
 """
 
 
-async def claim(driver: Driver, *, most: int, owner: str, lease_seconds: float) -> list[Claimed]:
-    """Up to `most` runs that wait or whose executor is gone, fairly between owners and in order within a thread."""
+async def claim(
+    driver: Driver, *, most: int, owner: str, lease_seconds: float, held: Sequence[UUID] = ()
+) -> list[Claimed]:
+    """Up to `most` runs that wait or whose executor is gone, fairly between owners and in order within a thread.
+
+    `held` are runs that the caller works on still: where their lease lapsed, its next beat renews it.
+    """
     async with driver.transaction():
-        claimed = await driver.fetch(CLAIM, most, owner, lease_seconds)
+        claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held)
         places = {row["id"]: row for row in await driver.fetch(PLACES, [row["id"] for row in claimed])}
     return [_claimed(row, places[row["id"]]) for row in claimed]
 

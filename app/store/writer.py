@@ -191,8 +191,12 @@ class Writer:
 
     def _due(self, until: float) -> list[Stream]:
         """The streams that are due by then, those with a batch under way first of all."""
-        found = [stream for stream in self._waiting if (stream.gathered.due_at(self._policy) or 0) <= until]
-        return found[:MOST_RUNS]
+        found: dict[UUID, Stream] = {}
+        for stream in self._waiting:
+            if (stream.gathered.due_at(self._policy) or 0) <= until:
+                # Where a run was lost and taken again, the streams of its leases are written one after the other.
+                found.setdefault(stream.lease.run_id, stream)
+        return list(found.values())[:MOST_RUNS]
 
     async def _rest(self) -> None:
         self._wake.clear()

@@ -154,6 +154,23 @@ async def test_a_writer_whose_lease_was_taken_over_is_fenced_off(db: Database) -
     assert await stored(db, zombie) == ["before "]
 
 
+async def test_a_dead_lease_writes_nothing_beside_the_live_one(db: Database) -> None:
+    dead = await lease_of(db, await new_thread(db))
+    async with db.transaction() as connection:
+        await connection.execute(text("UPDATE runs SET lease_expires_at = now() - interval '1 second'"))
+    (live,) = await claim(db, owner="the same process")
+    lost = asyncio.Event()
+    async with writing(db) as writer:
+        old, new = writer.open(dead, on_lost=lost.set), writer.open(live.lease)
+        old.text("DEAD")
+        new.text("alive")
+        await new.end("final", finish())
+        await asyncio.wait_for(lost.wait(), 5)
+    assert await stored(db, dead) == ["alive", "Finish"]
+    with pytest.raises(ValueError, match="two batches"):
+        await write(db, batch(dead, 0, "a"), batch(live.lease, 0, "b"))
+
+
 async def test_after_the_finish_nothing_changes(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     async with writing(db) as writer:

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).parents[2]
-CRASHES = ("_crashed", "loop_failed", "Traceback", "never retrieved")
+CRASHES = ("_crashed", "loop_failed", "never retrieved")
 """What a log says of an error that nobody has named."""
 READY = 30.0
 """Seconds that a process has to become ready."""
@@ -94,7 +94,9 @@ class Process:
 
     def crashes(self) -> list[str]:
         """Lines of the log that tell of an error that nobody has named."""
-        return [line for line in self.log.read_text().splitlines() if any(sign in line for sign in CRASHES)]
+        return [
+            line for line in self.log.read_text().splitlines() if any(sign in line for sign in (*CRASHES, "Traceback"))
+        ]
 
 
 class Worker(Process):

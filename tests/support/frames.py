@@ -1,0 +1,104 @@
+"""The feed without any cleverness: one frame after the other, as they come over a WebSocket or as events."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+from websockets import Subprotocol
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.support.client import Thread
+from tests.support.inside import Inside
+
+SOON = 10.0
+"""Seconds within which a frame that is due has to come."""
+
+
+class Socket:
+    """A WebSocket connection to the feed."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    async def say(self, frame: Any) -> None:
+        """Send a frame, or any text or bytes as they are."""
+        await self.connection.send(frame if isinstance(frame, str | bytes) else json.dumps(frame))
+
+    async def text(self) -> str:
+        """The next frame as it came."""
+        async with asyncio.timeout(SOON):
+            return str(await self.connection.recv())
+
+    async def next(self) -> dict[str, Any]:
+        """The next frame."""
+        return dict(json.loads(await self.text()))
+
+    async def until(self, kind: str) -> dict[str, Any]:
+        """The next frame of this type; what comes before it is dropped."""
+        while True:
+            frame = await self.next()
+            if frame["type"] == kind:
+                return frame
+
+    async def subscribe(self, thread: Thread, **more: Any) -> dict[str, Any]:
+        """Follow a thread; returns the first frame."""
+        await self.say({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key} | more)
+        return await self.next()
+
+    async def nothing(self) -> None:
+        """Nothing has been sent, as far as the server has got: the answer to a ping is the next frame."""
+        await self.say({"type": "ping"})
+        assert await self.next() == {"type": "pong"}
+
+    async def closed(self) -> tuple[int | None, str | None]:
+        """Wait until the server has closed; returns its code and reason."""
+        async with asyncio.timeout(SOON):
+            await self.connection.wait_closed()
+        return self.connection.close_code, self.connection.close_reason
+
+
+@contextlib.asynccontextmanager
+async def socket(server: Inside, *, greeted: bool = True, **options: Any) -> AsyncIterator[Socket]:
+    """Connect for as long as this is open; the hello is taken unless `greeted` says otherwise."""
+    options = {"subprotocols": [Subprotocol("khala.v1")], "max_size": None} | options
+    async with connect(server.socket_url, **options) as connection:
+        opened = Socket(connection)
+        if greeted:
+            assert (await opened.next())["type"] == "hello"
+        yield opened
+
+
+class Events:
+    """A stream of server-sent events."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self.ended = False
+        self._lines = response.aiter_lines()
+
+    async def next(self) -> dict[str, str]:
+        """The fields of the next event or comment, a comment's by the empty name; empty when the stream has ended."""
+        fields: dict[str, str] = {}
+        async with asyncio.timeout(SOON):
+            async for line in self._lines:
+                if not line:
+                    return fields
+                name, _, value = line.partition(":")
+                fields[name] = value.removeprefix(" ")
+        self.ended = True
+        return fields
+
+    async def frame(self) -> dict[str, Any]:
+        """The frame of the next event."""
+        return dict(json.loads((await self.next())["data"]))
+
+
+@contextlib.asynccontextmanager
+async def events(thread: Thread, *, query: str = "", **headers: str) -> AsyncIterator[Events]:
+    """Follow a thread as events for as long as this is open."""
+    path = f"/api/threads/{thread.id}/events{query}"
+    async with thread.http.stream("GET", path, headers=thread.headers | headers) as response:
+        yield Events(response)

@@ -1,0 +1,375 @@
+"""Faults in the midst of an answer: whatever dies, what was seen stays, and what comes after joins it exactly."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+
+from app.domain import ids
+from tests.support.client import Observer, Thread, text_of
+from tests.support.flight import Flight, assert_verified, flight, notices, numbered, watched
+from tests.support.inside import khala
+from tests.support.proxy import proxy
+from tests.support.server import CRASHES, Process, Server, Worker, ended
+
+LEASE = 1.5
+SLOW_SECONDS = 8.0
+"""How long the slow observer reads nothing."""
+MOST_GROWTH = 24 << 20
+"""Bytes by which a server may grow while one of its observers does not read."""
+SENDS = 60
+
+
+@pytest.fixture(autouse=True)
+def nothing_crashes(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Where Khala runs in this process, its log is ours."""
+    yield
+    said = capfd.readouterr()
+    assert not [line for line in (said.out + said.err).splitlines() if any(sign in line for sign in CRASHES)]
+
+
+@pytest.fixture
+def env(database_url: str) -> dict[str, str]:
+    """Settings of a process that gives a run up for lost after a short time."""
+    return {
+        "DATABASE_URL": database_url,
+        "KHALA_MODEL": "demo",
+        "KHALA_LEASE_SECONDS": str(LEASE),
+        "KHALA_GRACE_SECONDS": "0.5",
+    }
+
+
+@pytest.fixture
+def servers(env: Mapping[str, str], tmp_path: Path) -> Iterator[tuple[Server, Worker, Worker]]:
+    """`khala serve --no-executor` and two `khala work`, all of them at work."""
+    server = Server(tmp_path / "server.log", env, "--no-executor")
+    workers = Worker(tmp_path / "one.log", env), Worker(tmp_path / "two.log", env)
+    with ended(server, *workers):
+        server.begin()
+        for worker in workers:
+            worker.start()
+        server.wait_until_ready()
+        for worker in workers:
+            assert worker.id
+        yield server, *workers
+        assert not [line for process in (server, *workers) for line in process.crashes()]
+
+
+async def holder(database_url: str, run_id: str, workers: tuple[Worker, ...]) -> tuple[Worker, Worker]:
+    """The worker that holds the run, and the other one."""
+    owner = await fetchval(database_url, "SELECT lease_owner FROM runs WHERE id = $1", run_id)
+    held, other = sorted(workers, key=lambda worker: worker.id != owner)
+    assert held.id == owner
+    return held, other
+
+
+async def fetchval(database_url: str, query: str, *arguments: object) -> object:
+    """One value, from the database itself."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        return await connection.fetchval(query, *arguments)
+    finally:
+        await connection.close()
+
+
+async def until_gone(process: Process, *, within: float) -> int:
+    """Wait for a process's own end; returns its exit code."""
+    async with asyncio.timeout(within):
+        while (code := process.ended_with()) is None:
+            await asyncio.sleep(0.02)
+    return code
+
+
+async def test_a_killed_executor_is_replaced_and_the_answer_goes_on_where_it_was(
+    servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
+) -> None:
+    server, *workers = servers
+    async with flight(server) as answer:
+        await answer.reached(60)
+        held, _ = await holder(database_url, answer.run_id, tuple(workers))
+        held.kill()
+        killed, seen = time.monotonic(), answer.seen()
+        await answer.observers[0].until(lambda view: len(view.text(answer.answer)) > len(seen) + 200)
+        # The lease, the sweep that finds it lapsed, and the model's first words.
+        assert time.monotonic() - killed < LEASE + 1 + 1.5
+        message = await answer.landed()
+        assert text_of(message).startswith(seen)
+        assert notices(message) == ["resumed"]
+    assert_verified(env)
+
+
+async def test_an_executor_that_was_frozen_and_replaced_can_write_no_more(
+    servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
+) -> None:
+    server, *workers = servers
+    async with flight(server) as answer:
+        await answer.reached(60)
+        held, _ = await holder(database_url, answer.run_id, tuple(workers))
+        held.tell(signal.SIGSTOP)
+        try:
+            await answer.reached(150)
+        finally:
+            held.tell(signal.SIGCONT)
+        message = await answer.landed()
+        assert notices(message) == ["resumed"]
+        held.wait_for('lost"', within=5)
+        assert await fetchval(database_url, "SELECT epoch FROM runs WHERE id = $1", answer.run_id) == 2
+    assert_verified(env)
+
+
+async def test_a_killed_server_comes_back_and_its_observers_go_on_from_their_cursors(
+    server: Server, database_url: str
+) -> None:
+    async with flight(server) as answer:
+        await answer.reached(60)
+        await asyncio.to_thread(server.restart)
+        message = await answer.landed()
+        assert notices(message) == ["resumed"]
+        for observer in answer.observers:
+            assert observer.connects == 2
+            assert observer.view.snapshots == 1
+    assert not server.crashes()
+    assert_verified({"DATABASE_URL": database_url})
+
+
+async def test_a_killed_postgres_comes_back_and_the_same_server_goes_on(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    settings = {"KHALA_HOME": str(home), "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0", "DATABASE_URL": ""}
+    server = Server(tmp_path / "server.log", settings)
+    with ended(server):
+        server.start()
+        async with flight(server) as answer:
+            await answer.reached(60)
+            postmaster = psutil.Process(int((home / "postgres/data/postmaster.pid").read_text().split()[0]))
+            postmaster.kill()
+            await answer.landed()
+        assert not postmaster.is_running()
+        assert not server.crashes()
+        assert_verified(settings)
+
+
+async def test_a_lost_listen_connection_delays_observers_by_less_than_the_slow_poll(database_url: str) -> None:
+    cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'khala listener' "
+    async with khala(database_url) as server, flight(server, words=300) as answer:
+        for word in (60, 120, 180):
+            await answer.reached(word)
+            # Since the last cut there must be a new one, or nothing would be cut here.
+            assert await fetchval(database_url, f"{cut} AND datname = current_database()") == 1
+        await answer.landed()
+        for observer in answer.observers:
+            assert longest_pause(observer) < 3
+    assert_verified({"DATABASE_URL": database_url})
+
+
+def longest_pause(observer: Observer) -> float:
+    """Seconds between two frames, at most."""
+    return max(later - earlier for earlier, later in zip(observer.arrivals, observer.arrivals[1:], strict=False))
+
+
+async def test_a_flush_whose_commit_went_unheard_is_repeated_without_a_trace(database_url: str) -> None:
+    async with proxy(database_url) as between, khala(between.url) as server, flight(server) as answer:
+        for word in (30, 90, 150):
+            await answer.reached(word)
+            between.swallow = 1
+        await answer.reached(180)
+        between.mark, between.swallow = b'"reason"', 1
+        await answer.landed()
+        assert between.swallowed == 4
+        await assert_every_revision_is_of_one_flush(database_url, answer)
+    assert_verified({"DATABASE_URL": database_url})
+
+
+async def assert_every_revision_is_of_one_flush(database_url: str, answer: Flight) -> None:
+    """After the send, every revision of the thread has parts, and there are no revisions without."""
+    query = """
+        SELECT threads.revision - (SELECT revision FROM messages WHERE id = user_message_id)
+             - (SELECT count(DISTINCT revision) FROM message_parts WHERE run_id = runs.id)
+        FROM runs JOIN threads ON threads.id = thread_id WHERE runs.id = $1
+    """
+    assert await fetchval(database_url, query, answer.run_id) == 0
+
+
+async def test_lost_database_connections_and_an_outage_longer_than_the_lease_cost_nothing(database_url: str) -> None:
+    async with (
+        proxy(database_url) as between,
+        khala(between.url, KHALA_LEASE_SECONDS="1") as server,
+        flight(server) as answer,
+    ):
+        for word in (30, 60, 90):
+            await answer.reached(word)
+            await between.cut()
+        await answer.reached(120)
+        async with between.outage():
+            await asyncio.sleep(2)
+        message = await answer.landed()
+        assert notices(message) == []
+        await assert_works(answer.thread)
+    assert_verified({"DATABASE_URL": database_url})
+
+
+async def assert_works(thread: Thread) -> None:
+    """Another question is answered at once."""
+    sent = await thread.send("/words=20 /pace=100")
+    assert (await thread.ended(sent["runId"], within=3))["status"] == "final"
+
+
+async def test_an_executor_whose_own_lease_lapsed_goes_on_as_if_nothing_had_been(database_url: str) -> None:
+    lapse = """
+        WITH lapsed AS (UPDATE runs SET lease_expires_at = now() - interval '1 hour' WHERE status = 'running')
+        SELECT pg_notify('khala_runs', '')::text
+    """
+    async with khala(database_url) as server, flight(server) as answer:
+        await answer.reached(60)
+        # As after a time in which it could not beat, whichever comes first then, the look or the beat.
+        for _ in range(20):
+            await fetchval(database_url, lapse)
+            await asyncio.sleep(0.02)
+        message = await answer.landed()
+        assert notices(message) == []
+        await assert_works(answer.thread)
+    assert_verified({"DATABASE_URL": database_url})
+
+
+async def test_an_observer_that_does_not_read_costs_nobody_anything_and_misses_nothing(
+    server: Server, database_url: str
+) -> None:
+    async with watched(server) as (thread, quick, _):
+        slow = Observer(server.socket_url, thread, receive_buffer=8192)
+        async with slow.following():
+            await slow.until(lambda view: view.revision is not None)
+            slow.pause()
+            before = psutil.Process(server.pid).memory_info().rss
+            answers, most = await talk(server, thread, quick)
+            assert most - before < MOST_GROWTH
+            assert longest_pause(quick) < 1
+            assert answers[-1] not in slow.view.finished
+            slow.resume()
+            await slow.until(lambda view: answers[-1] in view.finished, within=5)
+            stored = {message["id"]: text_of(message) for message in (await thread.snapshot())["messages"]}
+            for answer in answers:
+                assert stored[answer] == quick.view.text(answer) == slow.view.text(answer)
+            # What would have been queued for it was dropped, and read again in one go.
+            assert slow.view.snapshots == 2 or slow.view.widest > 10 * quick.view.widest
+            assert slow.connects == 1
+    assert not server.crashes()
+    assert_verified({"DATABASE_URL": database_url})
+
+
+async def talk(server: Server, thread: Thread, quick: Observer) -> tuple[list[str], int]:
+    """Long, fast answers for as long as the slow observer sleeps; their ids, and the server's greatest memory."""
+    answers: list[str] = []
+    most = 0
+    end = time.monotonic() + SLOW_SECONDS
+    while time.monotonic() < end:
+        sent = await thread.send("/words=20000 /pace=10000")
+        answers.append(sent["assistantMessageId"])
+        run = await thread.ended(sent["runId"])
+        assert run["status"] == "final"
+        await quick.until(lambda view: answers[-1] in view.finished, within=1)
+        assert quick.view.text(answers[-1]) == numbered(20000)
+        most = max(most, psutil.Process(server.pid).memory_info().rss)
+    return answers, most
+
+
+async def test_an_observer_that_reconnects_all_the_time_misses_nothing(database_url: str) -> None:
+    async with khala(database_url) as server, flight(server) as answer:
+        restless = answer.observers[1]
+        while answer.answer not in restless.view.finished:
+            await asyncio.sleep(0.1)
+            await restless.drop()
+        await answer.landed()
+        assert restless.connects > 15
+        assert restless.view.snapshots == 1
+    assert_verified({"DATABASE_URL": database_url})
+
+
+async def test_a_worker_that_is_told_to_stop_hands_its_run_over(
+    servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
+) -> None:
+    server, *workers = servers
+    async with flight(server) as answer:
+        await answer.reached(60)
+        held, other = await holder(database_url, answer.run_id, tuple(workers))
+        held.tell(signal.SIGTERM)
+        assert await until_gone(held, within=3) == 0
+        seen = answer.seen()
+        assert await fetchval(database_url, "SELECT status FROM runs WHERE id = $1", answer.run_id) == "running"
+        message = await answer.landed()
+        assert text_of(message).startswith(seen)
+        assert notices(message) == ["resumed"]
+        assert other.running()
+        # The lease was given back, not left to lapse.
+        assert longest_pause(answer.observers[0]) < 1
+    assert_verified(env)
+
+
+async def test_a_worker_with_enough_grace_ends_its_run_before_it_stops(
+    env: Mapping[str, str], database_url: str, tmp_path: Path
+) -> None:
+    server = Server(tmp_path / "server.log", env, "--no-executor")
+    worker = Worker(tmp_path / "worker.log", {**env, "KHALA_GRACE_SECONDS": "20"})
+    with ended(server, worker):
+        worker.start()
+        server.start()
+        async with flight(server, words=180) as answer:
+            await answer.reached(60)
+            worker.tell(signal.SIGTERM)
+            message = await answer.landed()
+            assert notices(message) == []
+            assert await until_gone(worker, within=3) == 0
+        assert not [*server.crashes(), *worker.crashes()]
+    assert_verified(env)
+
+
+async def test_a_cancel_from_another_process_reaches_a_silent_model_at_once(
+    servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
+) -> None:
+    server, *workers = servers
+    async with flight(server, words=300, more="/hang=20") as answer:
+        await answer.reached(19)
+        await holder(database_url, answer.run_id, tuple(workers))
+        began = time.monotonic()
+        asked = await answer.thread.http.post(f"/api/runs/{answer.run_id}/cancel", headers=answer.thread.headers)
+        assert asked.status_code == 202
+        message = await answer.landed(status="canceled", text=numbered(20) + " ", within=2)
+        assert time.monotonic() - began < 2
+        parts = await answer.thread.parts(answer.run_id)
+        assert parts[-1]["data"]["reason"] == message["finish"]["reason"] == "canceled"
+        again = await answer.thread.http.post(f"/api/runs/{answer.run_id}/cancel", headers=answer.thread.headers)
+        assert again.status_code == 200
+        # The thread is free for the next question, and nothing of the old answer comes any more.
+        sent = await answer.thread.send("/words=50 /pace=100")
+        await answer.thread.ended(sent["runId"])
+        assert await answer.thread.parts(answer.run_id) == parts
+    assert_verified(env)
+
+
+async def test_of_many_sends_at_once_one_is_taken_and_the_others_hear_why_not(database_url: str) -> None:
+    async with khala(database_url) as server:
+        thread = await server.thread()
+        body = {"text": "/words=60 /pace=60"}
+        answers = await asyncio.gather(
+            *(thread.post("send", body | {"messageId": str(ids.new())}) for _ in range(SENDS))
+        )
+        assert sorted(answer.status_code for answer in answers) == [202] + [409] * (SENDS - 1)
+        assert {answer.json()["code"] for answer in answers if answer.status_code == 409} == {"run_active"}
+        await thread.ended(next(answer.json()["runId"] for answer in answers if answer.status_code == 202))
+    assert_verified({"DATABASE_URL": database_url})
+
+
+async def test_the_same_send_many_times_at_once_is_one_run(database_url: str) -> None:
+    async with khala(database_url) as server:
+        thread = await server.thread()
+        body = {"text": "/words=60 /pace=60", "messageId": str(ids.new())}
+        answers = await asyncio.gather(*(thread.post("send", body) for _ in range(SENDS)))
+        assert sorted(answer.status_code for answer in answers) == [200] * (SENDS - 1) + [202]
+        first = answers[0].json()
+        assert all(answer.json() == first for answer in answers)
+        assert (await thread.ended(first["runId"]))["status"] == "final"
+    assert await fetchval(database_url, "SELECT count(*) FROM runs") == 1
+    assert_verified({"DATABASE_URL": database_url})
