@@ -14,6 +14,7 @@ import uvicorn
 from litestar import Litestar
 
 from app.api.context import Context
+from app.api.http import BoundedHttp
 from app.api.routes import application
 from app.domain.parts import Usage
 from app.live.hub import Hub
@@ -212,6 +213,7 @@ def _config(app: Litestar) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         lifespan="off",
+        http=BoundedHttp,
         ws="websockets-sansio",
         # Deflate costs 60 % more CPU a frame and 150 KB a socket, for frames of half a kilobyte.
         ws_per_message_deflate=False,

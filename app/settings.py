@@ -55,7 +55,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     """All settings. Raises `BadSetting`."""
     read = _Reader(env)
     try:
-        models, providers = catalog.chain(env), ProviderSettings.from_environment(env)
+        providers = ProviderSettings.from_environment(env)
     except ValueError as error:
         raise BadSetting(str(error)) from error
     return Settings(
@@ -63,7 +63,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         port=read.whole("PORT", 8000, least=0, most=65535),
         home=Path(read.text("KHALA_HOME", "") or default_home(env)).expanduser().absolute(),
         database_url=read.postgres("DATABASE_URL"),
-        models=models,
+        models=_models(env),
         allowed_models=read.words("KHALA_MODELS"),
         providers=providers,
         flush=FlushPolicy(
@@ -86,6 +86,16 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         pool_size=read.whole("KHALA_POOL_SIZE", 16, least=4, most=500),
         log_format=read.one_of("KHALA_LOG", "text" if sys.stderr.isatty() else "json", "text", "json"),
     )
+
+
+def _models(env: Mapping[str, str]) -> tuple[ModelRef, ...]:
+    name = "KHALA_MODEL"
+    try:
+        catalog.default(env)
+        name = "KHALA_FALLBACK_MODELS"
+        return catalog.chain(env)
+    except ValueError as error:
+        raise BadSetting(f"{name}: {error}") from error
 
 
 def default_home(env: Mapping[str, str]) -> str:

@@ -2,15 +2,25 @@
 
 from typing import Annotated
 
-from litestar.params import Parameter
+from litestar.openapi.spec import SecurityScheme
+from litestar.params import HeaderParameter
 
 from app.domain.access import Caller, key_hash
 from app.domain.errors import Unauthorized
 
-AnonKey = Annotated[
-    str | None,
-    Parameter(header="X-Anon-Key", required=False, description="The secret that opens an anonymous thread."),
-]
+SCHEMES = {
+    "anonKey": SecurityScheme(
+        type="apiKey",
+        security_scheme_in="header",
+        name="X-Anon-Key",
+        description="The secret that opens an anonymous thread: the client's own, or told once when it is made.",
+    )
+}
+"""How callers show who they are, for the OpenAPI document."""
+BY_KEY: list[dict[str, list[str]]] = [{"anonKey": []}]
+"""For the OpenAPI document: this operation needs the thread's key."""
+
+AnonKey = Annotated[str | None, HeaderParameter(name="X-Anon-Key", include_in_schema=False)]
 
 
 async def caller(anon_key: AnonKey = None) -> Caller:

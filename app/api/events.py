@@ -6,14 +6,16 @@ from typing import Annotated
 from uuid import UUID
 
 from litestar import get
+from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Stream
 
+from app.api.callers import BY_KEY
 from app.api.context import Context
+from app.api.paths import ThreadId
 from app.api.problems import documented
 from app.domain.access import Caller
-from app.domain.errors import InvalidInput
 from app.domain.frames import MOST_REVISION
 from app.live.observer import Out
 from app.store import threads
@@ -21,19 +23,44 @@ from app.store import threads
 SILENCE = 15.0
 """Seconds after which a comment shows that the stream is alive."""
 
-After = Annotated[int | None, Parameter(ge=0, le=MOST_REVISION, description="The revision that you have; the same as Last-Event-ID.")]
-LastEventId = Annotated[str | None, Parameter(header="Last-Event-ID", description="The revision that you have.")]
+After = Annotated[
+    int | None,
+    QueryParameter(
+        ge=0,
+        le=MOST_REVISION,
+        schema_extra={"minimum": 0},  # Litestar takes a bound of 0 for none
+        description="The revision that you have. `Last-Event-ID` goes before it.",
+    ),
+]
+LastEventId = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Last-Event-ID",
+        description="The revision that you have, as browsers send it on their own. Anything else gets a snapshot.",
+    ),
+]
+EVENTS = ResponseSpec(
+    data_container=str,
+    media_type="text/event-stream",
+    generate_examples=False,
+    description="Frames as events: `data` is a `snapshot`, `delta` or `gone` frame, `id` the revision after it.",
+)
 
 
 @get(
     "/threads/{thread_id:uuid}/events",
     tags=["Feed"],
+    operation_id="followThread",
     summary="Follow a thread",
-    responses=documented("invalid_input", "forbidden", "thread_not_found", "unavailable")
-    | {200: ResponseSpec(data_container=str, media_type="text/event-stream", description="Frames, as events.")},
+    security=BY_KEY,
+    responses=documented("invalid_input", "forbidden", "thread_not_found", "unavailable") | {200: EVENTS},
 )
 async def events(
-    context: Context, caller: Caller, thread_id: UUID, after: After = None, last_event_id: LastEventId = None
+    context: NamedDependency[Context],
+    caller: NamedDependency[Caller],
+    thread_id: ThreadId,
+    after: After = None,
+    last_event_id: LastEventId = None,
 ) -> Stream:
     """The thread's snapshot, or what changed after a revision, and then every change as it is committed."""
     async with context.db.driver() as driver:
@@ -43,10 +70,10 @@ async def events(
     return Stream(_follow(context, thread_id, resumed), media_type="text/event-stream", headers=headers)
 
 
-def _revision(last_event_id: str) -> int:
-    if last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id[:20]) <= MOST_REVISION:
-        return int(last_event_id)
-    raise InvalidInput("Last-Event-ID is not a revision.", path="Last-Event-ID")
+def _revision(last_event_id: str) -> int | None:
+    """The revision; None for anything else, because a browser can't mend what it sends and gives up at an error."""
+    known = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= len(str(MOST_REVISION))
+    return min(int(last_event_id), MOST_REVISION) if known else None
 
 
 async def _follow(context: Context, thread_id: UUID, after: int | None) -> AsyncIterator[str]:
@@ -56,26 +83,29 @@ async def _follow(context: Context, thread_id: UUID, after: int | None) -> Async
     context.hub.join(client, thread_id, after)
     pump = asyncio.create_task(client.pump(ready.put))
     try:
-        while client.subscriptions or not ready.empty():
-            yield await _next(ready, pump)
+        async for out in _frames(ready, pump):
+            yield out
     finally:
         context.hub.close(client)
         pump.cancel()
 
 
-async def _next(ready: asyncio.Queue[Out], pump: "asyncio.Task[None]") -> str:
-    try:
-        async with asyncio.timeout(SILENCE):
-            out = await ready.get()
-    except TimeoutError:
-        if pump.done():
-            pump.result()
-        return ": ping\n\n"
-    return _event(out)
+async def _frames(ready: asyncio.Queue[Out], pump: "asyncio.Task[None]") -> AsyncIterator[str]:
+    """Events and signs of life, until the thread is gone: the one frame here that has no revision."""
+    last = False
+    while not last:
+        try:
+            async with asyncio.timeout(SILENCE):
+                out = await ready.get()
+        except TimeoutError:
+            if pump.done():
+                pump.result()
+            yield ": ping\n\n"
+        else:
+            last = out.revision is None
+            yield _event(out)
 
 
 def _event(out: Out) -> str:
     number = "" if out.revision is None else f"id: {out.revision}\n"
     return f"{number}data: {out.body}\n\n"
-
-

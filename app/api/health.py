@@ -1,6 +1,7 @@
 """Health: whether the process is up, and whether it can do its work."""
 
 from litestar import Controller, Response, get
+from litestar.di import NamedDependency
 
 from app.api.bodies import Body
 from app.api.context import Context
@@ -8,7 +9,7 @@ from app.api.problems import answer
 from app.domain.errors import Unavailable
 
 
-class Health(Body, kw_only=True, omit_defaults=False):
+class Health(Body, frozen=True, kw_only=True, omit_defaults=False):
     """What works; `ok` says whether all of it does."""
 
     ok: bool
@@ -20,15 +21,21 @@ class HealthRoutes(Controller):
     """For load balancers and people."""
 
     path = "/health"
-    tags = ["Health"]
+    tags = ("Health",)
 
-    @get("/live", summary="Is the process up?")
+    @get("/live", operation_id="live", summary="Is the process up?", response_description="It is.")
     async def live(self) -> dict[str, bool]:
         """Answers as long as the process does."""
         return {"ok": True}
 
-    @get("/ready", summary="Can it do its work?", responses={503: answer(Health, "Something is out of reach.")})
-    async def ready(self, context: Context) -> Response[Health]:
+    @get(
+        "/ready",
+        operation_id="ready",
+        summary="Can it do its work?",
+        response_description="It can.",
+        responses={503: answer(Health, "Something is out of reach.")},
+    )
+    async def ready(self, context: NamedDependency[Context]) -> Response[Health]:
         """Whether the database answers and notifications arrive."""
         try:
             async with context.db.driver() as driver:

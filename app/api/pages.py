@@ -1,11 +1,16 @@
 """The page and its files."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
-from litestar import MediaType, Response, get
+from litestar import MediaType, Request, Response, get
 from litestar.datastructures import CacheControlHeader
+from litestar.exceptions import InternalServerException
 from litestar.static_files import create_static_files_router
 from litestar.types import ControllerRouterHandler
+
+from app.api.problems import DETAILS, Problem, respond
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -23,10 +28,21 @@ def routes(web: Path) -> list[ControllerRouterHandler]:
         media_type=MediaType.HTML,
         cache_control=FRESH,
         include_in_schema=False,
-        sync_to_thread=True,
     )
-    def page() -> Response[str]:
-        return Response((web / "index.html").read_text(), media_type=MediaType.HTML)
+    async def page() -> Response[bytes]:
+        return Response(await asyncio.to_thread((web / "index.html").read_bytes), media_type=MediaType.HTML)
 
-    files = create_static_files_router(path="/web", directories=[web], include_in_schema=False, cache_control=FRESH)
+    # What the file system can't take for a name (too long, a NUL in it, a file for a folder) is no file either.
+    missing: dict[Any, Any] = dict.fromkeys((ValueError, OSError, InternalServerException), _no_such_file)
+    files = create_static_files_router(
+        path="/web",
+        directories=[web],
+        include_in_schema=False,
+        cache_control=FRESH,
+        exception_handlers=missing,
+    )
     return [page, files]
+
+
+def _no_such_file(_: Request[Any, Any, Any], __: Exception) -> Response[Problem]:
+    return respond("not_found", DETAILS["not_found"])

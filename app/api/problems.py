@@ -1,15 +1,19 @@
 """Errors as `application/problem+json` (RFC 9457), with one table of statuses."""
 
 import math
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import structlog
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, ValidationException
+from litestar.exceptions import HTTPException, InternalServerException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Example
 from litestar.types import ExceptionHandlersMap
 
+from app.api.bodies import MOST_BODY
 from app.domain.errors import InvalidInput, KhalaError
 
 log = structlog.get_logger()
@@ -40,6 +44,34 @@ CODES: dict[int, str] = {
 """The codes of errors that the framework raises."""
 
 
+DETAILS: dict[str, str] = {
+    "not_found": "There is nothing at this address.",
+    "method_not_allowed": "This address does not take this method.",
+    "payload_too_large": f"A request has at most {MOST_BODY:,} bytes.",
+}
+"""What to say where the framework would be silent or tell too much, such as a file's path."""
+
+HUNG_UP = "client disconnected prematurely"
+"""What the framework says as an error of its own when the body has not come whole; nobody reads the answer."""
+MISSING = re.compile(r"Object missing required field `(\w+)`|Missing required \w+ parameter '(\w+)'")
+"""How the framework says that something is not there."""
+
+EXAMPLES: dict[str, str] = {
+    "invalid_input": "The request is not as it should be.",
+    "unauthorized": "Send the thread's key as X-Anon-Key.",
+    "forbidden": "This thread needs its key.",
+    "thread_not_found": "There is no such thread.",
+    "run_not_found": "There is no such run.",
+    "conflict": "This messageId was sent before with another text.",
+    "run_active": "An answer is being written. Wait for it, cancel it, or send with ifBusy.",
+    "payload_too_large": DETAILS["payload_too_large"],
+    "unsupported_media_type": "Send JSON, as Content-Type: application/json.",
+    "rate_limited": "Too many answers are waiting to be written. Try again soon.",
+    "unavailable": "The database is out of reach. Try again in a moment.",
+}
+"""For the OpenAPI document: a typical `detail` of each code."""
+
+
 class FieldError(msgspec.Struct, frozen=True):
     """What is wrong with one place of the request, named as in `options.model`."""
 
@@ -57,24 +89,35 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     errors: list[FieldError] = []
 
 
-def respond(code: str, detail: str, *, errors: list[FieldError] | None = None, retry_after: float | None = None) -> Response[Problem]:
-    """The response that tells of an error."""
-    status = STATUS[code]
+def problem(code: str, detail: str, errors: Sequence[FieldError] = ()) -> Problem:
+    """The error as it is told."""
     title = code.replace("_", " ").capitalize()
-    headers = {} if retry_after is None else {"Retry-After": str(max(1, math.ceil(retry_after)))}
-    problem = Problem(title=title, status=status, code=code, detail=detail, errors=errors or [])
-    return Response(problem, status_code=status, media_type=MEDIA_TYPE, headers=headers)
+    return Problem(title=title, status=STATUS[code], code=code, detail=detail, errors=list(errors))
+
+
+def respond(
+    code: str, detail: str, *, errors: Sequence[FieldError] = (), headers: dict[str, str] | None = None
+) -> Response[Problem]:
+    """The response that tells of an error."""
+    return Response(problem(code, detail, errors), status_code=STATUS[code], media_type=MEDIA_TYPE, headers=headers)
 
 
 def documented(*codes: str) -> dict[int, ResponseSpec]:
     """For the OpenAPI document: the errors that a route answers with."""
     by_status: dict[int, list[str]] = {}
     for code in codes:
-        by_status.setdefault(STATUS[code], []).append(f"`{code}`")
-    return {
-        status: ResponseSpec(data_container=Problem, media_type=MEDIA_TYPE, description=" or ".join(named), generate_examples=False)
-        for status, named in by_status.items()
-    }
+        by_status.setdefault(STATUS[code], []).append(code)
+    return {status: _documented(named) for status, named in by_status.items()}
+
+
+def _documented(codes: list[str]) -> ResponseSpec:
+    return ResponseSpec(
+        data_container=Problem,
+        media_type=MEDIA_TYPE,
+        description=" or ".join(f"`{code}`" for code in codes),
+        examples=[Example(summary=code, value=msgspec.to_builtins(problem(code, EXAMPLES[code]))) for code in codes],
+        generate_examples=False,
+    )
 
 
 def answer(body: type[msgspec.Struct], description: str) -> ResponseSpec:
@@ -82,20 +125,34 @@ def answer(body: type[msgspec.Struct], description: str) -> ResponseSpec:
     return ResponseSpec(data_container=body, description=description, generate_examples=False)
 
 
-def _khala(request: Request[Any, Any, Any], error: KhalaError) -> Response[Problem]:
-    errors = [FieldError(error.path, error.message)] if isinstance(error, InvalidInput) and error.path else None
-    return respond(error.code, error.message, errors=errors, retry_after=error.retry_after)
+def _khala(_: Request[Any, Any, Any], error: KhalaError) -> Response[Problem]:
+    errors = [FieldError(error.path, error.message)] if isinstance(error, InvalidInput) and error.path else []
+    headers = {} if error.retry_after is None else {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+    return respond(error.code, error.message, errors=errors, headers=headers)
 
 
-def _validation(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
-    extra = error.extra if isinstance(error.extra, list) else []
-    errors = [FieldError(str(one.get("key", "")), str(one.get("message", ""))) for one in extra if isinstance(one, dict)]
-    return respond("invalid_input", "The request is not as it should be.", errors=errors)
+def _validation(_: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
+    extra = error.extra if isinstance(error.extra, list) else [{"message": error.detail}]
+    errors = [_field_error(one.get("key", ""), one.get("message", "")) for one in extra if isinstance(one, dict)]
+    return respond("invalid_input", EXAMPLES["invalid_input"], errors=errors)
+
+
+def _field_error(path: str, message: str) -> FieldError:
+    """What the framework says, in our words: it calls the body `data`, and names what is missing but in its message."""
+    within = path.removeprefix("data").removeprefix(".")
+    missing = MISSING.search(message)
+    if missing is None:
+        return FieldError(within, "The body is missing." if message == "'data'" else message)
+    return FieldError(".".join(filter(None, (within, missing[1] or missing[2]))), "This is missing.")
 
 
 def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     code = CODES.get(error.status_code)
-    return _unexpected(request, error) if code is None else respond(code, error.detail or code)
+    if isinstance(error, InternalServerException) and error.detail == HUNG_UP:
+        return respond("invalid_input", HUNG_UP)
+    if code is None:
+        return _unexpected(request, error)
+    return respond(code, DETAILS.get(code) or error.detail or code, headers=dict(error.headers or {}))
 
 
 def _unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:

@@ -4,28 +4,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from litestar import Litestar, Router
+from litestar import Litestar, Request, Router
 from litestar.config.cors import CORSConfig
+from litestar.datastructures import MutableScopeHeaders
 from litestar.di import Provide
-from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.types import ControllerRouterHandler
+from litestar.exceptions import HTTPException, SerializationException
+from litestar.types import ControllerRouterHandler, Message, Scope
 
-from app.api import pages
+from app.api import document, pages
 from app.api.bodies import MOST_BODY
 from app.api.callers import caller
 from app.api.context import Context
 from app.api.events import events
 from app.api.health import HealthRoutes
-from app.api.problems import HANDLERS
+from app.api.problems import EXAMPLES, HANDLERS
 from app.api.runs import Runs
 from app.api.sockets import follow
 from app.api.threads import Threads
-
-DESCRIPTION = """
-Durable, realtime chat threads. Send a message with `POST /api/threads/{thread_id}/send`, follow the answer over the
-WebSocket at `/api/ws` or as server-sent events, and read it whole at any time.
-"""
+from app.domain.errors import InvalidInput
 
 HEADERS = {
     "Content-Security-Policy": pages.POLICY,
@@ -33,6 +29,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
 }
+"""What every answer bears, errors too."""
 
 
 def application(context: Context, *, web: Path, version: str) -> Litestar:
@@ -44,21 +41,37 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     routes: Sequence[ControllerRouterHandler] = [Threads, Runs, HealthRoutes, events, follow]
     handlers: dict[Any, Any] = dict(HANDLERS)
     return Litestar(
-        [Router("/api", route_handlers=routes), *pages.routes(web)],
+        [Router("/api", route_handlers=routes, before_request=_take_only_json), *pages.routes(web)],
         dependencies={"context": Provide(give_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
-        openapi_config=OpenAPIConfig(
-            title="Khala",
-            version=version,
-            description=DESCRIPTION,
-            path="/api",
-            render_plugins=[JsonRenderPlugin(path="/openapi.json")],
-        ),
+        openapi_config=document.config(version),
         request_max_body_size=MOST_BODY,
         cors_config=_cors(context.origins),
-        response_headers=HEADERS,
+        before_send=[_add_headers],
         logging_config=None,
     )
+
+
+async def _take_only_json(request: Request[Any, Any, Any]) -> None:
+    """Refuse bodies that are not called JSON, which also keeps other sites' forms out, and those that are none."""
+    if "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0":
+        return
+    if request.content_type[0].lower() != "application/json":
+        raise HTTPException(status_code=415, detail=EXAMPLES["unsupported_media_type"])
+    try:
+        await request.json()
+    except (SerializationException, ValueError, RecursionError) as error:
+        raise InvalidInput(f"The body is no JSON that can be read: {error}.") from error
+
+
+async def _add_headers(message: Message, scope: Scope) -> None:
+    if message["type"] != "http.response.start":
+        return
+    headers = MutableScopeHeaders.from_message(message)
+    for name, value in HEADERS.items():
+        headers[name] = value
+    if scope["path"].startswith("/api/"):
+        headers.setdefault("Cache-Control", "no-store")
 
 
 def _cors(origins: tuple[str, ...]) -> CORSConfig | None:

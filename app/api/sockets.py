@@ -2,16 +2,16 @@
 
 import asyncio
 from typing import Any, assert_never
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import msgspec
 from litestar import WebSocket, websocket
+from litestar.di import NamedDependency
 
 from app.api.context import Context
 from app.domain import frames
 from app.domain.access import Caller, key_hash
-from app.domain.errors import Forbidden, InvalidInput, KhalaError, RateLimited
+from app.domain.errors import Forbidden, InvalidInput, KhalaError, PayloadTooLarge, RateLimited
 from app.live.observer import Client, Out
 from app.store import threads
 
@@ -25,11 +25,11 @@ MOST_MISTAKES = 10
 
 Socket = WebSocket[Any, Any, Any]
 
-decoder = msgspec.json.Decoder(frames.ClientFrame)
+decoder: msgspec.json.Decoder[frames.ClientFrame] = msgspec.json.Decoder(frames.ClientFrame)
 
 
 @websocket("/ws")
-async def follow(socket: Socket, context: Context) -> None:
+async def follow(socket: Socket, context: NamedDependency[Context]) -> None:
     """Answer the client's frames and send it what it follows, until either side ends it."""
     if not allowed_origin(socket, context.origins):
         raise Forbidden("This origin may not connect.")
@@ -46,14 +46,19 @@ async def follow(socket: Socket, context: Context) -> None:
 def allowed_origin(socket: Socket, origins: tuple[str, ...]) -> bool:
     """Whether the page that connects is ours or a named one; programs that are no browsers send no origin."""
     origin = socket.headers.get("origin")
-    return origin is None or "*" in origins or origin in origins or urlsplit(origin).netloc == socket.headers.get("host")
+    return origin is None or "*" in origins or origin in origins or _ours(origin, socket.headers.get("host", ""))
+
+
+def _ours(origin: str, host: str) -> bool:
+    scheme, _, rest = origin.partition("://")
+    return scheme in {"http", "https"} and rest != "" and rest == host
 
 
 async def _converse(socket: Socket, context: Context, client: Client) -> None:
     async def send(out: Out) -> None:
-        await socket.send({"type": "websocket.send", "text": out.body, "bytes": None})
+        await _say(socket, out.body)
 
-    await client.answer(frames.Hello(heartbeat_seconds=HEARTBEAT))
+    await _say(socket, frames.encode(frames.Hello(heartbeat_seconds=HEARTBEAT)))
     pump = asyncio.create_task(client.pump(send))
     listening = asyncio.create_task(_listen(socket, context, client))
     try:
@@ -62,23 +67,32 @@ async def _converse(socket: Socket, context: Context, client: Client) -> None:
         pump.cancel()
         listening.cancel()
         await asyncio.wait({pump, listening})
-    for task in (listening, pump):
-        if not task.cancelled():
-            task.result()
+    if not listening.cancelled() and listening.result():
+        await socket.close(code=1008, reason="Too many bad frames.")
+    if not pump.cancelled():
+        pump.result()
 
 
-async def _listen(socket: Socket, context: Context, client: Client) -> None:
+async def _say(socket: Socket, body: str) -> None:
+    await socket.send({"type": "websocket.send", "text": body, "bytes": None})
+
+
+async def _listen(socket: Socket, context: Context, client: Client) -> bool:
+    """Obey the client until it leaves, or has made too many mistakes, which is True."""
     mistakes = 0
     while mistakes < MOST_MISTAKES:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            return
+            return False
         try:
-            await _obey(_decoded(message), context, client)
+            answer = await _obey(_decoded(message), context, client)
         except KhalaError as error:
-            mistakes += isinstance(error, InvalidInput)
-            await client.answer(frames.Error(thread_id=_thread_id(message), code=error.code, message=error.message))
-    await socket.close(code=1008, reason="Too many bad frames.")
+            mistakes += isinstance(error, (InvalidInput, PayloadTooLarge))
+            answer = frames.Error(thread_id=_thread_id(message), code=error.code, message=error.message)
+        if answer is not None:
+            # Past the outbox: a client that does not read its answers is not listened to.
+            await _say(socket, frames.encode(answer))
+    return True
 
 
 def _decoded(message: Any) -> frames.ClientFrame:
@@ -86,7 +100,7 @@ def _decoded(message: Any) -> frames.ClientFrame:
     if text is None:
         raise InvalidInput("Frames are JSON text.")
     if len(text) > MOST_FRAME or len(text.encode()) > MOST_FRAME:
-        raise InvalidInput(f"A frame has at most {MOST_FRAME:,} bytes.")
+        raise PayloadTooLarge(f"A frame has at most {MOST_FRAME:,} bytes.")
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -105,16 +119,18 @@ def _thread_id(message: Any) -> Any:
         return None
 
 
-async def _obey(frame: frames.ClientFrame, context: Context, client: Client) -> None:
+async def _obey(frame: frames.ClientFrame, context: Context, client: Client) -> frames.Frame | None:
+    """Do as the frame says; what is to be answered."""
     match frame:
         case frames.Subscribe():
             await _subscribe(frame, context, client)
         case frames.Unsubscribe():
             context.hub.part(client, frame.thread_id)
         case frames.Ping():
-            await client.answer(frames.Pong())
+            return frames.Pong()
         case _:
             assert_never(frame)
+    return None
 
 
 async def _subscribe(frame: frames.Subscribe, context: Context, client: Client) -> None:

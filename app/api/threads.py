@@ -8,12 +8,14 @@ from uuid import UUID
 
 import msgspec
 from litestar import Controller, Response, delete, get, patch, post
+from litestar.di import NamedDependency
 from litestar.openapi.spec import Example
-from litestar.params import Body, Parameter
+from litestar.params import BodyKwarg, QueryParameter
 
-from app.api.bodies import Older, MadeThread, NewThread, Page, Send, ThreadChanges, sendable, storable
-from app.api.callers import somebody
+from app.api.bodies import MadeThread, NewThread, Older, Page, Send, ThreadChanges, sendable, storable
+from app.api.callers import BY_KEY, somebody
 from app.api.context import Context
+from app.api.paths import ThreadId
 from app.api.problems import answer, documented
 from app.domain import ids
 from app.domain.access import Caller, checked_anon_key, key_hash
@@ -23,8 +25,11 @@ from app.store import changes, sends, threads
 from app.store.sends import Question
 
 DENIED = ("invalid_input", "forbidden", "thread_not_found", "unavailable")
+BODY = ("payload_too_large", "unsupported_media_type")
 
-Limit = Annotated[int, Parameter(ge=1, le=200, description="How many, at most.")]
+Cursor = Annotated[str | None, QueryParameter(description="The `nextCursor` of the page before.")]
+Before = Annotated[UUID, QueryParameter(description="The id of the oldest message that you have.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=200, description="How many, at most.")]
 
 
 def _example(summary: str, **value: Any) -> list[Example]:
@@ -35,18 +40,20 @@ class Threads(Controller):
     """Conversations."""
 
     path = "/threads"
-    tags = ["Threads"]
+    tags = ("Threads",)
 
     @post(
         "/",
+        operation_id="makeThread",
         summary="Make a thread",
-        responses=documented("invalid_input", "forbidden", "payload_too_large", "unavailable")
+        response_description="The new thread, and its key, which is told only now.",
+        responses=documented("invalid_input", "forbidden", *BODY, "unavailable")
         | {200: answer(MadeThread, "It was there already, with this key.")},
     )
     async def create(
         self,
-        context: Context,
-        data: Annotated[NewThread, Body(examples=_example("A thread of one's own", title="Trip to Aiur"))],
+        context: NamedDependency[Context],
+        data: Annotated[NewThread, BodyKwarg(examples=_example("A thread of one's own", title="Trip to Aiur"))],
     ) -> Response[MadeThread]:
         """Make a thread and its welcome message. The same id and key again changes nothing and answers 200."""
         key = ids.new_secret() if data.anon_key is None else checked_anon_key(data.anon_key)
@@ -60,25 +67,61 @@ class Threads(Controller):
         )
         return Response(MadeThread(thread=thread, anon_key=key if new else None), status_code=201 if new else 200)
 
-    @get("/", summary="List threads", responses=documented("invalid_input", "unauthorized", "unavailable"))
+    @get(
+        "/",
+        operation_id="listThreads",
+        summary="List threads",
+        security=BY_KEY,
+        response_description="Threads.",
+        responses=documented("invalid_input", "unauthorized", "unavailable"),
+    )
     async def page(
-        self, context: Context, caller: Caller, cursor: str | None = None, limit: Limit = 50
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        cursor: Cursor = None,
+        limit: Limit = 50,
     ) -> Page[Thread]:
         """The threads that the caller's key opens, newest first."""
         found = await threads.page(context.db, somebody(caller), before=_position(cursor), limit=limit + 1)
         items = found[:limit]
         return Page(items=items, next_cursor=_cursor(items[-1]) if len(found) > limit else None)
 
-    @get("/{thread_id:uuid}", summary="Read a thread", responses=documented(*DENIED))
-    async def read(self, context: Context, caller: Caller, thread_id: UUID, limit: Limit = 100) -> Snapshot:
+    @get(
+        "/{thread_id:uuid}",
+        operation_id="readThread",
+        summary="Read a thread",
+        security=BY_KEY,
+        response_description="The thread as it is.",
+        responses=documented(*DENIED),
+    )
+    async def read(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        limit: Limit = 100,
+    ) -> Snapshot:
         """The thread and its newest messages, in order; answers under way as far as they have come."""
         async with context.db.snapshot() as driver:
             await threads.authorize(driver, thread_id, caller)
             return await changes.snapshot(driver, thread_id, limit=limit)
 
-    @get("/{thread_id:uuid}/messages", summary="Read older messages", responses=documented(*DENIED))
+    @get(
+        "/{thread_id:uuid}/messages",
+        operation_id="readOlder",
+        summary="Read older messages",
+        security=BY_KEY,
+        response_description="Messages, in order.",
+        responses=documented(*DENIED),
+    )
     async def older(
-        self, context: Context, caller: Caller, thread_id: UUID, before: UUID, limit: Limit = 50
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        before: Before,
+        limit: Limit = 50,
     ) -> Older[Message]:
         """The messages before the one that `before` names, in order."""
         async with context.db.snapshot() as driver:
@@ -86,13 +129,20 @@ class Threads(Controller):
             items, more = await changes.older(driver, thread_id, before=before, limit=limit)
         return Older(items=items, has_more=more)
 
-    @patch("/{thread_id:uuid}", summary="Rename a thread", responses=documented(*DENIED, "payload_too_large"))
+    @patch(
+        "/{thread_id:uuid}",
+        operation_id="changeThread",
+        summary="Rename a thread",
+        security=BY_KEY,
+        response_description="The thread as it is now.",
+        responses=documented(*DENIED, *BODY),
+    )
     async def change(
         self,
-        context: Context,
-        caller: Caller,
-        thread_id: UUID,
-        data: Annotated[ThreadChanges, Body(examples=_example("A new title", title="Trip to Shakuras"))],
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        data: Annotated[ThreadChanges, BodyKwarg(examples=_example("A new title", title="Trip to Shakuras"))],
     ) -> Thread:
         """Give the thread a title, or with `null` take it away."""
         if data.title is msgspec.UNSET:
@@ -100,29 +150,51 @@ class Threads(Controller):
         title = None if data.title is None else storable(data.title, "title")
         return await threads.rename(context.db, thread_id, caller, title)
 
-    @delete("/{thread_id:uuid}", summary="Delete a thread", responses=documented(*DENIED))
-    async def remove(self, context: Context, caller: Caller, thread_id: UUID) -> None:
+    @delete(
+        "/{thread_id:uuid}",
+        operation_id="deleteThread",
+        summary="Delete a thread",
+        security=BY_KEY,
+        response_description="It is gone.",
+        responses=documented(*DENIED),
+    )
+    async def remove(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
+    ) -> None:
         """Delete the thread with all that is in it; observers are told."""
         await threads.remove(context.db, thread_id, caller)
 
-    @post("/{thread_id:uuid}/reset", summary="Empty a thread", status_code=200, responses=documented(*DENIED))
-    async def reset(self, context: Context, caller: Caller, thread_id: UUID) -> Thread:
+    @post(
+        "/{thread_id:uuid}/reset",
+        operation_id="resetThread",
+        summary="Empty a thread",
+        security=BY_KEY,
+        status_code=200,
+        response_description="The thread, with nothing but its welcome.",
+        responses=documented(*DENIED),
+    )
+    async def reset(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
+    ) -> Thread:
         """Delete messages, parts, runs and receipts, and start over with the welcome."""
         return await threads.reset(context.db, thread_id, caller, welcome=context.welcome)
 
     @post(
         "/{thread_id:uuid}/send",
+        operation_id="send",
         summary="Send a message",
+        security=BY_KEY,
         status_code=202,
-        responses=documented(*DENIED, "conflict", "run_active", "payload_too_large", "rate_limited")
+        response_description="The message is stored and its answer is on the way.",
+        responses=documented(*DENIED, "conflict", "run_active", *BODY, "rate_limited")
         | {200: answer(Sent, "It was sent before; nothing was added.")},
     )
     async def send(
         self,
-        context: Context,
-        caller: Caller,
-        thread_id: UUID,
-        data: Annotated[Send, Body(examples=_example("A question", text="What is a Khala?"))],
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        data: Annotated[Send, BodyKwarg(examples=_example("A question", text="What is a Khala?"))],
     ) -> Response[Sent]:
         """Store a message and start its answer. The same `messageId` again adds nothing and answers 200."""
         model = data.options.model

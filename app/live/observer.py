@@ -90,8 +90,6 @@ class Client:
         self._outbox: deque[Out] = deque()
         self._bytes = 0
         self._woken = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._drained.set()
 
     def wake(self) -> None:
         """There is something for the pump to do."""
@@ -103,14 +101,7 @@ class Client:
         self._bytes += len(out.body)
         if self._bytes > MOST_BYTES:
             self._drop()
-        self._drained.clear()
         self._woken.set()
-
-    async def answer(self, frame: frames.Frame) -> None:
-        """Queue a frame that answers the client; waits while many are unsent, so that no flood of requests piles up."""
-        self.put(Out(frames.encode(frame)))
-        if self._bytes > MOST_BYTES // 8:
-            await self._drained.wait()
 
     async def pump(self, send: Send) -> None:
         """Send what is queued and let who fell behind catch up, for ever."""
@@ -126,7 +117,6 @@ class Client:
             out = self._outbox.popleft()
             self._bytes -= len(out.body)
             await send(out)
-        self._drained.set()
 
     async def _try_to_catch_up(self, subscription: Subscription, send: Send) -> None:
         try:

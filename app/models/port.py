@@ -73,7 +73,8 @@ class ModelFailed(Exception):
     `code`: `rate_limited`, `overloaded`, `unavailable` (5xx), `connection_lost`, `timeout`, `invalid_response`,
     `refused` (any other 4xx: bad request, wrong key, unknown model) or `context_exceeded` (the prompt is longer than
     the model takes). `retryable`: the same call may succeed later. `retry_after`: seconds the provider asked for.
-    `midstream`: events had come before. The message is for the person in the chat; what the provider said is in `__cause__`.
+    `midstream`: events had come before. The message is for the person in the chat; `__cause__` has what the provider
+    said.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
 """The database: transactions for commands, snapshots for reads, and the driver's own connection for the hot path."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -104,7 +105,8 @@ class Database:
             raw = await connection.get_raw_connection()
             try:
                 yield raw.driver_connection
-            except (*LOST, asyncpg.InternalClientError):
+            except (*LOST, asyncpg.InternalClientError, asyncio.CancelledError):
+                # Lost, or left in the midst of something: not to be used again.
                 await connection.invalidate()
                 raise
 

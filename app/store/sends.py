@@ -75,12 +75,13 @@ async def _make_room(
     busy = await runs.active(connection, question.thread_id)
     if busy and question.options.if_busy == "reject":
         raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
-    own, waiting = await runs.waiting(connection, _fairness_key(thread))
-    if own >= limits.per_owner or waiting >= limits.waiting:
-        raise RateLimited("Too many answers are waiting to be written. Try again soon.", retry_after=RETRY_AFTER)
     if question.options.if_busy == "interrupt":
         for run in busy:
             await runs.call_off(connection, run)
+    own, waiting = await runs.waiting(connection, _fairness_key(thread))
+    if own >= limits.per_owner or waiting >= limits.waiting:
+        # Raised inside the transaction: what was called off for this send isn't.
+        raise RateLimited("Too many answers are waiting to be written. Try again soon.", retry_after=RETRY_AFTER)
 
 
 def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:

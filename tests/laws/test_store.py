@@ -155,4 +155,3 @@ async def test_repeating_an_append_any_number_of_times_changes_nothing(db: Datab
     for _ in range(5):
         assert await write(db, last) == {lease.run_id: 0}
     assert await _snapshot(db, lease.thread_id) == ended
-

@@ -1,0 +1,56 @@
+"""The OpenAPI document: what the routes can't say about themselves."""
+
+from dataclasses import dataclass
+
+from litestar import MediaType
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, Operation, RequestBody, Tag
+
+from app.api.callers import SCHEMES
+from app.domain.frames import SUBPROTOCOL
+
+DESCRIPTION = f"""
+Durable, realtime chat threads. Send a message with `POST /api/threads/{{thread_id}}/send`, follow the answer live, and
+read it whole at any time. Names are camelCase, ids are UUIDs, times are RFC 3339 in UTC, money is a decimal string in
+USD. Fields that a version does not know are ignored.
+
+**The feed** is a WebSocket at `/api/ws` (subprotocol `{SUBPROTOCOL}`, JSON text frames), which OpenAPI can't describe.
+Say `{{"type": "subscribe", "threadId": "…", "anonKey": "…", "after": 12}}`; what comes is a `snapshot` if `after` is
+absent or can't be served, then one `delta` for each change. `GET /api/threads/{{thread_id}}/events` is the same feed as
+server-sent events. `docs/protocol.md` specifies the frames.
+
+**Errors** are `application/problem+json` (RFC 9457). `code` is stable; `errors` names the places of an
+`invalid_input`; `rate_limited` and `unavailable` come with `Retry-After`, in seconds.
+"""
+
+TAGS = [
+    Tag("Threads", "Conversations: make, read, rename, empty and delete them, and send to them."),
+    Tag("Runs", "Answers being written, and those that were."),
+    Tag("Feed", "Changes as they are committed."),
+    Tag("Health", "For load balancers and people."),
+]
+
+
+@dataclass
+class OptionalBody(Operation):
+    """An operation whose body may be left out, which Litestar takes for required."""
+
+    def __post_init__(self) -> None:
+        """Say so."""
+        if isinstance(self.request_body, RequestBody):
+            self.request_body.required = False
+
+
+def config(version: str) -> OpenAPIConfig:
+    """What `GET /api/openapi.json` answers."""
+    return OpenAPIConfig(
+        title="Khala",
+        version=version,
+        description=DESCRIPTION,
+        tags=TAGS,
+        components=Components(security_schemes=dict(SCHEMES)),
+        use_handler_docstrings=True,
+        path="/api/openapi.json",  # and not /api, beneath which Litestar would answer unknown paths with a page
+        render_plugins=[JsonRenderPlugin(path="/", media_type=MediaType.JSON)],
+    )

@@ -1,0 +1,59 @@
+"""HTTP/1.1 with a bounded head: uvicorn's fast parser takes headers for as long as somebody cares to send them."""
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_HEAD = 64 * 1024
+"""Bytes of a request line and its headers, and as much again as one read brings."""
+SLOWEST_HEAD = 20.0
+"""Seconds from a request's first byte to the end of its head."""
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """Hangs up on a head that is too long or too slow."""
+
+    _head = 0
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A connection that says nothing is as slow as one that says little."""
+        super().connection_made(transport)
+        self._expect_head()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        """Its head is whole."""
+        self._forget_head()
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes until the head is whole."""
+        super().data_received(data)
+        if self._deadline is not None:
+            self._head += len(data)
+            if self._head > MOST_HEAD:
+                self._hang_up()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is waited for."""
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._forget_head()
+        self._deadline = self.loop.call_later(SLOWEST_HEAD, self._hang_up)
+
+    def _forget_head(self) -> None:
+        self._head = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _hang_up(self) -> None:
+        self._forget_head()
+        self.transport.abort()

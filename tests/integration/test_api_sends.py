@@ -1,0 +1,303 @@
+"""Sends and cancels: everything at once or nothing, once per message id, one answer at a time."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.test_api_threads import told
+from tests.support.client import Thread, text_of
+from tests.support.frames import socket
+from tests.support.inside import Inside, khala
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def working(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template) as inside:
+        yield inside
+
+
+def words(count: int) -> str:
+    return " ".join(f"word{number}" for number in range(1, count + 1))
+
+
+async def canceled(thread: Thread, run_id: str, **body: Any) -> Any:
+    return await thread.http.post(f"/api/runs/{run_id}/cancel", json=body or None, headers=thread.headers)
+
+
+async def test_a_send_answers_its_ids_at_once_and_all_of_it_is_there(server: Inside) -> None:
+    thread = await server.thread()
+    [welcome] = (await thread.snapshot())["messages"]
+    response = await thread.post("send", {"text": "What is a Khala?"})
+    sent = response.json()
+    assert response.status_code == 202
+    assert set(sent) == {"threadId", "userMessageId", "assistantMessageId", "runId", "revision"}
+    assert (sent["threadId"], sent["revision"]) == (thread.id, 2)
+    _, asked, answer = (await thread.snapshot())["messages"]
+    common = {"threadId": thread.id, "createdAt": asked["createdAt"], "updatedAt": asked["updatedAt"], "seq": 0}
+    assert asked == common | {
+        "id": sent["userMessageId"],
+        "parentId": welcome["id"],
+        "role": "user",
+        "status": "final",
+        "content": [{"type": "text", "text": "What is a Khala?"}],
+    }
+    assert answer == common | {
+        "id": sent["assistantMessageId"],
+        "parentId": sent["userMessageId"],
+        "role": "assistant",
+        "status": "streaming",
+        "runId": sent["runId"],
+        "content": [],
+    }
+    run = await thread.run(sent["runId"])
+    assert set(run) == {"id", "threadId", "messageId", "status", "attempt", "steps", "createdAt"}
+    assert (run["messageId"], run["status"], run["attempt"]) == (answer["id"], "queued", 0)
+
+
+async def test_a_send_becomes_visible_all_at_once(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        await feed.subscribe(thread)
+        sending = asyncio.create_task(thread.send("Hello"))
+        while len((seen := await thread.snapshot())["messages"]) == 1:
+            await asyncio.sleep(0)
+        assert [message["role"] for message in seen["messages"]] == ["assistant", "user", "assistant"]
+        sent = await sending
+        delta = await feed.next()
+        assert (delta["from"], delta["revision"]) == (1, sent["revision"])
+        assert [message["id"] for message in delta["messages"]] == [sent["userMessageId"], sent["assistantMessageId"]]
+
+
+async def test_a_send_that_is_tried_again_makes_one_run(server: Inside) -> None:
+    thread = await server.thread()
+    body = {"text": "Hello", "messageId": str(uuid.uuid4())}
+    first, again = await thread.post("send", body), await thread.post("send", body)
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert again.json() == first.json()
+    assert first.json()["userMessageId"] == body["messageId"]
+    assert len((await thread.snapshot())["messages"]) == 3
+
+
+async def test_of_twenty_equal_sends_at_once_one_is_new_and_all_answer_the_same(server: Inside) -> None:
+    thread = await server.thread()
+    body = {"text": "Hello", "messageId": str(uuid.uuid4())}
+    responses = await asyncio.gather(*(thread.post("send", body) for _ in range(20)))
+    assert sorted(response.status_code for response in responses) == [200] * 19 + [202]
+    assert len({response.text for response in responses}) == 1
+
+
+async def test_a_message_id_is_not_taken_twice_for_two_texts(server: Inside) -> None:
+    thread = await server.thread()
+    sent = await thread.send("Hello")
+    other = await thread.post("send", {"text": "Hello!", "messageId": sent["userMessageId"]})
+    told(other, 409, "conflict")
+    of_an_answer = await thread.post("send", {"text": "Hello", "messageId": sent["assistantMessageId"]})
+    told(of_an_answer, 409, "conflict")
+    assert len((await thread.snapshot())["messages"]) == 3
+
+
+async def test_a_message_id_of_another_thread_is_taken_and_nothing_else_is_told(server: Inside) -> None:
+    thread, other = await server.thread(), await server.thread()
+    sent = await other.send("A secret")
+    for text in ("A secret", "Another text"):
+        problem = told(await thread.post("send", {"text": text, "messageId": sent["userMessageId"]}), 409, "conflict")
+        assert problem["detail"] == "This messageId is taken."
+    assert len((await thread.snapshot())["messages"]) == 1
+
+
+async def test_a_parent_is_a_message_of_the_thread(server: Inside) -> None:
+    thread, other = await server.thread(), await server.thread()
+    elsewhere = (await other.send("Elsewhere"))["userMessageId"]
+    for parent in (elsewhere, str(uuid.uuid4())):
+        problem = told(await thread.post("send", {"text": "Hello", "parentId": parent}), 400, "invalid_input")
+        assert [error["path"] for error in problem["errors"]] == ["parentId"]
+    [welcome] = (await thread.snapshot())["messages"]
+    sent = await thread.send("Hello", parentId=welcome["id"])
+    asked = (await thread.snapshot())["messages"][1]
+    assert (asked["id"], asked["parentId"]) == (sent["userMessageId"], welcome["id"])
+
+
+async def test_a_second_send_is_refused_unless_it_may_wait_or_interrupt(server: Inside) -> None:
+    thread = await server.thread()
+    first = await thread.send("One")
+    for body in ({"text": "Two"}, {"text": "Two", "options": {}}, {"text": "Two", "options": {"ifBusy": "reject"}}):
+        told(await thread.post("send", body), 409, "run_active")
+    waiting = await thread.send("Three", options={"ifBusy": "queue"})
+    interrupting = await thread.send("Four", options={"ifBusy": "interrupt"})
+    states = [(await thread.run(one["runId"]))["status"] for one in (first, waiting, interrupting)]
+    assert states == ["canceled", "canceled", "queued"]
+    assert [message["status"] for message in (await thread.snapshot())["messages"]] == [
+        *("final", "final", "canceled"),
+        *("final", "canceled"),
+        *("final", "streaming"),
+    ]
+
+
+async def test_of_sixty_sends_at_once_one_makes_a_run(server: Inside) -> None:
+    thread = await server.thread()
+    responses = await asyncio.gather(*(thread.post("send", {"text": f"Send {n}"}) for n in range(60)))
+    assert sorted(response.status_code for response in responses) == [202] + [409] * 59
+    assert len((await thread.snapshot())["messages"]) == 3
+
+
+async def test_queued_answers_come_one_after_the_other(working: Inside) -> None:
+    thread = await working.thread()
+    sent = [await thread.send(f"/words={n} /pace=0", options={"ifBusy": "queue"}) for n in (30, 20, 10)]
+    ended = [await thread.ended(one["runId"]) for one in sent]
+    assert [run["status"] for run in ended] == ["final"] * 3
+    answers = {message["id"]: text_of(message) for message in (await thread.snapshot())["messages"]}
+    assert [answers[one["assistantMessageId"]] for one in sent] == [words(30), words(20), words(10)]
+
+
+async def test_an_interrupted_answer_keeps_what_it_said_and_the_next_one_comes(working: Inside) -> None:
+    thread = await working.thread()
+    async with working.observer(thread).following() as observer:
+        first = await thread.send("/words=5 /pace=0 /hang=3")
+        await observer.until(lambda view: view.text(first["assistantMessageId"]) == "word1 word2 word3 ")
+        second = await thread.send("/words=4 /pace=0", options={"ifBusy": "interrupt"})
+        await observer.until(lambda view: second["assistantMessageId"] in view.finished)
+    messages = {message["id"]: message for message in (await thread.snapshot())["messages"]}
+    interrupted, answered = messages[first["assistantMessageId"]], messages[second["assistantMessageId"]]
+    assert (interrupted["status"], text_of(interrupted)) == ("canceled", "word1 word2 word3 ")
+    assert (answered["status"], text_of(answered)) == ("final", words(4))
+
+
+async def test_a_full_queue_says_when_to_try_again(database_url: str) -> None:
+    async with khala(database_url, with_executor=False, KHALA_RUNS_PER_OWNER="1") as server:
+        thread = await server.thread()
+        first = await thread.send("One")
+        full = await thread.post("send", {"text": "Two", "options": {"ifBusy": "queue"}})
+        told(full, 429, "rate_limited")
+        assert full.headers["retry-after"] == "5"
+        again = await thread.post("send", {"text": "One", "messageId": first["userMessageId"]})
+        assert (again.status_code, again.json()) == (200, first)
+        assert (await (await server.thread()).post("send", {"text": "Another owner's"})).status_code == 202
+
+
+async def test_a_full_house_refuses_everybody(database_url: str) -> None:
+    async with khala(database_url, with_executor=False, KHALA_QUEUE_LIMIT="1") as server:
+        await (await server.thread()).send("One")
+        told(await (await server.thread()).post("send", {"text": "Two"}), 429, "rate_limited")
+
+
+async def test_a_queued_run_is_canceled_on_the_spot(server: Inside) -> None:
+    thread = await server.thread()
+    sent = await thread.send("Hello")
+    response = await canceled(thread, sent["runId"], reason="Changed my mind")
+    run = response.json()
+    assert (response.status_code, run["status"], run["finish"]["reason"]) == (202, "canceled", "canceled")
+    assert run == await thread.run(sent["runId"])
+    answer = (await thread.snapshot())["messages"][-1]
+    assert (answer["status"], answer["content"], answer["seq"]) == ("canceled", [], 1)
+    assert [part["kind"] for part in await thread.parts(sent["runId"])] == ["finish"]
+    again = await canceled(thread, sent["runId"])
+    assert (again.status_code, again.json()) == (200, run)
+    assert (await thread.post("send", {"text": "And again"})).status_code == 202
+
+
+async def test_a_run_that_has_ended_is_not_changed_by_a_cancel(working: Inside) -> None:
+    thread = await working.thread()
+    sent = await thread.send("/words=3 /pace=0")
+    run = await thread.ended(sent["runId"])
+    before = await thread.snapshot()
+    response = await canceled(thread, sent["runId"])
+    assert (response.status_code, response.json()) == (200, run)
+    assert run["status"] == "final"
+    assert await thread.snapshot() == before
+
+
+async def test_a_running_answer_is_called_off_and_keeps_its_text(working: Inside) -> None:
+    thread = await working.thread()
+    async with working.observer(thread).following() as observer:
+        sent = await thread.send("/words=5 /pace=0 /hang=2")
+        answer = sent["assistantMessageId"]
+        await observer.until(lambda view: view.text(answer) == "word1 word2 ")
+        responses = await asyncio.gather(*(canceled(thread, sent["runId"]) for _ in range(3)))
+        assert {response.status_code for response in responses} <= {200, 202}
+        await observer.until(lambda view: answer in view.finished, within=5)
+    assert (await thread.ended(sent["runId"]))["finish"]["reason"] == "canceled"
+    assert text_of((await thread.snapshot())["messages"][-1]) == "word1 word2 "
+    kinds = [part["kind"] for part in await thread.parts(sent["runId"])]
+    assert kinds[-1] == "finish"
+    assert set(kinds[:-1]) == {"text-delta"}
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"{}", b'{"reason": null}', b'{"reason": "%s"}' % (b"x" * 200)])
+async def test_a_cancel_needs_no_reason(server: Inside, body: bytes) -> None:
+    thread = await server.thread()
+    run_id = (await thread.send("Hello"))["runId"]
+    headers = thread.headers | {"Content-Type": "application/json"}
+    response = await server.http.post(f"/api/runs/{run_id}/cancel", content=body, headers=headers)
+    assert response.status_code == 202
+
+
+async def test_a_finish_that_was_seen_means_that_the_thread_is_free(working: Inside) -> None:
+    thread = await working.thread()
+    async with socket(working) as feed:
+        await feed.subscribe(thread)
+        for _ in range(5):
+            await thread.send("/words=3 /pace=0")
+            while "finish" not in [part["kind"] for part in (await feed.until("delta"))["parts"]]:
+                pass
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t ", "\u2003"])
+async def test_a_message_without_text_is_refused(server: Inside, text: str) -> None:
+    thread = await server.thread()
+    problem = told(await thread.post("send", {"text": text}), 400, "invalid_input")
+    assert problem["errors"] == [{"path": "text", "message": "A message needs text."}]
+
+
+async def test_the_longest_text_is_taken_and_a_longer_one_is_not(server: Inside) -> None:
+    thread = await server.thread()
+    told(await thread.post("send", {"text": "𝄞" * 100_001}), 413, "payload_too_large")
+    assert (await thread.post("send", {"text": "𝄞" * 100_000})).status_code == 202
+    assert text_of((await thread.snapshot())["messages"][1]) == "𝄞" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({}, "text"),
+        ({"text": None}, "text"),
+        ({"text": 5}, "text"),
+        ({"text": "a\0b"}, "text"),
+        ({"text": "a", "messageId": "b"}, "messageId"),
+        ({"text": "a", "messageId": 10**18}, "messageId"),
+        ({"text": "a", "options": None}, "options"),
+        ({"text": "a", "options": {"ifBusy": "maybe"}}, "options.ifBusy"),
+        ({"text": "a", "options": {"model": "openai:not-offered"}}, "options.model"),
+        ({"text": "a", "options": {"model": "\0"}}, "options.model"),
+        ([], ""),
+        (None, ""),
+        ("text", ""),
+    ],
+)
+async def test_what_is_wrong_with_a_send_is_named(server: Inside, body: object, path: str) -> None:
+    thread = await server.thread()
+    response = await server.http.post(f"/api/threads/{thread.id}/send", json=body, headers=thread.headers)
+    if body is None:
+        assert response.request.content == b""
+    problem = told(response, 400, "invalid_input")
+    assert [error["path"] for error in problem["errors"]] == [path]
+    assert problem["errors"][0]["message"]
+
+
+async def test_a_text_comes_back_exactly(server: Inside) -> None:
+    thread = await server.thread()
+    text = "\u202e\ufeff\u2028 𝄞 \r\n\\u0000 <script> \u001b[31m \x7f ' \" ; DROP TABLE threads -- "
+    await thread.send(text)
+    assert text_of((await thread.snapshot())["messages"][1]) == text

@@ -1,0 +1,284 @@
+"""Deltas: by cursor, chained without a gap, each thing told once, and an explicit snapshot where that can't be."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.test_api_threads import told
+from tests.support.client import View
+from tests.support.frames import Socket, events, socket
+from tests.support.inside import Inside
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HEAD = {"id", "threadId", "parentId", "role", "status", "runId", "seq", "createdAt", "updatedAt"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, KHALA_FLUSH_MS="20") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def still(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    """Without an executor: a thread's revision changes only when a test does something."""
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+async def until_finished(feed: Socket, answer: str) -> list[str]:
+    """The frames up to the one with the answer's finish, as they came."""
+    texts: list[str] = []
+    while True:
+        texts.append(await feed.text())
+        frame = json.loads(texts[-1])
+        if any(part["messageId"] == answer and part["kind"] == "finish" for part in frame.get("parts", ())):
+            return texts
+
+
+async def test_the_frames_of_an_answer_have_the_documented_shape(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        snapshot = await feed.subscribe(thread)
+        assert set(snapshot) == {"type", "threadId", "revision", "thread", "messages", "hasMore"}
+        assert snapshot == {"type": "snapshot", "threadId": thread.id} | await thread.snapshot()
+        sent = await thread.send("/words=50 /pace=500")
+        frames = [json.loads(text) for text in await until_finished(feed, sent["assistantMessageId"])]
+    assert {frame["type"] for frame in frames} == {"delta"}
+    assert [frame["from"] for frame in frames] == [snapshot["revision"], *[frame["revision"] for frame in frames[:-1]]]
+    for frame in frames:
+        assert set(frame) == {"type", "threadId", "from", "revision", "messages", "parts"}
+    asked, head = frames[0]["messages"]
+    assert set(asked) == HEAD - {"runId"} | {"content"}
+    assert asked["content"] == [{"type": "text", "text": "/words=50 /pace=500"}]
+    assert set(head) == HEAD
+    parts = [part for frame in frames for part in frame["parts"]]
+    assert [part["seq"] for part in parts] == list(range(len(parts)))
+    for part in parts:
+        assert set(part) == {"runId", "messageId", "seq", "kind", "data", "createdAt"}
+        assert (part["runId"], part["messageId"]) == (sent["runId"], sent["assistantMessageId"])
+    [ended] = frames[-1]["messages"]
+    assert set(ended) == HEAD | {"finish"}
+    assert (ended["status"], ended["seq"]) == ("final", len(parts))
+    assert parts[-1]["data"] == ended["finish"]
+    assert set(ended["finish"]) == {
+        "reason",
+        "usage",
+        "costUsd",
+        "model",
+        "provider",
+        "timeToFirstTokenMs",
+        "totalMs",
+    } - ({"costUsd"} if "costUsd" not in ended["finish"] else set())
+    assert "_" not in "".join(key for frame in frames for key in _keys(frame))
+
+
+def _keys(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [key for one in value for key in _keys(one)]
+    return [*value, *[key for one in value.values() for key in _keys(one)]] if isinstance(value, dict) else []
+
+
+async def test_every_text_comes_once_and_never_the_whole_again(server: Inside) -> None:
+    thread = await server.thread()
+    await thread.ended((await thread.send("/words=2000 /pace=0"))["runId"])
+    async with socket(server) as feed:
+        await feed.subscribe(thread)
+        sent = await thread.send("/words=300 /pace=1000")
+        texts = await until_finished(feed, sent["assistantMessageId"])
+    parts = [part for text in texts for part in json.loads(text)["parts"]]
+    expected = " ".join(f"word{number}" for number in range(1, 301))
+    assert "".join(part["data"].get("text", "") for part in parts) == expected
+    assert len(texts) > 3, "it was streamed"
+    assert not [text for text in texts if "word2000" in text]
+    assert sum(map(len, texts)) < 1000 * len(texts) + len(expected)
+
+
+async def test_the_frames_of_two_observers_are_the_same_bytes(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as one, socket(server) as two, events(thread) as three:
+        for feed in (one, two):
+            await feed.subscribe(thread)
+        await three.frame()
+        sent = await thread.send("/words=100 /pace=500")
+        texts = await until_finished(one, sent["assistantMessageId"])
+        assert await until_finished(two, sent["assistantMessageId"]) == texts
+        assert [(await three.next())["data"] for _ in texts] == texts
+
+
+async def test_a_reader_resumes_from_any_revision_without_a_gap(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        views = {0: View(thread.id)}
+        views[0].apply(await feed.subscribe(thread))
+        first = views[0].revision
+        assert first is not None
+        sent = await thread.send("/words=60 /pace=300")
+        frames = [json.loads(text) for text in await until_finished(feed, sent["assistantMessageId"])]
+        whole = View(thread.id)
+        whole.apply(json.loads(json.dumps(await feed.subscribe(thread))))
+        for known in range(len(frames) + 1):
+            view = View(thread.id)
+            view.apply({"type": "snapshot", **await thread_at(views[0], first)})
+            for frame in frames[:known]:
+                view.apply(frame)
+            after = view.revision
+            if known < len(frames):
+                rest = await feed.subscribe(thread, after=after)
+                assert (rest["type"], rest["from"]) == ("delta", after)
+                view.apply(rest)
+            assert view.text(sent["assistantMessageId"]) == whole.text(sent["assistantMessageId"])
+            assert (view.revision, view.finished) == (whole.revision, whole.finished)
+
+
+async def thread_at(view: View, revision: int) -> dict[str, Any]:
+    """A snapshot of what a view knew at first: the welcome alone."""
+    return {"revision": revision, "messages": list(view.messages.values())[:1]}
+
+
+async def test_an_observer_that_is_cut_off_again_and_again_misses_nothing(server: Inside) -> None:
+    thread = await server.thread()
+    observer = server.observer(thread)
+    async with observer.following():
+        await observer.until(lambda view: view.revision is not None)
+        sent = await thread.send("/words=150 /pace=250")
+        answer = sent["assistantMessageId"]
+        for length in (50, 300, 600, 900):
+            await observer.until(lambda view, length=length: len(view.text(answer)) > length)  # type: ignore[misc]
+            await observer.drop()
+        view = await observer.until(lambda view: answer in view.finished)
+    assert view.text(answer).split() == [f"word{number}" for number in range(1, 151)]
+    assert (view.snapshots, observer.connects) == (1, 5)
+
+
+async def test_a_cursor_of_now_gets_nothing_until_something_happens(still: Inside) -> None:
+    thread = await still.thread()
+    async with socket(still) as feed:
+        await feed.say({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key, "after": 1})
+        await feed.nothing()
+        sent = await thread.send("Hello")
+        delta = await feed.next()
+        assert (delta["type"], delta["from"], delta["revision"]) == ("delta", 1, sent["revision"])
+
+
+@pytest.mark.parametrize("after", [2, 1000, 2**53 - 1])
+async def test_a_cursor_of_the_future_gets_a_snapshot_and_goes_on_from_there(still: Inside, after: int) -> None:
+    thread = await still.thread()
+    async with socket(still) as feed, socket(still) as other:
+        first = await feed.subscribe(thread, after=after)
+        assert (first["type"], first["revision"], first.get("reset")) == ("snapshot", 1, None)
+        assert (await other.subscribe(thread))["type"] == "snapshot"
+        for number in range(3):
+            sent = await thread.send(f"Message {number}", options={"ifBusy": "interrupt"})
+            for one in (feed, other):
+                frame = await one.next()
+                while frame["revision"] < sent["revision"]:
+                    assert frame["type"] == "delta"
+                    frame = await one.next()
+                assert (frame["type"], frame["revision"]) == ("delta", sent["revision"])
+        await feed.nothing()
+
+
+async def test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so(still: Inside) -> None:
+    thread = await still.thread()
+    await thread.send("Before")
+    async with socket(still) as feed:
+        before = (await feed.subscribe(thread))["revision"]
+        reset = (await thread.post("reset")).json()
+        live = await feed.next()
+        assert (live["type"], live["reset"], live["revision"]) == ("snapshot", True, reset["revision"])
+        assert live["thread"] == reset
+        assert [message["role"] for message in live["messages"]] == ["assistant"]
+        for after in (0, 1, before):
+            assert await feed.subscribe(thread, after=after) == live
+        fresh = await feed.subscribe(thread)
+        assert fresh == {key: value for key, value in live.items() if key != "reset"}
+        await thread.send("After")
+        delta = await feed.next()
+        assert (delta["type"], delta["from"]) == ("delta", reset["revision"])
+
+
+async def test_a_reset_in_the_midst_of_an_answer_ends_it_for_good(server: Inside) -> None:
+    thread = await server.thread()
+    async with server.observer(thread).following() as observer:
+        sent = await thread.send("/words=2000 /pace=100")
+        await observer.until(lambda view: len(view.text(sent["assistantMessageId"])) > 20)
+        reset = await thread.post("reset")
+        assert reset.status_code == 200
+        view = await observer.until(lambda view: view.snapshots == 2)
+        assert [message["role"] for message in view.messages.values()] == ["assistant"]
+        assert sent["assistantMessageId"] not in view.messages
+        again = await thread.send("/words=5 /pace=0")
+        await observer.until(lambda view: again["assistantMessageId"] in view.finished)
+        assert view.snapshots == 2, "and nothing of the old answer came after"
+        assert set(view.texts) == set(view.messages)
+    response = await server.http.get(f"/api/runs/{sent['runId']}", headers=thread.headers)
+    told(response, 404, "run_not_found")
+    assert len((await thread.snapshot())["messages"]) == 3
+
+
+async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_go_on(server: Inside) -> None:
+    thread, other = await server.thread(), await server.thread()
+    gone = {"type": "gone", "threadId": thread.id, "code": "thread_not_found"}
+    async with socket(server) as one, socket(server) as two, events(thread) as three:
+        await one.subscribe(other)
+        for feed in (one, two):
+            await feed.subscribe(thread)
+        await three.frame()
+        sent = await thread.send("/words=2000 /pace=100")
+        await server.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
+        for feed in (one, two):
+            assert await feed.until("gone") == gone
+            await feed.nothing()
+        while (frame := await three.frame())["type"] != "gone":
+            assert frame["type"] == "delta"
+        assert frame == gone
+        assert await three.next() == {}
+        assert three.ended
+        assert (await one.subscribe(thread))["code"] == "thread_not_found"
+        await other.send("/words=1 /pace=0")
+        assert (await one.next())["threadId"] == other.id
+    told(await server.http.get(f"/api/runs/{sent['runId']}", headers=thread.headers), 404, "run_not_found")
+
+
+async def test_a_deleted_thread_may_be_made_anew_and_is_another(still: Inside) -> None:
+    thread = await still.thread()
+    await thread.send("Before")
+    async with socket(still) as feed:
+        await feed.subscribe(thread)
+        await still.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
+        await feed.until("gone")
+        remade = await still.http.post("/api/threads", json={"id": thread.id, "anonKey": "z" * 32})
+        assert remade.status_code == 201
+        assert (await feed.subscribe(thread, after=1))["code"] == "forbidden"
+
+
+async def test_a_reader_that_does_not_read_catches_up_later(server: Inside) -> None:
+    thread = await server.thread()
+    options: dict[str, Any] = {"max_queue": 1, "ping_interval": None}
+    async with socket(server, **options) as slow, socket(server) as quick:
+        view = View(thread.id)
+        view.apply(await slow.subscribe(thread))
+        await quick.subscribe(thread)
+        sent = [await thread.send("/words=4000 /pace=0", options={"ifBusy": "queue"}) for _ in range(5)]
+        await until_finished(quick, sent[-1]["assistantMessageId"])
+        async with asyncio.timeout(20):
+            while sent[-1]["assistantMessageId"] not in view.finished:
+                view.apply(await slow.next())
+    expected = " ".join(f"word{number}" for number in range(1, 4001))
+    assert [view.text(one["assistantMessageId"]) for one in sent] == [expected] * 5
+
+
+async def test_changes_through_one_thread_are_not_told_to_another(still: Inside) -> None:
+    thread, other = await still.thread(), await still.thread()
+    async with socket(still) as feed:
+        await feed.subscribe(other)
+        await thread.send("A secret")
+        await thread.post("reset")
+        await feed.nothing()

@@ -1,0 +1,129 @@
+"""The feed as server-sent events: the same frames, numbered by revision, resumed by Last-Event-ID."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from app.api import events as routes
+from tests.integration.test_api_threads import told
+from tests.support.frames import events, socket
+from tests.support.inside import Inside
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+async def test_events_are_the_frames_of_the_socket_numbered_by_revision(server: Inside) -> None:
+    thread = await server.thread()
+    async with events(thread) as stream, socket(server) as feed:
+        assert stream.response.status_code == 200
+        assert stream.response.headers["content-type"].partition(";")[0] == "text/event-stream"
+        assert stream.response.headers["cache-control"] == "no-store"
+        assert stream.response.headers["x-accel-buffering"] == "no"
+        first = await stream.next()
+        assert set(first) == {"id", "data"}
+        assert first["id"] == "1"
+        assert json.loads(first["data"]) == await feed.subscribe(thread)
+        for number in range(3):
+            await thread.send(f"Zeile\n{number}\r\ndata: x", options={"ifBusy": "queue"})
+            event = await stream.next()
+            assert event == {"id": str(number + 2), "data": await feed.text()}
+
+
+@pytest.mark.parametrize(("query", "headers"), [("", {"Last-Event-ID": "2"}), ("?after=2", {})])
+async def test_a_stream_resumes_after_the_revision_that_is_known(
+    server: Inside, query: str, headers: dict[str, str]
+) -> None:
+    thread = await server.thread()
+    for number in range(3):
+        await thread.send(f"Message {number}", options={"ifBusy": "queue"})
+    async with events(thread, query=query, **headers) as stream:
+        event = await stream.next()
+        delta = json.loads(event["data"])
+        assert (event["id"], delta["type"], delta["from"], delta["revision"]) == ("4", "delta", 2, 4)
+        assert [message["role"] for message in delta["messages"]] == ["user", "assistant"] * 2
+
+
+async def test_last_event_id_goes_before_the_query_that_a_browser_repeats(server: Inside) -> None:
+    thread = await server.thread()
+    for number in range(3):
+        await thread.send(f"Message {number}", options={"ifBusy": "queue"})
+    async with events(thread, query="?after=1", **{"Last-Event-ID": "3"}) as stream:
+        assert (await stream.frame())["from"] == 3
+
+
+@pytest.mark.parametrize(
+    "known",
+    ["", "x", "-1", "1e3", "2.0", "+1", "0x1", "5,6", "NaN", "9" * 16, "9" * 5000, "9007199254740991",
+     "9007199254740992", "1\tid: 7", "<script>", "\xb2", "\xff"],
+)  # fmt: skip
+async def test_a_last_event_id_that_is_none_gets_a_snapshot(server: Inside, known: str) -> None:
+    thread = await server.thread()
+    path = f"/api/threads/{thread.id}/events"
+    headers = [(b"Last-Event-ID", known.encode("latin-1")), (b"X-Anon-Key", thread.key.encode())]
+    async with asyncio.timeout(5), server.http.stream("GET", path, headers=headers) as response:
+        assert response.status_code == 200
+        lines = response.aiter_lines()
+        assert await anext(lines) == "id: 1"
+        assert json.loads((await anext(lines)).removeprefix("data: "))["type"] == "snapshot"
+
+
+@pytest.mark.parametrize("after", ["-1", "x", "9007199254740992", "1.5", ""])
+async def test_an_after_that_is_no_revision_is_refused(server: Inside, after: str) -> None:
+    thread = await server.thread()
+    response = await server.http.get(f"/api/threads/{thread.id}/events?after={after}", headers=thread.headers)
+    assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["after"]
+
+
+async def test_a_silent_stream_shows_that_it_is_alive(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "SILENCE", 0.05)
+    thread = await server.thread()
+    async with events(thread) as stream:
+        await stream.next()
+        for _ in range(3):
+            assert await stream.next() == {"": "ping"}
+        await thread.send("Hello")
+        while (event := await stream.next()) == {"": "ping"}:
+            pass
+        assert event["id"] == "2"
+
+
+async def test_a_stream_ends_when_its_thread_is_gone(server: Inside) -> None:
+    thread = await server.thread()
+    async with events(thread) as stream:
+        await stream.next()
+        await server.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
+        last = await stream.next()
+        assert set(last) == {"data"}, "no id: there is nothing to resume"
+        assert json.loads(last["data"]) == {"type": "gone", "threadId": thread.id, "code": "thread_not_found"}
+        await stream.next()
+        assert stream.ended
+
+
+async def test_a_reset_is_told(server: Inside) -> None:
+    thread = await server.thread()
+    async with events(thread) as stream:
+        await stream.next()
+        await thread.post("reset")
+        frame = await stream.frame()
+        assert (frame["type"], frame["reset"], frame["revision"]) == ("snapshot", True, 2)
+
+
+async def test_streams_that_are_left_are_forgotten(server: Inside) -> None:
+    thread = await server.thread()
+    for _ in range(20):
+        async with events(thread) as stream:
+            await stream.next()
+    async with events(thread) as stream:
+        await stream.next()
+        await thread.send("Hello")
+        assert (await stream.frame())["revision"] == 2

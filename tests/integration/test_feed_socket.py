@@ -1,0 +1,261 @@
+"""The WebSocket's manners: what is said, answered, refused, and when it hangs up."""
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from websockets import InvalidStatus, Origin, Subprotocol
+from websockets.asyncio.client import connect
+
+from tests.support.client import Thread
+from tests.support.frames import socket
+from tests.support.inside import Inside
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False, KHALA_RUNS_PER_OWNER="1000") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def named(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    origins = "https://chat.example, http://localhost:3000"
+    async with shared(postgres_url, template, with_executor=False, KHALA_ORIGINS=origins) as inside:
+        yield inside
+
+
+def error_of(frame: dict[str, Any], code: str) -> None:
+    assert frame == {"type": "error", "code": code, "message": frame["message"]}
+    assert frame["message"]
+
+
+async def test_the_server_says_hello_first_and_speaks_the_protocol_that_was_asked_for(server: Inside) -> None:
+    async with socket(server, greeted=False) as feed:
+        assert await feed.next() == {"type": "hello", "protocol": 1, "heartbeatSeconds": 25}
+        assert feed.connection.subprotocol == "khala.v1"
+    for offered, spoken in ((None, None), (["graphql-ws"], None), (["graphql-ws", "khala.v1"], "khala.v1")):
+        names = [Subprotocol(name) for name in offered] if offered else None
+        async with socket(server, greeted=False, subprotocols=names) as feed:
+            assert feed.connection.subprotocol == spoken
+            assert (await feed.next())["type"] == "hello"
+
+
+async def test_a_ping_is_answered(server: Inside) -> None:
+    async with socket(server) as feed:
+        for _ in range(100):
+            await feed.say({"type": "ping"})
+        assert [await feed.next() for _ in range(100)] == [{"type": "pong"}] * 100
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param({"type": "presence", "threadId": str(uuid.uuid4()), "state": {}}, id="unknown type"),
+        pytest.param({"type": None}, id="no type"),
+        pytest.param({}, id="nothing"),
+        pytest.param("[]", id="an array"),
+        pytest.param('"ping"', id="a string"),
+        pytest.param("null", id="null"),
+        pytest.param("", id="an empty frame"),
+        pytest.param("{", id="cut off"),
+        pytest.param("ping", id="no JSON"),
+        pytest.param("[" * 60_000, id="nested"),
+        pytest.param('{"type":"ping","a":' + "[" * 30_000 + "]" * 30_000 + "}", id="nested in an unknown field"),
+        pytest.param('{"type":' + "9" * 60_000 + "}", id="a huge number"),
+        pytest.param('{"type":"\\ud800"}', id="half a surrogate pair"),
+        pytest.param('{"type":"ping"} {"type":"ping"}', id="two frames in one"),
+        pytest.param(b'{"type":"ping"}', id="binary"),
+        pytest.param({"type": "subscribe"}, id="a subscribe to nothing"),
+        pytest.param({"type": "subscribe", "threadId": "abc"}, id="a subscribe to no id"),
+        pytest.param({"type": "subscribe", "threadId": 5}, id="a subscribe to a number"),
+    ],
+)
+async def test_a_bad_frame_gets_an_error_and_the_socket_goes_on(server: Inside, frame: Any) -> None:
+    async with socket(server) as feed:
+        await feed.say(frame)
+        answer = await feed.next()
+        answer.pop("threadId", None)
+        error_of(answer, "invalid_input")
+        await feed.nothing()
+
+
+@pytest.mark.parametrize("after", ["x", "5", -1, 2**53, 10**400, 1.5, [], True])
+async def test_a_cursor_that_is_no_revision_is_an_error_that_names_the_thread(server: Inside, after: object) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        answer = await feed.subscribe(thread, after=after)
+        assert (answer["type"], answer["code"]) == ("error", "invalid_input")
+        if after != 10**400:
+            assert answer["threadId"] == thread.id
+        await feed.nothing()
+
+
+async def test_a_frame_over_64_kib_gets_an_error_and_one_of_64_kib_does_not(server: Inside) -> None:
+    async with socket(server) as feed:
+        frame = {"type": "ping", "padding": ""}
+        frame["padding"] = "x" * (65_536 - len(json.dumps(frame)))
+        await feed.say(frame)
+        assert await feed.next() == {"type": "pong"}
+        frame["padding"] += "x"
+        await feed.say(frame)
+        error_of(await feed.next(), "payload_too_large")
+        frame["padding"] = "é" * 33_000
+        await feed.say(json.dumps(frame, ensure_ascii=False))
+        error_of(await feed.next(), "payload_too_large")
+        await feed.nothing()
+
+
+async def test_a_frame_over_a_mebibyte_closes(server: Inside) -> None:
+    async with socket(server) as feed:
+        await feed.say("x" * ((1 << 20) + 1))
+        assert (await feed.closed())[0] == 1009
+
+
+async def test_the_tenth_bad_frame_is_answered_and_closes(server: Inside) -> None:
+    async with socket(server) as feed:
+        for bad in ["no JSON", b"binary", "x" * 70_000, "{}", "[]"] * 2:
+            await feed.say({"type": "ping"})
+            await feed.say(bad)
+        answers = [await feed.next() for _ in range(20)]
+        assert [answer["type"] for answer in answers] == ["pong", "error"] * 10
+        assert await feed.closed() == (1008, "Too many bad frames.")
+
+
+async def test_being_refused_is_no_abuse(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        for _ in range(20):
+            assert (await feed.subscribe(thread, anonKey="wrong"))["code"] == "forbidden"
+        assert (await feed.subscribe(thread))["type"] == "snapshot"
+
+
+async def test_a_socket_follows_a_hundred_threads_and_not_one_more(server: Inside) -> None:
+    key = uuid.uuid4().hex
+    ids = [str(uuid.uuid4()) for _ in range(101)]
+    bodies = [{"id": thread_id, "anonKey": key} for thread_id in ids]
+    await asyncio.gather(*(server.http.post("/api/threads", json=body) for body in bodies))
+    threads = [Thread(server.http, thread_id, key) for thread_id in ids]
+    async with socket(server) as feed:
+        for thread in threads[:100]:
+            await feed.say({"type": "subscribe", "threadId": thread.id, "anonKey": key})
+        assert {(await feed.next())["threadId"] for _ in range(100)} == set(ids[:100])
+        refused = await feed.subscribe(threads[100])
+        assert refused == {
+            "type": "error",
+            "threadId": ids[100],
+            "code": "rate_limited",
+            "message": "A connection follows at most 100 threads.",
+        }
+        assert (await feed.subscribe(threads[0]))["type"] == "snapshot", "one that is followed may be followed anew"
+        await feed.say({"type": "unsubscribe", "threadId": ids[0]})
+        assert (await feed.subscribe(threads[100]))["type"] == "snapshot"
+        await threads[100].send("Hello")
+        assert (await feed.next())["threadId"] == ids[100]
+
+
+async def test_after_an_unsubscribe_nothing_comes_until_the_next_subscribe(server: Inside) -> None:
+    thread, other = await server.thread(), await server.thread()
+    async with socket(server) as feed, socket(server) as witness:
+        await feed.subscribe(thread)
+        await feed.subscribe(other)
+        await witness.subscribe(thread)
+        await feed.say({"type": "unsubscribe", "threadId": thread.id})
+        await feed.say({"type": "unsubscribe", "threadId": str(uuid.uuid4())})
+        await feed.nothing()
+        sent = await thread.send("Nobody hears")
+        assert (await witness.next())["revision"] == sent["revision"]
+        await feed.nothing()
+        await other.send("But this")
+        assert (await feed.next())["threadId"] == other.id
+        missed = await feed.subscribe(thread, after=1)
+        assert (missed["type"], missed["from"], missed["revision"]) == ("delta", 1, sent["revision"])
+
+
+async def test_two_threads_on_one_socket_keep_their_own_chains(server: Inside) -> None:
+    threads = [await server.thread() for _ in range(2)]
+    queue = {"ifBusy": "queue"}
+    async with socket(server) as feed:
+        revisions = {thread.id: (await feed.subscribe(thread))["revision"] for thread in threads}
+        await asyncio.gather(*(thread.send(f"Message {n}", options=queue) for n in range(10) for thread in threads))
+        while min(revisions.values()) < 11:
+            frame = await feed.next()
+            assert (frame["type"], frame["from"]) == ("delta", revisions[frame["threadId"]])
+            revisions[frame["threadId"]] = frame["revision"]
+        assert set(revisions.values()) == {11}
+
+
+async def test_a_thread_that_is_followed_again_starts_over(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        first = await feed.subscribe(thread)
+        assert await feed.subscribe(thread) == first
+        await thread.send("Hello")
+        assert (await feed.next())["from"] == first["revision"]
+        await feed.nothing()
+
+
+async def test_no_origin_and_our_own_may_connect(server: Inside) -> None:
+    for origin in (None, server.url):
+        async with socket(server, origin=origin and Origin(origin)):
+            pass
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://evil.example", "null", "", "http://", "http://[::1", "http://127.0.0.1", "file://", "http://127.0.0.1:1",
+     "{url}.evil.example", "{url}@evil.example", "http://evil.example/{url}",
+     "ftp://{host}", "\xff", "{url}/", "{host}"],
+)  # fmt: skip
+async def test_a_foreign_origin_is_refused(server: Inside, origin: str) -> None:
+    given = origin.format(url=server.url, host=server.url.removeprefix("http://"))
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(server.socket_url, additional_headers={"Origin": given}):
+            pass
+    assert refused.value.response.status_code == 403
+
+
+async def test_named_origins_may_connect_and_others_not(named: Inside) -> None:
+    for origin in ("https://chat.example", "http://localhost:3000", named.url):
+        async with socket(named, origin=Origin(origin)):
+            pass
+    for origin in ("http://chat.example", "https://chat.example:8443", "https://sub.chat.example", "null"):
+        with pytest.raises(InvalidStatus):
+            await connect(named.socket_url, origin=Origin(origin))
+
+
+async def test_a_plain_request_for_the_socket_is_no_crash(server: Inside) -> None:
+    response = await server.http.get("/api/ws")
+    assert (response.status_code, response.json()["code"]) in {(404, "not_found"), (405, "method_not_allowed")}
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(server.socket_url.replace("/api/ws", "/api/nothing"))
+    assert refused.value.response.status_code in {403, 404}
+
+
+async def test_sockets_that_vanish_leave_no_mark(
+    server: Inside, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thread = await server.thread()
+    queue = {"ifBusy": "queue"}
+    sockets = [await connect(server.socket_url) for _ in range(20)]
+    for number, one in enumerate(sockets):
+        await one.send(json.dumps({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key}))
+        if number % 2:
+            await one.send("no JSON")
+    sending = [asyncio.create_task(thread.send(f"Message {n}", options=queue)) for n in range(20)]
+    for one in sockets:
+        one.transport.abort()
+    await asyncio.gather(*sending)
+    async with socket(server) as feed:
+        assert (await feed.subscribe(thread))["revision"] == 21
+        await feed.nothing()
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert "error" not in capsys.readouterr().out
