@@ -55,11 +55,13 @@ class ProviderModel:
                     response = await stack.enter_async_context(called)
             except Exception as error:  # a border: the failure table names what it knows and keeps the rest as cause
                 raise failures.of(error, self.provider, midstream=False) from error
-            events = await stack.enter_async_context(aclosing(self._events(response, prompt)))
+            events = await stack.enter_async_context(aclosing(self._events(response, prompt, opened)))
             stack.push_async_callback(_close, opened)
             yield events
 
-    async def _events(self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt) -> AsyncGenerator[Event]:
+    async def _events(
+        self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt, opened: list[httpx2.Response]
+    ) -> AsyncGenerator[Event]:
         heard: list[str] = []
         try:
             async for event in response:
@@ -68,17 +70,22 @@ class ProviderModel:
                     yield said
         except Exception as error:  # as above: whatever a broken stream makes of the libraries, it ends as ModelFailed
             raise failures.of(error, self.provider, midstream=bool(heard)) from error
-        yield self._completed(response, prompt, heard)
+        yield self._completed(response, prompt, heard, whole=responses.done(opened))
 
-    def _completed(self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt, heard: list[str]) -> Completed:
+    def _completed(
+        self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt, heard: list[str], *, whole: bool
+    ) -> Completed:
         details = response.provider_details or {}
-        reason = response.finish_reason or ("stop" if details.get("finish_reason") else None)
+        given = details.get("finish_reason")
+        reason = response.finish_reason or ("stop" if given else None)
+        if self.provider == "openai" and not given and not whole:
+            reason = None  # the library takes a stream that just ends for an answer
         if reason not in ("stop", "length", "tool_call"):
             raise failures.unfinished(reason, self.provider, midstream=bool(heard))
-        given = response.usage
-        counted = bool(given.input_tokens or given.output_tokens)
+        used = response.usage
+        counted = bool(used.input_tokens or used.output_tokens)
         usage = (
-            Usage(input_tokens=given.input_tokens, output_tokens=given.output_tokens)
+            Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
             if counted
             else tokens.estimate_usage(prompt, "".join(heard))
         )

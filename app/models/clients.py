@@ -47,13 +47,11 @@ def connect(provider: Provider, access: "Access", settings: "ProviderSettings") 
 def _openai(http: httpx2.AsyncClient, key: str, url: str) -> Callable[[str], Model]:
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
 
+    http.event_hooks["response"].append(responses.watch)
     sdk = AsyncOpenAI(api_key=key, base_url=url, max_retries=0, timeout=http.timeout, http_client=http)
-    # Without this a stream that just ends counts as an answer; servers that never send a finish reason are refused.
-    strict = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
-    return lambda name: OpenAIChatModel(name, provider=OpenAIProvider(openai_client=sdk), profile=strict)
+    return lambda name: OpenAIChatModel(name, provider=OpenAIProvider(openai_client=sdk))
 
 
 def _anthropic(http: httpx2.AsyncClient, key: str, url: str) -> Callable[[str], Model]:

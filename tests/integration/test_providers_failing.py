@@ -101,6 +101,14 @@ async def test_a_stream_that_ends_politely_but_too_early_is_no_quiet_success(pro
     assert (failure.code, failure.midstream, text) == ("connection_lost", True, "ab")
 
 
+async def test_an_openai_stream_without_a_finish_reason_is_whole_if_it_says_done() -> None:
+    chunk = b'data: {"id":"1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"all"}}]}\n\n'
+    async with calling("openai", Reply(raw=chunk + b"data: [DONE]\n\n"), Reply(raw=chunk)) as (model, _):
+        assert said(await ask(model)) == "all"
+        failure, text = await failing(model)
+    assert (failure.code, text) == ("connection_lost", "all")
+
+
 @each_protocol
 async def test_a_server_that_is_not_there_is_connection_lost(protocol: str) -> None:
     async with serving() as server:
