@@ -1,0 +1,82 @@
+"""A home of its own for each test, copied from one that was used before."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.store.embedded import EmbeddedPostgres
+from app.store.embedded.layout import Layout, lay_out
+from tests.support.embedded import (
+    MEMORY,
+    Member,
+    eventually,
+    running,
+)
+
+
+@pytest.fixture
+def bare() -> Iterator[Path]:
+    """A home to be, below a directory closed to all others, as mkdtemp makes it; nothing runs there afterwards."""
+    with tempfile.TemporaryDirectory(prefix="khala-test-", dir=MEMORY) as closed:
+        path = Path(closed, "home")
+        yield path
+        eventually(lambda: not running(path))
+        # A killed keeper doesn't tidy up.
+        shutil.rmtree(lay_out(path).socket_directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def used() -> Iterator[Path]:
+    """A home that was in use before, to copy from."""
+    with tempfile.TemporaryDirectory(prefix="khala-test-", dir=MEMORY) as directory:
+        path = Path(directory, "home")
+        EmbeddedPostgres.start(path).stop()
+        yield path
+
+
+@pytest.fixture
+def home(bare: Path, used: Path) -> Path:
+    """A home with a database and no server."""
+    subprocess.run(["cp", "-a", used, bare], check=True)
+    return bare
+
+
+@pytest.fixture
+def layout(home: Path) -> Layout:
+    return lay_out(home)
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[EmbeddedPostgres]:
+    started = EmbeddedPostgres.start(home)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def members() -> Iterator[Callable[..., Member]]:
+    """Starts members, and ends those that still live."""
+    started: list[Member] = []
+
+    def start(home: Path, **options: object) -> Member:
+        started.append(Member(home, **options))  # type: ignore[arg-type]  # passed through
+        return started[-1]
+
+    yield start
+    for member in started:
+        member.kill()
+
+
+@pytest.fixture
+def open_home() -> Iterator[Path]:
+    """A home that any user may own."""
+    with tempfile.TemporaryDirectory(prefix="khala-test-", dir=MEMORY) as directory:
+        Path(directory).chmod(0o755)
+        path = Path(directory, "home")
+        path.mkdir()
+        yield path
+        eventually(lambda: not running(path))

@@ -1,0 +1,83 @@
+"""Starting, sharing and stopping the embedded Postgres."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from app.store.embedded import EmbeddedPostgres
+from app.store.embedded.layout import Layout, lay_out
+from tests.support.embedded import (
+    Member,
+    ended,
+    eventually,
+    postmaster,
+    serving,
+    sql,
+)
+
+
+def test_it_starts_below_a_directory_that_the_servers_user_may_not_enter(bare: Path) -> None:
+    server = EmbeddedPostgres.start(bare)
+    assert sql(server.url, "SELECT current_setting('server_version')") == server.version
+    assert server.version.split(".")[0].isdecimal()
+    assert bare.parent.stat().st_mode & 0o777 == 0o700
+    assert bare.stat().st_uid == os.geteuid()
+    server.stop()
+    assert ended(lay_out(bare))
+
+
+def test_it_does_all_that_khala_asks_of_a_database(server: EmbeddedPostgres) -> None:
+    near = sql(server.url, "CREATE EXTENSION vector", "CREATE EXTENSION pg_trgm", "SELECT '[1,2]'::vector <-> '[1,2]'")
+    assert near == 0
+    sql(server.url, "CREATE TABLE kept (n int)", "INSERT INTO kept VALUES (7)", "CHECKPOINT")
+    sql(server.url, "CREATE DATABASE sibling TEMPLATE template0")
+    assert sql(server.url.replace("/khala?", "/sibling?"), "SELECT current_database()") == "sibling"
+    settings = {name: sql(server.url, f"SHOW {name}") for name in ("fsync", "listen_addresses", "server_encoding")}
+    assert settings == {"fsync": "on", "listen_addresses": "", "server_encoding": "UTF8"}
+
+
+def test_a_killed_backend_costs_no_data(server: EmbeddedPostgres, layout: Layout) -> None:
+    sql(server.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")
+    before = postmaster(layout)
+    writer = next(child for child in before.children() if "background writer" in " ".join(child.cmdline()))
+    writer.kill()
+    eventually(lambda: not writer.is_running() or writer.status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: serving(server.url))
+    assert sql(server.url, "SELECT n FROM kept") == 7
+    assert postmaster(layout) == before
+
+
+def test_the_second_start_is_warm(home: Path, layout: Layout) -> None:
+    first = EmbeddedPostgres.start(home)
+    sql(first.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")
+    first.stop()
+    began = time.monotonic()
+    second = EmbeddedPostgres.start(home)
+    took = time.monotonic() - began
+    try:
+        assert took < 2
+        assert sql(second.url, "SELECT n FROM kept") == 7
+    finally:
+        second.stop()
+    assert ended(layout)
+    assert not layout.socket_directory.exists()
+
+
+def test_processes_that_begin_at_once_share_a_server_and_the_last_to_leave_ends_it(
+    bare: Path, members: Callable[..., Member]
+) -> None:
+    pair = [members(bare), members(bare)]
+    layout = lay_out(bare)
+    urls = {member.hear()["url"] for member in pair}
+    assert len(urls) == 1
+    shared = postmaster(layout)
+    assert pair[0].tell("stop") == {"did": "stop"}
+    pair[0].kill()
+    assert sql(urls.pop(), "SELECT true")
+    pair[1].tell("ensure")
+    assert postmaster(layout) == shared
+    pair[1].tell("stop")
+    assert ended(layout)
