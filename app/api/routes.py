@@ -1,9 +1,11 @@
 """The application: all routes under `/api`, the page, the OpenAPI document and the headers that every answer bears."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import structlog
 from litestar import Litestar, Request, Router
 from litestar.config.cors import CORSConfig
 from litestar.datastructures import MutableScopeHeaders
@@ -23,6 +25,8 @@ from app.api.sockets import follow
 from app.api.threads import Threads
 from app.domain.errors import InvalidInput
 
+log = structlog.get_logger()
+
 HEADERS = {
     "Content-Security-Policy": pages.POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -41,15 +45,20 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     routes: Sequence[ControllerRouterHandler] = [Threads, Runs, HealthRoutes, events, follow]
     handlers: dict[Any, Any] = dict(HANDLERS)
     return Litestar(
-        [Router("/api", route_handlers=routes, before_request=_take_only_json), *pages.routes(web)],
+        [Router("/api", route_handlers=routes, before_request=_begin), *pages.routes(web)],
         dependencies={"context": Provide(give_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
         openapi_config=document.config(version),
         request_max_body_size=MOST_BODY,
         cors_config=_cors(context.origins),
-        before_send=[_add_headers],
+        before_send=[_add_headers, _log],
         logging_config=None,
     )
+
+
+async def _begin(request: Request[Any, Any, Any]) -> None:
+    request.scope["state"]["began"] = time.monotonic()
+    await _take_only_json(request)
 
 
 async def _take_only_json(request: Request[Any, Any, Any]) -> None:
@@ -72,6 +81,17 @@ async def _add_headers(message: Message, scope: Scope) -> None:
         headers[name] = value
     if scope["path"].startswith("/api/"):
         headers.setdefault("Cache-Control", "no-store")
+
+
+async def _log(message: Message, scope: Scope) -> None:
+    """One line a request; how long it took until its answer began, in milliseconds. Probes are too many to be told."""
+    if message["type"] != "http.response.start" or scope["path"].startswith("/api/health"):
+        return
+    began = scope["state"].get("began")
+    took = None if began is None else round((time.monotonic() - began) * 1000, 1)
+    # The path as it was sent, percent-encoded: what it decodes to could forge a line.
+    path = scope["raw_path"].decode("latin-1")
+    log.info("request", method=scope.get("method"), path=path, status=message["status"], ms=took)
 
 
 def _cors(origins: tuple[str, ...]) -> CORSConfig | None:

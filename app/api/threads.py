@@ -15,6 +15,7 @@ from litestar.params import BodyKwarg, QueryParameter
 from app.api.bodies import MadeThread, NewThread, Older, Page, Send, ThreadChanges, sendable, storable
 from app.api.callers import BY_KEY, somebody
 from app.api.context import Context
+from app.api.document import OptionalBody
 from app.api.paths import ThreadId
 from app.api.problems import answer, documented
 from app.domain import ids
@@ -45,6 +46,7 @@ class Threads(Controller):
     @post(
         "/",
         operation_id="makeThread",
+        operation_class=OptionalBody,
         summary="Make a thread",
         response_description="The new thread, and its key, which is told only now.",
         responses=documented("invalid_input", "forbidden", *BODY, "unavailable")
@@ -53,9 +55,12 @@ class Threads(Controller):
     async def create(
         self,
         context: NamedDependency[Context],
-        data: Annotated[NewThread, BodyKwarg(examples=_example("A thread of one's own", title="Trip to Aiur"))],
+        data: Annotated[
+            NewThread | None, BodyKwarg(examples=_example("A thread of one's own", title="Trip to Aiur"))
+        ] = None,
     ) -> Response[MadeThread]:
         """Make a thread and its welcome message. The same id and key again changes nothing and answers 200."""
+        data = data or NewThread()
         key = ids.new_secret() if data.anon_key is None else checked_anon_key(data.anon_key)
         title = None if data.title is None else storable(data.title, "title")
         thread, new = await threads.create(

@@ -93,6 +93,12 @@ async def test_a_thread_made_without_a_key_gets_one_of_its_own(server: Inside) -
     assert one["thread"]["id"] != other["thread"]["id"]
 
 
+async def test_a_thread_is_made_without_a_body(server: Inside) -> None:
+    made = await server.http.post("/api/threads")
+    assert made.status_code == 201
+    assert len(made.json()["anonKey"]) >= 32
+
+
 async def test_an_empty_welcome_is_none(database_url: str) -> None:
     async with khala(database_url, with_executor=False, KHALA_WELCOME="") as server:
         thread = await server.thread()
