@@ -182,6 +182,9 @@ async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[
     async with running(settings, with_executor=with_executor) as server:
         announce(server.address)
         await asyncio.wait({stop, server.serving}, return_when=asyncio.FIRST_COMPLETED)
+        if server.serving.done():
+            server.serving.result()
+            raise RuntimeError("The server ended by itself.")
 
 
 async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:

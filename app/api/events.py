@@ -88,6 +88,7 @@ async def _follow(context: Context, thread_id: UUID, after: int | None) -> Async
     finally:
         context.hub.close(client)
         pump.cancel()
+        await asyncio.wait({pump})
 
 
 async def _frames(ready: asyncio.Queue[Out], pump: "asyncio.Task[None]") -> AsyncIterator[str]:

@@ -1,7 +1,6 @@
 """Threads, messages, runs and receipts as they are stored and as they travel."""
 
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -81,7 +80,7 @@ class Receipt(Wire, frozen=True, kw_only=True):
     type: Literal["model", "tool"]
     tool_call_id: str | None = None
     data: dict[str, Any]
-    cost_usd: Decimal | None = None
+    cost_usd: str | None = None
     created_at: datetime
 
 

@@ -1,5 +1,6 @@
 """The parts of a run: append-only facts, keyed by (run id, seq), from which every answer is folded."""
 
+import re
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -144,4 +145,8 @@ def encode(data: PartData) -> tuple[str, str]:
 
 def json_text(value: Any) -> str:
     """The value as JSON that Postgres can store: it takes no NUL, not even an escaped one."""
-    return msgspec.json.encode(value).decode().replace("\\u0000", "\\ufffd")
+    text = msgspec.json.encode(value).decode()
+    if "\\u0000" not in text:
+        return text
+    # A backslash that is itself escaped, and only looks like the beginning of a NUL, stays.
+    return re.sub(r"(\\\\)|\\u0000", lambda found: found[1] or "\\ufffd", text)

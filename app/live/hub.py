@@ -18,6 +18,8 @@ log = structlog.get_logger()
 
 POLL = 5.0
 """Seconds after which all watched threads are looked at anyhow: a lost NOTIFY costs seconds, never data."""
+PAUSE = 0.25
+"""Seconds before another try to read, when the database is away."""
 SWEEP = 500
 """Observers served in one go before others get their turn."""
 
@@ -50,7 +52,7 @@ class Hub:
         self.part(client, thread_id)
         cursor = -1 if after is None else after
         topic = self._topics.setdefault(thread_id, Topic())
-        subscription = Subscription(client, thread_id, cursor, topic.revision)
+        subscription = Subscription(client, thread_id, cursor)
         client.subscriptions[thread_id] = subscription
         topic.observers.add(subscription)
         client.wake()
@@ -79,11 +81,15 @@ class Hub:
         """What brings an observer up to date: see `Reader.read`."""
         return await self._reader.read(thread_id, after)
 
-    def level(self, subscription: Subscription) -> None:
+    def level(self, subscription: Subscription, *, whole: bool) -> bool:
         """A thread of which nobody was told yet, or that nobody else watches, is followed from where this one is."""
-        topic = self._topics.get(subscription.thread_id)
-        if topic is not None and (topic.revision < 0 or len(topic.observers) == 1):
+        topic = self._topics[subscription.thread_id]
+        if topic.revision < 0 or len(topic.observers) == 1:
             topic.revision = max(topic.revision, subscription.cursor)
+        if whole and subscription.cursor < topic.revision:
+            # The thread has less than its observers were told, since it was deleted and made anew: look again.
+            self.notified(str(subscription.thread_id))
+        return subscription.cursor >= topic.revision
 
     def notified(self, payload: str) -> None:
         """The listener's word that these threads have changed, or that any may have."""
@@ -105,7 +111,10 @@ class Hub:
             except Unavailable as error:
                 log.warning("feed_failed", threads=len(woken), error=str(error.__cause__))
                 self._woken |= woken
-                await asyncio.sleep(0.25)
+                await asyncio.sleep(PAUSE)
+            except Exception:
+                self._woken |= woken
+                raise
 
     async def _rest(self) -> None:
         if self._woken or self._all:
@@ -127,6 +136,9 @@ class Hub:
             topic = self._topics.get(thread_id)
             if topic is not None and topic.revision == cursors[thread_id]:
                 await self._pass_on(thread_id, topic, change)
+            elif topic is not None:
+                # Its first reader has moved it meanwhile, perhaps not as far as this read has seen: look again.
+                self._woken.add(thread_id)
 
     async def _pass_on(self, thread_id: UUID, topic: Topic, change: changes.Change) -> None:
         match change:
@@ -137,7 +149,6 @@ class Hub:
             case changes.Behind():
                 topic.revision = change.revision
                 for observer in topic.observers:
-                    observer.topic_revision = change.revision
                     observer.fall_back(observer.cursor)
             case changes.Gone():
                 for observer in list(topic.observers):

@@ -45,8 +45,8 @@ class Source(Protocol):
     async def read(self, thread_id: UUID, after: int) -> Out | None:
         """What brings an observer up to date; an empty body if nothing is missing, None if the thread is gone."""
 
-    def level(self, subscription: "Subscription") -> None:
-        """It has read up to its cursor."""
+    def level(self, subscription: "Subscription", *, whole: bool) -> bool:
+        """It has read up to its cursor, and if `whole` there was no more; whether that is what its thread's have."""
 
     def leave(self, subscription: "Subscription") -> None:
         """Its thread is gone."""
@@ -55,17 +55,14 @@ class Source(Protocol):
 class Subscription:
     """One client's following of one thread."""
 
-    def __init__(self, client: "Client", thread_id: UUID, cursor: int, topic_revision: int) -> None:
+    def __init__(self, client: "Client", thread_id: UUID, cursor: int) -> None:
         self.client = client
         self.thread_id = thread_id
         self.cursor = cursor
-        self.topic_revision = topic_revision
-        """The revision up to which the thread's observers were told."""
         self.behind = True
 
     def offer(self, body: str, since: int, revision: int) -> None:
         """The thread's next frame: taken if it joins what was taken before, else the client will read for itself."""
-        self.topic_revision = revision
         if self.behind or self.cursor >= revision:
             return
         if self.cursor != since:
@@ -116,7 +113,8 @@ class Client:
         while self._outbox:
             out = self._outbox.popleft()
             self._bytes -= len(out.body)
-            await send(out)
+            if out.subscription is None or self.subscriptions.get(out.subscription.thread_id) is out.subscription:
+                await send(out)
 
     async def _try_to_catch_up(self, subscription: Subscription, send: Send) -> None:
         try:
@@ -139,8 +137,7 @@ class Client:
             return
         if out.revision is not None:
             subscription.cursor = out.revision
-        subscription.behind = subscription.cursor < subscription.topic_revision
-        self._source.level(subscription)
+        subscription.behind = not self._source.level(subscription, whole=not out.body)
         if out.body:
             await send(out)
 

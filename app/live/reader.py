@@ -32,20 +32,29 @@ class Reader:
         task = self._reading.get(key)
         if task is None:
             task = self._reading[key] = asyncio.create_task(self._read(key))
-            task.add_done_callback(lambda done: self._forget(key, done))
+            task.add_done_callback(_retrieve)
         # Shielded: who asked first may leave while others wait for the same.
         return await asyncio.shield(task)
 
-    def _forget(self, key: Key, done: "asyncio.Task[Out | None]") -> None:
-        del self._reading[key]
-        if not done.cancelled():
-            done.exception()
-
     async def _read(self, key: Key) -> Out | None:
         thread_id, after = key
-        async with self._turns, self._db.snapshot() as driver:
-            found = await changes.since(driver, {thread_id: after})
-            return await _out(driver, thread_id, after, found[thread_id])
+        shared = True
+        try:
+            async with self._turns, self._db.snapshot() as driver:
+                # Who comes from now on may know of more than this read will see, and reads anew.
+                del self._reading[key]
+                shared = False
+                found = await changes.since(driver, {thread_id: after})
+                return await _out(driver, thread_id, after, found[thread_id])
+        finally:
+            if shared:
+                del self._reading[key]
+
+
+def _retrieve(done: "asyncio.Task[Out | None]") -> None:
+    """Whoever asked may have left, and an error that nobody hears is no news."""
+    if not done.cancelled():
+        done.exception()
 
 
 async def _out(driver: Driver, thread_id: UUID, after: int, change: changes.Change) -> Out | None:

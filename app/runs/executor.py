@@ -18,7 +18,7 @@ from app.models.prices import context_window
 from app.models.tokens import Counter
 from app.runs import prompt
 from app.runs.tally import Tally
-from app.runs.turn import Models, Outcome, Turn, failed
+from app.runs.turn import Models, Outcome, Turn, failed, tell
 from app.store import messages, parts, runs
 from app.store.db import Database, Driver
 from app.store.parts import Lease
@@ -89,6 +89,7 @@ class Executor:
         self._wake = asyncio.Event()
         self._free = asyncio.Event()
         self._draining = False
+        self._looking = asyncio.Lock()
 
     def notified(self, payload: str) -> None:
         """The listener's word that runs were queued, ended or are to be canceled."""
@@ -100,7 +101,8 @@ class Executor:
             group.create_task(self._beat())
             while True:
                 try:
-                    await self._look(group)
+                    async with self._looking:
+                        await self._look(group)
                 except Unavailable as error:
                     log.warning("claim_failed", error=str(error.__cause__))
                 except Exception:
@@ -110,7 +112,8 @@ class Executor:
 
     async def drain(self) -> None:
         """Claim no more; wait for what is under way to end, and after the grace period hand it over."""
-        self._draining = True
+        async with self._looking:  # what is being claimed now is still to be drained
+            self._draining = True
         log.info("draining", runs=len(self._working), grace=self._options.grace)
         for wait in (self._options.grace, 5.0):
             try:
@@ -162,6 +165,10 @@ class Executor:
             except Unavailable as error:
                 log.warning("heartbeat_failed", runs=len(working), error=str(error.__cause__))
                 continue
+            except Exception:
+                # As above; what can't be renewed lapses, and the fence tells.
+                log.exception("heartbeat_crashed")
+                continue
             for work in working:
                 if work.claimed.lease.run_id not in held:
                     work.stop(Stop.LOST)
@@ -177,7 +184,8 @@ class Executor:
             # Whatever it was: the lease lapses, another executor tries, and `attempts` bounds that.
             log.exception("run_crashed", run_id=str(lease.run_id))
         finally:
-            del self._working[lease.run_id]
+            if self._working.get(lease.run_id) is work:
+                del self._working[lease.run_id]
             self._free.set()
             self._wake.set()
 
@@ -196,26 +204,30 @@ class Executor:
         answer = asyncio.create_task(self._answer(claimed, stream, tally, content))
         try:
             await asyncio.wait((answer, work.stopped), return_when=asyncio.FIRST_COMPLETED)
+            # Decided before the answer is cancelled, because what it then raises may be anything.
+            outcome = _outcome(answer) if answer.done() else None
         finally:
-            answer.cancel()
-            await asyncio.wait({answer})
-        await self._end(work, stream, tally, None if answer.cancelled() else _outcome(answer, stream))
+            await _stop(answer)
+        await self._end(work, stream, tally, outcome)
 
     async def _end(self, work: Work, stream: Stream, tally: Tally, outcome: Outcome | None) -> None:
         """The one place where work on a run ends: by its outcome, or by the reason for which it was stopped."""
         why = None if outcome else work.stopped.result()
         if outcome is not None:
+            if outcome.failure is not None:
+                # Nothing is awaited between this and the end, so it is one commit.
+                tell(stream, outcome.failure)
             await stream.end(outcome.status, tally.finish(outcome.reason))
         elif why is Stop.CANCEL:
             await stream.end("canceled", tally.finish("canceled"))
         elif why is Stop.HAND_OVER:
             await stream.written()
-            await runs.hand_over(self._db, work.claimed.lease)
+            await runs.hand_over(self._db, work.claimed.lease, stream.handed_over())
         log.info("run_ended", outcome=outcome.status if outcome else why and why.value, ms=tally.finish("").total_ms)
 
     async def _answer(self, claimed: Claimed, stream: Stream, tally: Tally, content: Content) -> Outcome:
         if claimed.lease.epoch > self._options.attempts:
-            return failed(stream, "interrupted", "The answer was interrupted too often. Please try again.")
+            return failed("interrupted", "The answer was interrupted too often. Please try again.")
         said = text_of(content)
         if claimed.next_seq:
             stream.add(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
@@ -255,7 +267,16 @@ def _leases(working: list[Work]) -> list[Lease]:
     return [work.claimed.lease for work in working]
 
 
-def _outcome(answer: "asyncio.Task[Outcome]", stream: Stream) -> Outcome:
+async def _stop(answer: "asyncio.Task[Outcome]") -> None:
+    """Cancel until it ends: a library that is closing a connection may swallow the first word."""
+    while not answer.done():
+        answer.cancel()
+        await asyncio.wait({answer}, timeout=1)
+    if not answer.cancelled() and answer.exception() is not None:
+        log.debug("answer_stopped", error=repr(answer.exception()))
+
+
+def _outcome(answer: "asyncio.Task[Outcome]") -> Outcome:
     """The answer's outcome; a fault of ours is told like any other failure, and logged."""
     try:
         return answer.result()
@@ -263,4 +284,4 @@ def _outcome(answer: "asyncio.Task[Outcome]", stream: Stream) -> Outcome:
         raise
     except Exception:
         log.exception("turn_crashed")
-        return failed(stream, "internal", "Something went wrong here. Please try again.")
+        return failed("internal", "Something went wrong here. Please try again.")

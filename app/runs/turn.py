@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, assert_never
 import msgspec
 import structlog
 
-from app.domain.parts import Failure, Notice, ReasoningDelta
+from app.domain.parts import Failure, Notice
 from app.models import retry
 from app.models.catalog import BadModel, ModelRef
 from app.models.port import Completed, Model, ModelFailed, Prompt, Reasoning, Text
@@ -27,6 +27,7 @@ class Outcome(NamedTuple):
 
     status: Literal["final", "error"]
     reason: Literal["stop", "length", "error"]
+    failure: Failure | None = None
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +49,14 @@ class Turn:
         self._attempt = 0
 
     async def answer(self, candidates: Sequence[ModelRef]) -> Outcome:
-        """Let the first model that can answer; what went wrong is told in parts before this returns."""
+        """Let the first model answer that can; notices say which could not."""
         for place, ref in enumerate(candidates):
             more = place + 1 < len(candidates)
             try:
                 completed, said = await self._ask(ref, more_models=more)
             except ModelFailed as failure:
                 if not more or failure.midstream:
-                    return failed(self._stream, failure.code, failure.message)
+                    return failed(failure.code, failure.message)
                 self._switch(candidates[place + 1], failure.message)
                 continue
             if said:
@@ -63,7 +64,7 @@ class Turn:
             if not more:
                 break
             self._switch(candidates[place + 1], f"{ref} said nothing.")
-        return failed(self._stream, "no_response", NO_RESPONSE)
+        return failed("no_response", NO_RESPONSE)
 
     async def _ask(self, ref: ModelRef, *, more_models: bool) -> tuple[Completed, bool]:
         """Call one model as often as the retry policy allows; returns its end, and whether it said anything."""
@@ -124,7 +125,7 @@ class Turn:
 
     def _reason(self, event: Reasoning) -> None:
         if self._models.store_reasoning and event.text:
-            self._stream.add(ReasoningDelta(text=event.text))
+            self._stream.reason(event.text)
 
     def _settle(self, call: Call, outcome: str, completed: Completed) -> None:
         price = self._tally.add(call, completed.usage)
@@ -134,11 +135,15 @@ class Turn:
         self._stream.add(Notice(code="model_switched", message=f"{why} Asking {ref} instead."))
 
 
-def failed(stream: Stream, code: str, message: str) -> Outcome:
-    """What went wrong, as text that every client shows, and as an error that a program can read."""
-    stream.text(f"\n\n{message}" if stream.said else message)
-    stream.add(Failure(code=code, message=message))
-    return Outcome("error", "error")
+def failed(code: str, message: str) -> Outcome:
+    """The outcome of a turn that went wrong."""
+    return Outcome("error", "error", Failure(code=code, message=message))
+
+
+def tell(stream: Stream, failure: Failure) -> None:
+    """Tell what went wrong, as text that every client shows, and as an error that a program can read."""
+    stream.text(f"\n\n{failure.message}" if stream.said else failure.message)
+    stream.add(failure)
 
 
 def _estimated(call: Call, prompt: Prompt) -> Completed:

@@ -18,7 +18,9 @@ from app.store import rows
 from app.store.db import Driver
 
 MOST_PARTS = 2000
-"""Parts and messages that one delta carries; a reader that is further behind starts over from a snapshot."""
+"""Parts that one delta carries; a reader that is further behind starts over from a snapshot."""
+MOST_MESSAGES = 100
+"""Messages that one delta carries, each with up to a whole text; as many as a snapshot has."""
 
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
 
@@ -31,7 +33,7 @@ MESSAGES = f"""
         SELECT id, thread_id, parent_id, role, status, run_id, seq, author_id, finish, created_at, updated_at, position,
                CASE WHEN role <> 'assistant' OR run_id IS NULL THEN content END AS content
         FROM messages WHERE messages.thread_id = watched.thread_id AND revision > watched.after
-        ORDER BY revision, position LIMIT {MOST_PARTS + 1}
+        ORDER BY revision, position LIMIT {MOST_MESSAGES + 1}
     ) AS found ORDER BY position
 """
 
@@ -97,7 +99,7 @@ def _change(
         return Gone()
     if thread["revision"] == after:
         return Unchanged()
-    if not _served(thread, after) or len(messages) > MOST_PARTS or len(parts) > MOST_PARTS:
+    if not _served(thread, after) or len(messages) > MOST_MESSAGES or len(parts) > MOST_PARTS:
         return Behind(revision=thread["revision"], reset=thread["reset_revision"] > after)
     return Delta(
         since=after,

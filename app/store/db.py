@@ -17,17 +17,29 @@ from app.domain.errors import Unavailable
 
 Driver: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
+SESSION = {
+    "application_name": "khala",
+    "timezone": "UTC",
+    "jit": "off",
+    # The fence of `app.store.parts` rests on each statement seeing what was committed before it.
+    "default_transaction_isolation": "read committed",
+    # A process that freezes or drops off the network in a transaction holds row locks that others wait for. Less than
+    # a lease, so that its runs can be taken over.
+    "idle_in_transaction_session_timeout": "5s",
+}
+"""What every connection sets."""
 LOST = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.OperatorInterventionError,
     asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.ReadOnlySQLTransactionError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
-    asyncpg.DiskFullError,
     asyncpg.QueryCanceledError,
     InterfaceError,
     OperationalError,
@@ -71,7 +83,7 @@ class Database:
                 driver_url(url),
                 timeout=10,
                 command_timeout=timeout,
-                server_settings={"application_name": "khala", "timezone": "UTC", "jit": "off"},
+                server_settings=SESSION,
             ),
             pool_size=pool_size,
             max_overflow=0,

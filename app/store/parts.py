@@ -105,6 +105,7 @@ END = f"""
             SELECT runs.id, ending.* FROM {HELD}
             JOIN unnest($5::uuid[], $6::text[], $7::text[], $8::text[], $9::int[])
               AS ending (run_id, status, finish, content, seq) ON ending.run_id = runs.id
+            ORDER BY runs.id FOR NO KEY UPDATE OF runs
         ) AS ending
         WHERE runs.id = ending.run_id
         RETURNING runs.message_id, runs.thread_id, ending.status, ending.finish, ending.content, ending.seq
@@ -133,7 +134,7 @@ async def append(driver: Driver, batches: Sequence[Batch]) -> dict[UUID, int]:
     leases = _leases(batches)
     if len(set(leases[0])) < len(batches):
         raise ValueError("two batches of one run")
-    async with driver.transaction():
+    async with driver.transaction(isolation="read_committed"):
         threads = [row["id"] for row in await driver.fetch(BUMP, *leases)]
         fresh = await _insert(driver, leases, batches) if threads else {}
         if threads:

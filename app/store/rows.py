@@ -89,6 +89,6 @@ def receipt(row: Record) -> Receipt:
         type=row["type"],
         tool_call_id=row["tool_call_id"],
         data=msgspec.json.decode(row["data"], type=dict[str, Any]),
-        cost_usd=row["cost_usd"],
+        cost_usd=None if row["cost_usd"] is None else f"{row['cost_usd'].normalize():f}",
         created_at=row["created_at"],
     )

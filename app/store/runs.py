@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, func, select, text, update
+from sqlalchemy import Row, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Caller
@@ -18,8 +18,8 @@ from app.domain.fold import fold
 from app.domain.parts import Finish, Usage, encode, read
 from app.store import rows, threads
 from app.store.db import RUNS_CHANNEL, Database, Driver, notify, one
-from app.store.parts import Lease
-from app.store.tables import messages, runs
+from app.store.parts import Entry, Lease
+from app.store.tables import messages, receipts, runs
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,8 @@ CLAIM = """
     ), ranked AS (
         SELECT id, row_number() OVER (PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place
         FROM runs AS waiting LEFT JOIN active USING (fairness_key)
-        WHERE (status = 'queued' OR (status = 'running' AND lease_expires_at < now() AND id <> ALL($4::uuid[])))
+        WHERE (status = 'queued' OR (status = 'running' AND lease_expires_at < now()))
+          AND id <> ALL($4::uuid[])
           AND NOT EXISTS (
               SELECT FROM runs AS earlier
               WHERE earlier.thread_id = waiting.thread_id AND earlier.position < waiting.position
@@ -71,7 +72,8 @@ async def claim(
 ) -> list[Claimed]:
     """Up to `most` runs that wait or whose executor is gone, fairly between owners and in order within a thread.
 
-    `held` are runs that the caller works on still: where their lease lapsed, its next beat renews it.
+    `held` are runs that the caller works on still: where their lease lapsed its next beat renews it, and where it is
+    lost the caller has to notice first.
     """
     async with driver.transaction():
         claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held)
@@ -95,10 +97,13 @@ def _claimed(row: rows.Record, place: rows.Record) -> Claimed:
 async def beat(driver: Driver, leases: list[Lease], *, lease_seconds: float) -> set[UUID]:
     """Prolong these leases. Returns the runs that are still held."""
     query = """
+        WITH held AS (
+            SELECT runs.id FROM unnest($1::uuid[], $2::int[]) AS lease (run_id, epoch)
+            JOIN runs ON runs.id = lease.run_id AND runs.epoch = lease.epoch AND runs.status = 'running'
+            ORDER BY runs.id FOR NO KEY UPDATE OF runs
+        )
         UPDATE runs SET lease_expires_at = clock_timestamp() + make_interval(secs => $3)
-        FROM unnest($1::uuid[], $2::int[]) AS lease (run_id, epoch)
-        WHERE runs.id = lease.run_id AND runs.epoch = lease.epoch AND runs.status = 'running'
-        RETURNING runs.id
+        FROM held WHERE runs.id = held.id RETURNING runs.id
     """
     found = await driver.fetch(query, [x.run_id for x in leases], [x.epoch for x in leases], lease_seconds)
     return {row["id"] for row in found}
@@ -114,18 +119,31 @@ async def called_off(driver: Driver, leases: list[Lease]) -> set[UUID]:
     return {row["run_id"] for row in await driver.fetch(query, [x.run_id for x in leases], [x.epoch for x in leases])}
 
 
-async def hand_over(db: Database, lease: Lease) -> None:
-    """Put the run back into the queue for another executor, if it is still held."""
+async def hand_over(db: Database, lease: Lease, entries: Sequence[Entry]) -> None:
+    """Put the run back into the queue for another executor, if it is still held, with the receipts of its calls."""
     async with db.transaction() as connection:
         try:
             await threads.lock(connection, lease.thread_id)
         except ThreadNotFound:
             return
         held = (runs.c.id == lease.run_id) & (runs.c.epoch == lease.epoch) & (runs.c.status == "running")
-        await connection.execute(
-            update(runs).where(held).values(status="queued", lease_owner=None, lease_expires_at=None)
-        )
+        freed = {"status": "queued", "lease_owner": None, "lease_expires_at": None}
+        found = await connection.execute(update(runs).where(held).values(**freed).returning(runs.c.id))
+        if found.first() is not None and entries:
+            await connection.execute(insert(receipts), [_receipt(lease, entry) for entry in entries])
         await notify(connection, RUNS_CHANNEL, "")
+
+
+def _receipt(lease: Lease, entry: Entry) -> dict[str, object]:
+    return {
+        "run_id": lease.run_id,
+        "seq": entry.seq,
+        "thread_id": lease.thread_id,
+        "type": entry.type,
+        "tool_call_id": entry.tool_call_id,
+        "data": msgspec.Raw(entry.data.encode()),
+        "cost_usd": entry.cost_usd,
+    }
 
 
 async def get(db: Database, run_id: UUID, caller: Caller) -> Run:

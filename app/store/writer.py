@@ -60,7 +60,7 @@ class Stream:
         self._receipt = next_receipt
         self._content = content
         self._texts: list[str] = []
-        self._unwritten: list[PartData] = []
+        self._unwritten: list[tuple[PartData, str, str]] = []
         self._entries: list[Entry] = []
         self._ending: tuple[Literal["final", "error", "canceled"], Finish] | None = None
         self._batch: Batch | None = None
@@ -72,7 +72,7 @@ class Stream:
     @property
     def said(self) -> bool:
         """Whether the answer has any text so far."""
-        unwritten = any(isinstance(part, TextDelta) for part in self._unwritten)
+        unwritten = any(isinstance(part, TextDelta) for part, _, _ in self._unwritten)
         return bool(self._texts or unwritten or text_of(self._content))
 
     @property
@@ -88,9 +88,16 @@ class Stream:
     def add(self, part: PartData) -> None:
         """A part of another kind than text. It is due at once."""
         self._cut()
-        self._unwritten.append(part)
-        self.gathered.urgent = self.gathered.urgent or not isinstance(part, ReasoningDelta)
-        self._gather(len(part.text) if isinstance(part, ReasoningDelta) else 0)
+        self._keep(part)
+        self.gathered.urgent = True
+        self._gather(0)
+
+    def reason(self, text: str) -> None:
+        """More of the model's reasoning."""
+        self._cut()
+        for piece in pieces(storable(text), PIECE):
+            self._keep(ReasoningDelta(text=piece))
+        self._gather(len(text))
 
     def receipt(self, kind: Literal["model", "tool"], facts: dict[str, Any], cost_usd: Decimal | None) -> None:
         """A call's receipt; it is committed with the run's next parts, at the latest with its finish."""
@@ -103,6 +110,11 @@ class Stream:
         self.add(finish)
         await self.written()
 
+    def handed_over(self) -> list[Entry]:
+        """The receipts that no part took along."""
+        entries, self._entries = self._entries, []
+        return entries
+
     async def written(self) -> None:
         """Wait until all that was added is committed. Raises `LeaseLost`."""
         await self._idle.wait()
@@ -114,9 +126,9 @@ class Stream:
         if self._batch is None:
             self._cut()
             parts, self._unwritten = self._unwritten[:MOST_PARTS], self._unwritten[MOST_PARTS:]
-            numbered = [(self._seq + at, *encode(part)) for at, part in enumerate(parts)]
+            numbered = [(self._seq + at, kind, data) for at, (_, kind, data) in enumerate(parts)]
             self._seq += len(numbered)
-            self._content = fold(self._content, parts)
+            self._content = fold(self._content, [part for part, _, _ in parts])
             self._batch = Batch(lease=self.lease, parts=numbered, receipts=self._entries, ending=self._end())
             self._entries = []
             self.gathered.taken(at_once=bool(self._unwritten), now=time.monotonic())
@@ -151,7 +163,12 @@ class Stream:
     def _cut(self) -> None:
         text = storable("".join(self._texts))
         self._texts.clear()
-        self._unwritten += [TextDelta(text=piece) for piece in pieces(text, PIECE)]
+        for piece in pieces(text, PIECE):
+            self._keep(TextDelta(text=piece))
+
+    def _keep(self, part: PartData) -> None:
+        # Encoded here, where a fault is that of the turn which made the part, and not in a batch with other runs.
+        self._unwritten.append((part, *encode(part)))
 
 
 class Writer:
@@ -238,5 +255,6 @@ class Writer:
 
     def _settle(self, stream: Stream, *, held: bool) -> None:
         stream.settle(held=held)
-        if stream.gathered.since is None:
-            self._waiting.pop(stream, None)
+        self._waiting.pop(stream, None)
+        if stream.gathered.since is not None:
+            self._waiting[stream] = None  # behind those that have waited longer

@@ -104,6 +104,57 @@ async def test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_on
     assert reader.reads - before <= 3
 
 
+class Held(Reader):
+    """A reader whose first answer comes late."""
+
+    def __init__(self, db: Database) -> None:
+        super().__init__(db)
+        self.read_once = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def _read(self, key: tuple[UUID, int]) -> Out | None:
+        first = not self.read_once.is_set()
+        out = await super()._read(key)
+        if first:
+            self.read_once.set()
+            await self.release.wait()
+        return out
+
+
+async def test_an_observer_whose_first_read_is_overtaken_is_not_left_behind(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    reader = Held(db)
+    hub = Hub(db, reader)
+    async with listening(hub, 2) as (late, quick):
+        hub.join(late.client, lease.thread_id, None)
+        await reader.read_once.wait()
+        await write(db, batch(lease, 0, "hello"))
+        hub.join(quick.client, lease.thread_id, None)
+        await quick.until(3)
+        reader.release.set()
+        async with asyncio.timeout(2):
+            await late.until(3)
+
+
+async def test_after_subscribing_again_nothing_comes_of_the_earlier_subscription(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    hub = Hub(db, Reader(db))
+    async with listening(hub, 2) as (quick, stuck):
+        for ear in (quick, stuck):
+            hub.join(ear.client, lease.thread_id, None)
+        await asyncio.gather(quick.until(2), stuck.until(2))
+        stuck.open.clear()
+        for seq in range(4):
+            await write(db, batch(lease, seq, "x"))
+            hub.notified(str(lease.thread_id))
+            await quick.until(3 + seq)
+        hub.join(stuck.client, lease.thread_id, 2)
+        stuck.open.set()
+        await stuck.until(6)
+    chain = [(frame.get("from"), frame["revision"]) for frame in stuck.frames]
+    assert chain in ([(None, 2), (2, 6)], [(None, 2), (2, 3), (2, 6)])
+
+
 async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Database) -> None:
     thread_id = await new_thread(db)
     hub = Hub(db, Reader(db))

@@ -79,6 +79,21 @@ async def test_every_model_call_leaves_a_receipt(database_url: str) -> None:
     assert found[0]["data"]["estimated"]
     assert not found[1]["data"]["estimated"]
     assert Decimal(found[1]["costUsd"]) > 0
+    assert "E" not in found[1]["costUsd"]
+
+
+async def test_a_run_that_is_handed_over_keeps_the_receipt_of_the_call_it_was_in(database_url: str) -> None:
+    async with khala(database_url) as server:
+        thread = await server.thread()
+        async with server.observer(thread).following() as observer:
+            sent = await thread.send("/words=9 /hang=3")
+            await observer.until(lambda seen: seen.text(sent["assistantMessageId"]).startswith("word1 "))
+    db = Database(database_url)
+    async with db.driver() as driver:
+        status = await driver.fetchval("SELECT status FROM runs")
+        found = await driver.fetch("SELECT data->>'outcome' AS outcome FROM receipts")
+    await db.close()
+    assert (status, [row["outcome"] for row in found]) == ("queued", ["canceled"])
 
 
 async def test_too_many_requests_are_asked_again_after_the_time_the_provider_names(database_url: str) -> None:
@@ -111,6 +126,17 @@ async def test_a_connection_lost_midstream_keeps_the_text_and_says_so(database_u
     assert kinds(parts)[-2:] == ["error", "finish"]
     assert parts[-2]["data"]["code"] == "connection_lost"
     assert len(provider.calls) == 1
+    assert await revisions(database_url, "text-delta", "error", "finish") == [1, 1]
+
+
+async def revisions(database_url: str, *kinds: str) -> list[int]:
+    """How many revisions the last text, error and finish bear, and how many errors there are."""
+    db = Database(database_url)
+    async with db.driver() as driver:
+        last = await driver.fetch("SELECT kind, max(revision) AS at FROM message_parts GROUP BY kind")
+        errors = await driver.fetchval("SELECT count(*) FROM message_parts WHERE kind = 'error'")
+    await db.close()
+    return [len({row["at"] for row in last if row["kind"] in kinds}), errors]
 
 
 async def test_a_provider_that_keeps_failing_ends_as_an_error_with_visible_text(database_url: str) -> None:
@@ -263,6 +289,13 @@ async def test_claims_are_fair_between_owners(db: Database) -> None:
     async with db.driver() as driver:
         claimed = await claim(driver, most=2, owner="test", lease_seconds=10)
     assert {one.lease.thread_id for one in claimed} == {others[0], modest}
+
+
+async def test_a_run_that_the_caller_works_on_is_not_claimed_by_it_again(db: Database) -> None:
+    sent = await ask(db, await new_thread(db))
+    async with db.driver() as driver:
+        assert await claim(driver, most=9, owner="a", lease_seconds=10, held=[sent.run_id]) == []
+        assert len(await claim(driver, most=9, owner="b", lease_seconds=10)) == 1
 
 
 async def test_no_run_is_claimed_twice_by_many_executors_at_once(db: Database) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from uuid import UUID
 
+import asyncpg
 import pytest
 from sqlalchemy import text
 
@@ -14,10 +15,11 @@ from app.domain.flush import FlushPolicy
 from app.domain.fold import text_of
 from app.domain.parts import Finish, Notice, TextDelta, Usage
 from app.store import changes, parts, runs
-from app.store.db import Database, Driver
+from app.store.db import SESSION, Database, Driver, driver_url
 from app.store.parts import Lease
 from app.store.verify import Checked, differences
 from app.store.writer import LeaseLost, Writer
+from tests.support import postgres
 from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
 
 PROMPT = FlushPolicy()
@@ -240,6 +242,70 @@ async def test_text_that_postgres_cannot_store_is_replaced_and_costs_no_other_ru
             await stream.end("final", finish())
     assert await stored(db, bad) == ["a\ufffdb\ufffdc", "Finish"]
     assert await stored(db, good) == ["fine", "Finish"]
+
+
+async def test_reasoning_that_cannot_be_stored_is_mended_bounded_and_costs_no_other_run(db: Database) -> None:
+    bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
+    async with writing(db) as writer:
+        streams = [writer.open(bad), writer.open(good)]
+        streams[0].reason("\ud800\0" + "x" * 20_000)
+        streams[1].text("fine")
+        for stream in streams:
+            await stream.end("final", finish())
+    async with db.driver() as driver:
+        found = await parts.of_run(driver, bad.run_id)
+    assert max(len(bytes(part.data)) for part in found) <= 4096
+    assert [part.kind for part in found][-2:] == ["reasoning-delta", "finish"]
+    assert await stored(db, good) == ["fine", "Finish"]
+
+
+async def test_a_part_that_cannot_be_encoded_is_the_fault_of_its_turn_alone(db: Database) -> None:
+    bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
+    async with writing(db) as writer:
+        stream, other = writer.open(bad), writer.open(good)
+        with pytest.raises(UnicodeEncodeError):
+            stream.add(Notice(code="odd", message="\ud800"))
+        other.text("fine")
+        await other.end("final", finish())
+        await stream.end("error", finish("error"))
+    assert await stored(db, bad) == ["Finish"]
+    assert await stored(db, good) == ["fine", "Finish"]
+
+
+async def test_a_database_that_turns_read_only_for_a_while_costs_no_text(postgres_url: str, db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    name = db.url.rsplit("/", 1)[-1].split("?")[0]
+
+    async def read_only(switch: str) -> None:
+        await postgres.execute(
+            postgres_url,
+            f"""ALTER DATABASE "{name}" SET default_transaction_read_only = {switch};
+                SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = '{name}'""",
+        )
+
+    async with writing(db, FlushPolicy(milliseconds=20)) as writer:
+        stream = writer.open(lease)
+        stream.text("before ")
+        await until_stored(db, lease, "before ")
+        await read_only("on")
+        stream.text("meanwhile ")
+        await asyncio.sleep(0.3)
+        assert not stream._lost
+        await read_only("off")
+        stream.text("after")
+        await stream.end("final", finish())
+    assert "".join(await stored(db, lease)) == "before meanwhile afterFinish"
+
+
+async def test_a_process_that_freezes_in_a_transaction_is_let_go_before_its_lease_ends(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    frozen = await asyncpg.connect(driver_url(db.url), server_settings=SESSION)
+    await frozen.execute("BEGIN; UPDATE threads SET revision = revision + 1")
+    began = time.monotonic()
+    assert await write(db, batch(lease, 0, "goes on")) == {lease.run_id: 1}
+    assert time.monotonic() - began < 10
+    frozen.terminate()
 
 
 async def test_what_an_outage_dams_up_goes_out_in_bounded_transactions_and_ends_whole(db: Database) -> None:

@@ -21,6 +21,7 @@ from app.domain.parts import (
     ToolStatus,
     Usage,
     encode,
+    json_text,
     read,
 )
 from app.store.writer import PIECE
@@ -91,6 +92,11 @@ def test_storable_text_has_no_nul_and_no_surrogate_and_keeps_the_rest(text: str)
 def test_no_encoded_part_of_text_is_over_the_inline_limit(text: str) -> None:
     cut = pieces(storable(text), PIECE)
     assert all(len(encode(TextDelta(text=piece))[1].encode()) <= INLINE_LIMIT for piece in cut)
+
+
+@given(st.lists(st.sampled_from(["\\", "u0000", "\\u0000", "\0", '"', "é", "x"]), max_size=12).map("".join))
+def test_what_only_looks_like_a_nul_stays_as_it_is(text: str) -> None:
+    assert msgspec.json.decode(json_text(text)) == text.replace("\0", "\ufffd")
 
 
 def test_an_unknown_kind_reads_as_nothing_and_changes_nothing() -> None:
