@@ -134,6 +134,7 @@ async def test_an_observer_whose_first_read_is_overtaken_is_not_left_behind(db: 
         reader.release.set()
         async with asyncio.timeout(2):
             await late.until(3)
+    assert [part["data"]["text"] for part in late.frames[-1]["parts"]] == ["hello"]
 
 
 async def test_after_subscribing_again_nothing_comes_of_the_earlier_subscription(db: Database) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import json
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
@@ -324,10 +325,11 @@ async def test_a_run_that_nobody_can_end_is_given_up_after_its_attempts(database
             while True:
                 async with db.driver() as driver:
                     row = await driver.fetchrow("SELECT status, finish FROM runs WHERE id = $1", lease.run_id)
-                if row["status"] == "error":
+                if row["status"] != "running":
                     break
                 await asyncio.sleep(0.05)
     await db.close()
+    assert (row["status"], json.loads(row["finish"])["reason"]) == ("error", "error")
 
 
 async def test_a_lapsed_lease_is_taken_over_and_the_answer_goes_on_where_it_was(database_url: str) -> None:

@@ -17,6 +17,8 @@ from tests.support.inside import khala
 from tests.support.proxy import proxy
 from tests.support.server import CRASHES, Process, Server, Worker, ended
 
+OUTAGE = 2.0
+"""Seconds; twice the lease."""
 LEASE = 1.5
 SLOW_SECONDS = 8.0
 """How long the slow observer reads nothing."""
@@ -205,7 +207,7 @@ async def test_lost_database_connections_and_an_outage_longer_than_the_lease_cos
             await between.cut()
         await answer.reached(120)
         async with between.outage():
-            await asyncio.sleep(2)
+            await asyncio.sleep(OUTAGE)
         message = await answer.landed()
         assert notices(message) == []
         await assert_works(answer.thread)
