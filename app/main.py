@@ -168,11 +168,13 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         listener = Listener(db.url, handlers)
         # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
         await stack.enter_async_context(_loops({"hub": hub.run, "listener": listener.run}))
-        server = Server(_config(_application(settings, db, hub, listener)))
+        stopping = asyncio.Event()
+        server = Server(_config(_application(settings, db, hub, listener, stopping)))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         if workshop:
             await stack.enter_async_context(workshop.working())
+        stack.callback(stopping.set)
         yield Running(_address(bound), serving)
 
 
@@ -199,7 +201,7 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
             await stop.wait()
 
 
-def _application(settings: Settings, db: Database, hub: Hub, listener: Listener) -> Litestar:
+def _application(settings: Settings, db: Database, hub: Hub, listener: Listener, stopping: asyncio.Event) -> Litestar:
     context = Context(
         db=db,
         hub=hub,
@@ -208,6 +210,7 @@ def _application(settings: Settings, db: Database, hub: Hub, listener: Listener)
         welcome=settings.welcome,
         allows_model=settings.allows,
         origins=settings.origins,
+        stopping=stopping,
     )
     return application(context, web=WEB, version=version("khala"))
 

@@ -1,5 +1,6 @@
 """What the routes need of the rest of the program."""
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -20,3 +21,5 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     welcome: str
     allows_model: Callable[[str], bool]
     origins: tuple[str, ...]
+    stopping: asyncio.Event
+    """Set when the process begins to stop: it finishes what it has, and wants no more."""

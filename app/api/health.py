@@ -15,6 +15,7 @@ class Health(Body, frozen=True, kw_only=True, omit_defaults=False):
     ok: bool
     database: bool
     feed: bool
+    stopping: bool
 
 
 class HealthRoutes(Controller):
@@ -36,12 +37,13 @@ class HealthRoutes(Controller):
         responses={503: answer(Health, "Something is out of reach.")},
     )
     async def ready(self, context: NamedDependency[Context]) -> Response[Health]:
-        """Whether the database answers and notifications arrive."""
+        """Whether the database answers, notifications arrive, and the process is not about to stop."""
         try:
             async with context.db.driver() as driver:
                 await driver.execute("SELECT 1", timeout=3)
             database = True
         except Unavailable:
             database = False
-        health = Health(ok=database and context.listener.connected, database=database, feed=context.listener.connected)
+        feed, stopping = context.listener.connected, context.stopping.is_set()
+        health = Health(ok=database and feed and not stopping, database=database, feed=feed, stopping=stopping)
         return Response(health, status_code=200 if health.ok else 503)

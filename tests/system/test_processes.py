@@ -1,5 +1,6 @@
 """Khala's processes as an operator meets them: started, interrupted, killed, misconfigured, and asked how they are."""
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -244,3 +245,18 @@ def until(condition: Callable[[], bool], *, within: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+async def test_a_server_that_finishes_its_runs_before_it_stops_asks_for_no_more(server: Server) -> None:
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        thread = await Thread.create(http)
+        sent = await thread.send("/hang=3")
+        while not await thread.parts(sent["runId"]):
+            await asyncio.sleep(0.02)
+        psutil.Process(server.pid).send_signal(signal.SIGTERM)
+        async with asyncio.timeout(5):
+            while (ready := await http.get("/api/health/ready")).status_code == 200:
+                await asyncio.sleep(0.02)
+        assert ready.json() == {"ok": False, "database": True, "feed": True, "stopping": True}
+        assert (await http.get("/api/health/live")).status_code == 200
+    assert psutil.Process(server.pid).wait(20) == 0
