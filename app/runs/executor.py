@@ -181,7 +181,7 @@ class Executor:
         except LeaseLost:
             log.info("run_lost", run_id=str(lease.run_id))
         except Exception:
-            # Whatever it was: the lease lapses, another executor tries, and `attempts` bounds that.
+            # Whatever it was: the lease lapses and another executor tries, `attempts` times once the parts can be read.
             log.exception("run_crashed", run_id=str(lease.run_id))
         finally:
             if self._working.get(lease.run_id) is work:
