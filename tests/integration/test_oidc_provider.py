@@ -1,0 +1,532 @@
+"""Signing in at a real OpenID Provider, and at providers that lie, fall silent or fall over."""
+
+import asyncio
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import httpx2
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from joserfc.jwk import ECKey, RSAKey
+
+from app.domain.accounts import Identity
+from app.domain.errors import Unauthorized, Unavailable
+from app.identity import calls, oidc
+from app.identity.oidc import OidcSettings, Provider
+from tests.support.oidc.forger import Answer, Forger, forging
+from tests.support.oidc.provider import AUDIENCE, CALLBACK, CLIENTS, SIGNED_OUT, RealProvider, parameter, running
+from tests.support.server import free_port
+
+DISCOVERY = "/.well-known/openid-configuration"
+
+
+class Clock:
+    """A clock that a test sets forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def time(self) -> float:
+        return time.time() + self.ahead
+
+    def elapsed(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@asynccontextmanager
+async def party(of: OidcSettings, clock: Clock | None = None) -> AsyncIterator[Provider]:
+    clock = clock or Clock()
+    provider = Provider(of, clock=clock.time, elapsed=clock.elapsed)
+    try:
+        yield provider
+    finally:
+        await provider.aclose()
+
+
+async def signed_in(khala: Provider, real: RealProvider, login: str = "alice") -> oidc.SignedIn:
+    begun = await khala.begin(CALLBACK)
+    code = await real.code(begun.url, login=login)
+    return await khala.finish(code=code, redirect_uri=CALLBACK, verifier=begun.verifier, nonce=begun.nonce)
+
+
+async def finished(khala: Provider, **changed: str) -> oidc.SignedIn:
+    """A sign-in at the forger's, which takes any code."""
+    return await khala.finish(
+        **{"code": "code", "redirect_uri": CALLBACK, "verifier": "v", "nonce": "nonce", **changed}
+    )
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[RealProvider]:
+    with running() as provider:
+        yield provider
+
+
+@pytest.fixture
+async def khala(real: RealProvider) -> AsyncIterator[Provider]:
+    async with party(real.settings()) as provider:
+        yield provider
+
+
+@pytest.fixture
+async def forger() -> AsyncIterator[Forger]:
+    async with forging() as found:
+        yield found
+
+
+@pytest.fixture
+async def believer(forger: Forger) -> AsyncIterator[Provider]:
+    """Khala, where it was told to trust the forger."""
+    async with party(forger.settings) as provider:
+        yield provider
+
+
+# Signing in
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_somebody_signs_in_with_a_client_of_each_kind(real: RealProvider, client: str) -> None:
+    async with party(real.settings(client)) as khala:
+        alice = await signed_in(khala, real)
+    assert alice.identity == Identity(
+        issuer=real.issuer, subject="alice", email="alice@example.org", name="Alice Example"
+    )
+    head = msgspec.json.decode(urlsafe_b64decode(alice.id_token.partition(".")[0] + "=="))
+    assert head["alg"] == CLIENTS[client]
+
+
+async def test_a_sign_in_is_asked_for_with_all_that_protects_it(real: RealProvider, khala: Provider) -> None:
+    one, other = await khala.begin(CALLBACK), await khala.begin(CALLBACK)
+    assert one.url.startswith(f"{real.issuer}/auth?")
+    asked = {name: parameter(one.url, name) for name in ("state", "nonce", "code_challenge_method", "response_type")}
+    assert asked == {"state": one.state, "nonce": one.nonce, "code_challenge_method": "S256", "response_type": "code"}
+    assert one.verifier not in one.url
+    assert len({one.state, other.state, one.nonce, other.nonce, one.verifier, other.verifier}) == 6
+    back = await real.authorize(one.url)
+    assert parameter(back, "state") == one.state
+
+
+async def test_an_address_that_nobody_has_verified_is_no_identity(real: RealProvider, khala: Provider) -> None:
+    bob = await signed_in(khala, real, "bob")
+    assert (bob.email, bob.email_verified, bob.identity.email) == ("bob@example.org", False, None)
+
+
+async def test_somebody_without_name_and_address_signs_in_too(real: RealProvider, khala: Provider) -> None:
+    carol = await signed_in(khala, real, "carol")
+    assert carol.identity == Identity(issuer=real.issuer, subject="carol")
+
+
+async def test_an_id_token_that_says_it_all_is_enough() -> None:
+    with running(conform=False) as real:
+        async with party(real.settings()) as khala:
+            assert (await signed_in(khala, real)).identity.email == "alice@example.org"
+        assert real.answered("/me") == 0
+
+
+async def test_many_sign_in_at_once_and_nobody_as_somebody_else(real: RealProvider, khala: Provider) -> None:
+    names = ["alice", "bob", "carol"] * 3
+    found = await asyncio.gather(*(signed_in(khala, real, name) for name in names))
+    assert [one.subject for one in found] == names
+
+
+async def test_a_provider_is_asked_once_what_it_offers(real: RealProvider) -> None:
+    before, keys = real.answered(DISCOVERY), real.answered("/jwks")
+    clock = Clock()
+    async with party(real.settings(), clock) as khala:
+        await asyncio.gather(*(khala.begin(CALLBACK) for _ in range(5)))
+        await signed_in(khala, real)
+        await signed_in(khala, real)
+        assert (real.answered(DISCOVERY), real.answered("/jwks")) == (before + 1, keys + 1)
+        clock.ahead = oidc.KEPT
+        await khala.begin(CALLBACK)
+        assert real.answered(DISCOVERY) == before + 2
+
+
+async def test_a_code_is_of_no_use_with_another_nonce(real: RealProvider, khala: Provider) -> None:
+    begun, other = await khala.begin(CALLBACK), await khala.begin(CALLBACK)
+    code = await real.code(begun.url)
+    with pytest.raises(Unauthorized):
+        await khala.finish(code=code, redirect_uri=CALLBACK, verifier=begun.verifier, nonce=other.nonce)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_code_is_of_no_use_with_another_verifier(real: RealProvider, client: str) -> None:
+    async with party(real.settings(client)) as khala:
+        begun, other = await khala.begin(CALLBACK), await khala.begin(CALLBACK)
+        code = await real.code(begun.url)
+        with pytest.raises(Unauthorized):
+            await khala.finish(code=code, redirect_uri=CALLBACK, verifier=other.verifier, nonce=begun.nonce)
+
+
+async def test_a_code_serves_once(real: RealProvider, khala: Provider) -> None:
+    begun = await khala.begin(CALLBACK)
+    code = await real.code(begun.url)
+    await khala.finish(code=code, redirect_uri=CALLBACK, verifier=begun.verifier, nonce=begun.nonce)
+    with pytest.raises(Unauthorized):
+        await khala.finish(code=code, redirect_uri=CALLBACK, verifier=begun.verifier, nonce=begun.nonce)
+
+
+@pytest.mark.parametrize("code", ["", "invented", "\x00", "é", "\ud800", "a" * 5000])
+async def test_an_invented_code_is_refused(khala: Provider, code: str) -> None:
+    with pytest.raises(Unauthorized):
+        await khala.finish(code=code, redirect_uri=CALLBACK, verifier="v" * 43, nonce="nonce")
+
+
+async def test_a_client_that_the_provider_does_not_know_is_no_fault_of_the_person(real: RealProvider) -> None:
+    stranger = msgspec.structs.replace(real.settings(), client_secret="wrong")
+    async with party(stranger) as khala:
+        begun = await khala.begin(CALLBACK)
+        with pytest.raises(Unavailable, match="does not accept this server"):
+            await khala.finish(
+                code=await real.code(begun.url), redirect_uri=CALLBACK, verifier=begun.verifier, nonce=begun.nonce
+            )
+
+
+# Signing out
+
+
+async def test_somebody_signs_out_of_the_provider_too(real: RealProvider, khala: Provider) -> None:
+    id_token = (await signed_in(khala, real)).id_token
+    for token in (id_token, None):
+        url = await khala.end_session_url(token, SIGNED_OUT)
+        assert url is not None
+        async with httpx.AsyncClient() as browser:
+            page = await browser.get(url)
+        assert page.status_code == 200, "it asks whether one means it"
+        assert "/session/end/confirm" in page.text
+
+
+async def test_signing_out_of_a_provider_which_offers_no_way_is_left_out(believer: Provider) -> None:
+    assert await believer.end_session_url(None, SIGNED_OUT) is None
+
+
+async def test_a_provider_out_of_reach_keeps_nobody_from_signing_out() -> None:
+    async with party(nobody()) as khala:
+        assert await khala.end_session_url("token", SIGNED_OUT) is None
+
+
+# Bearer tokens
+
+
+async def test_an_access_token_for_this_audience_is_somebody(real: RealProvider) -> None:
+    token = await real.access_token(login="bob")
+    async with party(real.settings(audience=AUDIENCE)) as khala:
+        bob = await khala.verify(token)
+    assert (bob.issuer, bob.subject) == (real.issuer, "bob")
+    assert 3500 < bob.expires_at.timestamp() - time.time() <= 3600
+
+
+async def test_an_access_token_for_another_audience_is_nobody(real: RealProvider, khala: Provider) -> None:
+    token = await real.access_token()
+    with pytest.raises(Unauthorized):
+        await khala.verify(token)
+
+
+async def test_an_id_token_is_a_bearer_token_where_no_audience_is_set(real: RealProvider, khala: Provider) -> None:
+    token = (await signed_in(khala, real)).id_token
+    assert (await khala.verify(token)).subject == "alice"
+    async with party(real.settings(audience=AUDIENCE)) as khala:
+        with pytest.raises(Unauthorized):
+            await khala.verify(token)
+
+
+async def test_a_token_is_nobody_once_it_has_expired(real: RealProvider) -> None:
+    token, clock = await real.access_token(), Clock()
+    async with party(real.settings(audience=AUDIENCE), clock) as khala:
+        clock.ahead = 3600 + 30
+        assert (await khala.verify(token)).subject == "alice", "clocks may differ by a minute"
+        clock.ahead = 3600 + 62
+        with pytest.raises(Unauthorized, match="expired"):
+            await khala.verify(token)
+
+
+async def test_a_token_of_one_provider_is_nobody_at_another(real: RealProvider, believer: Provider) -> None:
+    token = await real.access_token()
+    with pytest.raises(Unauthorized):
+        await believer.verify(token)
+
+
+async def test_a_tampered_token_is_nobody(real: RealProvider) -> None:
+    head, said, signature = (await real.access_token(login="bob")).split(".")
+    other = (await real.access_token(login="alice")).split(".")
+    async with party(real.settings(audience=AUDIENCE)) as khala:
+        for parts in (
+            (head, other[1], signature),
+            (head, said, other[2]),
+            (head, said, ""),
+            (head, said, signature[::-1]),
+            (head, said, signature[:-4]),
+        ):
+            with pytest.raises(Unauthorized):
+                await khala.verify(".".join(parts))
+
+
+def test_no_text_is_anything_but_nobody(real: RealProvider) -> None:
+    """Also with a header that could be true, for which the keys are fetched."""
+    with asyncio.Runner() as runner:
+        valid = runner.run(real.access_token()).split(".")
+        khala = Provider(real.settings(audience=AUDIENCE))
+        part = st.sampled_from(["", *valid, "e30", "bnVsbA"]) | st.text(max_size=50)
+        headers = st.sampled_from(['{"alg":"RS256"}', '{"alg":"none"}', '{"alg":"ES256","kid":"x"}']).map(encoded)
+
+        @settings(max_examples=200, deadline=None)
+        @given(st.text() | st.builds("{}.{}.{}".format, headers | part, part, part))
+        def holds(text: str) -> None:
+            if text != ".".join(valid):
+                with pytest.raises(Unauthorized):
+                    runner.run(khala.verify(text))
+
+        try:
+            holds()
+        finally:
+            runner.run(khala.aclose())
+
+
+def encoded(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+# Keys
+
+
+async def test_keys_may_change_in_the_midst() -> None:
+    with running() as real:
+        clock = Clock()
+        async with party(real.settings(audience=AUDIENCE), clock) as khala:
+            before = await real.access_token()
+            assert (await khala.verify(before)).subject == "alice"
+            real.rotate_keys()
+            clock.ahead = oidc.KEYS_AGAIN
+            after = await real.access_token(login="bob")
+            assert (await khala.verify(after)).subject == "bob"
+            with pytest.raises(Unauthorized):
+                await khala.verify(before)
+            assert (await signed_in(khala, real)).subject == "alice"
+
+
+async def test_invented_keys_become_no_flood_of_calls(forger: Forger) -> None:
+    clock = Clock()
+    async with party(forger.settings, clock) as believer:
+        honest = forger.signed()
+        await believer.verify(honest)
+        strangers = [RSAKey.generate_key(2048, {"kid": "stranger"})]
+        for _ in range(3):
+            clock.ahead += oidc.KEYS_AGAIN
+            tokens = [forger.signed(key=strangers[0], header={"kid": f"stranger-{number}"}) for number in range(50)]
+            found = await asyncio.gather(*map(believer.verify, tokens), return_exceptions=True)
+            assert {type(one) for one in found} == {Unauthorized}
+        assert forger.asked["/jwks"] == 1 + 3
+        assert (await believer.verify(honest)).subject == "alice"
+        assert forger.asked["/jwks"] == 1 + 3
+
+
+async def test_a_key_unlike_the_others_does_not_spoil_them(forger: Forger, believer: Provider) -> None:
+    keys = [{"kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA"}, {"kty": "RSA"}, forger.key.as_dict(private=False)]
+    forger.answers["/jwks"] = Answer({"keys": keys})
+    assert (await believer.verify(forger.signed())).subject == "alice"
+
+
+async def test_one_of_two_keys_of_one_kind_must_be_named(forger: Forger, believer: Provider) -> None:
+    forger.others = [ECKey.generate_key("P-256", {"kid": "second"}), RSAKey.generate_key(2048, {"kid": "third"})]
+    assert (await believer.verify(forger.signed(key=forger.others[0]))).subject == "alice"
+    assert (await believer.verify(forger.signed(key=forger.others[1]))).subject == "alice"
+
+
+# Providers that lie
+
+
+async def test_an_honest_forger_is_believed(forger: Forger, believer: Provider) -> None:
+    forger.id_token = forger.signed(email="A@b.org", email_verified=True, name=" Al\x00ice ")
+    alice = await finished(believer)
+    assert alice.identity == Identity(issuer=forger.url, subject="alice", email="a@b.org", name="Alice")
+
+
+@pytest.mark.parametrize("verified", [False, None, "true", 1, "false"])
+async def test_verified_means_true_and_nothing_like_it(forger: Forger, believer: Provider, verified: object) -> None:
+    forger.id_token = forger.signed(email="a@b.org", email_verified=verified)
+    assert (await finished(believer)).identity.email is None
+
+
+@pytest.mark.parametrize("email", ["nobody", 5, ["a@b.org"], "a@b\x00.org"])
+async def test_an_address_that_is_none_is_left_out(forger: Forger, believer: Provider, email: object) -> None:
+    forger.id_token = forger.signed(email=email, email_verified=True)
+    found = await finished(believer)
+    assert (found.email, found.email_verified) == (None, False)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"aud": "somebody"},
+        {"aud": ["khala", "somebody"]},
+        {"aud": ["khala", "somebody"], "azp": "somebody"},
+        {"iss": "https://issuer.example"},
+        {"exp": int(time.time()) - 61},
+        {"nbf": int(time.time()) + 600},
+        {"iat": int(time.time()) + 600},
+        {"nonce": "another"},
+        {"nonce": None},
+        {"sub": None},
+    ],
+    ids=str,
+)
+async def test_an_id_token_that_was_not_meant_for_this_sign_in_is_refused(
+    forger: Forger, believer: Provider, changed: dict[str, Any]
+) -> None:
+    forger.id_token = forger.signed(**changed)
+    with pytest.raises(Unauthorized):
+        await finished(believer)
+
+
+@pytest.mark.parametrize("id_token", [None, "", "a.b.c", 5, {}])
+async def test_no_id_token_is_no_sign_in(forger: Forger, believer: Provider, id_token: object) -> None:
+    forger.id_token = id_token
+    with pytest.raises((Unauthorized, Unavailable)):
+        await finished(believer)
+
+
+async def test_user_info_of_somebody_else_is_no_sign_in(forger: Forger, believer: Provider) -> None:
+    offers = {**forger.discovery, "userinfo_endpoint": f"{forger.url}/me"}
+    forger.answers[DISCOVERY] = Answer(offers)
+    forger.id_token = forger.signed()
+    forger.answers["/me"] = Answer({"sub": "alice", "email": "a@b.org", "email_verified": True})
+    assert (await finished(believer)).identity.email == "a@b.org"
+    forger.answers["/me"] = Answer({"sub": "mallory", "email": "a@b.org", "email_verified": True})
+    with pytest.raises(Unauthorized):
+        await finished(believer)
+
+
+async def test_a_provider_that_takes_the_secret_only_in_the_body_gets_it_there(
+    forger: Forger, believer: Provider
+) -> None:
+    forger.answers[DISCOVERY] = Answer(
+        {**forger.discovery, "token_endpoint_auth_methods_supported": ["client_secret_post", "private_key_jwt"]}
+    )
+    forger.id_token = forger.signed()
+    await finished(believer)
+    assert "client_secret=secret" in forger.heard["/token"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"issuer": "https://issuer.example"},
+        {"issuer": None},
+        {"token_endpoint": "http://issuer.example/token"},
+        {"jwks_uri": "ftp://127.0.0.1/keys"},
+        {"jwks_uri": "//"},
+        {"end_session_endpoint": "javascript:alert(1)"},
+        {"authorization_endpoint": "http://[/"},
+    ],
+    ids=str,
+)
+async def test_what_a_provider_says_of_itself_must_fit_and_be_secure(
+    forger: Forger, believer: Provider, changed: dict[str, object]
+) -> None:
+    forger.answers[DISCOVERY] = Answer({**forger.discovery, **changed})
+    with pytest.raises(Unavailable) as error:
+        await believer.begin(CALLBACK)
+    assert error.value.__cause__ is not None
+
+
+def test_an_issuer_that_anybody_can_listen_to_is_not_taken() -> None:
+    for issuer in ("http://issuer.example", "issuer.example", "http://127.0.0.1.example", "", "http://[::1"):
+        with pytest.raises(ValueError, match="https://"):
+            Provider(OidcSettings(issuer=issuer, client_id="khala", name="Example"))
+    for issuer in ("https://issuer.example", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"):
+        Provider(OidcSettings(issuer=issuer, client_id="khala", name="Example"))
+
+
+# Providers that are out of order
+
+
+def nobody() -> OidcSettings:
+    return OidcSettings(issuer=f"http://127.0.0.1:{free_port()}", client_id="khala", name="Example")
+
+
+async def test_a_provider_that_is_down_is_unavailable_for_now() -> None:
+    async with party(nobody()) as khala:
+        with pytest.raises(Unavailable, match="Example is out of reach") as error:
+            await khala.begin(CALLBACK)
+        assert (error.value.retry_after, type(error.value.__cause__)) == (calls.RETRY_AFTER, httpx2.ConnectError)
+
+
+async def test_a_provider_that_goes_down_and_comes_back_is_asked_again(forger: Forger) -> None:
+    clock = Clock()
+    forger.answers[DISCOVERY] = Answer(status=503)
+    async with party(forger.settings, clock) as khala:
+        for _ in range(5):
+            with pytest.raises(Unavailable) as error:
+                await khala.begin(CALLBACK)
+            assert error.value.retry_after is not None
+            assert 9 < error.value.retry_after <= 10
+        assert forger.asked[DISCOVERY] == 1, "whoever comes soon after is told so at once"
+        del forger.answers[DISCOVERY]
+        clock.ahead = 10
+        assert (await khala.begin(CALLBACK)).url.startswith(forger.url)
+
+
+@pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(status=500),
+        Answer(status=404),
+        Answer(b"<html>"),
+        Answer(b"\xff\xfe"),
+        Answer([]),
+        Answer(b"[" * 100_000),
+        Answer(status=302, headers={"location": "/elsewhere"}),
+        Answer(b"\x1f\x8b", headers={"content-encoding": "gzip"}),
+    ],
+    ids=["error", "missing", "page", "binary", "list", "deep", "moved", "compressed"],
+)
+async def test_an_answer_that_is_none_is_unavailable(
+    forger: Forger, believer: Provider, path: str, answer: Answer
+) -> None:
+    forger.id_token = forger.signed()
+    forger.answers[path] = answer
+    with pytest.raises(Unavailable) as error:
+        await finished(believer)
+    assert error.value.retry_after is not None
+    assert error.value.__cause__ is not None
+    assert forger.asked["/elsewhere"] == 0
+
+
+@pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token"])
+async def test_an_answer_is_read_up_to_its_limit(forger: Forger, believer: Provider, path: str) -> None:
+    forger.id_token = forger.signed()
+    honest = msgspec.json.encode(forger.answer(path).body)
+    forger.answers[path] = Answer(honest.ljust(calls.LARGEST_ANSWER + 1))
+    with pytest.raises(Unavailable) as error:
+        await finished(believer)
+    assert isinstance(error.value.__cause__, httpx2.ReadError)
+
+
+@pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token"])
+async def test_a_silent_provider_is_not_waited_for_forever(
+    forger: Forger, believer: Provider, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "LONGEST_CALL", 0.2)
+    forger.id_token = forger.signed()
+    forger.answers[path] = Answer(hold=(hold := asyncio.Event()))
+    with pytest.raises(Unavailable) as error:
+        await finished(believer)
+    assert isinstance(error.value.__cause__, TimeoutError)
+    hold.set()
+
+
+async def test_somebody_who_leaves_takes_nobody_along(forger: Forger, believer: Provider) -> None:
+    forger.answers[DISCOVERY] = Answer(forger.discovery, hold=(hold := asyncio.Event()))
+    async with asyncio.TaskGroup() as group:
+        first, second = (group.create_task(believer.begin(CALLBACK)) for _ in range(2))
+        await forger.heard_of(DISCOVERY)
+        first.cancel()
+        hold.set()
+        assert (await second).url.startswith(forger.url)

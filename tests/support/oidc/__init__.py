@@ -1,0 +1,1 @@
+"""OpenID Providers for tests: a real one as a process, and a forger's in this one."""

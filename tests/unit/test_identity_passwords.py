@@ -1,0 +1,140 @@
+"""Passwords and e-mail addresses."""
+
+import asyncio
+import time
+import unicodedata
+
+import pytest
+from argon2 import extract_parameters, profiles
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.errors import InvalidInput, RateLimited
+from app.identity import passwords
+from app.identity.passwords import checked, hashed, matches, needs_rehash, normalized_email
+
+GOOD = "a wonderful day"
+
+
+async def test_a_password_matches_its_own_hash_and_no_other() -> None:
+    stored = await hashed(GOOD)
+    assert await matches(GOOD, stored)
+    assert not await matches("a terrible day", stored)
+    assert stored != await hashed(GOOD), "each hash has a salt of its own"
+
+
+async def test_nobody_matches_a_stranger() -> None:
+    assert not await matches(GOOD, None)
+    assert not await matches("", None)
+
+
+async def test_what_is_no_hash_matches_nothing() -> None:
+    assert not await matches(GOOD, "!")
+
+
+def test_a_stranger_is_compared_with_a_hash_of_todays_parameters() -> None:
+    assert not needs_rehash(passwords.STRANGER)
+    assert extract_parameters(passwords.STRANGER) == profiles.RFC_9106_LOW_MEMORY
+
+
+def test_a_hash_of_older_parameters_is_to_be_made_anew() -> None:
+    assert needs_rehash(passwords.STRANGER.replace("t=3", "t=2"))
+
+
+async def test_an_accent_is_the_same_however_the_keyboard_sends_it() -> None:
+    composed, decomposed = "caf\u00e9 au lait", "cafe\u0301 au lait"
+    assert await matches(decomposed, await hashed(composed))
+
+
+async def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
+    hashing = asyncio.ensure_future(hashed(GOOD))
+    turns = 0
+    while not hashing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10
+    await hashing
+
+
+async def test_too_many_at_once_are_sent_away() -> None:
+    taken = 0
+    while passwords._PLACES.acquire(blocking=False):
+        taken += 1
+    try:
+        began = time.monotonic()
+        with pytest.raises(RateLimited) as error:
+            await hashed(GOOD)
+        assert error.value.retry_after is not None
+        assert time.monotonic() - began < 1
+    finally:
+        passwords._PLACES.release(taken)
+    assert taken == passwords.WAITING
+    assert await matches(GOOD, await hashed(GOOD))
+
+
+@pytest.mark.parametrize("password", [GOOD, "x" * 9 + "y", "correct horse", "пароль-пароль", "ab" * 512])
+def test_a_fair_password_is_taken_as_it_is(password: str) -> None:
+    assert checked(password) == password
+
+
+@pytest.mark.parametrize(
+    "password",
+    ["", "short", "x" * 8 + "y", "ab" * 512 + "c", "aaaaaaaaaaaa", "1234567890", "Password123", "QWERTYUIOP"],
+)
+def test_a_password_that_anybody_would_guess_is_refused(password: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        checked(password)
+    assert error.value.path == "password"
+
+
+def test_every_common_password_is_long_enough_to_be_worth_listing() -> None:
+    assert all(len(password) >= passwords.SHORTEST and password == password.lower() for password in passwords.COMMON)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("alice@example.org", "alice@example.org"),
+        ("  Alice@Example.ORG\n", "alice@example.org"),
+        ("ａｌｉｃｅ＠example.org", "alice@example.org"),
+        ("jörg@bücher.example", "jörg@bücher.example"),
+        ("a+b@localhost", "a+b@localhost"),
+    ],
+)
+def test_an_address_has_one_form(text: str, address: str) -> None:
+    assert normalized_email(text) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "@",
+        "alice",
+        "alice@",
+        "@example.org",
+        "a@b@c",
+        "al ice@example.org",
+        "a\x00@b",
+        "a@b\u200b",
+        "a" * 251 + "@b.c",
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        normalized_email(text)
+    assert error.value.path == "email"
+
+
+addresses = st.builds("{}@{}".format, st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+
+
+@given(st.text() | addresses)
+def test_a_normal_form_is_its_own_normal_form(text: str) -> None:
+    try:
+        address = normalized_email(text)
+    except InvalidInput:
+        return
+    assert normalized_email(address) == address
+    assert normalized_email(address.upper().lower()) == normalized_email(unicodedata.normalize("NFKC", address))
+    assert address.count("@") == 1
