@@ -1,20 +1,98 @@
-"""Who asks, and what opens a thread."""
+"""Who asks, what opens a thread, and what each role may do."""
 
 import hashlib
 import hmac
+from datetime import datetime
+from typing import Literal, TypeAlias, get_args
+from uuid import UUID
 
 import msgspec
 
-from app.domain.errors import InvalidInput
+from app.domain.errors import Forbidden, InvalidInput
 
 SHORTEST_KEY = 32
 LONGEST_KEY = 256
 
+Role: TypeAlias = Literal["viewer", "editor", "owner"]
+Scope: TypeAlias = Literal["read", "write", "account"]
+
+RANKS: dict[Role, int] = {role: rank for rank, role in enumerate(get_args(Role))}
+"""Every role may do what those below it may."""
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: so far whoever holds an anonymous key, known by its hash, or nobody in particular."""
+    """Who asks, by all that they have shown: an account, an anonymous key, a share key. Secrets come as hashes."""
 
+    user_id: UUID | None = None
+    name: str | None = None
+    """What the account's user is called."""
+    credential: UUID | None = None
+    """The session or API token that showed the account; None where a signed token did, which ends by itself."""
+    scopes: frozenset[Scope] = frozenset(SCOPES)
+    expires_at: datetime | None = None
+    """When what showed the account ends."""
     anon_key_hash: bytes | None = None
+    share_key_hash: bytes | None = None
+    network: str | None = None
+    """The part of the caller's address that they can't easily change, as in `203.0.113.0/24`."""
+
+    @property
+    def author_id(self) -> UUID | None:
+        """Who a message of theirs is by: the account, or a stable id made of the key; it does not tell the key."""
+        secret = self.anon_key_hash or self.share_key_hash
+        if self.user_id is not None or secret is None:
+            return self.user_id
+        return author_of(secret)
+
+
+class Doors(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a thread's locks a certain caller's keys fit, as stored at one moment."""
+
+    owner_id: UUID | None
+    anon_key_hash: bytes | None
+    public: bool
+    member_role: Role | None
+    link_role: Role | None
+    link_expires_at: datetime | None
+    credential_stands: bool
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller may do in a thread, and until when at the latest."""
+
+    role: Role
+    expires_at: datetime | None = None
+
+    def allows(self, needed: Role) -> bool:
+        """Whether the role is enough."""
+        return RANKS[self.role] >= RANKS[needed]
+
+
+def grant(doors: Doors, caller: Caller) -> Grant | None:
+    """The most that the caller's keys open; None if none fits. Among equals, the one that lasts longest."""
+    found: list[Grant] = []
+    if caller.user_id is not None and doors.credential_stands:
+        role: Role | None = "owner" if doors.owner_id == caller.user_id else doors.member_role
+        if role is not None:
+            found.append(Grant(role=role, expires_at=caller.expires_at))
+    if opens(doors.anon_key_hash, caller.anon_key_hash):
+        found.append(Grant(role="owner"))
+    if doors.link_role is not None:
+        found.append(Grant(role=doors.link_role, expires_at=doors.link_expires_at))
+    if doors.public:
+        found.append(Grant(role="viewer"))
+    return max(found, key=_worth, default=None)
+
+
+def _worth(one: Grant) -> tuple[int, bool, float]:
+    return RANKS[one.role], one.expires_at is None, one.expires_at.timestamp() if one.expires_at else 0.0
+
+
+def needs_scope(caller: Caller, scope: Scope) -> None:
+    """Raise unless the token that the caller showed is good for this."""
+    if scope not in caller.scopes:
+        raise Forbidden(f"This token lacks the scope {scope}.")
 
 
 def checked_anon_key(key: str) -> str:
@@ -25,8 +103,13 @@ def checked_anon_key(key: str) -> str:
 
 
 def key_hash(key: str) -> bytes:
-    """What is stored of a key. Keys carry at least 128 random bits, so one round of SHA-256 is enough."""
+    """What is stored of a secret. Secrets carry at least 128 random bits, so one round of SHA-256 is enough."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def author_of(secret_hash: bytes) -> UUID:
+    """The author id of whoever holds this key without an account."""
+    return UUID(bytes=hashlib.sha256(b"author" + secret_hash).digest()[:16], version=5)
 
 
 def opens(stored: bytes | None, presented: bytes | None) -> bool:

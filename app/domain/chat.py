@@ -1,11 +1,14 @@
 """Threads, messages, runs and receipts as they are stored and as they travel."""
 
 from datetime import datetime
+from decimal import Decimal
+from math import isfinite
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
 
+from app.domain.access import Role as AccessRole
 from app.domain.fold import Content
 from app.domain.parts import Finish, Part
 
@@ -34,6 +37,17 @@ class Thread(Wire, frozen=True, kw_only=True):
     updated_at: datetime
 
 
+class Listed(Wire, frozen=True, kw_only=True):
+    """A thread in a user's list: what they are in it, and whether something awaits them there."""
+
+    thread: Thread
+    role: AccessRole
+    unread: bool
+    running: bool
+    needs_approval: bool
+    changed_at: datetime
+
+
 class Message(Wire, frozen=True, kw_only=True):
     """A message. `content` is the fold of parts 0..seq-1; a delta leaves it out for answers, whose parts it carries."""
 
@@ -45,10 +59,31 @@ class Message(Wire, frozen=True, kw_only=True):
     run_id: UUID | None = None
     seq: int
     author_id: UUID | None = None
+    author_name: str | None = None
     content: Content | None = None
     finish: Finish | None = None
     created_at: datetime
     updated_at: datetime
+
+
+BUDGET_BOUNDS: dict[str, tuple[Decimal, int]] = {
+    "usd": (Decimal("0.0001"), 10_000), "tokens": (Decimal(1), 1_000_000_000), "seconds": (Decimal("0.1"), 7 * 86_400),
+}  # fmt: skip
+"""The least and the most of each measure of a run's budget."""
+
+
+class RunBudget(Wire, frozen=True, kw_only=True):
+    """The most that one run may use; where the operator's limit is lower, that counts. `usd` is best a string."""
+
+    usd: Decimal | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in BUDGET_BOUNDS.items():
+            amount: Decimal | float | None = getattr(self, name)
+            if amount is not None and not (isfinite(amount) and least <= amount <= most):
+                raise ValueError(f"{name} must be between {least} and {most:,}.")
 
 
 class RunOptions(Wire, frozen=True, kw_only=True):
@@ -56,6 +91,7 @@ class RunOptions(Wire, frozen=True, kw_only=True):
 
     model: str | None = None
     if_busy: IfBusy = "reject"
+    budget: RunBudget | None = None
 
 
 class Run(Wire, frozen=True, kw_only=True):

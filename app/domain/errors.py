@@ -27,6 +27,12 @@ class Forbidden(KhalaError):
     code = "forbidden"
 
 
+class NotFound(KhalaError):
+    """There is no such thing, or not for this caller."""
+
+    code = "not_found"
+
+
 class ThreadNotFound(KhalaError):
     """No thread has this id."""
 
@@ -71,6 +77,12 @@ class RateLimited(KhalaError):
     """Too much at once; ask again after `retry_after` seconds."""
 
     code = "rate_limited"
+
+
+class BudgetExhausted(KhalaError):
+    """A limit on money, tokens, runs or time is reached."""
+
+    code = "budget_exhausted"
 
 
 class Unavailable(KhalaError):

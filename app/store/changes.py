@@ -25,12 +25,14 @@ MOST_MESSAGES = 100
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
 
 REVISIONS = f"""
-    SELECT threads.*, watched.after FROM {WATCHED} JOIN threads ON threads.id = watched.thread_id
+    SELECT threads.*, watched.after FROM {WATCHED}
+    JOIN threads ON threads.id = watched.thread_id AND threads.deleted_at IS NULL
 """
 
 MESSAGES = f"""
     SELECT found.* FROM {WATCHED} CROSS JOIN LATERAL (
-        SELECT id, thread_id, parent_id, role, status, run_id, seq, author_id, finish, created_at, updated_at, position,
+        SELECT id, thread_id, parent_id, role, status, run_id, seq, author_id, author_name, finish,
+               created_at, updated_at, position,
                CASE WHEN role <> 'assistant' OR run_id IS NULL THEN content END AS content
         FROM messages WHERE messages.thread_id = watched.thread_id AND revision > watched.after
         ORDER BY revision, position LIMIT {MOST_MESSAGES + 1}
@@ -63,15 +65,27 @@ class Unchanged(msgspec.Struct, frozen=True):
 Change = Delta | Behind | Gone | Unchanged
 
 
-async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Change]:
+class Look(msgspec.Struct, frozen=True):
+    """What one read has found of a thread, and the `access_id` under which it stood at that moment."""
+
+    change: Change
+    access_id: UUID | None
+
+
+async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Look]:
     """For each thread, what changed after the given revision. Three queries, however many threads."""
     found = {row["id"]: row for row in await driver.fetch(REVISIONS, *_columns(cursors))}
     changed = {key: after for key, after in cursors.items() if key in found and _served(found[key], after)}
     messages = _grouped(await driver.fetch(MESSAGES, *_columns(changed))) if changed else {}
     parts = _grouped(await driver.fetch(PARTS, *_columns(changed))) if changed else {}
     return {
-        key: _change(found.get(key), after, messages.get(key, ()), parts.get(key, ())) for key, after in cursors.items()
+        key: Look(_change(found.get(key), after, messages.get(key, ()), parts.get(key, ())), _access_id(found.get(key)))
+        for key, after in cursors.items()
     }
+
+
+def _access_id(row: rows.Record | None) -> UUID | None:
+    return None if row is None else row["access_id"]
 
 
 def _columns(cursors: Mapping[UUID, int]) -> tuple[list[UUID], list[int]]:
@@ -112,7 +126,7 @@ def _change(
 
 async def snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: bool = False) -> Snapshot:
     """The thread with its newest `limit` messages; answers under way are folded as far as they have come."""
-    row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1", thread_id)
+    row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1 AND deleted_at IS NULL", thread_id)
     if row is None:
         raise ThreadNotFound("There is no such thread.")
     thread: Thread = rows.thread(row)

@@ -53,6 +53,12 @@ THREADS_CHANNEL = "khala_threads"
 """NOTIFY channel: these threads have changed, look again."""
 RUNS_CHANNEL = "khala_runs"
 """NOTIFY channel: a run was queued, or its cancel requested, look again."""
+ACCOUNTS_CHANNEL = "khala_accounts"
+"""NOTIFY channel: these users' lists of threads have changed, look again."""
+CREDENTIALS_CHANNEL = "khala_credentials"
+"""NOTIFY channel: sessions or tokens of these users have ended, check who follows by them."""
+PRESENCE_CHANNEL = "khala_presence"
+"""NOTIFY channel: who is present in these threads has changed, look again."""
 EVERYTHING = "*"
 """A payload that names no thread: look at all you watch."""
 MOST_NAMED = 200
@@ -146,6 +152,12 @@ def _dumps(value: Any) -> str:
 async def one(connection: AsyncConnection, sql: TextClause, **values: Any) -> Row[Any] | None:
     """The first row, or None."""
     return (await connection.execute(sql, values)).first()
+
+
+async def driver_of(connection: AsyncConnection) -> Driver:
+    """The driver's own connection beneath, within the same transaction, which must have begun with a statement."""
+    driver: Driver = (await connection.get_raw_connection()).driver_connection
+    return driver
 
 
 async def notify(connection: AsyncConnection, channel: str, payload: str) -> None:

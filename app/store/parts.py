@@ -15,7 +15,7 @@ import msgspec
 from app.domain.chat import RunStatus
 from app.domain.fold import Content
 from app.domain.parts import Finish, Part
-from app.store import rows
+from app.store import ledger, listings, rows
 from app.store.db import EVERYTHING, MOST_NAMED, RUNS_CHANNEL, THREADS_CHANNEL, Driver
 
 
@@ -114,6 +114,7 @@ END = f"""
            seq = ended.seq, revision = threads.revision, updated_at = clock_timestamp()
     FROM ended JOIN threads ON threads.id = ended.thread_id
     WHERE messages.id = ended.message_id
+    RETURNING messages.run_id
 """
 
 WRITTEN_BEFORE = """
@@ -178,7 +179,9 @@ async def _settle(driver: Driver, leases: Leases, batches: Sequence[Batch]) -> N
         await driver.execute(INSERT_RECEIPTS, *leases, *zip(*entries, strict=True))
     endings = [(batch.lease.run_id, *_row(batch.ending)) for batch in batches if batch.ending]
     if endings:
-        await driver.execute(END, *leases, *zip(*endings, strict=True))
+        ended = await driver.fetch(END, *leases, *zip(*endings, strict=True))
+        await ledger.settle(driver, [row["run_id"] for row in ended])
+        await listings.stamp(driver, [batch.lease.thread_id for batch in batches if batch.ending], said=True)
 
 
 def _row(ending: Ending) -> tuple[str, str, str, int]:

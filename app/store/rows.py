@@ -47,6 +47,7 @@ def message(row: Record) -> Message:
         run_id=row["run_id"],
         seq=row["seq"],
         author_id=row["author_id"],
+        author_name=row["author_name"],
         content=content(row["content"]),
         finish=decoded(row["finish"], Finish),
         created_at=row["created_at"],

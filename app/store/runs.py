@@ -16,8 +16,8 @@ from app.domain.chat import ACTIVE, Run, RunOptions
 from app.domain.errors import RunNotFound, ThreadNotFound
 from app.domain.fold import fold
 from app.domain.parts import Finish, Usage, encode, read
-from app.store import rows, threads
-from app.store.db import RUNS_CHANNEL, Database, Driver, notify, one
+from app.store import access, ledger, listings, rows, threads
+from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify, one
 from app.store.parts import Entry, Lease
 from app.store.tables import messages, receipts, runs
 
@@ -147,31 +147,26 @@ def _receipt(lease: Lease, entry: Entry) -> dict[str, object]:
 
 
 async def get(db: Database, run_id: UUID, caller: Caller) -> Run:
-    """The run, if the caller may open its thread."""
+    """The run, if the caller may read its thread."""
     async with db.driver() as driver:
-        return rows.run(await _authorized(driver, run_id, caller))
+        return await admit(driver, run_id, caller)
 
 
-async def authorize(driver: Driver, run_id: UUID, caller: Caller) -> Run:
-    """The run, if the caller may open its thread; for reading more of it on the same connection."""
-    return rows.run(await _authorized(driver, run_id, caller))
-
-
-async def _authorized(driver: Driver, run_id: UUID, caller: Caller) -> rows.Record:
-    query = "SELECT runs.*, anon_key_hash FROM runs JOIN threads ON threads.id = thread_id WHERE runs.id = $1"
-    row: rows.Record | None = await driver.fetchrow(query, run_id)
+async def admit(driver: Driver, run_id: UUID, caller: Caller) -> Run:
+    """The run, if the caller may read its thread; for reading more of it on the same connection."""
+    row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
     if row is None:
         raise RunNotFound("There is no such run.")
-    threads.check(row, caller)
-    return row
+    await access.admit(driver, row["thread_id"], caller)
+    return rows.run(row)
 
 
 async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]:
     """Call the run off, and whether that changed anything: at once if nobody works on it, else its executor is told."""
     async with db.driver() as driver:
-        thread_id = (await _authorized(driver, run_id, caller))["thread_id"]
+        thread_id = (await admit(driver, run_id, caller)).thread_id
     async with db.transaction() as connection:
-        await threads.lock(connection, thread_id, caller)
+        await threads.lock(connection, thread_id, caller, "editor")
         row = await _current(connection, run_id)
         active = row.status in ACTIVE
         if active:
@@ -206,6 +201,7 @@ async def call_off(connection: AsyncConnection, row: Row[tuple[object, ...]]) ->
 
 
 async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]]) -> None:
+    await ledger.settle(await driver_of(connection), [row.id], cut_off=True)
     stored = await connection.execute(
         text("SELECT kind, data FROM message_parts WHERE run_id = :run ORDER BY seq"), {"run": row.id}
     )
@@ -228,6 +224,7 @@ async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]])
         update(messages).where(messages.c.id == row.message_id).values(
             **ended, content=fold((), parts), seq=len(parts) + 1, revision=revision, updated_at=func.now())
     )  # fmt: skip
+    await listings.stamp(await driver_of(connection), [row.thread_id], said=True)
 
 
 async def waiting(connection: AsyncConnection, fairness_key: UUID) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 """The send: a question, its answer-to-be and the run that writes it, in one transaction and once per message id."""
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
@@ -7,13 +9,14 @@ from sqlalchemy import Row, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain import ids
+from app.domain import budgets, ids
 from app.domain.access import Caller
+from app.domain.budgets import Ask, Policy
 from app.domain.chat import RunOptions, Sent
 from app.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
 from app.domain.fold import TextBlock
-from app.store import runs, threads
-from app.store.db import RUNS_CHANNEL, Database, notify
+from app.store import ledger, listings, runs, threads
+from app.store.db import RUNS_CHANNEL, Database, driver_of, notify
 from app.store.rows import content
 from app.store.tables import messages
 from app.store.tables import runs as runs_table
@@ -23,10 +26,11 @@ RETRY_AFTER = 5
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs may be under way: for one owner, and how many may wait in all."""
+    """How many runs may be under way: for one owner, and how many may wait in all; and what they may use."""
 
     per_owner: int = 20
     waiting: int = 1000
+    budgets: Policy = Policy()
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,39 +47,57 @@ async def send(db: Database, question: Question, caller: Caller, limits: Limits)
     """Store the question and queue its run, and whether that is new: the same message id again changes nothing."""
     try:
         async with db.transaction() as connection:
-            thread = await threads.lock(connection, question.thread_id, caller)
+            thread = await threads.lock(connection, question.thread_id, caller, "editor")
             before = await _sent_before(connection, question)
             if before is not None:
                 return before, False
-            await _make_room(connection, thread, question, limits)
-            return await _store(connection, thread, question), True
+            now = datetime.now(UTC)
+            asks = _asks(thread, question, caller, limits.budgets, now)
+            await _make_room(connection, thread, question, limits, asks)
+            sent = await _store(connection, thread, question, caller)
+            # As late as can be: windows are shared, and locked from here to the commit.
+            await ledger.reserve(connection, sent.run_id, asks, now)
+            await listings.stamp(await driver_of(connection), [thread.id], said=True, by=caller.user_id)
+            return sent, True
     except IntegrityError as error:
         raise Conflict("This messageId is taken.") from error
 
 
+def _asks(
+    thread: Row[tuple[object, ...]], question: Question, caller: Caller, policy: Policy, now: datetime
+) -> list[Ask]:
+    keys = budgets.payers(caller, question.thread_id, thread.owner_id, thread.anon_key_hash)
+    return budgets.asks(policy, keys, question.options.budget, now)
+
+
 async def _sent_before(connection: AsyncConnection, question: Question) -> Sent | None:
     query = (
-        select(messages.c.thread_id, messages.c.content, messages.c.revision, runs_table.c.id, runs_table.c.message_id)
+        select(messages, runs_table.c.id.label("run"), runs_table.c.message_id)
         .outerjoin(runs_table, runs_table.c.user_message_id == messages.c.id)
         .where(messages.c.id == question.message_id)
     )
     row = (await connection.execute(query)).first()
     if row is None:
         return None
-    if row.thread_id != question.thread_id or row.id is None:
+    if row.thread_id != question.thread_id or row.run is None:
         raise Conflict("This messageId is taken.")
     if content(row.content) != (TextBlock(text=question.text),):
         raise Conflict("This messageId was sent before with another text.")
-    return _sent(question, row.message_id, row.id, row.revision)
+    return _sent(question, row.message_id, row.run, row.revision)
 
 
 async def _make_room(
-    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, limits: Limits
+    connection: AsyncConnection,
+    thread: Row[tuple[object, ...]],
+    question: Question,
+    limits: Limits,
+    asks: Sequence[Ask],
 ) -> None:
     busy = await runs.active(connection, question.thread_id)
     if busy and question.options.if_busy == "reject":
         raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
-    if question.options.if_busy == "interrupt":
+    if busy and question.options.if_busy == "interrupt":
+        await ledger.lock(await driver_of(connection), asks, run_ids=[run.id for run in busy])
         for run in busy:
             await runs.call_off(connection, run)
     own, waiting = await runs.waiting(connection, _fairness_key(thread))
@@ -89,14 +111,17 @@ def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
     return key
 
 
-async def _store(connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question) -> Sent:
+async def _store(
+    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, caller: Caller
+) -> Sent:
     parent_id = await _parent(connection, thread, question)
     run_id, answer_id = ids.new(), ids.new()
     position = await _next_position(connection, question.thread_id)
     revision = await threads.bump(connection, question.thread_id, active_leaf=answer_id)
     common = {"thread_id": question.thread_id, "revision": revision}
     asked = {"id": question.message_id, "parent_id": parent_id, "position": position, "role": "user",
-             "status": "final", "content": (TextBlock(text=question.text),)}  # fmt: skip
+             "status": "final", "content": (TextBlock(text=question.text),),
+             "author_id": caller.author_id, "author_name": caller.name}  # fmt: skip
     answer = {"id": answer_id, "parent_id": question.message_id, "position": position + 1, "role": "assistant",
               "status": "streaming", "run_id": run_id}  # fmt: skip
     await connection.execute(insert(messages).values(**common, **asked))

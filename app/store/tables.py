@@ -1,7 +1,9 @@
 """The one schema. Alembic's migrations equal it; a test says so."""
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -36,6 +38,10 @@ def _time(name: str, *, nullable: bool = False) -> Column[object]:
     return Column(name, DateTime(timezone=True), nullable=nullable, server_default=default)
 
 
+def _moment(name: str, *, primary_key: bool = False) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=False, primary_key=primary_key)
+
+
 def _thread_id(*, primary_key: bool = False) -> Column[object]:
     key = ForeignKey("threads.id", ondelete="CASCADE")
     return Column("thread_id", Uuid, key, nullable=False, primary_key=primary_key)
@@ -53,11 +59,18 @@ threads = Table(
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Column("meta_revision", BigInteger, nullable=False, server_default="0"),
     Column("reset_revision", BigInteger, nullable=False, server_default="0"),
+    # Another one whenever it changes who may do what: whoever was let in under an earlier one is checked again.
+    Column("access_id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
     Column("active_leaf", Uuid),
     _time("created_at"),
     _time("updated_at"),
+    # A deleted thread is closed at once; what is in it is purged a little later, and the row last.
+    _time("deleted_at", nullable=True),
     CheckConstraint("visibility IN ('private', 'link', 'public')", name="visibility"),
     Index("threads_anon_key_hash_idx", "anon_key_hash", "created_at", "id"),
+    Index("threads_owner_id_idx", "owner_id"),
+    Index("threads_unclaimed_idx", "created_at", "id", postgresql_where=text("owner_id IS NULL")),
+    Index("threads_deleted_at_idx", "deleted_at", postgresql_where=text("deleted_at IS NOT NULL")),
     # Room on each page for the next versions of its rows, which HOT needs.
     postgresql_with={"fillfactor": 70},
 )
@@ -72,6 +85,7 @@ messages = Table(
     Column("role", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("author_id", Uuid),
+    Column("author_name", Text),
     Column("run_id", Uuid),
     Column("seq", Integer, nullable=False, server_default="0"),
     Column("content", JSONB),
@@ -140,4 +154,203 @@ receipts = Table(
     _time("created_at"),
     CheckConstraint("type IN ('model', 'tool')", name="type"),
     Index("receipts_thread_id_idx", "thread_id"),
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", Text),
+    Column("email", Text),
+    # Counts the changes of the user's list of threads, as a thread's revision counts those of the thread; a cursor
+    # below the floor can't be served, because what it would have to hear of was forgotten.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    Column("floor_revision", BigInteger, nullable=False, server_default="0"),
+    _time("created_at"),
+    postgresql_with={"fillfactor": 70},
+)
+
+
+def _user_id(*, primary_key: bool = False) -> Column[object]:
+    key = ForeignKey("users.id", ondelete="CASCADE")
+    return Column("user_id", Uuid, key, nullable=False, primary_key=primary_key)
+
+
+passwords = Table(
+    "passwords",
+    metadata,
+    _user_id(primary_key=True),
+    Column("email", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    _time("changed_at"),
+    Index("passwords_email_key", "email", unique=True),
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("issuer", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    _user_id(),
+    Column("email", Text),
+    _time("created_at"),
+    Index("identities_user_id_idx", "user_id"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    _user_id(),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("user_agent", Text),
+    Column("network", Text),
+    # Of a session that began at an OpenID Provider: what ends it there, too.
+    Column("id_token", Text),
+    _time("created_at"),
+    _time("seen_at"),
+    _moment("expires_at"),
+    Index("sessions_secret_hash_key", "secret_hash", unique=True),
+    Index("sessions_user_id_idx", "user_id"),
+    Index("sessions_expires_at_idx", "expires_at"),
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    _user_id(),
+    Column("name", Text, nullable=False),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("scopes", ARRAY(Text), nullable=False),
+    _time("created_at"),
+    _time("used_at", nullable=True),
+    _time("expires_at", nullable=True),
+    Index("api_tokens_secret_hash_key", "secret_hash", unique=True),
+    Index("api_tokens_user_id_idx", "user_id"),
+)
+
+oidc_logins = Table(
+    "oidc_logins",
+    metadata,
+    Column("state_hash", LargeBinary, primary_key=True),
+    Column("nonce", Text, nullable=False),
+    Column("verifier", Text, nullable=False),
+    Column("return_to", Text, nullable=False),
+    # The user to whom the identity is to be linked; without one it is a login.
+    Column("user_id", Uuid, ForeignKey("users.id", ondelete="CASCADE")),
+    _moment("expires_at"),
+    Index("oidc_logins_user_id_idx", "user_id"),
+    Index("oidc_logins_expires_at_idx", "expires_at"),
+)
+
+memberships = Table(
+    "memberships",
+    metadata,
+    _thread_id(primary_key=True),
+    _user_id(primary_key=True),
+    Column("role", Text, nullable=False),
+    _time("created_at"),
+    CheckConstraint("role IN ('viewer', 'editor', 'owner')", name="role"),
+    Index("memberships_user_id_idx", "user_id"),
+)
+
+share_links = Table(
+    "share_links",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    _thread_id(),
+    Column("key_hash", LargeBinary, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("created_by", Uuid),
+    _time("created_at"),
+    _time("expires_at", nullable=True),
+    CheckConstraint("role IN ('viewer', 'editor')", name="role"),
+    Index("share_links_key_hash_key", "key_hash", unique=True),
+    Index("share_links_thread_id_idx", "thread_id"),
+)
+
+# What a user's list of threads says, and since when. No key to `threads`: that one is gone has to be told, too.
+listings = Table(
+    "listings",
+    metadata,
+    _user_id(primary_key=True),
+    Column("thread_id", Uuid, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    # The thread's revision when something was last said in it by others, and up to which the user has read.
+    Column("said_revision", BigInteger, nullable=False, server_default="0"),
+    Column("read_revision", BigInteger, nullable=False, server_default="0"),
+    Column("gone", Boolean, nullable=False, server_default="false"),
+    _time("changed_at"),
+    Index("listings_user_id_revision_idx", "user_id", "revision"),
+    Index("listings_thread_id_idx", "thread_id"),
+)
+
+# Who is here now. Not logged: after a crash of the database they say it again.
+processes = Table(
+    "processes",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    _time("beat_at"),
+    prefixes=["UNLOGGED"],
+)
+
+presences = Table(
+    "presences",
+    metadata,
+    Column("thread_id", Uuid, primary_key=True),
+    Column("participant_id", Uuid, primary_key=True),
+    Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
+    Column("user_id", Uuid),
+    Column("name", Text),
+    Column("state", JSONB, nullable=False),
+    _time("changed_at"),
+    Index("presences_process_id_idx", "process_id"),
+    prefixes=["UNLOGGED"],
+)
+
+# What has been used of a limit in one of its windows. `key` is whom it counts for: a run's or user's id, a key's hash.
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("measure", Text, primary_key=True),
+    _moment("starts_at", primary_key=True),
+    _moment("ends_at"),
+    Column("reserved", Numeric(20, 10), nullable=False, server_default="0"),
+    Column("settled", Numeric(20, 10), nullable=False, server_default="0"),
+    Index("budgets_ends_at_idx", "ends_at"),
+    postgresql_with={"fillfactor": 70},
+)
+
+# What each run has reserved of a budget, and what it turned out to use.
+usage_ledger = Table(
+    "usage_ledger",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("scope", Text, primary_key=True),
+    Column("measure", Text, primary_key=True),
+    Column("key", LargeBinary, nullable=False),
+    _moment("starts_at"),
+    Column("reserved", Numeric(20, 10), nullable=False),
+    Column("settled", Numeric(20, 10)),
+    Column("most", Numeric(20, 10), nullable=False),
+    _time("created_at"),
+    Index("usage_ledger_created_at_idx", "created_at"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    # No key to `users`: the trail outlives the account.
+    Column("user_id", Uuid),
+    Column("action", Text, nullable=False),
+    Column("thread_id", Uuid),
+    Column("network", Text),
+    Column("detail", JSONB, nullable=False),
+    _time("created_at"),
+    Index("audit_user_id_idx", "user_id", "id"),
+    Index("audit_created_at_idx", "created_at"),
 )

@@ -1,43 +1,36 @@
 """Threads: who may open one, and the row lock under which everything in it changes."""
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, delete, insert, select, text, tuple_, update
+import msgspec
+from sqlalchemy import ColumnElement, Row, delete, false, func, insert, or_, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import ids
-from app.domain.access import Caller, opens
+from app.domain.access import Caller, Role
 from app.domain.chat import Thread
-from app.domain.errors import Forbidden, ThreadNotFound
+from app.domain.errors import Conflict, ThreadNotFound
 from app.domain.fold import TextBlock
-from app.store import rows
-from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, Driver, notify
-from app.store.tables import message_parts, messages, receipts, runs, threads
+from app.store import access, audit, ledger, listings, rows
+from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+from app.store.tables import listings as listings_table
+from app.store.tables import memberships, message_parts, messages, receipts, runs, share_links, threads
 
 
-def check(row: Any | None, caller: Caller) -> None:
-    """Raise unless the caller may open the thread that this row is of."""
+async def lock(
+    connection: AsyncConnection, thread_id: UUID, caller: Caller | None = None, needed: Role = "owner"
+) -> Row[Any]:
+    """The thread's row, locked until the transaction ends; with a caller, only if they have the role that is needed."""
+    query = select(threads).where(threads.c.id == thread_id, threads.c.deleted_at.is_(None)).with_for_update()
+    row = (await connection.execute(query)).first()
     if row is None:
         raise ThreadNotFound("There is no such thread.")
-    if not opens(row["anon_key_hash"], caller.anon_key_hash):
-        raise Forbidden("This thread needs its key.")
-
-
-async def authorize(driver: Driver, thread_id: UUID, caller: Caller) -> None:
-    """Raise unless the caller may open this thread."""
-    check(await driver.fetchrow("SELECT anon_key_hash FROM threads WHERE id = $1", thread_id), caller)
-
-
-async def lock(connection: AsyncConnection, thread_id: UUID, caller: Caller | None = None) -> Row[Any]:
-    """The thread's row, locked until the transaction ends; with a caller, only if they may open it."""
-    row = (await connection.execute(select(threads).where(threads.c.id == thread_id).with_for_update())).first()
     if caller is not None:
-        check(None if row is None else row._mapping, caller)
-    if row is None:
-        raise ThreadNotFound("There is no such thread.")
+        await access.admit(await driver_of(connection), thread_id, caller, needed)
     return row
 
 
@@ -57,19 +50,32 @@ async def bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> 
 async def create(
     db: Database, thread_id: UUID, caller: Caller, *, title: str | None, welcome: str
 ) -> tuple[Thread, bool]:
-    """The thread with this id and key, and whether it is new; made with its welcome if it was not there."""
+    """The caller's thread with this id, and whether it is new; made with its welcome if it was not there.
+
+    A thread made by a user is theirs from the start; anybody else's is opened by their anonymous key.
+    """
+    opened_by = {"anon_key_hash": caller.anon_key_hash} if caller.user_id is None else {"owner_id": caller.user_id}
     async with db.transaction() as connection:
         made = await connection.execute(
             upsert(threads)
-            .values(id=thread_id, anon_key_hash=caller.anon_key_hash, title=title)
+            .values(id=thread_id, title=title, **opened_by)
             .on_conflict_do_nothing()
             .returning(threads.c.id)
         )
         new = made.first() is not None
-        await lock(connection, thread_id, caller)
+        await _lock_own(connection, thread_id, caller)
         if new:
             await _greet(connection, thread_id, welcome)
+            if caller.user_id is not None:
+                await listings.add(await driver_of(connection), thread_id, caller.user_id)
         return rows.thread((await lock(connection, thread_id))._mapping), new
+
+
+async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller) -> None:
+    try:
+        await lock(connection, thread_id, caller)
+    except ThreadNotFound as error:
+        raise Conflict("A thread with this id was deleted. Make one with another id.") from error
 
 
 async def _greet(connection: AsyncConnection, thread_id: UUID, welcome: str, **changes: Any) -> None:
@@ -92,15 +98,12 @@ async def _greet(connection: AsyncConnection, thread_id: UUID, welcome: str, **c
     await connection.execute(update(threads).where(threads.c.id == thread_id).values(active_leaf=message_id))
 
 
-async def get(driver: Driver, thread_id: UUID) -> Thread | None:
-    """The thread, if there is one."""
-    row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1", thread_id)
-    return None if row is None else rows.thread(row)
-
-
 async def page(db: Database, caller: Caller, *, before: tuple[datetime, UUID] | None, limit: int) -> list[Thread]:
-    """The threads that this caller's key opens, newest first; `before` names the last one of the page before."""
-    query = select(threads).where(threads.c.anon_key_hash == caller.anon_key_hash)
+    """The caller's threads, newest first: on the account's list, or opened by the key that they showed.
+
+    `before` names the last one of the page before.
+    """
+    query = select(threads).where(or_(false(), *_opened(caller)), threads.c.deleted_at.is_(None))
     if before is not None:
         query = query.where(tuple_(threads.c.created_at, threads.c.id) < tuple_(*before))
     query = query.order_by(threads.c.created_at.desc(), threads.c.id.desc()).limit(limit)
@@ -108,29 +111,78 @@ async def page(db: Database, caller: Caller, *, before: tuple[datetime, UUID] | 
         return [rows.thread(row._mapping) for row in await connection.execute(query)]
 
 
-async def rename(db: Database, thread_id: UUID, caller: Caller, title: str | None) -> Thread:
-    """Give the thread a title, or take it away."""
+def _opened(caller: Caller) -> Iterator[ColumnElement[bool]]:
+    """The threads that each thing which the caller has shown leads to."""
+    if caller.user_id is not None:
+        mine = (listings_table.c.user_id == caller.user_id) & ~listings_table.c.gone
+        yield threads.c.id.in_(select(listings_table.c.thread_id).where(mine))
+    if caller.anon_key_hash is not None:
+        yield threads.c.anon_key_hash == caller.anon_key_hash
+    if caller.share_key_hash is not None:
+        ended = func.coalesce(share_links.c.expires_at <= func.clock_timestamp(), false())
+        linked = (share_links.c.key_hash == caller.share_key_hash) & ~ended
+        yield threads.c.id.in_(select(share_links.c.thread_id).where(linked))
+
+
+async def change(
+    db: Database,
+    thread_id: UUID,
+    caller: Caller,
+    *,
+    title: str | msgspec.UnsetType | None = msgspec.UNSET,
+    visibility: str | msgspec.UnsetType = msgspec.UNSET,
+) -> Thread:
+    """Give the thread a title, or take it away; say who else may read it: `private` revokes all links."""
     async with db.transaction() as connection:
-        row = await lock(connection, thread_id, caller)
-        if row.title != title:
-            await bump(connection, thread_id, title=title, meta_revision=threads.c.revision + 1)
+        row = await lock(connection, thread_id, caller, "editor" if visibility is msgspec.UNSET else "owner")
+        changes: dict[str, Any] = {}
+        if title is not msgspec.UNSET and title != row.title:
+            changes["title"] = title
+        if visibility is not msgspec.UNSET and visibility != row.visibility:
+            changes |= {"visibility": visibility, "access_id": func.gen_random_uuid()}
+            await audit.record(connection, "visibility_set", caller, thread_id=thread_id, visibility=visibility)
+        if visibility == "private":
+            await connection.execute(delete(share_links).where(share_links.c.thread_id == thread_id))
+        if changes:
+            await retell(connection, thread_id, **changes)
         return rows.thread((await lock(connection, thread_id))._mapping)
 
 
+async def retell(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> None:
+    """Change what the thread says of itself: observers and the lists of its members hear of it."""
+    await bump(connection, thread_id, meta_revision=threads.c.revision + 1, **changes)
+    await listings.stamp(await driver_of(connection), [thread_id])
+
+
 async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
-    """Delete the thread and all that is in it; runs under way lose their lease with it."""
+    """Delete the thread: it is closed at once, runs under way lose their lease, and its contents are purged soon."""
     async with db.transaction() as connection:
         await lock(connection, thread_id, caller)
-        await connection.execute(delete(message_parts).where(message_parts.c.thread_id == thread_id))
-        await connection.execute(delete(threads).where(threads.c.id == thread_id))
+        await close(connection, [thread_id])
+        await audit.record(connection, "thread_deleted", caller, thread_id=thread_id)
+
+
+async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
+    """Close these threads, whose locks the caller holds, to everybody and for ever."""
+    driver = await driver_of(connection)
+    await ledger.cut_off(connection, thread_ids)
+    await listings.stamp(driver, thread_ids, gone=True)
+    for table in (runs, memberships, share_links):
+        await connection.execute(delete(table).where(table.c.thread_id.in_(thread_ids)))
+    closed = {"owner_id": None, "anon_key_hash": None, "title": None, "visibility": "private"}
+    await connection.execute(
+        update(threads).where(threads.c.id.in_(thread_ids)).values(**closed, deleted_at=func.clock_timestamp())
+    )
+    for thread_id in thread_ids:
         await notify(connection, THREADS_CHANNEL, str(thread_id))
-        await notify(connection, RUNS_CHANNEL, "")
+    await notify(connection, RUNS_CHANNEL, "")
 
 
 async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) -> Thread:
     """Empty the thread, so that only its welcome is left; every observer starts over from a snapshot."""
     async with db.transaction() as connection:
         await lock(connection, thread_id, caller)
+        await ledger.cut_off(connection, [thread_id])
         for table in (message_parts, messages, receipts, runs):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)

@@ -16,7 +16,8 @@ PAGE = 500
 ANSWERS = """
     SELECT messages.id, messages.thread_id, messages.status, messages.seq, messages.content, messages.finish,
            messages.run_id, runs.status AS run_status, runs.finish AS run_finish
-    FROM messages LEFT JOIN runs ON runs.id = messages.run_id
+    FROM messages JOIN threads ON threads.id = messages.thread_id AND threads.deleted_at IS NULL
+    LEFT JOIN runs ON runs.id = messages.run_id
     WHERE messages.role = 'assistant' AND messages.run_id IS NOT NULL AND messages.id > $1
     ORDER BY messages.id LIMIT $2
 """
@@ -30,7 +31,9 @@ STAMPS = """
 
 STRAYS = """
     SELECT run_id, thread_id FROM message_parts AS part
-    WHERE seq = 0 AND NOT EXISTS (SELECT FROM runs WHERE runs.id = part.run_id) LIMIT 100
+    WHERE seq = 0 AND NOT EXISTS (SELECT FROM runs WHERE runs.id = part.run_id)
+      AND NOT EXISTS (SELECT FROM threads WHERE threads.id = part.thread_id AND threads.deleted_at IS NOT NULL)
+    LIMIT 100
 """
 
 

@@ -1,0 +1,20 @@
+"""Token buckets: how often somebody may do something."""
+
+
+class Bucket:
+    """So many at once, and so many a second after that. Times are monotonic seconds."""
+
+    def __init__(self, burst: float, per_second: float) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._left = burst
+        self._at = 0.0
+
+    def take(self, now: float) -> bool:
+        """Whether one more is within the budget; if so, it is taken."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

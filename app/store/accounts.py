@@ -1,0 +1,191 @@
+"""Accounts: users, and the ways in which they show that they are who they are."""
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain import ids
+from app.domain.access import Caller
+from app.domain.accounts import Identity, LinkedIdentity, User
+from app.domain.errors import Conflict, Unauthorized
+from app.store import audit, sessions, threads
+from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, notify
+from app.store.tables import api_tokens, identities, memberships, messages, passwords, users
+from app.store.tables import threads as threads_table
+
+PROFILE = """
+    SELECT users.*, passwords.email AS login, (
+        SELECT coalesce(json_agg(json_build_object('issuer', issuer, 'email', email) ORDER BY created_at), '[]')
+        FROM identities WHERE identities.user_id = users.id) AS linked
+    FROM users LEFT JOIN passwords ON passwords.user_id = users.id WHERE users.id = $1
+"""
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored password's hash, and whose it is."""
+
+    user_id: UUID
+    hash: str
+
+
+async def register(db: Database, email: str, password_hash: str, name: str | None, caller: Caller) -> UUID:
+    """A new user who signs in by this address and password. Raises `Conflict` if the address has an account."""
+    try:
+        async with db.transaction() as connection:
+            user_id = await _add(connection, name=name, email=email)
+            await connection.execute(insert(passwords).values(user_id=user_id, email=email, hash=password_hash))
+            await audit.record(connection, "registered", msgspec.structs.replace(caller, user_id=user_id))
+            return user_id
+    except IntegrityError as error:
+        raise Conflict("This address has an account. Sign in instead.") from error
+
+
+async def _add(connection: AsyncConnection, **columns: str | None) -> UUID:
+    user_id = ids.new()
+    await connection.execute(insert(users).values(id=user_id, **columns))
+    return user_id
+
+
+async def secret_of(driver: Driver, email: str) -> Secret | None:
+    """The password's hash of the account with this address."""
+    row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE email = $1", email)
+    return None if row is None else Secret(user_id=row["user_id"], hash=row["hash"])
+
+
+async def secret_of_user(driver: Driver, user_id: UUID) -> Secret | None:
+    """The password's hash of this user; None where they sign in otherwise."""
+    row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE user_id = $1", user_id)
+    return None if row is None else Secret(user_id=row["user_id"], hash=row["hash"])
+
+
+async def rehash(db: Database, user_id: UUID, before: str, after: str) -> None:
+    """Replace the hash of an unchanged password, if it is still the one that was checked."""
+    known = (passwords.c.user_id == user_id) & (passwords.c.hash == before)
+    async with db.transaction() as connection:
+        await connection.execute(update(passwords).where(known).values(hash=after))
+
+
+async def set_password(db: Database, caller: Caller, password_hash: str, *, email: str | None) -> None:
+    """Change the password, or give the account one with this address; all sessions but the caller's end."""
+    user_id = known(caller)
+    values = {"hash": password_hash, "changed_at": func.now()}
+    try:
+        async with db.transaction() as connection:
+            changed = await connection.execute(
+                update(passwords).where(passwords.c.user_id == user_id).values(**values).returning(passwords.c.user_id)
+            )
+            if changed.first() is None:
+                await connection.execute(insert(passwords).values(user_id=user_id, email=email, hash=password_hash))
+                fresh = update(users).where(users.c.id == user_id, users.c.email.is_(None))
+                await connection.execute(fresh.values(email=email))
+            await sessions.end_others(connection, user_id, caller.credential)
+            await audit.record(connection, "password_changed", caller)
+    except IntegrityError as error:
+        raise Conflict("This address has an account.") from error
+
+
+async def of_identity(db: Database, identity: Identity, caller: Caller) -> UUID:
+    """The user whom this identity belongs to; made when it is first seen. An equal address links nothing."""
+    where = (identities.c.issuer == identity.issuer) & (identities.c.subject == identity.subject)
+    async with db.transaction() as connection:
+        found = (await connection.execute(select(identities.c.user_id).where(where))).scalar_one_or_none()
+        if found is not None:
+            return UUID(str(found))
+        user_id = await _add(connection, name=identity.name, email=identity.email)
+        if await _link(connection, identity, user_id):
+            await audit.record(connection, "registered", msgspec.structs.replace(caller, user_id=user_id))
+            return user_id
+        # Somebody else has just made it: theirs stands.
+        await connection.execute(delete(users).where(users.c.id == user_id))
+        return UUID(str((await connection.execute(select(identities.c.user_id).where(where))).scalar_one()))
+
+
+async def link(db: Database, identity: Identity, user_id: UUID, caller: Caller) -> None:
+    """Let this identity sign in to the account. Raises `Conflict` if it signs in to another one."""
+    where = (identities.c.issuer == identity.issuer) & (identities.c.subject == identity.subject)
+    async with db.transaction() as connection:
+        if not await _link(connection, identity, user_id):
+            found = (await connection.execute(select(identities.c.user_id).where(where))).scalar_one()
+            if found != user_id:
+                raise Conflict("This identity belongs to another account here.")
+        await audit.record(connection, "identity_linked", caller, issuer=identity.issuer)
+
+
+async def _link(connection: AsyncConnection, identity: Identity, user_id: UUID) -> bool:
+    row = {"issuer": identity.issuer, "subject": identity.subject, "email": identity.email, "user_id": user_id}
+    made = await connection.execute(
+        upsert(identities).values(**row).on_conflict_do_nothing().returning(identities.c.user_id)
+    )
+    return made.first() is not None
+
+
+async def note_failure(db: Database, user_id: UUID, caller: Caller) -> None:
+    """Somebody gave a wrong password for this account."""
+    async with db.transaction() as connection:
+        await audit.record(connection, "sign_in_failed", Caller(user_id=user_id, network=caller.network))
+
+
+async def get(driver: Driver, user_id: UUID) -> User:
+    """The account as its user sees it."""
+    row = await driver.fetchrow(PROFILE, user_id)
+    if row is None:
+        raise Unauthorized("This account is gone.")
+    return User(
+        id=row["id"],
+        name=row["name"],
+        email=row["email"],
+        password=row["login"] is not None,
+        identities=msgspec.json.decode(row["linked"], type=tuple[LinkedIdentity, ...]),
+        created_at=row["created_at"],
+    )
+
+
+async def rename(db: Database, user_id: UUID, name: str | None) -> None:
+    """Call the user so from now on; what they have written bears the name of then."""
+    async with db.transaction() as connection:
+        await connection.execute(update(users).where(users.c.id == user_id).values(name=name))
+
+
+async def remove(db: Database, caller: Caller) -> None:
+    """Delete the account with all that it owns. What it wrote in others' threads stays, without its name."""
+    user_id = known(caller)
+    theirs = select(memberships.c.thread_id).where(memberships.c.user_id == user_id)
+    own = threads_table.c.owner_id == user_id
+    query = select(threads_table.c.id, own.label("own")).where(
+        own | threads_table.c.id.in_(theirs), threads_table.c.deleted_at.is_(None)
+    )
+    async with db.transaction() as connection:
+        found = list(await connection.execute(query.order_by(threads_table.c.id).with_for_update()))
+        await threads.close(connection, [row.id for row in found if row.own])
+        for row in found:
+            if not row.own:
+                await _leave(connection, row.id, user_id)
+        await audit.record(connection, "account_deleted", caller)
+        await connection.execute(delete(api_tokens).where(api_tokens.c.user_id == user_id))
+        await connection.execute(delete(users).where(users.c.id == user_id))
+        await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
+
+
+async def _leave(connection: AsyncConnection, thread_id: UUID, user_id: UUID) -> None:
+    revision = await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())
+    written: dict[str, Any] = {"author_name": None, "revision": revision, "updated_at": func.now()}
+    mine = (messages.c.thread_id == thread_id) & (messages.c.author_id == user_id)
+    await connection.execute(update(messages).where(mine).values(**written))
+
+
+def known(caller: Caller) -> UUID:
+    """The user who asks. Raises `Unauthorized` if it is nobody with an account."""
+    if caller.user_id is None:
+        raise Unauthorized("Sign in first.")
+    return caller.user_id
+
+
+async def name_of(driver: Driver, user_id: UUID) -> str | None:
+    """What the user is called."""
+    name: str | None = await driver.fetchval("SELECT name FROM users WHERE id = $1", user_id)
+    return name
