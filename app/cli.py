@@ -18,6 +18,7 @@ from app import telemetry
 from app.domain.errors import Unavailable
 from app.settings import BadSetting, Settings
 from app.store import migrate as migrations
+from app.store import retention
 from app.store.verify import Checked, differences
 
 EPILOG = "Configuration is by environment variables; the README lists them all."
@@ -77,6 +78,16 @@ def verify() -> None:
 
 
 @main.command(epilog=EPILOG)
+@click.option("--dry-run", is_flag=True, help="Delete nothing; say how much there is.")
+def purge(*, dry_run: bool) -> None:
+    """Delete what nobody may keep any more: idle anonymous threads, deleted threads, what has expired.
+
+    `serve` and `work` do so by themselves, about once a minute.
+    """
+    _run(_purge(_settings(), dry_run=dry_run))
+
+
+@main.command(epilog=EPILOG)
 def doctor() -> None:
     """Check what Khala needs, and say what to do about what is missing; exits with 1 if anything is."""
     _run(_doctor(_settings()))
@@ -103,6 +114,17 @@ async def _verify(settings: Settings) -> None:
     click.echo(f"{checked.answers} answers in {checked.threads} threads checked, {found} differences.")
     if found:
         raise SystemExit(1)
+
+
+async def _purge(settings: Settings, *, dry_run: bool) -> None:
+    policy = composition.retention_policy(settings)
+    async with composition.database(settings) as db:
+        if await migrations.current(db) != migrations.head():
+            raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
+        found = await (retention.due(db, policy) if dry_run else retention.purge(db, policy))
+    for kind, count in found.items():
+        click.echo(f"{count:>9,} {kind.replace('_', ' ')}")
+    click.echo("Nothing was deleted." if dry_run else "Deleted.")
 
 
 async def _doctor(settings: Settings) -> None:

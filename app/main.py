@@ -3,8 +3,9 @@
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from litestar import Litestar
 
 from app.api.context import Context
 from app.api.http import BoundedHttp
+from app.api.limits import Limiter
+from app.api.line import Line
 from app.api.routes import application
 from app.domain.parts import Usage
-from app.live.hub import Hub
+from app.identity.oidc import Provider
 from app.live.listener import Listener
-from app.live.reader import Reader
+from app.live.live import Live
 from app.models import prices
 from app.models.providers import Providers
 from app.models.tokens import Counter
@@ -27,8 +30,9 @@ from app.runs.executor import Executor, ExecutorOptions
 from app.runs.turn import Models
 from app.settings import Settings
 from app.store import migrate
-from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from app.store.db import RUNS_CHANNEL, Database
 from app.store.embedded import EmbeddedPostgres
+from app.store.retention import Policy, Retention
 from app.store.writer import Writer
 
 log = structlog.get_logger()
@@ -85,7 +89,7 @@ async def _watch(postgres: EmbeddedPostgres) -> None:
 
 
 @asynccontextmanager
-async def _loops(loops: dict[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
+async def _loops(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
     """Run these for as long as this is open; one that fails is logged and begun again."""
     tasks = [asyncio.create_task(_for_ever(name, loop), name=name) for name, loop in loops.items()]
     try:
@@ -161,15 +165,20 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         await migrate.upgrade(db.url)
         inner = await stack.enter_async_context(_pool_of_our_own(db))
         workshop = Workshop(settings, inner) if with_executor else None
-        hub = Hub(inner, Reader(db))
-        handlers = {THREADS_CHANNEL: hub.notified}
+        live = Live(db, inner)
+        handlers = live.handlers
         if workshop:
             handlers[RUNS_CHANNEL] = workshop.executor.notified
         listener = Listener(db.url, handlers)
         # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
-        await stack.enter_async_context(_loops({"hub": hub.run, "listener": listener.run}))
+        stack.push_async_callback(live.presence.close)
+        loops = {**live.loops, "listener": listener.run, "retention": _retention(settings, inner).run}
+        await stack.enter_async_context(_loops(loops))
+        provider = Provider(settings.oidc) if settings.oidc else None
+        if provider:
+            stack.push_async_callback(provider.aclose)
         stopping = asyncio.Event()
-        server = Server(_config(_application(settings, db, hub, listener, stopping)))
+        server = Server(_config(_application(settings, db, live, listener, provider, stopping)))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         if workshop:
@@ -196,20 +205,42 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         await migrate.upgrade(db.url)
         workshop = Workshop(settings, db)
         listener = Listener(db.url, {RUNS_CHANNEL: workshop.executor.notified})
-        async with _loops({"listener": listener.run}), workshop.working():
+        loops = {"listener": listener.run, "retention": _retention(settings, db).run}
+        async with _loops(loops), workshop.working():
             announce(workshop.executor.id)
             await stop.wait()
 
 
-def _application(settings: Settings, db: Database, hub: Hub, listener: Listener, stopping: asyncio.Event) -> Litestar:
+def _retention(settings: Settings, db: Database) -> Retention:
+    return Retention(db, retention_policy(settings))
+
+
+def retention_policy(settings: Settings) -> Policy:
+    """How long what is kept, by these settings."""
+    return Policy(idle=timedelta(days=settings.anon_days))
+
+
+def _application(
+    settings: Settings,
+    db: Database,
+    live: Live,
+    listener: Listener,
+    provider: Provider | None,
+    stopping: asyncio.Event,
+) -> Litestar:
     context = Context(
         db=db,
-        hub=hub,
+        live=live,
         listener=listener,
-        limits=settings.limits,
+        limits=msgspec.structs.replace(settings.limits, budgets=settings.budgets),
         welcome=settings.welcome,
         allows_model=settings.allows,
         origins=settings.origins,
+        limiter=Limiter(settings.requests_per_minute, count_loopback=settings.count_loopback_requests),
+        provider=provider,
+        provider_name=settings.oidc.name if settings.oidc else "",
+        registration=settings.registration,
+        public_threads=settings.public_threads,
         stopping=stopping,
     )
     return application(context, web=WEB, version=version("khala"))
@@ -220,7 +251,7 @@ def _config(app: Litestar) -> uvicorn.Config:
         app,
         lifespan="off",
         http=BoundedHttp,
-        ws="websockets-sansio",
+        ws=Line,
         # Deflate costs 60 % more CPU a frame and 150 KB a socket, for frames of half a kilobyte.
         ws_per_message_deflate=False,
         ws_max_size=MOST_SOCKET_FRAME,

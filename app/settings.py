@@ -3,18 +3,27 @@
 import os
 import sys
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
+from app.api.origins import Contains, Origins, networks
+from app.domain import budgets
+from app.domain.budgets import DAY, HOUR, Limit
 from app.domain.flush import FlushPolicy
+from app.identity.oidc import OidcSettings
 from app.models import catalog
 from app.models.catalog import ModelRef
 from app.models.providers import ProviderSettings
 from app.store.sends import Limits
 
 WELCOME = "Hi! Ask me anything. Your conversation is kept, even if you close this page."
+NETWORK_LIMITS = (
+    "KHALA_ANON_RUNS_PER_HOUR", "KHALA_ANON_USD_PER_DAY", "KHALA_NETWORK_RUNS_PER_HOUR", "KHALA_NETWORK_USD_PER_DAY",
+)  # fmt: skip
+"""Limits that, where an operator has set one, go for callers on this machine, too."""
 SYSTEM = "You are a helpful assistant. Answer in Markdown, as briefly as the question allows."
 
 
@@ -34,9 +43,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     providers: ProviderSettings
     flush: FlushPolicy
     limits: Limits
+    budgets: budgets.Policy
     system: str
     welcome: str
-    origins: tuple[str, ...]
+    origins: Origins
+    registration: bool
+    public_threads: bool
+    requests_per_minute: int
+    oidc: OidcSettings | None
+    anon_days: float
+    count_loopback_requests: bool
     concurrency: int
     context_tokens: int
     lease: float
@@ -75,9 +91,21 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
             per_owner=read.whole("KHALA_RUNS_PER_OWNER", 20, least=1),
             waiting=read.whole("KHALA_QUEUE_LIMIT", 1000, least=1),
         ),
+        budgets=_budgets(read),
         system=read.text("KHALA_SYSTEM_PROMPT", SYSTEM),
         welcome=env.get("KHALA_WELCOME", WELCOME),
-        origins=read.words("KHALA_ORIGINS"),
+        origins=Origins(
+            allowed=read.words("KHALA_ORIGINS"),
+            public_url=read.url("KHALA_PUBLIC_URL"),
+            proxies=read.networks("KHALA_TRUSTED_PROXIES"),
+            count_loopback=any(env.get(name, "").strip() for name in NETWORK_LIMITS),
+        ),
+        registration=read.one_of("KHALA_REGISTRATION", "open", "open", "closed") == "open",
+        public_threads=read.whole("KHALA_PUBLIC_THREADS", 0, least=0, most=1) == 1,
+        requests_per_minute=read.whole("KHALA_REQUESTS_PER_MINUTE", 600, least=0),
+        count_loopback_requests=bool(read.text("KHALA_REQUESTS_PER_MINUTE", "")),
+        oidc=_oidc(read),
+        anon_days=read.number("KHALA_ANON_DAYS", 7.0, least=0.0, most=3650.0),
         concurrency=read.whole("KHALA_CONCURRENCY", 200, least=1, most=10_000),
         context_tokens=read.whole("KHALA_CONTEXT_TOKENS", 32_000, least=500),
         lease=read.number("KHALA_LEASE_SECONDS", 10.0, least=1.0, most=300.0),
@@ -85,6 +113,58 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         reasoning=read.whole("KHALA_REASONING", 0, least=0, most=1) == 1,
         pool_size=read.whole("KHALA_POOL_SIZE", 16, least=4, most=500),
         log_format=read.one_of("KHALA_LOG", "text" if sys.stderr.isatty() else "json", "text", "json"),
+    )
+
+
+def _budgets(read: "_Reader") -> budgets.Policy:
+    """The limits on use; what is set to 0 is off."""
+    runs = read.amount("KHALA_ANON_RUNS_PER_HOUR", 60, whole=True)
+    usd = read.amount("KHALA_ANON_USD_PER_DAY", "0.50")
+    limits = [
+        Limit(scope="key", measure="runs", most=runs, window=HOUR),
+        Limit(scope="key", measure="usd", most=usd, window=DAY),
+        _tokens(read, "key", "KHALA_ANON_TOKENS_PER_DAY", 200_000),
+        _runs(read, "network", "KHALA_NETWORK_RUNS_PER_HOUR", 5 * runs),
+        _usd(read, "network", "KHALA_NETWORK_USD_PER_DAY", 5 * usd),
+        _usd(read, "anonymous", "KHALA_ANON_TOTAL_USD_PER_DAY", 20),
+        _runs(read, "user", "KHALA_USER_RUNS_PER_HOUR", 300),
+        _usd(read, "user", "KHALA_USER_USD_PER_DAY", 10),
+        _tokens(read, "user", "KHALA_USER_TOKENS_PER_DAY", 0),
+        _usd(read, "thread", "KHALA_THREAD_USD_PER_DAY", 0),
+        Limit(scope="run", measure="usd", most=read.amount("KHALA_RUN_USD", 1)),
+        Limit(scope="run", measure="tokens", most=read.amount("KHALA_RUN_TOKENS", 0, whole=True)),
+        Limit(scope="run", measure="seconds", most=read.amount("KHALA_RUN_SECONDS", 900)),
+    ]
+    return budgets.Policy(limits=tuple(limit for limit in limits if limit.most))
+
+
+def _runs(read: "_Reader", scope: budgets.Scope, name: str, default: Decimal | int) -> Limit:
+    return Limit(scope=scope, measure="runs", most=read.amount(name, default, whole=True), window=HOUR)
+
+
+def _tokens(read: "_Reader", scope: budgets.Scope, name: str, default: int) -> Limit:
+    return Limit(scope=scope, measure="tokens", most=read.amount(name, default, whole=True), window=DAY)
+
+
+def _usd(read: "_Reader", scope: budgets.Scope, name: str, default: Decimal | int) -> Limit:
+    return Limit(scope=scope, measure="usd", most=read.amount(name, default), window=DAY)
+
+
+def _oidc(read: "_Reader") -> OidcSettings | None:
+    # As it stands: an issuer with a slash at its end is another one than without.
+    issuer = read.text("KHALA_OIDC_ISSUER", "")
+    if not read.url("KHALA_OIDC_ISSUER"):
+        return None
+    client_id = read.text("KHALA_OIDC_CLIENT_ID", "")
+    if not client_id:
+        raise BadSetting("KHALA_OIDC_ISSUER needs KHALA_OIDC_CLIENT_ID, too.")
+    return OidcSettings(
+        issuer=issuer,
+        client_id=client_id,
+        client_secret=read.text("KHALA_OIDC_CLIENT_SECRET", "") or None,
+        scopes=read.text("KHALA_OIDC_SCOPES", "openid email profile"),
+        audience=read.text("KHALA_OIDC_AUDIENCE", "") or None,
+        name=read.text("KHALA_OIDC_NAME", urlsplit(issuer).netloc),
     )
 
 
@@ -125,6 +205,19 @@ class _Reader:
             raise BadSetting(f"{name} must be like postgresql://user:password@host:5432/database.")
         return given or None
 
+    def url(self, name: str) -> str | None:
+        given = self.text(name, "").rstrip("/")
+        split = urlsplit(given)
+        if given and (split.scheme not in ("http", "https") or not split.netloc or split.query or split.fragment):
+            raise BadSetting(f"{name} must be like https://chat.example.com, not {given!r}.")
+        return given or None
+
+    def networks(self, name: str) -> tuple[Contains, ...]:
+        try:
+            return networks(self.words(name))
+        except ValueError as error:
+            raise BadSetting(f"{name} must be addresses and networks like 10.0.0.0/8: {error}.") from error
+
     def words(self, name: str) -> tuple[str, ...]:
         return tuple(word.strip() for word in self._env.get(name, "").split(",") if word.strip())
 
@@ -133,6 +226,14 @@ class _Reader:
         if number != int(number):
             raise BadSetting(f"{name} must be a whole number.")
         return int(number)
+
+    def amount(self, name: str, default: Decimal | int | str, *, whole: bool = False) -> Decimal:
+        """At least 0, and as exact as it is given: money isn't kept in binary fractions."""
+        given = self._env.get(name, "").strip()
+        number = self.number(name, float(default), least=0, most=1_000_000_000)
+        if whole and number != int(number):
+            raise BadSetting(f"{name} must be a whole number.")
+        return Decimal(str(given or default).replace("_", ""))
 
     def number(self, name: str, default: float, *, least: float, most: float) -> float:
         given = self._env.get(name, "").strip()

@@ -1,12 +1,52 @@
 """Logs: one line per request or run, with an event name and key=value, to standard error."""
 
 import logging
+import re
 import sys
+from typing import Any
 
 import structlog
 from structlog.dev import plain_traceback
 from structlog.processors import ExceptionRenderer
 from structlog.tracebacks import ExceptionDictTransformer
+
+HIDDEN = "[hidden]"
+SECRET_NAMES = re.compile(
+    r"(?i)password|secret|token$|^token|authorization|cookie|anon_?key|share_?key|api_?key|verifier"
+)
+"""Names under which nothing is ever logged."""
+SECRETS = re.compile(
+    r"khala_[\w-]{20,}"  # an API token
+    r"|(?i:bearer)\s+[\w.~+/=-]{8,}"
+    r"|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*"  # a JWT
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # name and password in a URL
+    r"|(?i:(?<=key=)|(?<=key: )|(?<=share=))[!-~]{32,}"
+)
+"""What a secret looks like, wherever it has got into a text."""
+
+
+def redacted(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """A log line without secrets: by their names, and by what they look like."""
+    return {name: HIDDEN if SECRET_NAMES.search(name) else _hidden(value) for name, value in event.items()}
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, str):
+        return SECRETS.sub(HIDDEN, value)
+    if isinstance(value, dict):
+        return {name: HIDDEN if SECRET_NAMES.search(str(name)) else _hidden(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(one) for one in value]
+    return value
+
+
+class Redacting(logging.Filter):
+    """The same for what libraries log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record through, without secrets."""
+        record.msg, record.args = SECRETS.sub(HIDDEN, record.getMessage()), None
+        return True
 
 
 def configure(log_format: str, *, level: int = logging.INFO) -> None:
@@ -24,8 +64,10 @@ def configure(log_format: str, *, level: int = logging.INFO) -> None:
     else:
         last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain_traceback)
     structlog.configure(
-        processors=[*shared, last],
+        processors=[*shared, redacted, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Redacting())

@@ -5,8 +5,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from app.live.hub import Hub
+from app.api.limits import Limiter
+from app.api.origins import Origins
+from app.identity.oidc import Provider
 from app.live.listener import Listener
+from app.live.live import Live
 from app.store.db import Database
 from app.store.sends import Limits
 
@@ -15,11 +18,18 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Made by the composition root, given to every route."""
 
     db: Database
-    hub: Hub
+    live: Live
     listener: Listener
     limits: Limits
     welcome: str
     allows_model: Callable[[str], bool]
-    origins: tuple[str, ...]
+    origins: Origins
+    limiter: Limiter
+    provider: Provider | None
+    provider_name: str
+    registration: bool
+    """Whether anybody may make an account by address and password."""
+    public_threads: bool
+    """Whether owners may let anybody read a thread."""
     stopping: asyncio.Event
     """Set when the process begins to stop: it finishes what it has, and wants no more."""

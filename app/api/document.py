@@ -26,8 +26,10 @@ server-sent events. `docs/protocol.md` specifies the frames.
 
 TAGS = [
     Tag("Threads", "Conversations: make, read, rename, empty and delete them, and send to them."),
+    Tag("Sharing", "Claim threads, and let others in."),
     Tag("Runs", "Answers being written, and those that were."),
     Tag("Feed", "Changes as they are committed."),
+    Tag("Accounts", "Sign in and out, sessions, API tokens, and all that an account has."),
     Tag("Health", "For load balancers and people."),
 ]
 

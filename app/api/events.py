@@ -17,8 +17,8 @@ from app.api.paths import ThreadId
 from app.api.problems import documented
 from app.domain.access import Caller
 from app.domain.frames import MOST_REVISION
-from app.live.observer import Out
-from app.store import threads
+from app.live.live import Live
+from app.live.observer import Out, Ticket
 
 SILENCE = 15.0
 """Seconds after which a comment shows that the stream is alive."""
@@ -63,11 +63,10 @@ async def events(
     last_event_id: LastEventId = None,
 ) -> Stream:
     """The thread's snapshot, or what changed after a revision, and then every change as it is committed."""
-    async with context.db.driver() as driver:
-        await threads.authorize(driver, thread_id, caller)
+    ticket = await context.live.threads.admit(context.db, thread_id, caller)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     resumed = _revision(last_event_id) if last_event_id else after
-    return Stream(_follow(context, thread_id, resumed), media_type="text/event-stream", headers=headers)
+    return Stream(_follow(context.live, thread_id, resumed, ticket), media_type="text/event-stream", headers=headers)
 
 
 def _revision(last_event_id: str) -> int | None:
@@ -76,17 +75,17 @@ def _revision(last_event_id: str) -> int | None:
     return min(int(last_event_id), MOST_REVISION) if known else None
 
 
-async def _follow(context: Context, thread_id: UUID, after: int | None) -> AsyncIterator[str]:
-    client = context.hub.client()
+async def _follow(live: Live, thread_id: UUID, after: int | None, ticket: Ticket) -> AsyncIterator[str]:
+    client = live.client()
     # One frame at a time leaves the client's outbox, so what is held for a slow reader stays bounded there.
     ready: asyncio.Queue[Out] = asyncio.Queue(1)
-    context.hub.join(client, thread_id, after)
+    live.threads.join(client, thread_id, after, ticket)
     pump = asyncio.create_task(client.pump(ready.put))
     try:
         async for out in _frames(ready, pump):
             yield out
     finally:
-        context.hub.close(client)
+        live.close(client)
         pump.cancel()
         await asyncio.wait({pump})
 

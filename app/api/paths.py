@@ -7,3 +7,7 @@ from litestar.params import PathParameter
 
 ThreadId = Annotated[UUID, PathParameter(description="The thread's id.")]
 RunId = Annotated[UUID, PathParameter(description="The run's id, which `send` answered.")]
+UserId = Annotated[UUID, PathParameter(description="The user's id.")]
+LinkId = Annotated[UUID, PathParameter(description="The link's id, which the list of links tells.")]
+SessionId = Annotated[UUID, PathParameter(description="The session's id, which the list of sessions tells.")]
+TokenId = Annotated[UUID, PathParameter(description="The token's id, which the list of tokens tells.")]

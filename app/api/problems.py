@@ -33,6 +33,7 @@ STATUS: dict[str, int] = {
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "rate_limited": 429,
+    "budget_exhausted": 429,
     "internal": 500,
     "unavailable": 503,
 }
@@ -58,8 +59,9 @@ MISSING = re.compile(r"Object missing required field `(\w+)`|Missing required \w
 
 EXAMPLES: dict[str, str] = {
     "invalid_input": "The request is not as it should be.",
-    "unauthorized": "Send the thread's key as X-Anon-Key.",
-    "forbidden": "This thread needs its key.",
+    "unauthorized": "Sign in first.",
+    "forbidden": "This thread is not open to you: it needs its key, a share link, or an account with access.",
+    "not_found": DETAILS["not_found"],
     "thread_not_found": "There is no such thread.",
     "run_not_found": "There is no such run.",
     "conflict": "This messageId was sent before with another text.",
@@ -67,6 +69,7 @@ EXAMPLES: dict[str, str] = {
     "payload_too_large": DETAILS["payload_too_large"],
     "unsupported_media_type": "Send JSON, as Content-Type: application/json.",
     "rate_limited": "Too many answers are waiting to be written. Try again soon.",
+    "budget_exhausted": "The budget of this account is used up for now.",
     "unavailable": "The database is out of reach. Try again in a moment.",
 }
 """For the OpenAPI document: a typical `detail` of each code."""

@@ -1,7 +1,7 @@
 """The application: all routes under `/api`, the page, the OpenAPI document and the headers that every answer bears."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,21 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException, SerializationException
 from litestar.types import ControllerRouterHandler, Message, Scope
 
-from app.api import document, pages
+from app.api import cookies, document, pages
+from app.api.accounts import Auth, Me
 from app.api.bodies import MOST_BODY
 from app.api.callers import caller
 from app.api.context import Context
 from app.api.events import events
 from app.api.health import HealthRoutes
+from app.api.oidc import Oidc
+from app.api.origins import SAFE, refuse_cross_site
 from app.api.problems import EXAMPLES, HANDLERS
 from app.api.runs import Runs
+from app.api.sharing import Sharing, claim_threads
 from app.api.sockets import follow
 from app.api.threads import Threads
+from app.api.tokens import Tokens
 from app.domain.errors import InvalidInput
 
 log = structlog.get_logger()
@@ -32,8 +37,13 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 """What every answer bears, errors too."""
+TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
+"""What every answer bears where the operator says that the server is reached by TLS."""
 
 
 def application(context: Context, *, web: Path, version: str) -> Litestar:
@@ -42,23 +52,29 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     def give_context() -> Context:
         return context
 
-    routes: Sequence[ControllerRouterHandler] = [Threads, Runs, HealthRoutes, events, follow]
+    async def begin(request: Request[Any, Any, Any]) -> None:
+        request.scope["state"]["began"] = time.monotonic()
+        if not request.scope["path"].startswith("/api/health"):
+            context.limiter.check(request, context.origins)
+        if request.method not in SAFE:
+            cookie = cookies.secret(request, context.origins) is not None
+            refuse_cross_site(request, context.origins, cookie=cookie)
+        await _take_only_json(request)
+
+    routes: Sequence[ControllerRouterHandler] = [
+        Threads, Sharing, claim_threads, Runs, events, follow, Auth, Oidc, Me, Tokens, HealthRoutes,
+    ]  # fmt: skip
     handlers: dict[Any, Any] = dict(HANDLERS)
     return Litestar(
-        [Router("/api", route_handlers=routes, before_request=_begin), *pages.routes(web)],
+        [Router("/api", route_handlers=routes, before_request=begin), *pages.routes(web)],
         dependencies={"context": Provide(give_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
         openapi_config=document.config(version),
         request_max_body_size=MOST_BODY,
-        cors_config=_cors(context.origins),
-        before_send=[_add_headers, _log],
+        cors_config=_cors(context.origins.allowed),
+        before_send=[_headers(context.origins.public_url), _log],
         logging_config=None,
     )
-
-
-async def _begin(request: Request[Any, Any, Any]) -> None:
-    request.scope["state"]["began"] = time.monotonic()
-    await _take_only_json(request)
 
 
 async def _take_only_json(request: Request[Any, Any, Any]) -> None:
@@ -73,14 +89,19 @@ async def _take_only_json(request: Request[Any, Any, Any]) -> None:
         raise InvalidInput(f"The body is no JSON that can be read: {error}.") from error
 
 
-async def _add_headers(message: Message, scope: Scope) -> None:
-    if message["type"] != "http.response.start":
-        return
-    headers = MutableScopeHeaders.from_message(message)
-    for name, value in HEADERS.items():
-        headers[name] = value
-    if scope["path"].startswith("/api/"):
-        headers.setdefault("Cache-Control", "no-store")
+def _headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[None]]:
+    always = HEADERS | (TLS_ONLY if public_url and public_url.startswith("https:") else {})
+
+    async def add(message: Message, scope: Scope) -> None:
+        if message["type"] != "http.response.start":
+            return
+        headers = MutableScopeHeaders.from_message(message)
+        for name, value in always.items():
+            headers[name] = value
+        if scope["path"].startswith("/api/"):
+            headers.setdefault("Cache-Control", "no-store")
+
+    return add
 
 
 async def _log(message: Message, scope: Scope) -> None:
@@ -97,5 +118,9 @@ async def _log(message: Message, scope: Scope) -> None:
 def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
     if not origins:
         return None
-    headers = ["X-Anon-Key", "Content-Type", "Last-Event-ID"]
-    return CORSConfig(allow_origins=list(origins), allow_headers=headers, expose_headers=["Retry-After"])
+    return CORSConfig(
+        allow_origins=list(origins),
+        allow_headers=["Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID"],
+        allow_credentials="*" not in origins,
+        expose_headers=["Retry-After"],
+    )

@@ -20,7 +20,7 @@ from app.store import parts, receipts, runs
 
 log = structlog.get_logger()
 
-DENIED = ("invalid_input", "forbidden", "run_not_found", "unavailable")
+DENIED = ("invalid_input", "unauthorized", "forbidden", "run_not_found", "rate_limited", "unavailable")
 
 
 class Runs(Controller):
@@ -58,7 +58,7 @@ class Runs(Controller):
     ) -> PartPage:
         """The run's parts after a seq, in order."""
         async with context.db.snapshot() as driver:
-            run = await runs.authorize(driver, run_id, caller)
+            run = await runs.admit(driver, run_id, caller)
             found = await parts.of_run(driver, run_id, after=after, limit=limit)
         done = run.status not in ACTIVE and len(found) < limit
         return PartPage(items=found, next_after=found[-1].seq if found else after, done=done)
@@ -75,7 +75,7 @@ class Runs(Controller):
     ) -> Items[Receipt]:
         """What each model call of the run used, cost and took."""
         async with context.db.snapshot() as driver:
-            await runs.authorize(driver, run_id, caller)
+            await runs.admit(driver, run_id, caller)
             return Items(items=await receipts.of_run(driver, run_id))
 
     @post(

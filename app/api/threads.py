@@ -13,19 +13,19 @@ from litestar.openapi.spec import Example
 from litestar.params import BodyKwarg, QueryParameter
 
 from app.api.bodies import MadeThread, NewThread, Older, Page, Send, ThreadChanges, sendable, storable
-from app.api.callers import BY_KEY, somebody
+from app.api.callers import BY_KEY, somebody, with_keys
 from app.api.context import Context
 from app.api.document import OptionalBody
 from app.api.paths import ThreadId
 from app.api.problems import answer, documented
 from app.domain import ids
-from app.domain.access import Caller, checked_anon_key, key_hash
+from app.domain.access import Caller, checked_anon_key
 from app.domain.chat import Message, Sent, Snapshot, Thread
-from app.domain.errors import InvalidInput
-from app.store import changes, sends, threads
+from app.domain.errors import Forbidden, InvalidInput
+from app.store import access, changes, sends, threads
 from app.store.sends import Question
 
-DENIED = ("invalid_input", "forbidden", "thread_not_found", "unavailable")
+DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
 
 Cursor = Annotated[str | None, QueryParameter(description="The `nextCursor` of the page before.")]
@@ -49,24 +49,27 @@ class Threads(Controller):
         operation_class=OptionalBody,
         summary="Make a thread",
         response_description="The new thread, and its key, which is told only now.",
-        responses=documented("invalid_input", "forbidden", *BODY, "unavailable")
-        | {200: answer(MadeThread, "It was there already, with this key.")},
+        responses=documented(
+            "invalid_input", "unauthorized", "forbidden", "conflict", *BODY, "rate_limited", "unavailable"
+        )
+        | {200: answer(MadeThread, "It was there already, and is the caller's.")},
     )
     async def create(
         self,
         context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
         data: Annotated[
             NewThread | None, BodyKwarg(examples=_example("A thread of one's own", title="Trip to Aiur"))
         ] = None,
     ) -> Response[MadeThread]:
-        """Make a thread and its welcome message. The same id and key again changes nothing and answers 200."""
+        """Make a thread and its welcome message. The same id and caller again changes nothing and answers 200."""
         data = data or NewThread()
-        key = ids.new_secret() if data.anon_key is None else checked_anon_key(data.anon_key)
+        key = None if caller.user_id else _key(data)
         title = None if data.title is None else storable(data.title, "title")
         thread, new = await threads.create(
             context.db,
             data.id or ids.new(),
-            Caller(anon_key_hash=key_hash(key)),
+            with_keys(caller, key, None),
             title=title,
             welcome=context.welcome,
         )
@@ -78,7 +81,7 @@ class Threads(Controller):
         summary="List threads",
         security=BY_KEY,
         response_description="Threads.",
-        responses=documented("invalid_input", "unauthorized", "unavailable"),
+        responses=documented("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable"),
     )
     async def page(
         self,
@@ -87,7 +90,7 @@ class Threads(Controller):
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[Thread]:
-        """The threads that the caller's key opens, newest first."""
+        """The threads that the account owns or was given a role on, or that the key opens, newest first."""
         found = await threads.page(context.db, somebody(caller), before=_position(cursor), limit=limit + 1)
         items = found[:limit]
         return Page(items=items, next_cursor=_cursor(items[-1]) if len(found) > limit else None)
@@ -109,7 +112,7 @@ class Threads(Controller):
     ) -> Snapshot:
         """The thread and its newest messages, in order; answers under way as far as they have come."""
         async with context.db.snapshot() as driver:
-            await threads.authorize(driver, thread_id, caller)
+            await access.admit(driver, thread_id, caller)
             return await changes.snapshot(driver, thread_id, limit=limit)
 
     @get(
@@ -130,14 +133,14 @@ class Threads(Controller):
     ) -> Older[Message]:
         """The messages before the one that `before` names, in order."""
         async with context.db.snapshot() as driver:
-            await threads.authorize(driver, thread_id, caller)
+            await access.admit(driver, thread_id, caller)
             items, more = await changes.older(driver, thread_id, before=before, limit=limit)
         return Older(items=items, has_more=more)
 
     @patch(
         "/{thread_id:uuid}",
         operation_id="changeThread",
-        summary="Rename a thread",
+        summary="Change a thread",
         security=BY_KEY,
         response_description="The thread as it is now.",
         responses=documented(*DENIED, *BODY),
@@ -149,11 +152,13 @@ class Threads(Controller):
         thread_id: ThreadId,
         data: Annotated[ThreadChanges, BodyKwarg(examples=_example("A new title", title="Trip to Shakuras"))],
     ) -> Thread:
-        """Give the thread a title, or with `null` take it away."""
-        if data.title is msgspec.UNSET:
-            raise InvalidInput("Nothing to change: send a title.", path="title")
-        title = None if data.title is None else storable(data.title, "title")
-        return await threads.rename(context.db, thread_id, caller, title)
+        """Give the thread a title, or with `null` take it away; say who may read it besides its members."""
+        if data.title is msgspec.UNSET and data.visibility is msgspec.UNSET:
+            raise InvalidInput("Nothing to change: send a title or a visibility.", path="title")
+        if data.visibility == "public" and not context.public_threads:
+            raise Forbidden("Public threads are not switched on here.")
+        title = storable(data.title, "title") if isinstance(data.title, str) else data.title
+        return await threads.change(context.db, thread_id, caller, title=title, visibility=data.visibility)
 
     @delete(
         "/{thread_id:uuid}",
@@ -191,7 +196,7 @@ class Threads(Controller):
         security=BY_KEY,
         status_code=202,
         response_description="The message is stored and its answer is on the way.",
-        responses=documented(*DENIED, "conflict", "run_active", *BODY, "rate_limited")
+        responses=documented(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
         | {200: answer(Sent, "It was sent before; nothing was added.")},
     )
     async def send(
@@ -214,6 +219,10 @@ class Threads(Controller):
         )
         sent, new = await sends.send(context.db, question, caller, context.limits)
         return Response(sent, status_code=202 if new else 200)
+
+
+def _key(data: NewThread) -> str:
+    return ids.new_secret() if data.anon_key is None else checked_anon_key(data.anon_key)
 
 
 def _cursor(thread: Thread) -> str:

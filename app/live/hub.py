@@ -1,4 +1,4 @@
-"""The hub: reads all threads that have changed in one go, encodes each frame once, and hands it to every observer."""
+"""The hub: reads all topics that have changed in one go, encodes each frame once, and hands it to every observer."""
 
 import asyncio
 from typing import assert_never
@@ -7,17 +7,20 @@ from uuid import UUID
 import structlog
 
 from app.domain import frames
-from app.domain.chat import Delta
+from app.domain.access import Caller
 from app.domain.errors import Unavailable
-from app.live.observer import Client, Out, Subscription, gone
+from app.live.feeds import Feed, Found, News
+from app.live.guard import Guard
+from app.live.observer import GONE, Client, Out, Read, Subscription, Ticket
 from app.live.reader import Reader
-from app.store import changes
+from app.store.access import Admission, granted
+from app.store.changes import Behind, Gone, Unchanged
 from app.store.db import EVERYTHING, Database
 
 log = structlog.get_logger()
 
 POLL = 5.0
-"""Seconds after which all watched threads are looked at anyhow: a lost NOTIFY costs seconds, never data."""
+"""Seconds after which all watched topics are looked at anyhow: a lost NOTIFY costs seconds, never data."""
 PAUSE = 0.25
 """Seconds before another try to read, when the database is away."""
 SWEEP = 500
@@ -25,78 +28,105 @@ SWEEP = 500
 
 
 class Topic:
-    """A watched thread: the revision up to which its observers were told, -1 at first, and who they are."""
+    """What is watched: the revision up to which its observers were told, -1 at first, and who they are.
+
+    Who is neither behind nor in doubt was let in under `access_id` or a later one, since whatever changes the access
+    makes a revision, and whoever reads that far compares.
+    """
 
     def __init__(self) -> None:
         self.revision = -1
+        self.access_id: UUID | None = None
         self.observers: set[Subscription] = set()
 
 
 class Hub:
-    """All observers of this process. The feed reads through `db`; observers that catch up read by `reader`."""
+    """All observers of one feed. It reads through `db`; observers that catch up read by `reader`."""
 
-    def __init__(self, db: Database, reader: Reader) -> None:
+    def __init__(self, db: Database, reader: Reader, feed: Feed, guard: Guard) -> None:
         self._db = db
         self._reader = reader
+        self._feed = feed
+        self._guard = guard
         self._topics: dict[UUID, Topic] = {}
         self._woken: set[UUID] = set()
         self._wake = asyncio.Event()
         self._all = False
 
-    def client(self) -> Client:
-        """A new connection without subscriptions."""
-        return Client(self)
+    async def admit(self, db: Database, topic_id: UUID, caller: Caller) -> Ticket:
+        """Let the caller in. Raises `ThreadNotFound` or `Forbidden`."""
+        heard = self._guard.heard
+        async with db.driver() as driver:
+            (admission,) = await self._feed.admissions(driver, [(topic_id, caller)])
+        grant = granted(admission)
+        assert admission is not None
+        return Ticket(caller=caller, grant=grant, access_id=admission.access_id, heard=heard)
 
-    def join(self, client: Client, thread_id: UUID, after: int | None) -> None:
-        """Follow the thread on this connection: its pump catches up from `after` or by a snapshot, and goes on."""
-        self.part(client, thread_id)
+    def join(self, client: Client, topic_id: UUID, after: int | None, ticket: Ticket) -> Subscription:
+        """Follow the topic on this connection: its pump catches up from `after` or by a snapshot, and goes on."""
+        earlier = self.of(client, topic_id)
+        if earlier is not None:
+            self._end(earlier)
         cursor = -1 if after is None else after
-        topic = self._topics.setdefault(thread_id, Topic())
-        subscription = Subscription(client, thread_id, cursor)
-        client.subscriptions[thread_id] = subscription
+        topic = self._topics.setdefault(topic_id, Topic())
+        subscription = Subscription(self, client, topic_id, cursor, ticket)
+        client.subscriptions[self, topic_id] = subscription
         topic.observers.add(subscription)
+        self._guard.watch(subscription)
+        if ticket.heard != self._guard.heard and ticket.caller.user_id is not None:
+            self._guard.doubt(subscription)
         client.wake()
+        return subscription
 
-    def part(self, client: Client, thread_id: UUID) -> None:
-        """Follow the thread no more on this connection."""
-        subscription = client.subscriptions.pop(thread_id, None)
+    def part(self, client: Client, topic_id: UUID) -> None:
+        """Follow the topic no more on this connection."""
+        subscription = self.of(client, topic_id)
         if subscription is not None:
-            self.leave(subscription)
+            self._end(subscription)
+            client.left(subscription)
+
+    def of(self, client: Client, topic_id: UUID) -> Subscription | None:
+        """How the connection follows the topic, if it does."""
+        return client.subscriptions.get((self, topic_id))
 
     def close(self, client: Client) -> None:
         """The connection is gone."""
-        for thread_id in list(client.subscriptions):
-            self.part(client, thread_id)
+        for source, topic_id in list(client.subscriptions):
+            if source is self:
+                self.part(client, topic_id)
 
-    def leave(self, subscription: Subscription) -> None:
-        """This observer is gone; the last one takes the topic along."""
-        topic = self._topics.get(subscription.thread_id)
-        if topic is None:
-            return
-        topic.observers.discard(subscription)
-        if not topic.observers:
-            del self._topics[subscription.thread_id]
+    def cut(self, subscription: Subscription, code: str) -> None:
+        """End it, drop what waits in the outbox for it, and say why."""
+        self._end(subscription)
+        subscription.client.left(subscription)
+        subscription.client.put(Out(frames.encode(self._feed.end(subscription.topic_id, code))))
 
-    async def read(self, thread_id: UUID, after: int) -> Out | None:
+    def doubt(self, subscription: Subscription) -> None:
+        """It may have changed whether its caller may follow."""
+        self._guard.doubt(subscription)
+
+    async def admissions(self, subscriptions: list[Subscription]) -> list[Admission | None]:
+        """What the callers of these may do now."""
+        async with self._db.driver() as driver:
+            return await self._feed.admissions(driver, [(one.topic_id, one.caller) for one in subscriptions])
+
+    async def read(self, topic_id: UUID, after: int) -> Read | None:
         """What brings an observer up to date: see `Reader.read`."""
-        return await self._reader.read(thread_id, after)
+        return await self._reader.read(self._feed, topic_id, after)
 
-    def level(self, subscription: Subscription, *, whole: bool) -> bool:
-        """A thread of which nobody was told yet, or that nobody else watches, is followed from where this one is."""
-        topic = self._topics[subscription.thread_id]
+    def level(self, subscription: Subscription) -> bool:
+        """A topic of which nobody was told yet, or that nobody else watches, is followed from where this one is."""
+        topic = self._topics[subscription.topic_id]
         if topic.revision < 0 or len(topic.observers) == 1:
             topic.revision = max(topic.revision, subscription.cursor)
-        if whole and subscription.cursor < topic.revision:
-            # The thread has less than its observers were told, since it was deleted and made anew: look again.
-            self.notified(str(subscription.thread_id))
         return subscription.cursor >= topic.revision
 
     def notified(self, payload: str) -> None:
-        """The listener's word that these threads have changed, or that any may have."""
+        """The listener's word that these topics have changed, or that any may have."""
         if payload == EVERYTHING:
             self._all = True
         else:
-            self._woken.update(thread_id for thread_id in map(UUID, payload.split(",")) if thread_id in self._topics)
+            self._woken.update(topic_id for topic_id in map(UUID, payload.split(",")) if topic_id in self._topics)
         if self._all or self._woken:
             self._wake.set()
 
@@ -109,12 +139,23 @@ class Hub:
             try:
                 await self._tell(woken)
             except Unavailable as error:
-                log.warning("feed_failed", threads=len(woken), error=str(error.__cause__))
+                log.warning("feed_failed", topics=len(woken), error=str(error.__cause__))
                 self._woken |= woken
                 await asyncio.sleep(PAUSE)
             except Exception:
                 self._woken |= woken
                 raise
+
+    def _end(self, subscription: Subscription) -> None:
+        """This observer is gone; the last one takes the topic along."""
+        subscription.end()
+        self._guard.forget(subscription)
+        topic = self._topics.get(subscription.topic_id)
+        if topic is None:
+            return
+        topic.observers.discard(subscription)
+        if not topic.observers:
+            del self._topics[subscription.topic_id]
 
     async def _rest(self) -> None:
         if self._woken or self._all:
@@ -127,38 +168,43 @@ class Hub:
             self._all = True
 
     async def _tell(self, woken: set[UUID]) -> None:
-        cursors = {thread_id: self._topics[thread_id].revision for thread_id in woken}
+        cursors = {topic_id: self._topics[topic_id].revision for topic_id in woken}
         if not cursors:
             return
         async with self._db.snapshot() as driver:
-            found = await changes.since(driver, cursors)
-        for thread_id, change in found.items():
-            topic = self._topics.get(thread_id)
-            if topic is not None and topic.revision == cursors[thread_id]:
-                await self._pass_on(thread_id, topic, change)
+            found = await self._feed.since(driver, cursors)
+        for topic_id, one in found.items():
+            topic = self._topics.get(topic_id)
+            if topic is not None and topic.revision == cursors[topic_id]:
+                await self._pass_on(topic, one)
             elif topic is not None:
                 # Its first reader has moved it meanwhile, perhaps not as far as this read has seen: look again.
-                self._woken.add(thread_id)
+                self._woken.add(topic_id)
 
-    async def _pass_on(self, thread_id: UUID, topic: Topic, change: changes.Change) -> None:
-        match change:
-            case Delta():
-                topic.revision = change.revision
-                body = frames.delta(thread_id, change)
-                await self._broadcast(topic, body, change.since, change.revision)
-            case changes.Behind():
-                topic.revision = change.revision
+    async def _pass_on(self, topic: Topic, found: Found) -> None:
+        if found.access_id is not None and topic.access_id != found.access_id:
+            self._doubt_strangers(topic, found.access_id)
+        match found.change:
+            case News() as news:
+                topic.revision = news.revision
+                await self._broadcast(topic, frames.encode(news.frame), news.since, news.revision)
+            case Behind():
+                topic.revision = found.change.revision
                 for observer in topic.observers:
                     observer.fall_back(observer.cursor)
-            case changes.Gone():
+            case Gone():
                 for observer in list(topic.observers):
-                    observer.client.subscriptions.pop(thread_id, None)
-                    observer.client.put(Out(gone(thread_id)))
-                    self.leave(observer)
-            case changes.Unchanged():
+                    self.cut(observer, GONE)
+            case Unchanged():
                 pass
             case _:
-                assert_never(change)
+                assert_never(found.change)
+
+    def _doubt_strangers(self, topic: Topic, access_id: UUID) -> None:
+        """What is handed on from now on was read under another access than these were let in under."""
+        topic.access_id = access_id
+        for observer in [one for one in topic.observers if one.access_id != access_id]:
+            self._guard.doubt(observer)
 
     async def _broadcast(self, topic: Topic, body: str, since: int, revision: int) -> None:
         for count, observer in enumerate(list(topic.observers), 1):

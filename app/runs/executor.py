@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from app.domain import ids
-from app.domain.errors import Unavailable
+from app.domain.errors import BudgetExhausted, Unavailable
 from app.domain.fold import Content, fold, text_of
 from app.domain.parts import Notice
 from app.models import catalog
@@ -17,9 +17,10 @@ from app.models.port import Model, Prompt
 from app.models.prices import context_window
 from app.models.tokens import Counter
 from app.runs import prompt
+from app.runs.meter import Meter
 from app.runs.tally import Tally
-from app.runs.turn import Models, Outcome, Turn, failed, tell
-from app.store import messages, parts, runs
+from app.runs.turn import Models, Outcome, Turn, failed, stopped, tell
+from app.store import ledger, messages, parts, runs
 from app.store.db import Database, Driver
 from app.store.parts import Lease
 from app.store.runs import Claimed
@@ -193,6 +194,7 @@ class Executor:
         claimed = work.claimed
         async with self._db.driver() as driver:
             content = fold((), [part.read() for part in await parts.of_run(driver, claimed.lease.run_id)])
+            account = await ledger.account(driver, claimed.lease.run_id)
         stream = self._writer.open(
             claimed.lease,
             next_seq=claimed.next_seq,
@@ -200,15 +202,17 @@ class Executor:
             content=content,
             on_lost=lambda: work.stop(Stop.LOST),
         )
-        tally = Tally()
-        answer = asyncio.create_task(self._answer(claimed, stream, tally, content))
+        meter = Meter(self._db, claimed.lease.run_id, account, Tally())
+        answer = asyncio.create_task(self._answer(claimed, stream, meter, content))
+        clock = asyncio.create_task(meter.watch())
         try:
-            await asyncio.wait((answer, work.stopped), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((answer, clock, work.stopped), return_when=asyncio.FIRST_COMPLETED)
             # Decided before the answer is cancelled, because what it then raises may be anything.
-            outcome = _outcome(answer) if answer.done() else None
+            outcome = next((_outcome(task) for task in (answer, clock) if task.done()), None)
         finally:
+            await _stop(clock)
             await _stop(answer)
-        await self._end(work, stream, tally, outcome)
+        await self._end(work, stream, meter.tally, outcome)
 
     async def _end(self, work: Work, stream: Stream, tally: Tally, outcome: Outcome | None) -> None:
         """The one place where work on a run ends: by its outcome, or by the reason for which it was stopped."""
@@ -225,7 +229,7 @@ class Executor:
             await runs.hand_over(self._db, work.claimed.lease, stream.handed_over())
         log.info("run_ended", outcome=outcome.status if outcome else why and why.value, ms=tally.finish("").total_ms)
 
-    async def _answer(self, claimed: Claimed, stream: Stream, tally: Tally, content: Content) -> Outcome:
+    async def _answer(self, claimed: Claimed, stream: Stream, meter: Meter, content: Content) -> Outcome:
         if claimed.lease.epoch > self._options.attempts:
             return failed("interrupted", "The answer was interrupted too often. Please try again.")
         said = text_of(content)
@@ -251,7 +255,7 @@ class Executor:
                 model=model.name,
             )
 
-        return await Turn(stream, tally, self._models, prompt_for).answer(candidates)
+        return await Turn(stream, meter, self._models, prompt_for).answer(candidates)
 
     def _candidates(self, claimed: Claimed) -> list[ModelRef]:
         first = self._options.models if claimed.options.model is None else (catalog.parse(claimed.options.model),)
@@ -280,6 +284,8 @@ def _outcome(answer: "asyncio.Task[Outcome]") -> Outcome:
     """The answer's outcome; a fault of ours is told like any other failure, and logged."""
     try:
         return answer.result()
+    except BudgetExhausted as reached:
+        return stopped(reached)
     except (LeaseLost, Unavailable):
         raise
     except Exception:

@@ -8,21 +8,40 @@ from app.domain.parts import Finish, Usage
 from app.models.port import Completed, Model
 from app.models.prices import cost
 
+TOKEN_SIZE = 4
+"""Bytes of text, near enough, that a token stands for until a provider tells the usage."""
+WIDE = 3
+"""Bytes of a character in text that isn't plain ASCII, near enough."""
+
 
 class Call:
-    """One model call: its clock, and how much text has come."""
+    """One model call: its clock, and how much text has come.
+
+    `asked` says that it was made, `size` is about how many bytes it has said and thought, `thoughts` how many of them
+    it has thought; past `enough` more has to be reserved.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.chunks: list[str] = []
         self.began = time.monotonic()
         self.first: float | None = None
+        self.asked = False
+        self.size = 0
+        self.thoughts = 0
+        self.enough = float("inf")
 
     def text(self, text: str) -> None:
         """More text came."""
         if self.first is None:
             self.first = time.monotonic()
         self.chunks.append(text)
+        self.size += size(text)
+
+    def thought(self, text: str) -> None:
+        """More reasoning came, which has to be paid for whether or not it is told."""
+        self.size += size(text)
+        self.thoughts += size(text)
 
     def facts(self, outcome: str, attempt: int, completed: Completed) -> dict[str, Any]:
         """The call's receipt. Times are milliseconds; `estimated` says that the provider told no usage."""
@@ -36,6 +55,11 @@ class Call:
             "timeToFirstTokenMs": None if self.first is None else milliseconds(self.first - self.began),
             "totalMs": milliseconds(time.monotonic() - self.began),
         }
+
+
+def size(text: str) -> int:
+    """About how many bytes a text has, without looking at its characters: this is done for every token."""
+    return len(text) if text.isascii() else WIDE * len(text)
 
 
 class Tally:

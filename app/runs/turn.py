@@ -9,24 +9,27 @@ from typing import Literal, NamedTuple, assert_never
 import msgspec
 import structlog
 
-from app.domain.parts import Failure, Notice
+from app.domain.errors import BudgetExhausted
+from app.domain.parts import Failure, Notice, Usage
 from app.models import retry
 from app.models.catalog import BadModel, ModelRef
 from app.models.port import Completed, Model, ModelFailed, Prompt, Reasoning, Text
 from app.models.tokens import estimate_usage
-from app.runs.tally import Call, Tally
+from app.runs.meter import Meter
+from app.runs.tally import TOKEN_SIZE, Call
 from app.store.writer import Stream
 
 log = structlog.get_logger()
 
 NO_RESPONSE = "No response. Please try again."
+BUDGET = BudgetExhausted.code
 
 
 class Outcome(NamedTuple):
     """How a turn ended: the run's state, and the finish's reason."""
 
     status: Literal["final", "error"]
-    reason: Literal["stop", "length", "error"]
+    reason: Literal["stop", "length", "error", "budget"]
     failure: Failure | None = None
 
 
@@ -40,9 +43,9 @@ class Models(msgspec.Struct, frozen=True, kw_only=True):
 class Turn:
     """One answer. `prompt_for` builds what a model is asked, since models differ in how much they read."""
 
-    def __init__(self, stream: Stream, tally: Tally, models: Models, prompt_for: Callable[[Model], Prompt]) -> None:
+    def __init__(self, stream: Stream, meter: Meter, models: Models, prompt_for: Callable[[Model], Prompt]) -> None:
         self._stream = stream
-        self._tally = tally
+        self._meter = meter
         self._models = models
         self._prompt_for = prompt_for
         self._began = time.monotonic()
@@ -59,6 +62,8 @@ class Turn:
                     return failed(failure.code, failure.message)
                 self._switch(candidates[place + 1], failure.message)
                 continue
+            except BudgetExhausted as reached:
+                return stopped(reached)
             if said:
                 return Outcome("final", completed.finish_reason)
             if not more:
@@ -98,17 +103,19 @@ class Turn:
         self._attempt += 1
         prompt = self._prompt_for(model)
         try:
+            await self._meter.begin(call, prompt)
             completed = await self._listen(call, prompt)
         except ModelFailed as failure:
             self._settle(call, failure.code, _estimated(call, prompt))
             raise
-        except asyncio.CancelledError:
-            self._settle(call, "canceled", _estimated(call, prompt))
+        except (BudgetExhausted, asyncio.CancelledError):
+            self._settle(call, BUDGET if self._meter.exhausted else "canceled", _estimated(call, prompt))
             raise
         self._settle(call, completed.finish_reason, completed)
         return completed, bool(call.chunks) or bool(prompt.said)
 
     async def _listen(self, call: Call, prompt: Prompt) -> Completed:
+        call.asked = True
         async with call.model.stream(prompt) as events:
             async for event in events:
                 if isinstance(event, Text):
@@ -118,7 +125,10 @@ class Turn:
                 elif isinstance(event, Completed):
                     return event
                 elif isinstance(event, Reasoning):
+                    call.thought(event.text)
                     self._reason(event)
+                if call.size > call.enough:
+                    await self._meter.more(call)
                 if self._stream.full:
                     await self._stream.written()
         raise ModelFailed("invalid_response", "The model's answer ended without an end.", midstream=bool(call.chunks))
@@ -128,7 +138,7 @@ class Turn:
             self._stream.reason(event.text)
 
     def _settle(self, call: Call, outcome: str, completed: Completed) -> None:
-        price = self._tally.add(call, completed.usage)
+        price = self._meter.tally.add(call, completed.usage)
         self._stream.receipt("model", call.facts(outcome, self._attempt, completed), price)
 
     def _switch(self, ref: ModelRef, why: str) -> None:
@@ -140,6 +150,11 @@ def failed(code: str, message: str) -> Outcome:
     return Outcome("error", "error", Failure(code=code, message=message))
 
 
+def stopped(reached: BudgetExhausted) -> Outcome:
+    """The outcome of a turn that a limit stopped."""
+    return Outcome("error", "budget", Failure(code=BUDGET, message=reached.message))
+
+
 def tell(stream: Stream, failure: Failure) -> None:
     """Tell what went wrong, as text that every client shows, and as an error that a program can read."""
     stream.text(f"\n\n{failure.message}" if stream.said else failure.message)
@@ -147,7 +162,8 @@ def tell(stream: Stream, failure: Failure) -> None:
 
 
 def _estimated(call: Call, prompt: Prompt) -> Completed:
-    """The end of a call that the provider did not account for."""
+    """The end of a call that the provider did not account for; one that was never made used nothing."""
     said = "".join(call.chunks)
-    usage = estimate_usage(prompt, said)
-    return Completed(usage=usage, finish_reason="stop", estimated=True)
+    usage = estimate_usage(prompt, said) if call.asked else Usage()
+    thoughts = Usage(output_tokens=call.thoughts // TOKEN_SIZE)
+    return Completed(usage=usage + thoughts, finish_reason="stop", estimated=True)

@@ -1,0 +1,62 @@
+"""How often somebody may ask: a bucket of tokens for each machine and each secret, in this process's memory."""
+
+import time
+from collections import OrderedDict
+
+import msgspec
+
+from app.api.origins import Connection, Origins, is_local, machine_of
+from app.domain.access import key_hash
+from app.domain.errors import RateLimited
+
+MOST_BUCKETS = 50_000
+"""Callers that are remembered; those who have not asked for longest are forgotten first."""
+SECRETS = ("authorization", "x-anon-key", "x-share-key", "cookie")
+"""Headers by which a caller is known whatever the address."""
+
+
+class Bucket(msgspec.Struct):
+    """What is left of a caller's requests, as of `at`, a monotonic time in seconds."""
+
+    left: float
+    at: float
+
+
+class Limiter:
+    """Lets each caller make so many requests a minute, all at once if they like; 0 is no limit."""
+
+    def __init__(self, per_minute: int, *, count_loopback: bool) -> None:
+        """`count_loopback`: callers on this machine are limited, too."""
+        self._most = float(per_minute)
+        self._count_loopback = count_loopback
+        self._buckets: OrderedDict[bytes | str, Bucket] = OrderedDict()
+
+    def check(self, connection: Connection, origins: Origins) -> None:
+        """Count the request. Raises `RateLimited` if it was one too many from its machine or by its secret."""
+        if not self._most or (is_local(connection, origins) and not self._count_loopback):
+            return
+        now = time.monotonic()
+        wait = max(self._take(who, now) for who in ("", *_callers(connection, origins)))
+        if wait:
+            raise RateLimited("Too many requests. Slow down.", retry_after=wait)
+
+    def _take(self, who: bytes | str, now: float) -> float:
+        """Seconds until there is a token for them; 0 if there was one, which is taken."""
+        if not who:
+            return 0.0
+        bucket = self._buckets.pop(who, None) or Bucket(self._most, now)
+        bucket.left = min(self._most, bucket.left + (now - bucket.at) * self._most / 60)
+        bucket.at = now
+        self._buckets[who] = bucket
+        if len(self._buckets) > MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+        if bucket.left < 1:
+            return (1 - bucket.left) * 60 / self._most
+        bucket.left -= 1
+        return 0.0
+
+
+def _callers(connection: Connection, origins: Origins) -> list[bytes | str]:
+    machine = machine_of(connection, origins)
+    secrets = [key_hash(name + value) for name in SECRETS if (value := connection.headers.get(name))]
+    return [*([machine] if machine else []), *secrets]

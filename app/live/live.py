@@ -1,0 +1,52 @@
+"""Live, as a whole: the hubs of both feeds, the guard and presence, for the composition root and the API."""
+
+from collections.abc import Awaitable, Callable
+
+from app.live.feeds import Accounts, Threads
+from app.live.guard import Guard
+from app.live.hub import Hub
+from app.live.observer import Client
+from app.live.presence import Presence
+from app.live.pulse import Pulse
+from app.live.reader import Reader
+from app.store.db import ACCOUNTS_CHANNEL, CREDENTIALS_CHANNEL, PRESENCE_CHANNEL, THREADS_CHANNEL, Database
+
+
+class Live:
+    """The feed reads through `inner`; clients are let in, and catch up, through `db`."""
+
+    def __init__(self, db: Database, inner: Database) -> None:
+        reader = Reader(db)
+        self.guard = Guard(inner)
+        self.threads = Hub(inner, reader, Threads(), self.guard)
+        self.accounts = Hub(inner, reader, Accounts(), self.guard)
+        self.presence = Presence(inner, self.guard)
+
+    @property
+    def handlers(self) -> dict[str, Callable[[str], None]]:
+        """By channel, who hears what the listener hears."""
+        return {
+            THREADS_CHANNEL: self.threads.notified,
+            ACCOUNTS_CHANNEL: self.accounts.notified,
+            CREDENTIALS_CHANNEL: self.guard.notified,
+            PRESENCE_CHANNEL: self.presence.notified,
+        }
+
+    @property
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What runs for as long as the process does."""
+        return {
+            "hub": self.threads.run,
+            "accounts": self.accounts.run,
+            "guard": self.guard.run,
+            "presence": self.presence.run,
+        }
+
+    def client(self, pulse: Pulse | None = None) -> Client:
+        """A new connection without subscriptions."""
+        return Client(pulse=pulse, left=self.presence.left)
+
+    def close(self, client: Client) -> None:
+        """The connection is gone."""
+        for hub in (self.threads, self.accounts):
+            hub.close(client)
