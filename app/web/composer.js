@@ -18,7 +18,7 @@ export class Composer {
     this.#actions = actions;
     this.#form.addEventListener("submit", (event) => (event.preventDefault(), this.#submit()));
     this.#text.addEventListener("keydown", (event) => this.#key(event));
-    this.#text.addEventListener("input", () => this.#edited());
+    this.#text.addEventListener("input", () => (this.#edited(), this.#actions.typed(!this.#text.value.trim())));
     this.#stop.addEventListener("click", () => this.#halt());
     if (matchMedia("(hover: hover)").matches) this.focus();
   }
@@ -80,6 +80,7 @@ export class Composer {
     if (this.#actions.busy()) return this.say("An answer is being written; wait for it or stop it.");
     this.#hush();
     this.put("");
+    this.#actions.typed(true);
     this.#actions.send(text);
   }
 

@@ -1,102 +1,24 @@
-// The client: one WebSocket that follows a thread by its revision, and the few REST calls that a page needs.
+// The client: one WebSocket that follows a thread and an account's list of threads, each by its revision.
 
-import { EMPTY, activeAnswer, applyDelta, backoff, fromSnapshot, withEarlier } from "./state.js";
+import { EMPTY, UNLISTED, activeAnswer, applyAccount, applyDelta, backoff, fromSnapshot, withEarlier } from "./state.js";
 
+export * from "./requests.js";
 export * from "./state.js";
 
 const CONNECT_MS = 10_000;
 const PROBE_MS = 4_000;
-const REQUEST_MS = 15_000;
 const REPAIR_MS = 5_000;
 const STEADY_MS = 5_000;
 const REFUSALS = ["forbidden", "thread_not_found", "unauthorized", "gone", "invalid_input"];
 
-/** A new id: a UUID of version 7. Made by hand, because `crypto.randomUUID` is missing on plain-HTTP hosts. */
-export function newId() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  let now = Date.now();
-  for (let index = 5; index >= 0; index--, now = Math.floor(now / 256)) bytes[index] = now % 256;
-  bytes[6] = (bytes[6] & 0x0f) | 0x70;
-  bytes[8] = (bytes[8] & 0x3f) | 0x80;
-  return hex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
-}
-
-/** A new secret of 256 bits. */
-export function newKey() {
-  return hex(crypto.getRandomValues(new Uint8Array(32)));
-}
-
-function hex(bytes) {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
-/** The server's "no", with its stable `code`; `retryAfter` in seconds where it named one. */
-export class Refusal extends Error {
-  constructor(status, problem, retryAfter) {
-    super(problem.detail ?? problem.title ?? `The server answered ${status}.`);
-    this.status = status;
-    this.code = problem.code ?? (status >= 500 ? "unavailable" : "unknown");
-    this.errors = problem.errors ?? [];
-    this.retryAfter = retryAfter;
-  }
-}
-
-/** The server could not be reached, or did not answer in time. What was asked may have happened all the same. */
-export class Unreachable extends Error {}
-
-/** One request to the API: its JSON answer, or a Refusal, or Unreachable. */
-export async function call(method, path, { body, key } = {}) {
-  const headers = { Accept: "application/json" };
-  if (key) headers["X-Anon-Key"] = key;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-  const response = await answered(path, { method, headers, body: body && JSON.stringify(body) });
-  if (response.status === 204) return null;
-  const answer = await response.json().catch(() => null);
-  if (response.ok && answer !== null) return answer;
-  if (response.ok) throw new Unreachable("The answer was cut off.");
-  const seconds = Number.parseFloat(response.headers.get("Retry-After") ?? "");
-  throw new Refusal(response.status, answer ?? {}, Number.isFinite(seconds) ? seconds : null);
-}
-
-async function answered(path, init) {
-  try {
-    return await fetch(path, { ...init, cache: "no-store", signal: AbortSignal.timeout(REQUEST_MS) });
-  } catch (error) {
-    throw new Unreachable("The server could not be reached.", { cause: error });
-  }
-}
-
-/** Whether the same request may succeed a little later. */
-export function isPassing(error) {
-  return error instanceof Unreachable || (error instanceof Refusal && error.status >= 500);
-}
-
-/** Ask until the server says yes or no, at most `tries` times; only for requests that may be repeated safely. */
-export async function insist(ask, { tries = 8, wait = pause } = {}) {
-  for (let attempt = 0; ; attempt++) {
-    try {
-      return await ask();
-    } catch (error) {
-      if (!isPassing(error) || attempt + 1 >= tries) throw error;
-      await wait(Math.max(backoff(attempt, Math.random()), 1000 * Math.min(error.retryAfter ?? 0, 30)));
-    }
-  }
-}
-
-/** Wait; a page that has reason to try at once dispatches "khala-wake" on its window. */
-export function pause(milliseconds) {
-  const done = new AbortController();
-  return new Promise((resolve) => {
-    setTimeout(resolve, milliseconds);
-    addEventListener("khala-wake", resolve, { signal: done.signal });
-  }).finally(() => done.abort());
-}
-
 /**
- * Follows one thread at a time and heals itself: a lost connection is made again, a gap is asked for again.
+ * Follows one thread at a time, and the account's list where asked to, and heals itself: a lost connection is made again,
+ * a gap is asked for again.
  *
- * `on.state(state, frame)` with each new state, `on.connection({phase, until?})` with phase "connecting", "live" or
- * "waiting", `on.refused(code, message)` when the server will not let us follow, after which we stop.
+ * `on.state(state, frame)` with each new state of the thread, `on.listed(list)` with each of the list,
+ * `on.present(participants, more)` when it changes who is present, `on.connection({phase, until?})` with phase
+ * "connecting", "live" or "waiting", `on.refused(code, message)` when the server will not let us follow the thread, or
+ * not any more, after which we stop, and `on.signedOut()` when there is no account whose list we could follow.
  */
 export class Feed {
   #on;
@@ -104,11 +26,15 @@ export class Feed {
   #socket = null;
   #target = null;
   #state = EMPTY;
+  #presence = null;
+  #list = null;
+  #changing = 0;
   #mustStartOver = false;
   #attempt = 0;
   #timers = {};
   #liveSince = null;
   #repairSince = null;
+  #listRepairSince = null;
   #heartbeat = 25_000;
 
   constructor(url, on) {
@@ -116,25 +42,57 @@ export class Feed {
     this.#on = on;
   }
 
-  get state() {
-    return this.#state;
+  /** Follow this thread instead of the one before; `keys` are `{anonKey?, shareKey?}`, whatever of them opens it. */
+  follow(threadId, keys = {}) {
+    if (this.#target?.threadId !== threadId) this.leave();
+    this.#target = { threadId, ...keys };
+    if (this.#changing) return;
+    if (!this.#liveSince) return this.wake();
+    this.#on.connection({ phase: "live" });
+    this.#subscribe();
   }
 
-  /** Follow this thread from nothing, instead of the one before. */
-  follow(threadId, anonKey) {
+  /** Follow no thread; the connection stays only for the list. */
+  leave() {
     if (this.#target && this.#liveSince) this.#send({ type: "unsubscribe", threadId: this.#target.threadId });
-    this.#target = { threadId, anonKey };
+    this.#drop();
+  }
+
+  #drop() {
+    this.#target = this.#presence = this.#repairSince = null;
     this.#state = EMPTY;
     this.#mustStartOver = false;
-    if (this.#liveSince) this.#subscribe();
-    else this.wake();
+    if (!this.#list) this.#forget();
   }
 
-  /** Follow nothing; the connection is closed. */
-  stop() {
-    this.#target = null;
-    this.#state = EMPTY;
-    this.#forget();
+  /** Follow the list of the account that the browser is signed in to, or not any more. */
+  watch(isOn) {
+    if (isOn === (this.#list !== null)) return;
+    this.#list = isOn ? UNLISTED : null;
+    if (this.#changing) return;
+    if (this.#liveSince) this.#send({ type: isOn ? "watch" : "unwatch" });
+    else if (isOn) this.wake();
+  }
+
+  /** Be present in the thread with this state of our own, on every connection to come, too; null leaves. */
+  announce(state) {
+    const changes = state !== null || this.#presence !== null;
+    this.#presence = state;
+    if (changes && this.#target && this.#liveSince) this.#send({ type: "presence", threadId: this.#target.threadId, state });
+  }
+
+  /**
+   * Do what changes who we are to the server, then connect anew as whoever we are by then; what is followed goes on from
+   * where it was. What we are refused meanwhile may be ours then, so it is asked for again.
+   */
+  async as(change) {
+    this.#changing++;
+    try {
+      return await change();
+    } finally {
+      this.#changing--;
+      if (!this.#changing && (this.#target || this.#list)) this.#connect();
+    }
   }
 
   /** Put a page of older messages before what is known; nothing happens if another thread is followed by now. */
@@ -144,7 +102,7 @@ export class Feed {
 
   /** The network or the tab has come back: connect at once, or make sure that the connection still lives. */
   wake() {
-    if (!this.#target) return;
+    if (!this.#target && !this.#list) return;
     if (this.#socket === null || this.#socket.readyState > WebSocket.OPEN) this.#connect();
     else if (this.#liveSince) this.#probe(PROBE_MS);
   }
@@ -172,7 +130,7 @@ export class Feed {
   #forget() {
     for (const name of Object.keys(this.#timers)) this.#cancel(name);
     const socket = this.#socket;
-    this.#socket = this.#liveSince = this.#repairSince = null;
+    this.#socket = this.#liveSince = this.#repairSince = this.#listRepairSince = null;
     socket?.close();
   }
 
@@ -182,16 +140,19 @@ export class Feed {
     const frame = JSON.parse(data);
     if (frame.type === "hello") this.#greet(frame);
     else if (frame.type === "error") this.#trouble(frame);
+    else if (frame.type === "account") this.#takeList(frame);
     else if (frame.threadId === this.#target?.threadId) this.#take(frame);
   }
 
   #greet(frame) {
     this.#cancel("connect");
-    if (frame.protocol !== 1) return this.#refuse("protocol", "This page is older than the server. Reload it.");
+    if (frame.protocol !== 1) return this.#leaveFor("protocol", "This page is older than the server. Reload it.");
     this.#heartbeat = 1000 * (frame.heartbeatSeconds ?? 25);
     this.#liveSince = performance.now();
     this.#on.connection({ phase: "live" });
-    this.#subscribe();
+    if (this.#target) this.#subscribe();
+    if (this.#presence) this.announce(this.#presence);
+    if (this.#list) this.#watch(this.#list);
   }
 
   #subscribe() {
@@ -200,9 +161,14 @@ export class Feed {
     this.#send({ type: "subscribe", ...this.#target, ...(known ? { after: revision } : {}) });
   }
 
+  #watch({ revision }) {
+    this.#send({ type: "watch", ...(revision === null ? {} : { after: revision }) });
+  }
+
   #take(frame) {
     if (frame.type === "snapshot") this.#accept(fromSnapshot(frame), frame);
     else if (frame.type === "gone") this.#refuse(frame.code, frame.message);
+    else if (frame.type === "presence") this.#on.present(frame.participants, frame.more ?? 0);
     else if (frame.type === "delta" && !this.#mustStartOver) this.#takeDelta(frame);
   }
 
@@ -218,6 +184,24 @@ export class Feed {
     this.#mustStartOver = false;
     this.#state = state;
     this.#on.state(state, frame);
+  }
+
+  #takeList(frame) {
+    if (!this.#list) return;
+    const { list, outcome } = applyAccount(this.#list, frame);
+    if (outcome === "gap") return this.#repairList();
+    if (outcome === "stale") return;
+    this.#listRepairSince = null;
+    this.#on.listed((this.#list = list));
+  }
+
+  /** As with a thread: ask once for what is missing, and for all of it if that does not help. */
+  #repairList() {
+    const now = performance.now();
+    const since = this.#listRepairSince;
+    if (since !== null && now - since < REPAIR_MS) return;
+    this.#listRepairSince = now;
+    this.#watch(since === null ? this.#list : UNLISTED);
   }
 
   /** Ask once for what is missing; what still arrives on the old chain is of no use, and a cure that does not come is none. */
@@ -236,13 +220,25 @@ export class Feed {
 
   #trouble(frame) {
     if (frame.threadId && frame.threadId !== this.#target?.threadId) return;
-    if (REFUSALS.includes(frame.code)) this.#refuse(frame.code, frame.message);
+    if (!frame.threadId && frame.code === "unauthorized") this.#loseList();
+    else if (frame.threadId && REFUSALS.includes(frame.code)) this.#refuse(frame.code, frame.message);
     else if (frame.threadId || frame.code === "unavailable") this.#retry(1, frame.retryAfter ?? 0);
     else console.warn("khala", frame.code, frame.message);
   }
 
+  #loseList() {
+    if (this.#changing || !this.#list) return;
+    this.#list = null;
+    this.#on.signedOut();
+  }
+
   #refuse(code, message) {
-    this.stop();
+    if (!this.#changing) this.#leaveFor(code, message);
+  }
+
+  #leaveFor(code, message) {
+    if (code === "protocol") this.#list = null;
+    this.#drop();
     this.#on.refused(code, message ?? "");
   }
 
@@ -251,7 +247,7 @@ export class Feed {
    * reason to ask again for what came after our revision: nothing later would reveal that its last frame went missing.
    */
   #probe(patience) {
-    if (activeAnswer(this.#state)) this.#subscribe();
+    if (this.#target && activeAnswer(this.#state)) this.#subscribe();
     this.#send({ type: "ping" });
     this.#after("probe", patience, () => this.#retry());
   }

@@ -1,5 +1,6 @@
 // The messages on their way: shown at once, sent until the server says yes or no, and shown as not sent if it says no.
 
+import { keysOf, noteSent } from "./chats.js";
 import { Refusal, call, insist, isPassing, newId, pause } from "./khala.js";
 
 const WORDS = {
@@ -9,7 +10,7 @@ const WORDS = {
   payload_too_large: "The text is too long for the server.",
   unavailable: "The server can’t take it right now.",
   thread_not_found: "This chat is not on the server any more.",
-  forbidden: "You may not write in this chat.",
+  forbidden: "You may look on, not write here.",
   unauthorized: "You may not write in this chat.",
 };
 const NO_USE_REPEATING = ["payload_too_large", "invalid_input", "thread_not_found", "forbidden", "unauthorized"];
@@ -37,7 +38,8 @@ export class Outbox {
   /** Show the text as a message and send it. */
   add(chat, text) {
     const id = newId();
-    this.#entries.push({ id, chatId: chat.id, key: chat.key, role: "user", content: [{ type: "text", text }], pending: null });
+    noteSent(chat.id, id);
+    this.#entries.push({ id, chatId: chat.id, keys: keysOf(chat), role: "user", content: [{ type: "text", text }], pending: null });
     this.resend(id);
   }
 
@@ -55,11 +57,11 @@ export class Outbox {
   }
 
   #post(id) {
-    const { chatId, key, content } = this.#entries.find((entry) => entry.id === id);
+    const { chatId, keys, content } = this.#entries.find((entry) => entry.id === id);
     const body = { messageId: id, text: content[0].text };
     let attempt = 1;
     const wait = (delay) => (this.#set(id, { phase: "sending", attempt: ++attempt }), pause(delay));
-    return insist(() => call("POST", `/api/threads/${chatId}/send`, { body, key }), { wait });
+    return insist(() => call("POST", `/api/threads/${chatId}/send`, { body, ...keys }), { wait });
   }
 
   #set(id, pending) {

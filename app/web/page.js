@@ -1,34 +1,84 @@
-// The page: what it shows is a function of the followed thread, the messages on their way, and the connection.
+// The page: what it knows of the open chat, the account and the connection, and what the person does about it.
 
+import * as accounts from "./account.js";
+import { Asked } from "./asked.js";
+import * as asking from "./asking.js";
+import { Belonging } from "./belonging.js";
 import * as chats from "./chats.js";
 import { Composer } from "./composer.js";
-import { EMPTY, Feed, Refusal, activeAnswer, backoff, call, insist, isPassing, pause, standing, textOf } from "./khala.js";
+import { EMPTY, Feed, Refusal, UNLISTED, textOf } from "./khala.js";
 import { Drawer, addressOf } from "./drawer.js";
 import { Outbox, inWords } from "./outbox.js";
+import { Presence } from "./presence.js";
+import { ReadMarks } from "./reading.js";
+import * as screen from "./screen.js";
 import { Scroller } from "./scroll.js";
+import { Settings } from "./settings.js";
+import { Share } from "./share.js";
+import { SignIn } from "./signin.js";
 import { Messages } from "./view.js";
 
-const SPOKEN = 1000;
+const NOBODY = { participants: [], more: 0 };
+const ELSEWHERE = "This chat belongs to somebody else, or its key is in another browser.";
+const CUT = "You no longer have access to this chat.";
 const REFUSED = {
   thread_not_found: "There is no such chat on the server, or not any more.",
-  forbidden: "This chat belongs to somebody else, or its key is in another browser.",
-  unauthorized: "This chat belongs to somebody else, or its key is in another browser.",
+  forbidden: ELSEWHERE,
+  unauthorized: ELSEWHERE,
   protocol: "This page is older than the server. Please reload it.",
 };
 
 const $ = (id) => document.getElementById(id);
-const shown = { chat: null, state: EMPTY, connection: { phase: "connecting" }, refused: null, implicit: false };
+const { account } = accounts;
+const shown = {
+  chat: null,
+  state: EMPTY,
+  list: UNLISTED,
+  role: null,
+  present: NOBODY,
+  connection: { phase: "connecting" },
+  refused: null,
+  implicit: false,
+  joining: false,
+  keepable: 0,
+};
 
 const feed = new Feed(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/ws`, {
   state: takeState,
+  listed: takeList,
+  present: (participants, more) => change({ present: { participants, more } }),
   connection: (connection) => change({ connection }),
   refused: takeRefusal,
+  signedOut: () => accounts.lose(),
 });
 const outbox = new Outbox(() => draw());
-const composer = new Composer({ send, stop, busy: () => isBusy() });
-const drawer = new Drawer(goTo);
+const presence = new Presence((state) => feed.announce(state));
+const composer = new Composer({
+  send: (text) => asked.send(text),
+  stop: () => asked.stop(),
+  busy: () => asked.isBusy,
+  typed: (isEmpty) => presence.typed(isEmpty),
+});
 const scroller = new Scroller($("scroll"), $("newest"));
-const list = new Messages($("messages"), { resend: (id) => outbox.resend(id), edit, again });
+const asked = new Asked({ shown, outbox, composer, scroller, feed, attempt });
+const messages = new Messages($("messages"), {
+  resend: (id) => outbox.resend(id),
+  edit: (id) => asked.edit(id),
+  again: (id) => asked.again(id),
+});
+const reading = new ReadMarks();
+const share = new Share();
+const belonging = new Belonging({ shown, change, feed, open, follow, forget, learnRole, attempt, say: (words) => composer.say(words) });
+const drawer = new Drawer({
+  goTo: (id) => goTo(chats.known(id)),
+  rename: (item, title) => belonging.rename(item, title),
+  remove: (item) => belonging.remove(item),
+});
+const settings = new Settings({ signOut: () => belonging.signOut(), remove: (password) => belonging.removeAccount(password) });
+const signIn = new SignIn({
+  signIn: (way, fields) => belonging.signIn(way, fields),
+  waiting: () => chats.anonymous().filter(({ title }) => title).length,
+});
 
 function change(changes) {
   Object.assign(shown, changes);
@@ -40,151 +90,154 @@ function change(changes) {
 /** Open the chat that the address names; a bare one leads to the chat that was open last, or to a new one. */
 function openFromAddress() {
   const named = /^\/t\/([\w-]+)/.exec(location.pathname)?.[1].toLowerCase();
-  if (named) return open(chats.find(named) ?? { id: named, key: null, created: true }, false);
-  const chat = chats.find(chats.last() ?? "") ?? startChat();
+  if (!named) return openLast();
+  const shareKey = new URLSearchParams(location.hash.slice(1)).get("share");
+  if (!shareKey) return open(chats.known(named), false);
+  history.replaceState(null, "", addressOf(named));
+  return open(chats.addShared(named, shareKey), false);
+}
+
+function openLast() {
+  const last = chats.last();
+  const chat = last && (chats.find(last) || account.user) ? chats.known(last) : startChat();
   history.replaceState(null, "", addressOf(chat.id));
   return open(chat, true);
 }
 
 function goTo(chat) {
-  if (chat.id === shown.chat?.id) return drawer.toggle(false);
+  if (chat.id === shown.chat?.id && !shown.refused) return drawer.toggle(false);
   history.pushState(null, "", addressOf(chat.id));
   return open(chat, false);
 }
 
 function startChat() {
-  return chats.all().find((chat) => !chat.created) ?? chats.add();
+  return chats.unmade(account.user?.id) ?? chats.add(account.user?.id);
 }
 
 async function open(chat, implicit) {
-  feed.stop();
-  change({ chat, state: EMPTY, refused: null, implicit, connection: { phase: "connecting" } });
+  feed.leave();
+  closeChat();
+  change({ chat, state: EMPTY, role: null, present: NOBODY, refused: null, implicit, connection: { phase: "connecting" } });
   scroller.following = true;
-  if (chat.key) chats.open(chat.id);
   drawer.toggle(false);
-  if (!chat.created && !(await create(chat))) return;
-  if (shown.chat.id === chat.id) feed.follow(chat.id, chat.key ?? undefined);
+  if (!chat.created) await createOpen(chat);
+  else follow();
 }
 
-/** Create the chat on the server, however long that takes; false if it says no or another chat was opened meanwhile. */
-async function create(chat) {
-  for (let attempt = 0; shown.chat.id === chat.id; attempt++) {
-    try {
-      await call("POST", "/api/threads", { body: { id: chat.id, anonKey: chat.key } });
-      chats.update(chat, { created: true });
-      return true;
-    } catch (error) {
-      if (!(error instanceof Refusal) && !isPassing(error)) throw error;
-      if (shown.chat.id !== chat.id) return false;
-      if (!isPassing(error) && error.status !== 429) return takeRefusal(error.code, inWords(error));
-      const delay = Math.max(backoff(attempt, Math.random()), 1000 * (error.retryAfter ?? 0));
-      change({ connection: { phase: "waiting", until: Date.now() + delay } });
-      await pause(delay);
-    }
+/** Nothing of the chat that was open may stay behind. */
+function closeChat() {
+  presence.leave();
+  share.close();
+  $("announce").textContent = "";
+}
+
+/** Follow the open chat by the keys that this browser has to it now. */
+function follow() {
+  const { id, key, shareKey } = shown.chat;
+  feed.follow(id, { ...(key && { anonKey: key }), ...(shareKey && { shareKey }) });
+}
+
+async function createOpen(chat) {
+  const wanted = () => shown.chat.id === chat.id;
+  try {
+    const made = await asking.create(chat, { wanted, waits: (until) => change({ connection: { phase: "waiting", until } }) });
+    if (made) take(chats.settleMade(chat, made));
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    if (wanted()) takeRefusal(error.code, inWords(error));
   }
-  return false;
+}
+
+/** The open chat is made. */
+function take(chat) {
+  if (shown.chat.id !== chat.id) return;
+  change({ chat, role: "owner" });
+  follow();
 }
 
 function newChat() {
   drawer.toggle(false);
-  const unused = shown.chat.key && !shown.refused && shown.state.revision !== null && !mine().length;
+  const unused = !shown.refused && shown.state.revision !== null && !screen.isShared(shown) && !asked.any;
   if (!unused) goTo(startChat());
   composer.focus();
-}
-
-function forgetChat() {
-  chats.forget(shown.chat.id);
-  newChat();
 }
 
 function takeState(state, frame) {
   const before = shown.chat && shown.state;
   const fromEnd = scroller.fromEnd();
   if (frame?.reset) outbox.clear(shown.chat.id);
+  if (frame) chats.noteAuthors(shown.chat.id, frame.messages);
   outbox.settle(shown.chat.id, state);
-  speak(before, state);
+  screen.speak(before, state);
   change({ state });
+  if (before.revision === null) enter();
   nameChat(state, frame);
+  share.update(shown.chat.id, state.thread.visibility);
   if (frame === null) scroller.keep(fromEnd);
 }
 
-function takeRefusal(code, message) {
-  if (code === "thread_not_found" && shown.implicit && shown.chat.key) {
-    chats.forget(shown.chat.id);
-    const chat = startChat();
-    history.replaceState(null, "", addressOf(chat.id));
-    open(chat, true);
-    return false;
-  }
-  change({ refused: REFUSED[code] ?? (message || "This chat is closed.") });
-  return false;
+/** The chat has opened: this is where the person is, until another does. */
+function enter() {
+  chats.open(shown.chat.id);
+  learnRole();
 }
 
+/** Ask what we may do here, where that is not plain from our own key. */
+async function learnRole() {
+  const { chat } = shown;
+  if (chat.key) return;
+  const { role } = (await asking.quietly("GET", `/api/threads/${chat.id}/access`, { chat })) ?? {};
+  if (role && shown.chat.id === chat.id) change({ role });
+}
+
+function takeRefusal(code, message) {
+  const { chat, state, implicit } = shown;
+  const wasOpen = state.revision !== null;
+  if (implicit && !wasOpen && (code === "thread_not_found" || !chat.key)) {
+    if (code === "thread_not_found") chats.forgetAll(chat.id);
+    const fresh = startChat();
+    history.replaceState(null, "", addressOf(fresh.id));
+    return void open(fresh, true);
+  }
+  const words = code === "forbidden" && (wasOpen || chat.shareKey) ? CUT : REFUSED[code];
+  closeChat();
+  change({ state: code === "protocol" ? state : EMPTY, present: NOBODY, refused: words ?? (message || "This chat is closed.") });
+}
+
+/** A chat without a name is called by what was said first; an account's chat is given that name, for its other browsers. */
 function nameChat(state, frame) {
   const { chat } = shown;
   const first = state.messages.find((message) => message.role === "user");
-  const title = first && !state.hasMore ? chats.titleFrom(textOf(first)) : frame?.reset ? null : chat.title;
-  if (chat.key && title !== chat.title) change({ chat: chats.update(chat, { title }) });
+  const guess = first && !state.hasMore ? chats.titleFrom(textOf(first)) : frame?.reset ? null : chat.title;
+  const title = state.thread.title ?? guess;
+  const named = Boolean(state.thread.title);
+  if (title === chat.title && named === Boolean(chat.named)) return;
+  const changes = { title, named };
+  change({ chat: chats.find(chat.id) ? chats.update(chat, changes) : { ...chat, ...changes } });
+  const isOurs = account.user && first?.authorId === account.user.id && !chat.key;
+  if (!named && title && isOurs) accounts.nameOnce(chat.id, title);
 }
 
-// What the person does
-
-function mine() {
-  return [...shown.state.messages.filter((message) => message.role === "user"), ...outbox.of(shown.chat.id)];
+function takeList(list) {
+  const { id } = shown.chat;
+  const before = shown.list.entries.get(id)?.role;
+  change({ list });
+  if (shown.state.revision !== null && before && list.entries.has(id) && list.entries.get(id).role !== before) learnRole();
 }
 
-function isBusy() {
-  return activeAnswer(shown.state) !== null || outbox.of(shown.chat.id).some(({ pending }) => pending.phase !== "failed");
-}
-
-function send(text) {
-  if (shown.chat.key) shown.chat = chats.update(shown.chat, { usedAt: Date.now() });
-  scroller.following = true;
-  outbox.add(shown.chat, text);
-}
-
-async function stop() {
-  const runId = activeAnswer(shown.state)?.runId ?? outbox.of(shown.chat.id).find(({ pending }) => pending.runId)?.pending.runId;
-  if (runId) await attempt("stop the answer", "POST", `/api/runs/${runId}/cancel`, {});
-}
-
-function edit(id) {
-  composer.put(textOf(outbox.take(id)));
-}
-
-function again(id) {
-  const index = shown.state.messages.findIndex((message) => message.id === id);
-  const asked = shown.state.messages.slice(0, index).findLast((message) => message.role === "user");
-  if (asked && !isBusy()) send(textOf(asked));
-}
-
-async function reset() {
-  $("confirm").returnValue = "no";
-  $("confirm").showModal();
-  await new Promise((resolve) => $("confirm").addEventListener("close", resolve, { once: true }));
-  if ($("confirm").returnValue !== "yes") return;
-  await attempt("reset the conversation", "POST", `/api/threads/${shown.chat.id}/reset`);
-  composer.focus();
-}
-
-async function loadEarlier() {
-  const { chat, state } = shown;
-  const path = `/api/threads/${chat.id}/messages?before=${state.messages[0].id}&limit=50`;
-  $("earlier").disabled = true;
-  const page = await attempt("load earlier messages", "GET", path);
-  $("earlier").disabled = false;
-  if (page) feed.adoptEarlier(chat.id, page);
-}
-
-/** Ask and insist; what can't be done is said under the composer. */
-async function attempt(what, method, path, body) {
-  try {
-    return await insist(() => call(method, path, { body, key: shown.chat.key }), { tries: 5 });
-  } catch (error) {
-    if (!(error instanceof Refusal) && !isPassing(error)) throw error;
-    composer.say(`Could not ${what}. ${inWords(error)}`);
-    return null;
+/** Forget what this browser knows of the chat; if it is open, another is. */
+function forget(id) {
+  chats.forgetAll(id);
+  if (id === shown.chat.id) {
+    const chat = startChat();
+    history.replaceState(null, "", addressOf(chat.id));
+    open(chat, false);
   }
+  draw();
+}
+
+function attempt(what, method, path, given = {}) {
+  return asking.attempt((words) => composer.say(words), what, method, path, { chat: shown.chat, ...given });
 }
 
 // What the page shows
@@ -193,47 +246,23 @@ let due = null;
 
 /** Draw soon, once for many changes; hidden tabs get no animation frames, so a timer stands by. */
 function draw() {
-  due ??= { frame: requestAnimationFrame(drawNow), timer: setTimeout(drawNow, 250) };
+  if (shown.chat) due ??= { frame: requestAnimationFrame(drawNow), timer: setTimeout(drawNow, 250) };
 }
 
 function drawNow() {
   cancelAnimationFrame(due?.frame);
   clearTimeout(due?.timer);
   due = null;
-  const { chat, state, refused } = shown;
-  const now = Date.now();
-  list.update([...state.messages, ...outbox.of(chat.id)], now);
-  $("loading").hidden = state.revision !== null || refused !== null;
-  $("earlier").hidden = !state.hasMore;
-  const fresh = state.revision !== null && refused === null && mine().length === 0;
-  $("suggestions").hidden = !fresh;
-  document.body.classList.toggle("fresh", fresh);
-  $("title").textContent = chat.title ?? "New chat";
-  document.title = chat.title ? `${chat.title} · Khala` : "Khala";
-  $("reset").disabled = refused !== null || mine().length === 0;
-  composer.draw({ busy: isBusy(), closed: refused !== null, stoppable: activeAnswer(state) !== null || outbox.of(chat.id).some(({ pending }) => pending.runId) });
-  drawBanner();
-  drawConnection(now);
-  drawer.draw(chat.id);
+  screen.draw(shown, { messages, composer, drawer, outbox, isBusy: asked.isBusy, hasAsked: asked.any });
+  presence.enter(isSeen() ? chats.own(shown.chat.id).name : null);
+  reading.consider(shown, (id, revision) => asking.quietly("PUT", `/api/threads/${id}/read`, { body: { revision } }));
   scroller.follow();
-  tick(now);
+  tick(Date.now());
 }
 
-function drawBanner() {
-  $("banner").hidden = shown.refused === null;
-  $("banner-text").textContent = shown.refused ?? "";
-  $("banner-forget").hidden = !shown.chat.key;
-}
-
-function drawConnection(now) {
-  const { phase, until } = shown.connection;
-  const seconds = Math.max(1, Math.ceil(((until ?? now) - now) / 1000));
-  const offline = phase !== "live" && !navigator.onLine;
-  const words = { connecting: "Connecting …", live: "Live", waiting: `Reconnecting in ${seconds} s`, offline: "Offline", closed: "Closed" };
-  const name = shown.refused ? "closed" : offline ? "offline" : phase;
-  if ($("connection").textContent !== words[name]) $("connection").textContent = words[name];
-  document.body.dataset.connection = name;
-  $("wake").hidden = name !== "waiting" && name !== "offline";
+/** Whether anybody else could care that we are here. */
+function isSeen() {
+  return shown.state.revision !== null && !shown.refused && (account.user !== null || shown.state.thread.visibility !== "private");
 }
 
 /** Count down what counts down. */
@@ -245,27 +274,35 @@ function tick(now) {
   if (counts) ticking = setTimeout(draw, 300);
 }
 
-/** Tell a screen reader once, when an answer ends while it is being watched. */
-function speak(before, after) {
-  const was = before && activeAnswer(before);
-  const is = was && after.messages.find((message) => message.id === was.id);
-  if (!is || standing(is) === "writing") return;
-  const words = { done: "Answer finished.", stopped: "Answer stopped.", failed: "Answer failed." };
-  $("announce").textContent = `${words[standing(is)]} ${textOf(is).slice(0, SPOKEN)}`;
-}
-
 function wake() {
   dispatchEvent(new Event("khala-wake"));
   feed.wake();
   draw();
 }
 
+/** What had opened a dialog may be gone when it closes, and the focus with it. */
+function keepFocus() {
+  if (document.activeElement === document.body && matchMedia("(hover: hover)").matches) composer.focus();
+}
+
 $("new").onclick = $("banner-new").onclick = newChat;
-$("banner-forget").onclick = forgetChat;
-$("reset").onclick = reset;
-$("earlier").onclick = loadEarlier;
+$("banner-forget").onclick = () => forget(shown.chat.id);
+$("banner-sign-in").onclick = $("sign-in").onclick = () => signIn.open();
+$("account-open").onclick = () => settings.open();
+$("share-open").onclick = () => share.open(shown.chat, shown.state.thread.visibility);
+$("join").onclick = () => belonging.join();
+$("keep-yes").onclick = () => belonging.keepAll();
+$("keep-no").onclick = () => change({ keepable: 0 });
+$("reset").onclick = () => asked.reset();
+$("earlier").onclick = () => asked.loadEarlier($("earlier"));
 $("wake").onclick = wake;
 $("suggestions").onclick = ({ target }) => target.matches("button") && composer.put(target.textContent);
+addEventListener("khala-account", () => {
+  if (!shown.chat) return;
+  if (account.user === null) settings.close();
+  feed.as(() => belonging.take());
+});
+for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListener("close", () => setTimeout(keepFocus));
 addEventListener("popstate", openFromAddress);
 addEventListener("storage", draw);
 addEventListener("online", wake);
@@ -273,4 +310,10 @@ addEventListener("offline", wake);
 addEventListener("pageshow", (event) => event.persisted && wake());
 document.addEventListener("visibilitychange", () => document.hidden || wake());
 
+const problem = new URLSearchParams(location.search).get("signin");
+const cameBack = await accounts.begin(problem !== null);
+if (problem !== null) history.replaceState(null, "", location.pathname);
 openFromAddress();
+if (account.user) feed.watch(true);
+if (cameBack) belonging.offerToKeep();
+if (problem !== null) signIn.open(problem);

@@ -5,6 +5,9 @@
 
 export const EMPTY = Object.freeze({ revision: null, thread: null, messages: [], hasMore: false });
 
+/** An account's list of threads, of which nothing was heard yet. */
+export const UNLISTED = Object.freeze({ revision: null, entries: new Map(), hasMore: false });
+
 /** The state that a snapshot says; whatever was known before is forgotten. */
 export function fromSnapshot(frame) {
   const messages = frame.messages.map((message) => ({ ...message, content: message.content ?? [] }));
@@ -32,6 +35,18 @@ export function withEarlier(state, page) {
   const older = page.items.filter((message) => !known.has(message.id));
   const items = older.map((message) => ({ ...message, content: message.content ?? [] }));
   return { ...state, messages: [...items, ...state.messages], hasMore: page.hasMore === true };
+}
+
+/** The account's list after a frame, and what became of it: "applied", "stale" or "gap", as with deltas. */
+export function applyAccount(list, frame) {
+  const told = frame.threads.map((entry) => [entry.thread.id, entry]);
+  if (frame.whole) return { list: { revision: frame.revision, entries: new Map(told), hasMore: frame.hasMore === true }, outcome: "applied" };
+  if (list.revision === null || frame.from > list.revision) return { list, outcome: "gap" };
+  if (frame.revision <= list.revision) return { list, outcome: "stale" };
+  if (frame.from !== list.revision) return { list, outcome: "gap" };
+  const entries = new Map([...list.entries, ...told]);
+  for (const id of frame.removed) entries.delete(id);
+  return { list: { ...list, revision: frame.revision, entries }, outcome: "applied" };
 }
 
 function withHeads(state, heads) {

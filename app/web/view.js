@@ -102,7 +102,8 @@ function createSegment(segment) {
   return make("div", { className: "code" }, bar, make("pre", { tabIndex: 0 }, code));
 }
 
-function copyButton(text) {
+/** A button that copies what `text()` says. */
+export function copyButton(text) {
   const button = make("button", { type: "button", className: "quiet copy", textContent: "Copy", hidden: !navigator.clipboard });
   button.addEventListener("click", async () => {
     const copied = await navigator.clipboard.writeText(text()).then(() => true, () => false);
@@ -167,21 +168,28 @@ export class MessageView {
     this.#actions = actions;
     this.content = make("div", { className: "content" });
     this.foot = make("div", { className: "foot" });
-    const who = make("span", { className: "unseen", textContent: message.role === "user" ? "You:" : "Khala:" });
-    this.element = make("li", { className: `message ${message.role}`, data: { id: message.id, role: message.role } }, who, this.content, this.foot);
+    this.who = make("span", { className: "unseen" });
+    this.element = make("li", { className: `message ${message.role}`, data: { id: message.id, role: message.role } }, this.who, this.content, this.foot);
   }
 
-  /** Show this message; `last` is whether nothing comes after it, `now` the time for what counts down. */
-  update(message, last, now) {
+  /**
+   * Show this message; `last` is whether nothing comes after it, `now` the time for what counts down, `author` the name
+   * above somebody else's message, null above one's own.
+   */
+  update(message, { last, now, author, mayWrite }) {
     const { pending } = message;
-    if (this.#shown.message === message && this.#shown.last === last && !pending?.retryAt) return;
-    this.#shown = { message, last };
+    const shown = this.#shown;
+    if (shown.message === message && shown.last === last && shown.author === author && shown.mayWrite === mayWrite && !pending?.retryAt) return;
+    this.#shown = { message, last, author, mayWrite };
+    this.who.className = author ? "author" : "unseen";
+    this.who.textContent = author ?? (message.role === "user" ? "You:" : "Khala:");
+    this.element.classList.toggle("others", Boolean(author));
     const state = message.role === "user" ? (pending?.phase ?? "sent") : standing(message);
     this.element.dataset.state = state;
     if (message.role === "user") setText(this.content, message.content.map((block) => block.text ?? "").join(""));
     else sync(this.content, message.content, (block) => block.toolCallId ?? block.type, createBlock, updateBlock);
     this.element.setAttribute("aria-busy", String(state === "writing"));
-    this.#updateFoot(pending ? pendingFoot(message, this.#actions, now) : answerFoot(message, state, last, this.#actions));
+    this.#updateFoot(pending ? pendingFoot(message, this.#actions, now) : answerFoot(message, state, last && mayWrite, this.#actions));
   }
 
   /** Rebuilt only when it says something else, so that a focused button stays. */
@@ -201,13 +209,13 @@ function pendingFoot({ id, pending }, actions, now) {
   return [make("span", { className: "status bad", textContent: `Not sent. ${pending.reason}` }), ...(pending.final ? [edit] : [retry, edit])];
 }
 
-function answerFoot(message, state, last, actions) {
+function answerFoot(message, state, mayRetry, actions) {
   if (message.role !== "assistant" || state === "writing") return roundFoot(message, state);
   const badge = STANDINGS[state] ?? REASONS[message.finish?.reason];
   const parts = [];
   if (badge) parts.push(make("span", { className: `badge ${state}`, textContent: badge }));
   if (message.failure) parts.push(make("span", { className: "status", textContent: message.failure.message }));
-  if (last && STANDINGS[state]) parts.push(make("button", { type: "button", className: "small", textContent: "Retry", onclick: () => actions.again(message.id) }));
+  if (mayRetry && STANDINGS[state]) parts.push(make("button", { type: "button", className: "small", textContent: "Retry", onclick: () => actions.again(message.id) }));
   if (message.finish) parts.push(make("span", { className: "facts", textContent: facts(message.finish) }));
   if (message.finish && message.content.length) parts.push(copyButton(() => message.content.map((block) => block.text ?? "").join("")));
   return parts;
@@ -227,13 +235,14 @@ export class Messages {
     this.actions = actions;
   }
 
-  update(messages, now) {
+  /** `authorOf(message)` names the author where that is somebody else; `mayWrite` is whether one may ask again. */
+  update(messages, { now, authorOf, mayWrite }) {
     const gone = new Set(this.#views.keys());
     messages.forEach((message, index) => {
       gone.delete(message.id);
       if (!this.#views.has(message.id)) this.#views.set(message.id, new MessageView(message, this.actions));
       const view = this.#views.get(message.id);
-      view.update(message, index === messages.length - 1, now);
+      view.update(message, { last: index === messages.length - 1, now, author: authorOf(message), mayWrite });
       if (this.list.children[index] !== view.element) this.list.insertBefore(view.element, this.list.children[index] ?? null);
     });
     for (const id of gone) this.#remove(id);
