@@ -79,7 +79,7 @@ async def test_a_socket_needs_the_key_for_each_thread(server: Inside) -> None:
                 "type": "error",
                 "threadId": other.id,
                 "code": "forbidden",
-                "message": "This thread needs its key.",
+                "message": "This thread is not open to you: it needs its key, a share link, or an account with access.",
             }
         nowhere = str(uuid.uuid4())
         missing = await feed.subscribe(Thread(server.http, nowhere, thread.key))

@@ -55,7 +55,7 @@ async def test_the_frames_of_an_answer_have_the_documented_shape(server: Inside)
     for frame in frames:
         assert set(frame) == {"type", "threadId", "from", "revision", "messages", "parts"}
     asked, head = frames[0]["messages"]
-    assert set(asked) == HEAD - {"runId"} | {"content"}
+    assert set(asked) == HEAD - {"runId"} | {"content", "authorId"}
     assert asked["content"] == [{"type": "text", "text": "/words=50 /pace=500"}]
     assert set(head) == HEAD
     parts = [part for frame in frames for part in frame["parts"]]
@@ -247,16 +247,16 @@ async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_go_
     told(await server.http.get(f"/api/runs/{sent['runId']}", headers=thread.headers), 404, "run_not_found")
 
 
-async def test_a_deleted_thread_may_be_made_anew_and_is_another(still: Inside) -> None:
+async def test_a_deleted_thread_stays_deleted(still: Inside) -> None:
     thread = await still.thread()
     await thread.send("Before")
     async with socket(still) as feed:
         await feed.subscribe(thread)
         await still.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
-        await feed.until("gone")
-        remade = await still.http.post("/api/threads", json={"id": thread.id, "anonKey": "z" * 32})
-        assert remade.status_code == 201
-        assert (await feed.subscribe(thread, after=1))["code"] == "forbidden"
+        assert (await feed.until("gone"))["code"] == "thread_not_found"
+        remade = await still.http.post("/api/threads", json={"id": thread.id, "anonKey": thread.key})
+        told(remade, 409, "conflict")
+        assert (await feed.subscribe(thread, after=1))["code"] == "thread_not_found"
 
 
 async def test_a_reader_that_does_not_read_catches_up_later(server: Inside) -> None:

@@ -59,7 +59,12 @@ async def test_a_ping_is_answered(server: Inside) -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        pytest.param({"type": "presence", "threadId": str(uuid.uuid4()), "state": {}}, id="unknown type"),
+        pytest.param({"type": "levitate", "threadId": str(uuid.uuid4())}, id="unknown type"),
+        pytest.param({"type": "presence", "threadId": str(uuid.uuid4()), "state": {}}, id="present, but not following"),
+        pytest.param({"type": "presence", "threadId": str(uuid.uuid4()), "state": []}, id="a state that is no object"),
+        pytest.param({"type": "presence", "threadId": str(uuid.uuid4())}, id="a presence without a state"),
+        pytest.param({"type": "authenticate"}, id="an account without a token"),
+        pytest.param({"type": "watch", "after": -1}, id="a watch after no revision"),
         pytest.param({"type": None}, id="no type"),
         pytest.param({}, id="nothing"),
         pytest.param("[]", id="an array"),

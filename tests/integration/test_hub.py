@@ -1,18 +1,23 @@
 """The hub and its observers: few reads however many watch, and a bounded outbox for who doesn't read."""
 
 import asyncio
-import contextlib
-import json
-from collections.abc import AsyncIterator
-from typing import Any
-from uuid import UUID
 
+from app.live.feeds import Threads
 from app.live.hub import Hub
-from app.live.observer import MOST_BYTES, Client, Out
-from app.live.reader import Reader
+from app.live.live import Live
+from app.live.observer import MOST_BYTES, Read
+from app.live.reader import Key, Reader
 from app.store import threads
 from app.store.db import Database
+from tests.support.live import follow, listening
 from tests.support.store import CALLER, batch, lease_of, new_thread, write
+
+
+def live_by(db: Database, reader: Reader) -> Live:
+    """One process's, of which threads are read by this reader."""
+    live = Live(db, db)
+    live.threads = Hub(db, reader, Threads(), live.guard)
+    return live
 
 
 class Counting(Reader):
@@ -22,50 +27,20 @@ class Counting(Reader):
         super().__init__(db)
         self.reads = 0
 
-    async def _read(self, key: tuple[UUID, int]) -> Out | None:
+    async def _read(self, key: Key) -> Read | None:
         self.reads += 1
         return await super()._read(key)
-
-
-class Ear:
-    """What a client was sent; while `open` is not set, it does not read."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.frames: list[dict[str, Any]] = []
-        self.open = asyncio.Event()
-        self.open.set()
-        self._heard = asyncio.Event()
-
-    async def send(self, out: Out) -> None:
-        await self.open.wait()
-        self.frames.append(json.loads(out.body))
-        self._heard.set()
-
-    async def until(self, revision: int) -> None:
-        async with asyncio.timeout(10):
-            while not self.frames or self.frames[-1].get("revision") != revision:
-                self._heard.clear()
-                await self._heard.wait()
-
-
-@contextlib.asynccontextmanager
-async def listening(hub: Hub, count: int) -> AsyncIterator[list[Ear]]:
-    ears = [Ear(hub.client()) for _ in range(count)]
-    tasks = [asyncio.create_task(hub.run()), *(asyncio.create_task(ear.client.pump(ear.send)) for ear in ears)]
-    yield ears
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
 
 
 async def test_observers_that_come_together_share_one_read_and_then_need_none(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     reader = Counting(db)
-    hub = Hub(db, reader)
-    async with listening(hub, 50) as ears:
+    live = live_by(db, reader)
+    hub = live.threads
+    async with listening(live, 50) as ears:
+        ticket = await hub.admit(db, lease.thread_id, CALLER)
         for ear in ears:
-            hub.join(ear.client, lease.thread_id, None)
+            hub.join(ear.client, lease.thread_id, None, ticket)
         await asyncio.gather(*(ear.until(2) for ear in ears))
         joined = reader.reads
         for seq in range(3):
@@ -80,10 +55,11 @@ async def test_observers_that_come_together_share_one_read_and_then_need_none(db
 async def test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_one_go(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     reader = Counting(db)
-    hub = Hub(db, reader)
-    async with listening(hub, 2) as (quick, stuck):
+    live = live_by(db, reader)
+    hub = live.threads
+    async with listening(live, 2) as (quick, stuck):
         for ear in (quick, stuck):
-            hub.join(ear.client, lease.thread_id, None)
+            await follow(hub, db, ear.client, lease.thread_id)
         await asyncio.gather(quick.until(2), stuck.until(2))
         stuck.open.clear()
         before, rounds = reader.reads, MOST_BYTES // 3000 + 20
@@ -112,7 +88,7 @@ class Held(Reader):
         self.read_once = asyncio.Event()
         self.release = asyncio.Event()
 
-    async def _read(self, key: tuple[UUID, int]) -> Out | None:
+    async def _read(self, key: Key) -> Read | None:
         first = not self.read_once.is_set()
         out = await super()._read(key)
         if first:
@@ -124,12 +100,13 @@ class Held(Reader):
 async def test_an_observer_whose_first_read_is_overtaken_is_not_left_behind(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     reader = Held(db)
-    hub = Hub(db, reader)
-    async with listening(hub, 2) as (late, quick):
-        hub.join(late.client, lease.thread_id, None)
+    live = live_by(db, reader)
+    hub = live.threads
+    async with listening(live, 2) as (late, quick):
+        await follow(hub, db, late.client, lease.thread_id)
         await reader.read_once.wait()
         await write(db, batch(lease, 0, "hello"))
-        hub.join(quick.client, lease.thread_id, None)
+        await follow(hub, db, quick.client, lease.thread_id)
         await quick.until(3)
         reader.release.set()
         async with asyncio.timeout(2):
@@ -139,17 +116,18 @@ async def test_an_observer_whose_first_read_is_overtaken_is_not_left_behind(db: 
 
 async def test_after_subscribing_again_nothing_comes_of_the_earlier_subscription(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    hub = Hub(db, Reader(db))
-    async with listening(hub, 2) as (quick, stuck):
+    live = live_by(db, Reader(db))
+    hub = live.threads
+    async with listening(live, 2) as (quick, stuck):
         for ear in (quick, stuck):
-            hub.join(ear.client, lease.thread_id, None)
+            await follow(hub, db, ear.client, lease.thread_id)
         await asyncio.gather(quick.until(2), stuck.until(2))
         stuck.open.clear()
         for seq in range(4):
             await write(db, batch(lease, seq, "x"))
             hub.notified(str(lease.thread_id))
             await quick.until(3 + seq)
-        hub.join(stuck.client, lease.thread_id, 2)
+        await follow(hub, db, stuck.client, lease.thread_id, after=2)
         stuck.open.set()
         await stuck.until(6)
     chain = [(frame.get("from"), frame["revision"]) for frame in stuck.frames]
@@ -158,10 +136,11 @@ async def test_after_subscribing_again_nothing_comes_of_the_earlier_subscription
 
 async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Database) -> None:
     thread_id = await new_thread(db)
-    hub = Hub(db, Reader(db))
-    async with listening(hub, 3) as ears:
+    live = live_by(db, Reader(db))
+    hub = live.threads
+    async with listening(live, 3) as ears:
         for ear in ears:
-            hub.join(ear.client, thread_id, None)
+            await follow(hub, db, ear.client, thread_id)
         await asyncio.gather(*(ear.until(1) for ear in ears))
         await threads.remove(db, thread_id, CALLER)
         hub.notified(str(thread_id))

@@ -74,7 +74,7 @@ async def _play(db: Database, script: list[tuple[int, str]]) -> None:
 
 async def _step(db: Database, lease: Lease, written: list[PartData], what: str) -> None:
     if what == "rename":
-        await threads.rename(db, lease.thread_id, CALLER, f"title {lease.run_id} {len(written)}")
+        await threads.change(db, lease.thread_id, CALLER, title=f"title {lease.run_id} {len(written)}")
     elif what == "end":
         await write(db, ending(lease, len(written), fold((), written)))
     else:
@@ -87,7 +87,7 @@ async def _compare(db: Database, thread_id: UUID, snapshots: list[Snapshot]) -> 
     last = snapshots[-1]
     for earlier in snapshots:
         async with db.snapshot() as driver:
-            found = (await changes.since(driver, {thread_id: earlier.revision}))[thread_id]
+            found = (await changes.since(driver, {thread_id: earlier.revision}))[thread_id].change
         if earlier.revision == last.revision:
             assert found == changes.Unchanged()
         else:

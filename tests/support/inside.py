@@ -12,8 +12,9 @@ from tests.support.client import Observer, Thread
 class Inside:
     """A server at work and an HTTP client for it."""
 
-    def __init__(self, url: str, http: httpx.AsyncClient) -> None:
+    def __init__(self, url: str, http: httpx.AsyncClient, database_url: str) -> None:
         self.url = url
+        self.database_url = database_url
         self.socket_url = url.replace("http", "ws", 1) + "/api/ws"
         self.http = http
 
@@ -35,4 +36,4 @@ async def khala(database_url: str, *, with_executor: bool = True, **env: str) ->
         main.running(chosen, with_executor=with_executor) as running,
         httpx.AsyncClient(base_url=running.address, timeout=30) as http,
     ):
-        yield Inside(running.address, http)
+        yield Inside(running.address, http, database_url)

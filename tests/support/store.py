@@ -24,11 +24,21 @@ async def new_thread(db: Database, *, welcome: str = "") -> UUID:
     return thread.id
 
 
-async def ask(db: Database, thread_id: UUID, text: str = "?", *, limits: Limits = ROOMY, **options: str) -> Sent:
-    """Send a message; other runs of the thread make no difference unless `if_busy` says so."""
+async def ask(
+    db: Database,
+    thread_id: UUID,
+    text: str = "?",
+    *,
+    limits: Limits = ROOMY,
+    caller: Caller | None = None,
+    key: str = KEY,
+    **options: str,
+) -> Sent:
+    """Send a message, by this caller or key; other runs make no difference unless `if_busy` says so."""
     chosen = RunOptions(**({"if_busy": "queue"} | options))  # type: ignore[arg-type]
     question = Question(thread_id=thread_id, message_id=ids.new(), text=text, options=chosen)
-    sent, _ = await sends.send(db, question, CALLER, limits)
+    asker = caller or Caller(anon_key_hash=key_hash(key))
+    sent, _ = await sends.send(db, question, asker, limits)
     return sent
 
 

@@ -1,6 +1,7 @@
 """A real browser on the page: what a person would do, and what they would see."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ ARGUMENTS = (
     "--disable-sync",
 )
 PATIENCE_MS = 30_000
+PASSWORD = "en taro adun"
 ENDED = ":is([data-state=done], [data-state=stopped], [data-state=failed])"
 
 
@@ -41,6 +43,14 @@ def a_browser() -> Iterator[BrowserContext]:
         context.set_default_timeout(PATIENCE_MS)
         yield context
         browser.close()
+
+
+def another(context: BrowserContext) -> BrowserContext:
+    """Somebody else's browser."""
+    assert context.browser is not None
+    other = context.browser.new_context(viewport={"width": 1280, "height": 800})
+    other.set_default_timeout(PATIENCE_MS)
+    return other
 
 
 class Chat:
@@ -98,12 +108,11 @@ class Chat:
         return self.page.locator("[data-state=writing]").count() > 0
 
     def stored(self) -> dict[str, Any]:
-        """The thread as the server tells it to whoever has this browser's key."""
+        """The thread as the server tells it to whoever has this browser's key or cookie."""
         origin, _, thread_id = self.url.partition("/t/")
-        kept = self.page.evaluate("(id) => localStorage.getItem('khala.chat.' + id)", thread_id)
-        answer = self.page.request.get(
-            f"{origin}/api/threads/{thread_id}", headers={"X-Anon-Key": json.loads(kept)["key"]}
-        )
+        key = json.loads(self.page.evaluate(f"localStorage.getItem('khala.chat.{thread_id}')") or "{}").get("key")
+        headers = {"X-Anon-Key": key} if key else {}
+        answer = self.page.request.get(f"{origin}/api/threads/{thread_id}", headers=headers)
         assert answer.status == 200
         snapshot: dict[str, Any] = answer.json()
         return snapshot
@@ -112,6 +121,48 @@ class Chat:
         """The newest message's text as the server has it."""
         blocks = self.stored()["messages"][-1]["content"]
         return "".join(block["text"] for block in blocks if block["type"] == "text")
+
+    def register(self, email: str, name: str) -> None:
+        """Make an account by the dialog."""
+        self.button("Sign in").first.click()
+        self.button("Create an account").click()
+        self.page.get_by_label("Name", exact=True).and_(self.page.locator("#signin *")).fill(name)
+        self._fill_sign_in(email, "Create account")
+
+    def sign_in(self, email: str) -> None:
+        """Sign in by the dialog."""
+        self.button("Sign in").first.click()
+        self._fill_sign_in(email, "Sign in")
+
+    def _fill_sign_in(self, email: str, submit: str) -> None:
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_label("E-mail").fill(email)
+        dialog.get_by_label("Password").fill(PASSWORD)
+        dialog.get_by_role("button", name=submit, exact=True).click()
+        expect(self.page.locator("#signin")).to_be_hidden()
+        expect(self.page.get_by_title("Your account")).to_be_visible()
+
+    def sign_out(self) -> None:
+        """Sign out by the account's dialog."""
+        self.page.get_by_title("Your account").click()
+        self.button("Sign out").click()
+        expect(self.button("Sign in").first).to_be_visible()
+
+    def share(self, may: str) -> str:
+        """Make a link by the dialog; its address."""
+        self.button("Share").click()
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_label("Who has it").select_option(label=may)
+        dialog.get_by_role("button", name="Make link").click()
+        url = dialog.get_by_label("The link, told only now")
+        expect(url).to_have_value(re.compile("#share="))
+        address = url.input_value()
+        dialog.get_by_role("button", name="Close").click()
+        return address
+
+    def listed(self, title: str) -> Locator:
+        """The chat in the list."""
+        return self.page.locator("#chats").get_by_role("link", name=title)
 
     def overflow(self) -> int:
         """By how many pixels the page is wider than its window."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from app import settings
+from app.api.origins import Origins, networks
 from app.domain.flush import FlushPolicy
 from app.models.catalog import ModelRef
 from app.settings import BadSetting, Settings, from_environment
@@ -17,7 +18,8 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
     assert found.flush == FlushPolicy(milliseconds=350, chars=1200, parts=32)
     assert found.limits == Limits(per_owner=20, waiting=1000)
     assert found.models == (ModelRef("demo", "demo"),)
-    assert (found.allowed_models, found.origins, found.reasoning) == ((), (), False)
+    assert (found.allowed_models, found.reasoning) == ((), False)
+    assert found.origins == Origins(), "nobody is trusted that nobody has named"
     assert (found.concurrency, found.context_tokens, found.pool_size) == (200, 32_000, 16)
     assert (found.lease, found.grace) == (10.0, 20.0)
     assert found.lease <= 15, "a dead executor's run is taken over within 15 seconds"
@@ -55,8 +57,13 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
             "KHALA_ORIGINS",
             "https://a.example ,https://b.example",
             "origins",
-            ("https://a.example", "https://b.example"),
+            Origins(allowed=("https://a.example", "https://b.example")),
         ),
+        ("KHALA_PUBLIC_URL", "https://a.example/", "origins", Origins(public_url="https://a.example")),
+        ("KHALA_TRUSTED_PROXIES", "10.0.0.0/8", "origins", Origins(proxies=networks(["10.0.0.0/8"]))),
+        ("KHALA_REGISTRATION", "closed", "registration", False),
+        ("KHALA_PUBLIC_THREADS", "1", "public_threads", True),
+        ("KHALA_ANON_DAYS", "0.5", "anon_days", 0.5),
         ("KHALA_CONCURRENCY", "1", "concurrency", 1),
         ("KHALA_CONTEXT_TOKENS", "500", "context_tokens", 500),
         ("KHALA_LEASE_SECONDS", "1.5", "lease", 1.5),

@@ -1,0 +1,284 @@
+"""Who may do what: every route and every frame, by everybody. What is not in the tables here fails."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import msgspec
+import pytest
+import pytest_asyncio
+from litestar.routes import HTTPRoute
+
+from app.api.context import Context
+from app.api.origins import Origins
+from app.api.routes import application
+from app.domain import frames
+from app.store.db import Database
+from tests.support.cast import Cast, cast, secrets_of
+from tests.support.frames import Socket, socket
+from tests.support.inside import Inside
+from tests.support.shared import shared
+from tests.support.store import ask
+
+WHO = (
+    "no one", "wrong key", "right key", "viewer link", "editor link", "expired link",
+    "viewer", "editor", "owner", "other user", "revoked token",
+)  # fmt: skip
+GOOD = range(200, 400)
+NOBODY, STRANGERS = {"revoked token": 401}, ("no one", "wrong key", "expired link", "other user")
+LOOKING_ON, WRITING = ("viewer link", "viewer"), ("editor link", "editor")
+USERS = ("viewer", "editor", "owner", "other user")
+
+
+def _only(forbidden: tuple[str, ...]) -> dict[str, int]:
+    return NOBODY | dict.fromkeys(forbidden, 403)
+
+
+OPEN: dict[str, int] = {}
+"""Anybody, whatever they show."""
+ANYBODY = NOBODY
+"""Anybody; only a token that is not good is told so."""
+READERS = _only(STRANGERS)
+WRITERS = _only((*STRANGERS, *LOOKING_ON))
+OWNERS = _only((*STRANGERS, *LOOKING_ON, *WRITING))
+ACCOUNTS = NOBODY | dict.fromkeys(set(WHO) - set(USERS), 401)
+SHOWN = NOBODY | {"no one": 401}
+NO_SUCH = {"right key": 404}
+"""The thread with a key has no members and no links."""
+READING_ACCOUNTS = ACCOUNTS | {"other user": 403}
+
+MATRIX: dict[str, dict[str, int]] = {
+    "POST /api/threads": ANYBODY,
+    "GET /api/threads": SHOWN,
+    "GET /api/threads/{thread_id}": READERS,
+    "GET /api/threads/{thread_id}/messages": READERS,
+    "GET /api/threads/{thread_id}/events": READERS,
+    "PATCH /api/threads/{thread_id}": WRITERS,
+    "PATCH /api/threads/{thread_id} visibility": OWNERS,
+    "DELETE /api/threads/{thread_id}": OWNERS,
+    "POST /api/threads/{thread_id}/reset": OWNERS,
+    "POST /api/threads/{thread_id}/send": WRITERS,
+    "POST /api/threads/{thread_id}/claim": ACCOUNTS | dict.fromkeys(("viewer", "editor", "other user"), 403),
+    "PUT /api/threads/{thread_id}/read": READING_ACCOUNTS,
+    "POST /api/threads/{thread_id}/join": READING_ACCOUNTS,
+    "GET /api/threads/{thread_id}/access": READERS,
+    "GET /api/threads/{thread_id}/members": READERS,
+    "PUT /api/threads/{thread_id}/members/{user_id}": OWNERS,
+    "DELETE /api/threads/{thread_id}/members/{user_id}": OWNERS | NO_SUCH,
+    "POST /api/threads/{thread_id}/links": OWNERS,
+    "GET /api/threads/{thread_id}/links": OWNERS,
+    "DELETE /api/threads/{thread_id}/links/{link_id}": OWNERS | NO_SUCH,
+    "GET /api/runs/{run_id}": READERS,
+    "GET /api/runs/{run_id}/parts": READERS,
+    "GET /api/runs/{run_id}/receipts": READERS,
+    "POST /api/runs/{run_id}/cancel": WRITERS,
+    "POST /api/claims": ACCOUNTS,
+    "GET /api/auth": OPEN,
+    "POST /api/auth/register": ANYBODY,
+    "POST /api/auth/login": dict.fromkeys(WHO, 401),
+    "POST /api/auth/logout": ANYBODY,
+    "POST /api/auth/password": ACCOUNTS,
+    "GET /api/auth/oidc/login": ANYBODY | dict.fromkeys(set(WHO) - {"revoked token"}, 404),
+    "GET /api/auth/oidc/callback": ANYBODY,
+    "GET /api/me": ACCOUNTS,
+    "PATCH /api/me": ACCOUNTS,
+    "DELETE /api/me": ACCOUNTS,
+    "GET /api/me/export": ACCOUNTS,
+    "GET /api/me/usage": SHOWN,
+    "GET /api/me/audit": ACCOUNTS,
+    "GET /api/me/sessions": ACCOUNTS,
+    "DELETE /api/me/sessions/{session_id}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "POST /api/tokens": ACCOUNTS,
+    "GET /api/tokens": ACCOUNTS,
+    "DELETE /api/tokens/{token_id}": ACCOUNTS,
+    "GET /api/health/live": OPEN,
+    "GET /api/health/ready": OPEN,
+    "GET /api/openapi.json": OPEN,
+    "GET /api/openapi.json/{path}": OPEN | dict.fromkeys(WHO, 404),
+    "GET /api/openapi.json/openapi.json": OPEN,
+    "GET /": OPEN,
+    "GET /t/{thread_id}": OPEN,
+    "GET /web/{file_path}": OPEN,
+    "HEAD /web/{file_path}": OPEN,
+}
+"""By route, who gets another answer than a good one. A word behind the path tells two uses of a route apart."""
+
+SUBSCRIBED = dict.fromkeys(STRANGERS, "forbidden")
+SIGNED_IN = dict.fromkeys(set(WHO) - set(USERS), "unauthorized")
+FRAMES: dict[str, dict[str, str]] = {
+    "subscribe": SUBSCRIBED,
+    "unsubscribe": {},
+    "presence": dict.fromkeys(STRANGERS, "invalid_input"),
+    "watch": SIGNED_IN,
+    "unwatch": {},
+    "authenticate": SIGNED_IN,
+    "ping": {},
+}
+"""By frame, who gets an error, and which. A presence can be told only of a thread that is followed."""
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False, KHALA_PUBLIC_THREADS="1") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def known_routes() -> set[str]:
+    nothing = dict.fromkeys(Context.__struct_fields__)
+    context = Context(**(nothing | {"origins": Origins()}))  # type: ignore[arg-type]
+    app = application(context, web=Path(__file__).parent, version="0")
+    return {
+        f"{method} {_plain(route.path_format)}"
+        for route in app.routes
+        if isinstance(route, HTTPRoute)
+        for method in route.methods - {"OPTIONS"}
+    }
+
+
+def _plain(path: str) -> str:
+    return path.rstrip("/") or "/"
+
+
+async def test_every_route_is_in_the_matrix() -> None:
+    assert known_routes() == {" ".join(name.split(" ")[:2]) for name in MATRIX}
+
+
+async def test_every_frame_is_in_the_matrix() -> None:
+    assert {kind.__struct_config__.tag for kind in get_args(frames.ClientFrame)} == set(FRAMES)
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """One try: everybody, and the things that its route names."""
+
+    cast: Cast
+    who: str
+    run_id: uuid.UUID
+    message_id: uuid.UUID
+    http: httpx.AsyncClient
+
+    def path(self, template: str) -> str:
+        person = self.cast.people.get(self.who)
+        return template.format(
+            thread_id=self.cast.thread_of(self.who),
+            run_id=self.run_id,
+            user_id=self.cast.people["viewer" if self.who != "viewer" else "editor"].id,
+            link_id=self.cast.link_id,
+            session_id=uuid.uuid4(),
+            token_id=person.token_id if person else uuid.uuid4(),
+            file_path="index.html",
+            path="nothing",
+        )
+
+    def body(self, route: str) -> Any:
+        claim = {"threadId": str(self.cast.keyed_id), "anonKey": self.cast.key}
+        sign_in = {"email": f"{uuid.uuid4().hex}@example.com", "password": "en taro adun"}
+        bodies: dict[str, Any] = {
+            "POST /api/threads": {},
+            "PATCH /api/threads/{thread_id}": {"title": "Aiur"},
+            "PATCH /api/threads/{thread_id} visibility": {"visibility": "public"},
+            "POST /api/threads/{thread_id}/send": {"text": "Hello?", "options": {"ifBusy": "queue"}},
+            "POST /api/threads/{thread_id}/claim": {"anonKey": self.cast.key},
+            "PUT /api/threads/{thread_id}/read": {"revision": 1},
+            "PUT /api/threads/{thread_id}/members/{user_id}": {"role": "viewer"},
+            "POST /api/threads/{thread_id}/links": {"role": "viewer"},
+            "POST /api/claims": {"items": [claim]},
+            "POST /api/auth/register": sign_in,
+            "POST /api/auth/login": sign_in,
+            "POST /api/auth/password": {"new": "en taro tassadar", "email": sign_in["email"]},
+            "PATCH /api/me": {"name": "Zeratul"},
+            "POST /api/tokens": {"name": "another"},
+        }
+        return bodies.get(route)
+
+    async def ask(self, route: str) -> int:
+        method, template = route.split(" ")[:2]
+        params = {"before": str(self.message_id)} if template.endswith("/messages") else None
+        body = self.body(route)
+        sending = {} if body is None else {"json": body}
+        request = self.http.build_request(
+            method, self.path(template), headers=self.cast.headers[self.who], params=params, **sending
+        )
+        response = await self.http.send(request, stream=True)
+        await response.aclose()
+        return response.status_code
+
+
+async def scene(server: Inside, store: Database, who: str) -> Scene:
+    everybody = await cast(store)
+    thread_id = everybody.thread_of(who)
+    asker = everybody.people["owner"].caller if thread_id == everybody.thread_id else None
+    sent = await ask(store, thread_id, caller=asker, key=everybody.key)
+    http = httpx.AsyncClient(base_url=server.url, timeout=30)
+    return Scene(cast=everybody, who=who, run_id=sent.run_id, message_id=sent.user_message_id, http=http)
+
+
+@pytest.mark.parametrize("route", MATRIX)
+async def test_each_route_answers_each_caller_as_the_matrix_says(server: Inside, store: Database, route: str) -> None:
+    answers = dict(zip(WHO, await asyncio.gather(*(_tried(server, store, who, route) for who in WHO)), strict=True))
+    expected = {who: MATRIX[route].get(who) for who in WHO}
+    assert {who: None if status in GOOD else status for who, status in answers.items()} == expected
+
+
+async def _tried(server: Inside, store: Database, who: str, route: str) -> int:
+    tried = await scene(server, store, who)
+    async with tried.http:
+        return await tried.ask(route)
+
+
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("frame", FRAMES)
+async def test_each_frame_is_answered_as_the_matrix_says(server: Inside, store: Database, frame: str, who: str) -> None:
+    everybody = await cast(store)
+    headers = everybody.headers[who]
+    authorization = {name: value for name, value in headers.items() if name == "Authorization"}
+    if who == "revoked token":
+        await _refused(server, authorization)
+        authorization = {}
+    async with socket(server, additional_headers=authorization) as feed:
+        code = await _answer(feed, frame, everybody, who)
+    if who == "revoked token" and frame in ("subscribe", "presence"):
+        assert code == {"subscribe": "forbidden", "presence": "invalid_input"}[frame]
+    else:
+        assert code == FRAMES[frame].get(who)
+
+
+async def _refused(server: Inside, headers: dict[str, str]) -> None:
+    with pytest.raises(Exception, match="HTTP 403"):
+        async with socket(server, additional_headers=headers):
+            pass
+
+
+async def _answer(feed: Socket, frame: str, everybody: Cast, who: str) -> str | None:
+    thread_id, secrets = str(everybody.thread_of(who)), secrets_of(everybody.headers[who])
+    subscribe = {"type": "subscribe", "threadId": thread_id, **secrets}
+    if frame == "presence":
+        await feed.say(subscribe)
+        await feed.next()
+    token = everybody.headers[who].get("Authorization", "Bearer none").removeprefix("Bearer ")
+    said: dict[str, dict[str, Any]] = {
+        "subscribe": subscribe,
+        "unsubscribe": {"threadId": thread_id},
+        "presence": {"threadId": thread_id, "state": {"typing": True}},
+        "authenticate": {"token": token},
+    }
+    await feed.say({"type": frame} | said.get(frame, {}))
+    await feed.say({"type": "ping"})
+    while True:
+        answer = await feed.next()
+        if answer["type"] == "error":
+            return str(answer["code"])
+        if answer["type"] == "pong":
+            return None

@@ -1,0 +1,264 @@
+"""The account's feed: a user's list of threads, by a revision of the user's own, chained like a thread's deltas."""
+
+import asyncio
+import random
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from app.domain import ids
+from app.domain.access import Caller
+from app.live.hub import Hub
+from app.live.live import Live
+from app.store import accounts_feed, listings, threads
+from app.store.db import Database, driver_of
+from tests.support.live import Ear, follow, process
+from tests.support.people import add_member, change_access, new_user, signed_in
+from tests.support.store import ask, batch, claim, ending, write
+
+
+@pytest.fixture
+async def user(db: Database) -> Caller:
+    return await signed_in(db, await new_user(db))
+
+
+def named(caller: Caller) -> UUID:
+    assert caller.user_id is not None
+    return caller.user_id
+
+
+async def own_thread(db: Database, caller: Caller) -> UUID:
+    return (await threads.create(db, ids.new(), caller, title=None, welcome=""))[0].id
+
+
+async def rename(db: Database, thread_id: UUID, title: str) -> None:
+    """As the command does it."""
+    async with db.transaction() as connection:
+        await threads.lock(connection, thread_id)
+        await threads.bump(connection, thread_id, title=title)
+        await listings.stamp(await driver_of(connection), [thread_id])
+
+
+async def revision_of(db: Database, user_id: UUID) -> int:
+    async with db.driver() as driver:
+        return int(await driver.fetchval("SELECT revision FROM users WHERE id = $1", user_id))
+
+
+async def up_to_date(db: Database, ear: Ear, user_id: UUID) -> dict[str, Any]:
+    return await ear.until(await revision_of(db, user_id))
+
+
+class List:
+    """A user's list as a client folds it."""
+
+    def __init__(self) -> None:
+        self.revision: int | None = None
+        self.threads: dict[str, dict[str, Any]] = {}
+        self.wholes = 0
+
+    def apply(self, frames: list[dict[str, Any]]) -> "List":
+        for frame in frames:
+            assert frame["type"] == "account"
+            if frame.get("whole"):
+                self.wholes += 1
+                self.threads = {}
+            else:
+                assert frame["from"] == self.revision
+                assert frame["revision"] > frame["from"]
+            self.revision = frame["revision"]
+            self.threads |= {one["thread"]["id"]: one for one in frame["threads"]}
+            for thread_id in frame.get("removed", []):
+                self.threads.pop(thread_id, None)
+        return self
+
+
+async def watch(live: Live, db: Database, ear: Ear, caller: Caller, after: int | None = None) -> Hub:
+    await follow(live.accounts, db, ear.client, named(caller), caller, after=after)
+    return live.accounts
+
+
+async def test_a_watch_begins_with_the_whole_list_even_if_it_is_empty(db: Database, user: Caller) -> None:
+    async with process(db, 2) as (live, (empty, full)):
+        await watch(live, db, empty, user)
+        assert await empty.until(0) == {
+            "type": "account",
+            "revision": 0,
+            "whole": True,
+            "threads": [],
+            "hasMore": False,
+        }
+        ids_ = [str(await own_thread(db, user)) for _ in range(3)]
+        await watch(live, db, full, user)
+        whole = await up_to_date(db, full, named(user))
+        await up_to_date(db, empty, named(user))
+    assert [one["thread"]["id"] for one in whole["threads"]] == ids_[::-1]
+    assert set(List().apply(empty.frames).threads) == set(ids_)
+
+
+async def test_each_listed_thread_says_what_awaits_its_reader(db: Database, user: Caller) -> None:
+    thread_id, other = await own_thread(db, user), await signed_in(db, await new_user(db, "Artanis"))
+    await add_member(db, thread_id, named(other), "editor")
+    async with process(db, 2) as (live, (mine, theirs)):
+        await watch(live, db, mine, user)
+        await watch(live, db, theirs, other)
+
+        async def look(role: str, ear: Ear) -> tuple[bool, bool, bool]:
+            caller = user if ear is mine else other
+            (one,) = (await up_to_date(db, ear, named(caller)))["threads"]
+            assert (one["thread"]["id"], one["role"]) == (str(thread_id), role)
+            assert set(one) == {"thread", "role", "unread", "running", "needsApproval", "changedAt"}
+            return one["unread"], one["running"], one["needsApproval"]
+
+        assert await look("owner", mine) == (False, False, False)
+        assert await look("editor", theirs) == (False, False, False)
+        await ask(db, thread_id, caller=user)
+        assert await look("owner", mine) == (False, True, False)
+        assert await look("editor", theirs) == (True, True, False)
+        (claimed,) = await claim(db)
+        async with db.transaction() as connection:
+            await connection.execute(text("UPDATE runs SET status = 'blocked'"))
+            await listings.stamp(await driver_of(connection), [thread_id])
+        assert await look("owner", mine) == (False, True, True)
+        async with db.driver() as driver:
+            await driver.execute("UPDATE runs SET status = 'running'")
+        await write(db, batch(claimed.lease, 0, "en taro"))
+        await write(db, ending(claimed.lease, 1, ()))
+        assert await look("owner", mine) == (True, False, False)
+        await rename(db, thread_id, "Aiur")
+        titled = await up_to_date(db, mine, named(user))
+        assert titled["threads"][0]["thread"]["title"] == "Aiur"
+    assert List().apply(mine.frames).wholes == 1
+    assert List().apply(theirs.frames).wholes == 1
+
+
+async def test_what_leaves_the_list_is_removed(db: Database, user: Caller) -> None:
+    first, second = await own_thread(db, user), await own_thread(db, user)
+    guest = await signed_in(db, await new_user(db, "Zeratul"))
+    await add_member(db, first, named(guest))
+    async with process(db, 2) as (live, (mine, theirs)):
+        await watch(live, db, mine, user)
+        await watch(live, db, theirs, guest)
+        await up_to_date(db, mine, named(user))
+        await up_to_date(db, theirs, named(guest))
+        await threads.remove(db, second, user)
+        gone = await up_to_date(db, mine, named(user))
+        assert (gone["threads"], gone["removed"]) == ([], [str(second)])
+        async with db.transaction() as connection:
+            await connection.execute(text("DELETE FROM memberships"))
+            await listings.stamp(await driver_of(connection), [first], only=named(guest), gone=True)
+        gone = await up_to_date(db, theirs, named(guest))
+        assert (gone["threads"], gone["removed"]) == ([], [str(first)])
+        await change_access(db, first)
+    assert set(List().apply(mine.frames).threads) == {str(first)}
+    assert not List().apply(theirs.frames).threads
+
+
+async def test_a_watch_resumes_after_the_revision_that_is_known(db: Database, user: Caller) -> None:
+    thread_ids = [await own_thread(db, user) for _ in range(3)]
+    known = await revision_of(db, named(user))
+    for thread_id in thread_ids[:2]:
+        await rename(db, thread_id, "New")
+    async with process(db, 2) as (live, (ear, still)):
+        await watch(live, db, ear, user, after=known)
+        delta = await up_to_date(db, ear, named(user))
+        assert delta["from"] == known
+        assert {one["thread"]["id"] for one in delta["threads"]} == set(map(str, thread_ids[:2]))
+        assert delta["removed"] == []
+        await watch(live, db, still, user, after=await revision_of(db, named(user)))
+        await rename(db, thread_ids[2], "Newer")
+        await up_to_date(db, still, named(user))
+    assert [frame["type"] for frame in still.frames] == ["account"], "with nothing new, nothing is said at first"
+    assert not still.frames[0].get("whole")
+
+
+@pytest.mark.parametrize("reason", ["floor", "future", "many"])
+async def test_a_cursor_that_can_not_be_served_gets_the_whole_list(
+    db: Database, user: Caller, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread_ids = [await own_thread(db, user) for _ in range(6)]
+    after = {"floor": 2, "future": 1000, "many": 0}[reason]
+    async with db.driver() as driver:
+        if reason == "floor":
+            await driver.execute("UPDATE users SET floor_revision = 3")
+        if reason == "many":
+            limited = accounts_feed.ENTRIES.replace(f"LIMIT {accounts_feed.MOST_LISTED + 1}", "LIMIT 6")
+            newest = accounts_feed.NEWEST.replace(f"LIMIT {accounts_feed.MOST_LISTED + 1}", "LIMIT 6")
+            monkeypatch.setattr(accounts_feed, "ENTRIES", limited)
+            monkeypatch.setattr(accounts_feed, "NEWEST", newest)
+            monkeypatch.setattr(accounts_feed, "MOST_LISTED", 5)
+    async with process(db, 1) as (live, (ear,)):
+        await watch(live, db, ear, user, after=after)
+        whole = await up_to_date(db, ear, named(user))
+    assert whole["whole"]
+    assert whole["hasMore"] is (reason == "many")
+    expected = thread_ids[:0:-1] if reason == "many" else thread_ids[::-1]
+    assert [one["thread"]["id"] for one in whole["threads"]] == list(map(str, expected))
+
+
+async def test_whoever_watches_while_much_changes_in_two_processes_misses_nothing(db: Database, user: Caller) -> None:
+    thread_ids = [await own_thread(db, user) for _ in range(8)]
+    dice = random.Random(7)
+
+    async def change(number: int) -> None:
+        for turn in range(15):
+            if dice.random() < 0.2:
+                await own_thread(db, user)
+            else:
+                await rename(db, dice.choice(thread_ids), f"{number} {turn}")
+
+    async with process(db, 2) as (one, here), process(db, 2) as (other, there):
+        for live, ears in ((one, here), (other, there)):
+            for ear in ears:
+                await watch(live, db, ear, user)
+        await asyncio.gather(*(change(number) for number in range(4)))
+        for ear in (*here, *there):
+            await up_to_date(db, ear, named(user))
+        fresh = Ear(one.client())
+        pumping = asyncio.create_task(fresh.client.pump(fresh.send))
+        await watch(one, db, fresh, user)
+        await up_to_date(db, fresh, named(user))
+        pumping.cancel()
+    truth = List().apply(fresh.frames).threads
+    for ear in (*here, *there):
+        assert List().apply(ear.frames).threads == truth
+        assert List().apply(ear.frames).wholes == 1
+        revisions = [frame["revision"] for frame in ear.frames]
+        assert all(before < after for before, after in pairwise(revisions))
+
+
+async def test_watchers_of_many_accounts_are_told_by_one_read(db: Database) -> None:
+    callers = [await signed_in(db, await new_user(db, f"user {number}")) for number in range(10)]
+    thread_id = await own_thread(db, callers[0])
+    for caller in callers[1:]:
+        await add_member(db, thread_id, named(caller))
+    async with process(db, 10) as (live, ears):
+        for ear, caller in zip(ears, callers, strict=True):
+            await watch(live, db, ear, caller)
+            await up_to_date(db, ear, named(caller))
+        reads: list[int] = []
+        since = live.accounts._feed.since
+
+        async def counted(driver: Any, cursors: Any) -> Any:
+            reads.append(len(cursors))
+            return await since(driver, cursors)
+
+        live.accounts._feed.since = counted  # type: ignore[method-assign]
+        await rename(db, thread_id, "For all")
+        for ear, caller in zip(ears, callers, strict=True):
+            await up_to_date(db, ear, named(caller))
+    assert sum(size == 10 for size in reads) == 1
+    assert len(reads) <= 2
+
+
+async def test_a_user_who_is_deleted_watches_no_more(db: Database, user: Caller) -> None:
+    async with process(db, 1) as (live, (ear,)):
+        await watch(live, db, ear, user)
+        await ear.until(0)
+        async with db.driver() as driver:
+            await driver.execute("DELETE FROM users")
+        live.accounts.notified(str(named(user)))
+        error = await ear.hears(lambda frame: frame["type"] == "error")
+    assert error["code"] == "unauthorized"

@@ -1,0 +1,692 @@
+"""Budgets on a real Postgres, against a real provider's protocol: nobody overspends, and every reservation ends."""
+
+import asyncio
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import insert, text
+
+from app.domain import budgets, ids
+from app.domain.access import Caller
+from app.domain.budgets import DAY, FIRST, HOUR, Limit, Measure, Policy, Scope
+from app.domain.chat import RunBudget, RunOptions, Sent
+from app.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActive
+from app.runs.meter import Meter
+from app.runs.tally import Tally
+from app.store import ledger, retention, runs, sends, threads
+from app.store.db import Database
+from app.store.parts import Batch, Entry, Lease, append
+from app.store.sends import Limits, Question
+from app.store.tables import users
+from tests.integration.test_runs import answering, kinds, receipts, revisions
+from tests.support.client import Thread, text_of
+from tests.support.inside import Inside, khala
+from tests.support.providers import Reply
+from tests.support.store import CALLER, ask, batch, claim, ending, new_thread, write
+
+MODEL = "openai:gpt-4o"
+GPT_4O = {"KHALA_MODEL": MODEL, "KHALA_SYSTEM_PROMPT": "Be brief."}
+WORDS = ("abc ",)
+"""One token by estimate."""
+TOKEN_USD = Decimal("0.00001")
+"""What gpt-4o takes for a token of output."""
+
+Amount: TypeAlias = Decimal | int
+Levels: TypeAlias = dict[tuple[str, str], tuple[Amount, Amount]]
+
+
+def limited(*limits: Limit) -> Limits:
+    return Limits(per_owner=10_000, waiting=10_000, budgets=Policy(limits=limits))
+
+
+def limit(scope: Scope, measure: Measure, most: object, window: int | None = DAY) -> Limit:
+    return Limit(scope=scope, measure=measure, most=Decimal(str(most)), window=window)
+
+
+USUAL = limited(
+    limit("key", "runs", 1000, HOUR),
+    limit("key", "usd", 1),
+    limit("key", "tokens", 100_000),
+    limit("anonymous", "usd", 5),
+    limit("thread", "seconds", 1000, HOUR),
+    limit("run", "usd", "0.5", None),
+)
+
+
+async def levels(db: Database) -> Levels:
+    """What is reserved and settled, by scope and measure; and that it is the sum of what the runs' entries say."""
+    async with db.driver() as driver:
+        torn = await driver.fetch("""
+            SELECT budgets.*, coalesce(held, 0) AS held, coalesce(used, 0) AS used FROM budgets LEFT JOIN (
+                SELECT scope, key, measure, starts_at, sum(reserved) FILTER (WHERE settled IS NULL) AS held,
+                       sum(settled) AS used FROM usage_ledger GROUP BY scope, key, measure, starts_at
+            ) AS sums USING (scope, key, measure, starts_at)
+            WHERE reserved <> coalesce(held, 0) OR settled <> coalesce(used, 0)
+        """)
+        rows = await driver.fetch("""
+            SELECT scope, measure, sum(reserved) AS reserved, sum(settled) AS settled FROM budgets GROUP BY 1, 2
+        """)
+    assert [dict(row) for row in torn] == []
+    return {(row["scope"], row["measure"]): (row["reserved"], row["settled"]) for row in rows}
+
+
+async def nothing_is_held(db: Database) -> Levels:
+    """Every reservation has come back, and every entry is settled; returns the levels."""
+    found = await levels(db)
+    assert {place: held for place, (held, _) in found.items() if held} == {}
+    async with db.driver() as driver:
+        assert await driver.fetchval("SELECT count(*) FROM usage_ledger WHERE settled IS NULL") == 0
+    return found
+
+
+async def outcomes(sending: list[Coroutine[Any, Any, Sent]]) -> tuple[int, int]:
+    """How many sends made a run, and how many met a limit; anything else is an error."""
+    found = await asyncio.gather(*sending, return_exceptions=True)
+    refused = [one for one in found if isinstance(one, BudgetExhausted)]
+    made = [one for one in found if isinstance(one, Sent)]
+    assert len(made) + len(refused) == len(found), [one for one in found if not isinstance(one, Sent)][:3]
+    assert all(one.retry_after and one.retry_after <= HOUR for one in refused)
+    return len(made), len(refused)
+
+
+async def count(db: Database, table: str) -> int:
+    async with db.driver() as driver:
+        return int(await driver.fetchval(f"SELECT count(*) FROM {table}"))
+
+
+TEN = limited(limit("key", "runs", 10, HOUR), limit("anonymous", "usd", 20), limit("key", "usd", 10))
+
+
+async def test_of_a_hundred_sends_at_once_to_many_threads_of_one_key_ten_fit_a_budget_of_ten(db: Database) -> None:
+    places = [await new_thread(db) for _ in range(20)]
+    sending = [ask(db, places[at % 20], limits=TEN) for at in range(100)]
+    assert await outcomes(sending) == (10, 90)
+    assert (await levels(db))["key", "runs"] == (10, 0)
+    assert (await count(db, "runs"), await count(db, "messages")) == (10, 20)
+
+
+async def test_of_a_hundred_sends_at_once_to_one_thread_ten_fit_a_budget_of_ten(db: Database) -> None:
+    place = await new_thread(db)
+    assert await outcomes([ask(db, place, limits=TEN) for _ in range(100)]) == (10, 90)
+    assert await count(db, "runs") == 10
+
+
+async def test_sends_that_interrupt_each_other_and_end_never_deadlock(db: Database) -> None:
+    places = [await new_thread(db) for _ in range(6)]
+
+    async def work(place: UUID) -> None:
+        for _ in range(12):
+            sent = await ask(db, place, limits=USUAL, if_busy="interrupt")
+            await ledger.extend(db, sent.run_id, {"usd": Decimal("0.01"), "tokens": Decimal(3000)})
+            for one in await claim(db, most=2, lease=0.01):
+                await write(db, ending(one.lease, one.next_seq, ()))
+
+    await asyncio.gather(*map(work, places))
+    for place in places:
+        await threads.remove(db, place, CALLER)
+    assert (await nothing_is_held(db))["key", "runs"] == (0, 72)
+
+
+async def test_a_send_that_is_refused_or_repeated_reserves_nothing(db: Database) -> None:
+    place = await new_thread(db)
+    sent = await ask(db, place, limits=USUAL)
+    before = await levels(db)
+    again = Question(thread_id=place, message_id=sent.user_message_id, text="?", options=RunOptions())
+    assert await sends.send(db, again, CALLER, USUAL) == (sent, False)
+    with pytest.raises(RunActive):
+        await ask(db, place, limits=USUAL, if_busy="reject")
+    with pytest.raises(RateLimited):
+        await ask(db, place, limits=Limits(per_owner=1, budgets=USUAL.budgets))
+    with pytest.raises(Conflict):
+        await _taken(db, sent)
+    assert await levels(db) == before
+    with pytest.raises(BudgetExhausted):
+        await ask(db, place, limits=limited(*USUAL.budgets.limits[1:], limit("key", "runs", 1, HOUR)))
+    assert await levels(db) == before
+
+
+async def _taken(db: Database, sent: Sent) -> None:
+    other = await new_thread(db)
+    question = Question(thread_id=other, message_id=sent.user_message_id, text="?", options=RunOptions())
+    await sends.send(db, question, CALLER, USUAL)
+
+
+async def test_an_interrupting_send_that_is_refused_calls_nothing_off(db: Database) -> None:
+    place, tight = await new_thread(db), limited(limit("key", "runs", 1, HOUR))
+    sent = await ask(db, place, limits=tight)
+    with pytest.raises(BudgetExhausted):
+        await ask(db, place, limits=tight, if_busy="interrupt")
+    assert (await runs.get(db, sent.run_id, CALLER)).status == "queued"
+
+
+async def test_when_the_window_ends_there_is_room_again(db: Database) -> None:
+    place, tight = await new_thread(db), limited(limit("key", "runs", 1, HOUR))
+    await ask(db, place, limits=tight)
+    with pytest.raises(BudgetExhausted) as refused:
+        await ask(db, place, limits=tight)
+    assert refused.value.retry_after is not None
+    assert refused.value.retry_after <= HOUR
+    async with db.driver() as driver:
+        for table in ("budgets", "usage_ledger"):
+            await driver.execute(f"UPDATE {table} SET starts_at = starts_at - interval '1 hour'")
+        await driver.execute("UPDATE budgets SET ends_at = ends_at - interval '1 hour'")
+    await ask(db, place, limits=tight)
+    for one in await claim(db) + await claim(db):
+        await write(db, ending(one.lease, 0, ()))
+    assert (await levels(db))["key", "runs"] == (1, 1)
+
+
+End: TypeAlias = Callable[[Database, Lease], Coroutine[Any, Any, None]]
+RECEIPT = {"usage": {"inputTokens": 100, "outputTokens": 40}, "totalMs": 2500}
+
+
+def receipt(seq: int) -> Entry:
+    return Entry(seq, "model", json.dumps(RECEIPT), Decimal("0.003"))
+
+
+async def finish(db: Database, lease: Lease) -> None:
+    last = ending(lease, 0, ())
+    await write(db, Batch(lease=lease, parts=last.parts, receipts=[receipt(0)], ending=last.ending))
+    assert await write(db, last) == {lease.run_id: 0}, "the commit went unheard, so it is tried again"
+
+
+async def crash_and_take_over(db: Database, lease: Lease) -> None:
+    said = batch(lease, 0, "a")
+    await write(db, Batch(lease=lease, parts=said.parts, receipts=[receipt(0)]))
+    await lapse(db)
+    (later,) = await claim(db)
+    await ledger.extend(db, lease.run_id, {"usd": Decimal("0.03")})
+    assert await write(db, ending(lease, 1, ())) == {}, "the one before is fenced off"
+    last = ending(later.lease, 1, ())
+    await write(db, Batch(lease=later.lease, parts=last.parts, receipts=[receipt(1)], ending=last.ending))
+
+
+async def hand_over(db: Database, lease: Lease) -> None:
+    await runs.hand_over(db, lease, [receipt(0)])
+    held = await levels(db)
+    assert held["key", "usd"] == (FIRST["usd"], 0), "who goes on keeps what is reserved"
+    (later,) = await claim(db)
+    await write(db, ending(later.lease, 0, ()))
+
+
+async def cancel_unheld(db: Database, lease: Lease) -> None:
+    await lapse(db)
+    await runs.cancel(db, lease.run_id, CALLER)
+    await runs.cancel(db, lease.run_id, CALLER)
+
+
+async def cancel_queued(db: Database, lease: Lease) -> None:
+    await runs.hand_over(db, lease, [])
+    await runs.cancel(db, lease.run_id, CALLER)
+
+
+async def delete(db: Database, lease: Lease) -> None:
+    await threads.remove(db, lease.thread_id, CALLER)
+    assert await ledger.extend(db, lease.run_id, {"usd": Decimal(1)}) == ()
+
+
+async def reset(db: Database, lease: Lease) -> None:
+    await threads.reset(db, lease.thread_id, CALLER, welcome="")
+    await threads.reset(db, lease.thread_id, CALLER, welcome="")
+
+
+async def lapse(db: Database) -> None:
+    async with db.driver() as driver:
+        await driver.execute("UPDATE runs SET lease_expires_at = now() - interval '1 second'")
+
+
+@pytest.mark.parametrize(
+    ("end", "usd", "tokens"),
+    [
+        (finish, "0.003", 140),
+        (crash_and_take_over, "0.006", 280),
+        (hand_over, "0.003", 140),
+        (cancel_queued, 0, 0),
+        # What a call has used that nobody can tell of counts as what was reserved.
+        (cancel_unheld, FIRST["usd"], FIRST["tokens"]),
+        (delete, FIRST["usd"], FIRST["tokens"]),
+        (reset, FIRST["usd"], FIRST["tokens"]),
+    ],
+)
+async def test_whatever_ends_a_run_settles_it_once(db: Database, end: End, usd: object, tokens: object) -> None:
+    sent = await ask(db, await new_thread(db), limits=USUAL)
+    held = await levels(db)
+    assert held["key", "usd"] == held["anonymous", "usd"] == (FIRST["usd"], 0)
+    assert held["key", "runs"] == (1, 0)
+    assert ("run", "usd") not in held
+    (one,) = await claim(db)
+    assert one.lease.run_id == sent.run_id
+    await end(db, one.lease)
+    found = await nothing_is_held(db)
+    assert found["key", "runs"] == (0, 1)
+    assert found["key", "usd"] == found["anonymous", "usd"] == (0, Decimal(str(usd)))
+    assert found["key", "tokens"] == (0, Decimal(str(tokens)))
+    async with db.driver() as driver:
+        await ledger.settle(driver, [sent.run_id], cut_off=True)
+    assert await nothing_is_held(db) == found
+
+
+async def test_a_provider_that_tells_nonsense_does_not_keep_a_run_from_ending(db: Database) -> None:
+    await ask(db, await new_thread(db), limits=USUAL)
+    lease = (await claim(db))[0].lease
+    last = ending(lease, 0, ())
+    usage = {"inputTokens": 10**15, "outputTokens": -1}
+    nonsense = Entry(0, "model", json.dumps({"usage": usage, "totalMs": -5}), None)
+    assert await write(db, Batch(lease=lease, parts=last.parts, receipts=[nonsense], ending=last.ending))
+    found = await nothing_is_held(db)
+    assert found["key", "tokens"] == (0, ledger.MOST_OF_ONE)
+    assert found["thread", "seconds"] == (0, 0)
+
+
+async def test_seconds_are_those_of_the_calls(db: Database) -> None:
+    await ask(db, await new_thread(db), limits=USUAL)
+    await finish(db, (await claim(db))[0].lease)
+    assert (await nothing_is_held(db))["thread", "seconds"] == (0, Decimal("2.5"))
+
+
+async def test_a_group_commit_ends_many_runs_in_as_many_statements_as_one(db: Database) -> None:
+    places = [await new_thread(db) for _ in range(30)]
+    for place in places:
+        await ask(db, place, limits=USUAL)
+    leases = [one.lease for one in await claim(db)]
+    statements: list[str] = []
+    counts: list[int] = []
+    for some in (leases[:1], leases[1:]):
+        async with db.driver() as driver:
+            with driver.query_logger(lambda record: statements.append(record.query)):
+                await append(driver, [ending(lease, 0, ()) for lease in some])
+        counts.append(len(statements))
+        statements.clear()
+    assert counts[0] == counts[1]
+    assert (await nothing_is_held(db))["key", "runs"] == (0, 30)
+
+
+async def test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_settled(db: Database) -> None:
+    place, elsewhere, user_id = await new_thread(db), await new_thread(db), ids.new()
+    await ask(db, place, limits=USUAL)
+    await finish(db, (await claim(db))[0].lease)
+    await ask(db, place, limits=USUAL)
+    await ask(db, elsewhere, limits=USUAL)
+    async with db.transaction() as connection:
+        await connection.execute(insert(users).values(id=user_id))
+        await threads.lock(connection, place)
+        await ledger.move(connection, place, user_id)
+    found = await levels(db)
+    assert found["key", "runs"] == (1, 1), "the other thread's run stays"
+    assert found["user", "runs"] == (1, 0)
+    assert found["user", "usd"] == (FIRST["usd"], 0)
+    assert found["anonymous", "usd"] == (2 * FIRST["usd"], Decimal("0.003"))
+    for one in await claim(db):
+        await ledger.extend(db, one.lease.run_id, {"usd": Decimal("0.4"), "tokens": Decimal(5000)})
+        await finish(db, one.lease)
+    found = await nothing_is_held(db)
+    assert found["user", "runs"] == (0, 1)
+    assert found["user", "usd"] == (0, Decimal("0.003"))
+    assert found["key", "usd"] == (0, Decimal("0.006"))
+
+
+async def test_what_an_extension_needs_fits_everywhere_or_nothing_is_taken(db: Database) -> None:
+    tight = limited(limit("key", "usd", 1), limit("anonymous", "usd", "0.02"))
+    sent = await ask(db, await new_thread(db), limits=tight)
+    entries = await ledger.extend(db, sent.run_id, {"usd": Decimal("0.01")})
+    assert {one.scope: one.reserved for one in entries} == {"key": Decimal("0.03"), "anonymous": Decimal("0.02")}
+    before = await levels(db)
+    with pytest.raises(BudgetExhausted, match="guests"):
+        await ledger.extend(db, sent.run_id, {"usd": Decimal("0.04")})
+    assert await levels(db) == before
+
+
+async def test_time_is_reserved_piece_by_piece_until_there_is_none(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for portions in (budgets.FIRST, budgets.MORE):
+        monkeypatch.setitem(portions, "seconds", Decimal("0.1"))
+    sent = await ask(db, await new_thread(db), limits=limited(limit("thread", "seconds", "0.35")))
+    async with db.driver() as driver:
+        meter = Meter(db, sent.run_id, await ledger.account(driver, sent.run_id), Tally())
+    assert (await levels(db))["thread", "seconds"] == (Decimal("0.1"), 0)
+    with pytest.raises(BudgetExhausted, match="this chat"):
+        await asyncio.wait_for(meter.watch(), 5)
+    assert time.monotonic() - meter.tally.began >= 0.35
+    assert meter.exhausted
+    assert (await levels(db))["thread", "seconds"] == (Decimal("0.35"), 0)
+
+
+async def test_counts_are_shared_by_all_and_survive_what_fails_around_them(db: Database) -> None:
+    async def tried() -> float | None:
+        return await ledger.counted(db, "login", b"me", "tries", 10, window_seconds=900)
+
+    found = await asyncio.gather(*(tried() for _ in range(50)))
+    assert found.count(None) == 10
+    assert all(0 < wait <= 900 for wait in found if wait is not None)
+    await ledger.discount(db, "login", b"me", "tries", window_seconds=900)
+    assert await tried() is None
+    assert await tried() is not None
+    later = datetime.now(UTC) + timedelta(seconds=900)
+    assert await ledger.counted(db, "login", b"me", "tries", 10, window_seconds=900, now=later) is None
+    assert await ledger.counted(db, "login", b"you", "tries", 0, window_seconds=900) is not None
+    await ledger.discount(db, "login", b"nobody", "tries", window_seconds=900)
+
+
+async def test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_needs(db: Database) -> None:
+    place, keep = await new_thread(db), retention.Policy(idle=timedelta(0))
+    for _ in range(3):
+        await ask(db, place, limits=limited(limit("key", "runs", 9, HOUR), limit("thread", "runs", 9, HOUR)))
+    (one,) = await claim(db)
+    await finish(db, one.lease)
+    async with db.driver() as driver:
+        await driver.execute("UPDATE usage_ledger SET created_at = now() - interval '8 days'")
+        await driver.execute("UPDATE budgets SET ends_at = now() - interval '2 days'")
+        gone = await retention.purge(db, keep)
+        assert (gone["usage_ledger"], gone["budgets"]) == (2, 0), "windows and runs that are not settled stay"
+        await ledger.settle(driver, [row["id"] for row in await driver.fetch("SELECT id FROM runs")])
+    await retention.purge(db, keep)
+    assert (await count(db, "budgets"), await count(db, "usage_ledger")) == (0, 0)
+
+
+async def test_callers_see_what_is_used_of_their_own_limits(db: Database) -> None:
+    place = await new_thread(db)
+    await ask(db, place, limits=USUAL)
+    await finish(db, (await claim(db))[0].lease)
+    await ask(db, place, limits=USUAL)
+    async with db.driver() as driver:
+        found = {one.measure: one for one in await ledger.usage(driver, CALLER, USUAL.budgets)}
+        assert await ledger.usage(driver, Caller(), USUAL.budgets) == []
+        (other,) = await ledger.usage(
+            driver, Caller(user_id=ids.new()), Policy(limits=(limit("user", "usd", "10.50"),))
+        )
+    assert set(found) == {"runs", "usd", "tokens"}
+    assert (found["usd"].used, found["usd"].reserved, found["usd"].most) == ("0.003", "0.005", "1")
+    assert (found["tokens"].used, found["runs"].used, found["runs"].reserved) == ("140", "1", "1")
+    assert found["runs"].ends_at is not None
+    assert found["runs"].ends_at > datetime.now(UTC)
+    assert (other.used, other.reserved, other.most) == ("0", "0", "10.5")
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["send", "extend", "finish", "cancel", "lapse"]), st.integers(0, 3)), max_size=25
+)
+
+
+def test_no_order_of_reserving_extending_and_settling_holds_back_more_than_the_limit(database_url: str) -> None:
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(steps)
+    def law(script: list[tuple[str, int]]) -> None:
+        asyncio.run(play(database_url, script))
+
+    law()
+
+
+async def play(database_url: str, script: list[tuple[str, int]]) -> None:
+    db = Database(database_url, pool_size=2)
+    try:
+        async with db.transaction() as connection:
+            for table in ("budgets", "usage_ledger", "runs"):
+                await connection.execute(text(f"DELETE FROM {table}"))
+        places = [await new_thread(db) for _ in range(4)]
+        overshoot = Decimal(0)
+        for what, which in script:
+            overshoot += await step(db, what, places[which])
+            await levels(db)
+            async with db.driver() as driver:
+                rows = await driver.fetch("SELECT * FROM budgets")
+            for row in rows:
+                most = next(
+                    x.most for x in TIGHT.budgets.limits if (x.scope, x.measure) == (row["scope"], row["measure"])
+                )
+                assert row["reserved"] >= 0
+                assert row["reserved"] + row["settled"] <= most + overshoot
+        for place in places:
+            await threads.remove(db, place, CALLER)
+        await nothing_is_held(db)
+    finally:
+        await db.close()
+
+
+TIGHT = limited(limit("key", "runs", 6), limit("key", "usd", "0.03"), limit("thread", "usd", "0.012"))
+OVER = Decimal("0.001")
+"""How far a run goes beyond what it has reserved, before it is measured again."""
+
+
+async def step(db: Database, what: str, place: UUID) -> Decimal:
+    """Do it; returns by how much the use may go beyond the limits for it."""
+    async with db.driver() as driver:
+        run_id = await driver.fetchval(
+            "SELECT id FROM runs WHERE thread_id = $1 AND status IN ('queued', 'running') ORDER BY id", place
+        )
+    with contextlib.suppress(BudgetExhausted):
+        if what == "send":
+            await ask(db, place, limits=TIGHT)
+        elif what == "extend" and run_id:
+            await ledger.extend(db, run_id, {"usd": Decimal("0.007"), "tokens": Decimal(9)})
+        elif what == "cancel" and run_id:
+            await runs.cancel(db, run_id, CALLER)
+        elif what == "lapse":
+            await lapse(db)
+        elif what == "finish" and run_id:
+            return await finish_over(db, run_id)
+    return Decimal(0)
+
+
+async def finish_over(db: Database, run_id: UUID) -> Decimal:
+    await claim(db)
+    async with db.driver() as driver:
+        row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1 AND status = 'running'", run_id)
+        if row is None:
+            return Decimal(0)
+        held = await driver.fetchval(
+            "SELECT min(reserved) FROM usage_ledger WHERE run_id = $1 AND measure = 'usd'", run_id
+        )
+    lease = Lease(run_id=run_id, thread_id=row["thread_id"], message_id=row["message_id"], epoch=row["epoch"])
+    last, cost = ending(lease, 0, ()), Entry(0, "model", json.dumps(RECEIPT), held + OVER)
+    await write(db, Batch(lease=lease, parts=last.parts, receipts=[cost], ending=last.ending))
+    return OVER
+
+
+async def of_one_key(server: Inside, number: int) -> list[Thread]:
+    """Threads that one key opens."""
+    key = uuid.uuid4().hex * 2
+    made = [
+        (await server.http.post("/api/threads", json={"anonKey": key})).json()["thread"]["id"] for _ in range(number)
+    ]
+    return [Thread(server.http, thread_id, key) for thread_id in made]
+
+
+async def test_a_limit_that_is_reached_before_a_run_begins_is_429_and_says_when(database_url: str) -> None:
+    async with khala(database_url, with_executor=False, KHALA_ANON_RUNS_PER_HOUR="1") as server:
+        (thread,) = await of_one_key(server, 1)
+        sent = await thread.send("One")
+        refused = await thread.post("send", {"text": "Two", "options": {"ifBusy": "queue"}})
+        assert (refused.status_code, refused.json()["code"]) == (429, "budget_exhausted")
+        assert 1 <= int(refused.headers["retry-after"]) <= HOUR
+        again = await thread.post("send", {"text": "One", "messageId": sent["userMessageId"]})
+        assert (again.status_code, again.json()) == (200, sent)
+        assert (await (await server.thread()).post("send", {"text": "Another key's"})).status_code == 202
+
+
+async def test_a_budget_that_is_none_is_named(database_url: str) -> None:
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        refused = await thread.post("send", {"text": "?", "options": {"budget": {"usd": "-1"}}})
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_input")
+        assert refused.json()["errors"][0]["path"].startswith("options.budget")
+
+
+async def test_many_priced_runs_at_once_settle_within_the_limit_and_a_token_each(database_url: str) -> None:
+    most, many, length = Decimal("0.1"), 10, 9000
+    reply = Reply(tokens=WORDS * length, pace=1000, usage=(20, length))
+    env = GPT_4O | {"KHALA_ANON_USD_PER_DAY": str(most), "KHALA_ANON_TOKENS_PER_DAY": "0"}
+    async with answering(database_url, *[reply] * many, **env) as (server, _):
+        places = await of_one_key(server, many)
+        answers = await asyncio.gather(*(thread.post("send", {"text": "Go on and on."}) for thread in places))
+        # On a slow machine the first ones may have used it all up before the last one asks.
+        made = [(thread, one.json()) for thread, one in zip(places, answers, strict=True) if one.status_code == 202]
+        ended = [await thread.ended(sent["runId"], within=60) for thread, sent in made]
+        again = await places[0].post("send", {"text": "More?"})
+    refused = [one for one in (*answers, again) if one.status_code != 202]
+    assert {(one.status_code, one.json()["code"]) for one in refused} == {(429, "budget_exhausted")}
+    assert again in refused
+    assert len(made) > 1
+    assert {run["finish"]["reason"] for run in ended} == {"budget"}
+    db = Database(database_url)
+    found = await nothing_is_held(db)
+    async with db.driver() as driver:
+        told = await driver.fetchval("SELECT sum(cost_usd) FROM receipts")
+    await db.close()
+    used = found["key", "usd"][1]
+    assert used == told == found["anonymous", "usd"][1]
+    assert most * Decimal("0.9") < used <= most + len(made) * 10 * TOKEN_USD
+
+
+async def budgeted(server: Inside, **budget: object) -> tuple[Thread, dict[str, Any], dict[str, Any]]:
+    """Ask with a budget; the thread, the run when it has ended, and the answer."""
+    thread = await server.thread()
+    sent = await thread.send("Go on and on.", options={"budget": budget})
+    run = await thread.ended(sent["runId"], within=15)
+    return thread, run, (await thread.snapshot())["messages"][-1]
+
+
+def ended_by_budget(run: dict[str, Any], message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+    assert (run["status"], message["status"], run["finish"]["reason"]) == ("error", "error", "budget")
+    assert kinds(parts)[-3:] == ["text-delta", "error", "finish"]
+    assert parts[-2]["data"]["code"] == "budget_exhausted"
+    assert text_of(message).endswith(parts[-2]["data"]["message"])
+
+
+@pytest.mark.parametrize("budget", [{"usd": "0.002"}, {"tokens": 200}])
+async def test_a_run_that_reaches_its_limit_in_midstream_ends_visibly(
+    database_url: str, budget: dict[str, object]
+) -> None:
+    async with answering(database_url, Reply(tokens=WORDS * 5000, pace=1000), **GPT_4O) as (server, provider):
+        thread, run, message = await budgeted(server, **budget)
+        parts = await thread.parts(run["id"])
+        (found,) = await receipts(thread, run["id"])
+        call = await provider.call(0)
+        await asyncio.wait_for(call.gone.wait(), 5)
+    ended_by_budget(run, message, parts)
+    assert text_of(message).startswith("abc abc abc ")
+    assert call.left is not None
+    assert not call.completed
+    assert (found["type"], found["data"]["outcome"], found["data"]["estimated"]) == ("model", "budget_exhausted", True)
+    usage = found["data"]["usage"]
+    assert 150 <= usage["inputTokens"] + usage["outputTokens"] <= (201 if "tokens" in budget else 221)
+    assert Decimal(found["costUsd"]) <= Decimal("0.00201")
+    assert await revisions(database_url, "error", "finish") == [1, 1]
+
+
+async def test_a_call_that_the_budget_does_not_allow_is_never_made(database_url: str) -> None:
+    async with answering(database_url, Reply(), **GPT_4O) as (server, provider):
+        thread, run, message = await budgeted(server, tokens=3)
+        parts = await thread.parts(run["id"])
+        (found,) = await receipts(thread, run["id"])
+        assert provider.calls == []
+    ended_by_budget(run, message, parts)
+    assert text_of(message) == parts[-2]["data"]["message"]
+    assert (found["type"], found["data"]["outcome"]) == ("model", "budget_exhausted")
+    assert found["data"]["usage"] == {"inputTokens": 0, "outputTokens": 0}
+    assert Decimal(found["costUsd"]) == 0
+
+
+async def test_a_silent_model_is_stopped_when_its_time_is_up(database_url: str) -> None:
+    began = time.monotonic()
+    async with answering(database_url, Reply(tokens=WORDS * 9, hang_after=2), **GPT_4O) as (server, provider):
+        thread, run, message = await budgeted(server, seconds=0.5)
+        parts = await thread.parts(run["id"])
+        (found,) = await receipts(thread, run["id"])
+        call = await provider.call(0)
+        await asyncio.wait_for(call.gone.wait(), 5)
+    ended_by_budget(run, message, parts)
+    assert text_of(message).startswith("abc abc \n\n")
+    assert budgets.OUT_OF_TIME in text_of(message)
+    assert found["data"]["outcome"] == "budget_exhausted"
+    assert 300 <= found["data"]["totalMs"] < 3000
+    assert time.monotonic() - began < 12
+
+
+async def test_tokens_of_a_model_without_a_price_are_counted(database_url: str) -> None:
+    env = {"KHALA_MODEL": "openai:my-own-model", "KHALA_ANON_TOKENS_PER_DAY": "2500"}
+    async with answering(database_url, Reply(tokens=WORDS * 9000, pace=8000), **env) as (server, _):
+        thread = await server.thread()
+        sent = await thread.send("Go on and on.")
+        run = await thread.ended(sent["runId"], within=15)
+        (found,) = await receipts(thread, run["id"])
+    assert run["finish"]["reason"] == "budget"
+    assert "costUsd" not in found
+    db = Database(database_url)
+    used = (await nothing_is_held(db))["key", "tokens"][1]
+    await db.close()
+    assert 2400 <= used <= 2510
+
+
+async def test_a_run_that_is_canceled_or_deleted_under_way_gives_back_what_it_reserved(database_url: str) -> None:
+    reply = Reply(tokens=WORDS * 9, hang_after=3)
+    async with answering(database_url, reply, reply, **GPT_4O) as (server, provider):
+        for at, end in enumerate(("cancel", "delete")):
+            thread = await server.thread()
+            sent = await thread.send("Hello?")
+            call = await provider.call(at)
+            if end == "cancel":
+                await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+                await thread.ended(sent["runId"])
+            else:
+                await server.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
+            await asyncio.wait_for(call.gone.wait(), 5)
+        db = Database(database_url)
+        found = await nothing_is_held(db)
+        await db.close()
+    assert found["key", "runs"] == (0, 2)
+    assert found["key", "usd"][1] > FIRST["usd"]
+
+
+async def test_a_run_that_is_taken_over_goes_on_within_what_is_left_of_its_budget(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url, with_executor=False, KHALA_MODEL="demo") as server:
+        thread = await server.thread()
+        sent = await thread.send("/words=900 /pace=0", options={"budget": {"tokens": 200}})
+        (dead,) = await claim(db, most=1, lease=0.2)
+        said = batch(dead.lease, 0, "word1 word2 ")
+        await write(db, Batch(lease=dead.lease, parts=said.parts, receipts=[receipt(0)]))
+        async with khala(database_url):
+            run = await thread.ended(sent["runId"], within=15)
+    async with db.driver() as driver:
+        rows = await driver.fetch(
+            "SELECT data->>'outcome' AS outcome, data->'usage' AS usage FROM receipts ORDER BY seq"
+        )
+    assert (run["attempt"], run["finish"]["reason"]) == (2, "budget")
+    assert rows[-1]["outcome"] == "budget_exhausted"
+    assert sum(sum(json.loads(row["usage"]).values()) for row in rows) <= 205
+    await nothing_is_held(db)
+    await db.close()
+
+
+async def test_a_guests_send_counts_for_the_owner_and_for_the_network(db: Database) -> None:
+    owner, guest = ids.new(), Caller(share_key_hash=b"s" * 32, network="203.0.113.0/24")
+    async with db.transaction() as connection:
+        await connection.execute(insert(users).values(id=owner))
+    thread, _ = await threads.create(db, ids.new(), Caller(user_id=owner), title=None, welcome="")
+    async with db.driver() as driver:
+        await driver.execute(
+            "INSERT INTO share_links (id, thread_id, key_hash, role) VALUES ($1, $2, $3, 'editor')",
+            ids.new(), thread.id, guest.share_key_hash,
+        )  # fmt: skip
+    policy = limited(limit("user", "runs", 1), limit("network", "runs", 5), limit("anonymous", "usd", 5))
+    options = RunOptions(if_busy="queue", budget=RunBudget(usd=Decimal(1)))
+
+    async def send() -> None:
+        question = Question(thread_id=thread.id, message_id=ids.new(), text="?", options=options)
+        await sends.send(db, question, guest, policy)
+
+    await send()
+    with pytest.raises(BudgetExhausted, match="this account"):
+        await send()
+    assert await levels(db) == {("user", "runs"): (1, 0), ("network", "runs"): (1, 0)}

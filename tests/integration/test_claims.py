@@ -1,0 +1,185 @@
+"""Anonymous threads become somebody's: in place, whole, and once, whoever else is at it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from app.store.db import Database
+from tests.support.cast import Person, person
+from tests.support.client import Thread, text_of
+from tests.support.frames import socket
+from tests.support.inside import Inside
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MANY = 50
+STORY = "/words=60 /pace=60"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+async def claim(thread: Thread, who: Person, *, key: str | None = None) -> httpx.Response:
+    body = {"anonKey": thread.key if key is None else key}
+    return await thread.http.post(f"/api/threads/{thread.id}/claim", json=body, headers=who.headers)
+
+
+def seen_by(thread: Thread, who: Person) -> Thread:
+    """The thread as this user asks for it."""
+    owned = Thread(thread.http, thread.id, "")
+    owned.headers = who.headers
+    return owned
+
+
+async def test_a_claim_keeps_the_id_and_all_that_was_said_sets_the_owner_and_clears_the_key(
+    server: Inside, store: Database
+) -> None:
+    thread, owner = await server.thread(), await person(store, "Tassadar")
+    sent = await thread.send("/words=5")
+    await thread.ended(sent["runId"])
+    before = await thread.snapshot()
+    claimed = await claim(thread, owner)
+    assert claimed.status_code == 200
+    assert (claimed.json()["id"], claimed.json()["ownerId"]) == (thread.id, str(owner.id))
+    after = await seen_by(thread, owner).snapshot()
+    assert [text_of(message) for message in after["messages"]] == [text_of(message) for message in before["messages"]]
+    assert after["revision"] == before["revision"] + 1
+    assert [message.get("authorName") for message in after["messages"]] == [None, "Tassadar", None]
+    assert (await seen_by(thread, owner).run(sent["runId"]))["status"] == "final"
+
+
+async def test_after_a_claim_the_key_and_other_users_are_forbidden_and_a_second_claim_changes_nothing(
+    server: Inside, store: Database
+) -> None:
+    thread, owner, other = await server.thread(), await person(store), await person(store)
+    first = (await claim(thread, owner)).json()
+    assert (await claim(thread, owner)).json() == first
+    assert (await claim(thread, owner, key="x" * 40)).json() == first
+    assert (await claim(thread, other)).json()["code"] == "forbidden"
+    for headers in (thread.headers, other.headers, {}):
+        for answer in (
+            await server.http.get(f"/api/threads/{thread.id}", headers=headers),
+            await server.http.post(f"/api/threads/{thread.id}/send", json={"text": "?"}, headers=headers),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+async def test_a_wrong_key_no_account_and_an_unknown_thread_claim_nothing(server: Inside, store: Database) -> None:
+    thread, who = await server.thread(), await person(store)
+    assert (await claim(thread, who, key="x" * 40)).status_code == 403
+    assert (await thread.post("claim", {"anonKey": thread.key})).json()["code"] == "unauthorized"
+    missing = Thread(server.http, str(who.id), thread.key)
+    assert (await claim(missing, who)).json()["code"] == "thread_not_found"
+    assert "ownerId" not in (await thread.snapshot())["thread"]
+
+
+async def test_several_threads_are_claimed_in_one_call_and_all_stay_reachable(server: Inside, store: Database) -> None:
+    owner, other = await person(store), await person(store)
+    before = (await server.http.post("/api/threads", json={}, headers=owner.headers)).json()["thread"]["id"]
+    threads = [await server.thread() for _ in range(3)]
+    await claim(threads[1], other)
+    items = [{"threadId": thread.id, "anonKey": thread.key} for thread in threads]
+    told = (await server.http.post("/api/claims", json={"items": items}, headers=owner.headers)).json()["items"]
+    assert told == [{"threadId": one.id} | ({"code": "forbidden"} if one is threads[1] else {}) for one in threads]
+    listed = (await server.http.get("/api/threads", headers=owner.headers)).json()["items"]
+    assert [one["id"] for one in listed] == [threads[2].id, threads[0].id, before]
+
+
+async def test_of_fifty_claims_at_once_one_wins_and_the_thread_has_one_owner(server: Inside, store: Database) -> None:
+    thread = await server.thread()
+    people = [await person(store) for _ in range(MANY)]
+    answers = await asyncio.gather(*(claim(thread, one) for one in people))
+    winners = [one for one, answer in zip(people, answers, strict=True) if answer.status_code == 200]
+    assert len(winners) == 1
+    assert {answer.status_code for answer in answers} == {200, 403}
+    owner = (await seen_by(thread, winners[0]).snapshot())["thread"]
+    assert (owner["ownerId"], owner["revision"]) == (str(winners[0].id), 2)
+
+
+async def test_one_users_fifty_claims_at_once_all_say_yes_and_change_it_once(server: Inside, store: Database) -> None:
+    thread, owner = await server.thread(), await person(store)
+    answers = await asyncio.gather(*(claim(thread, owner) for _ in range(MANY)))
+    assert {answer.json()["revision"] for answer in answers} == {2}
+
+
+async def test_claims_and_sends_at_once_leave_a_whole_thread(server: Inside, store: Database) -> None:
+    thread, owner = await server.thread(), await person(store)
+    sends = [
+        thread.post("send", {"text": f"{number} /words=1", "options": {"ifBusy": "queue"}}) for number in range(15)
+    ]
+    answers: list[Any] = await asyncio.gather(*sends[:8], claim(thread, owner), *sends[8:])
+    claimed = answers.pop(8)
+    assert claimed.status_code == 200
+    sent = [answer.json() for answer in answers if answer.status_code == 202]
+    assert {answer.status_code for answer in answers} <= {202, 403}
+    owned = seen_by(thread, owner)
+    for one in sent:
+        assert (await owned.ended(one["runId"]))["status"] == "final"
+    messages = (await owned.snapshot())["messages"]
+    assert [one["id"] for one in messages if one["role"] == "user"] == [
+        one["userMessageId"] for one in sorted(sent, key=lambda one: one["revision"])
+    ]
+    assert {one["authorId"] for one in messages if one["role"] == "user"} <= {str(owner.id)}
+
+
+async def test_claimed_in_mid_stream_the_run_ends_the_key_is_cut_and_the_owner_streams_on(
+    server: Inside, store: Database
+) -> None:
+    thread, owner = await server.thread(), await person(store)
+    sent = await thread.send(STORY)
+    async with socket(server) as stranger, socket(server, additional_headers=owner.headers) as own:
+        await stranger.subscribe(thread)
+        await own.subscribe(thread)  # signed in, and for now by the key
+        await stranger.until("delta")
+        claimed_at = (await claim(thread, owner)).json()["revision"]
+        gone = await stranger.until("gone")
+        assert gone == {"type": "gone", "threadId": thread.id, "code": "forbidden"}
+        await stranger.nothing()
+        text, revision = "", 0
+        while not text.endswith("word60"):
+            frame = await own.next()
+            assert frame["type"] == "delta"
+            revision = frame["revision"]
+            text += "".join(part["data"].get("text", "") for part in frame["parts"])
+        assert revision > claimed_at
+    run = await seen_by(thread, owner).ended(sent["runId"])
+    assert run["status"] == "final"
+    answer = (await seen_by(thread, owner).snapshot())["messages"][-1]
+    assert text_of(answer) == " ".join(f"word{number}" for number in range(1, 61))
+
+
+async def test_claimed_again_and_again_while_runs_end_every_answer_is_whole(server: Inside, store: Database) -> None:
+    for words in range(1, 11):
+        thread, owner = await server.thread(), await person(store)
+        sent = await thread.send(f"/words={words} /pace=200")
+        owned = seen_by(thread, owner)
+        assert (await claim(thread, owner)).status_code == 200
+        await owned.ended(sent["runId"])
+        answer = (await owned.snapshot())["messages"][-1]
+        assert text_of(answer) == " ".join(f"word{number}" for number in range(1, words + 1))
+
+
+async def test_a_link_made_before_the_claim_opens_the_thread_after_it(server: Inside, store: Database) -> None:
+    thread, owner = await server.thread(), await person(store)
+    link = (await thread.post("links", {"role": "viewer"})).json()
+    async with socket(server) as feed:
+        await feed.say({"type": "subscribe", "threadId": thread.id, "shareKey": link["shareKey"]})
+        assert (await feed.next())["type"] == "snapshot"
+        await claim(thread, owner)
+        delta = await feed.next()
+        assert (delta["type"], delta["thread"]["ownerId"]) == ("delta", str(owner.id))

@@ -1,0 +1,441 @@
+"""Presence: who is here now, in every process, for as long as their sockets live and no longer."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from app.domain import ids
+from app.live import hub, presence
+from app.live.live import Live
+from app.live.observer import MOST_BYTES, Subscription
+from app.live.pulse import Pulse
+from app.store import presence as stored
+from app.store.db import PRESENCE_CHANNEL, Database
+from tests.support.cast import person
+from tests.support.frames import Socket, events, socket
+from tests.support.inside import Inside, khala
+from tests.support.live import Ear, follow, process
+from tests.support.people import REMOVE_LINKS, add_link, add_member, change_access, new_user, sign_out, signed_in
+from tests.support.store import CALLER, batch, lease_of, new_thread, write
+
+
+@pytest.fixture
+async def pair(database_url: str) -> AsyncIterator[tuple[Inside, Inside]]:
+    """Two servers on one database."""
+    async with khala(database_url, with_executor=False) as one, khala(database_url, with_executor=False) as other:
+        yield one, other
+
+
+@pytest.fixture
+async def server(database_url: str) -> AsyncIterator[Inside]:
+    async with khala(database_url, with_executor=False) as inside:
+        yield inside
+
+
+def text_of(state: Any) -> str:
+    """The same for the same."""
+    return json.dumps(state, sort_keys=True)
+
+
+async def announce(feed: Socket, thread_id: str, state: Any) -> None:
+    await feed.say({"type": "presence", "threadId": thread_id, "state": state})
+
+
+async def company(feed: Socket, *states: Any) -> list[dict[str, Any]]:
+    """Wait for the list with just these states, in any order; whatever list comes before is dropped."""
+    wanted = sorted(map(text_of, states))
+    async with asyncio.timeout(15):
+        while True:
+            frame = json.loads(await feed.connection.recv())
+            assert frame["type"] == "presence", frame
+            if sorted(text_of(one["state"]) for one in frame["participants"]) == wanted:
+                return list(frame["participants"])
+
+
+async def test_who_is_present_is_told_in_both_processes_with_the_name_of_the_account(
+    pair: tuple[Inside, Inside], db: Database
+) -> None:
+    one, other = pair
+    thread = await one.thread()
+    artanis = await person(db, "Artanis")
+    async with socket(one) as here, socket(other) as there, socket(other) as third:
+        await here.say({"type": "authenticate", "token": artanis.token})
+        assert await here.next() == {"type": "authenticated", "userId": str(artanis.id)}
+        for feed in (here, there):
+            assert (await feed.subscribe(thread))["type"] == "snapshot"
+        await announce(here, thread.id, {"typing": True, "name": "Somebody else"})
+        for feed in (here, there):
+            frame = await feed.next()
+            (participant,) = frame["participants"]
+            UUID(participant.pop("id"))
+            assert frame == {"type": "presence", "threadId": thread.id, "participants": [participant]}
+            assert participant == {
+                "userId": str(artanis.id),
+                "name": "Artanis",
+                "anonymous": False,
+                "state": {"name": "Somebody else", "typing": True},
+            }
+        await announce(there, thread.id, {})
+        both = await company(here, {"typing": True, "name": "Somebody else"}, {})
+        assert set(both[0]) == {"id", "anonymous", "state"}, "who changed last comes first"
+        assert both[0]["anonymous"] is True
+        assert await company(there, {"typing": True, "name": "Somebody else"}, {}) == both
+        assert (await third.subscribe(thread))["type"] == "snapshot"
+        assert (await third.next())["participants"] == both
+        await announce(here, thread.id, None)
+        for feed in (here, there, third):
+            assert await company(feed, {}) == both[:1]
+        await there.say({"type": "unsubscribe", "threadId": thread.id})
+        for feed in (here, third):
+            assert await company(feed) == []
+
+
+async def test_with_nobody_present_nobody_is_told_anything(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as first, socket(server) as second, events(thread) as stream:
+        await first.subscribe(thread)
+        await second.subscribe(thread)
+        await stream.next()
+        await announce(first, thread.id, None)
+        await announce(second, thread.id, {"n": 1})
+        for feed in (first, second):
+            assert [one["state"] for one in (await feed.next())["participants"]] == [{"n": 1}]
+        await thread.send("Hello")
+        assert (await stream.frame())["type"] == "delta", "a stream is not told who is present"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param({"x": "x" * 1024}, id="over 1 KiB"),
+        pytest.param({"x": "é" * 510}, id="over 1 KiB in UTF-8"),
+        pytest.param({"x": "\0"}, id="a NUL"),
+        pytest.param({"\0": 1}, id="a NUL in a name"),
+        pytest.param({"x": "\\\0"}, id="a NUL after a backslash"),
+        pytest.param([1], id="an array"),
+        pytest.param("typing", id="a text"),
+        pytest.param(7, id="a number"),
+        pytest.param({"x": 10**500}, id="a huge number"),
+        pytest.param({"x": 10**2000}, id="too huge a number"),
+    ],
+)
+async def test_a_state_that_can_not_be_kept_is_refused_and_harms_nobody(server: Inside, state: Any) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        await feed.subscribe(thread)
+        await announce(feed, thread.id, state)
+        if state == {"x": 10**500}:
+            assert await company(feed, state)
+            return
+        answer = await feed.next()
+        assert (answer["type"], answer["code"], answer["threadId"]) == ("error", "invalid_input", thread.id)
+        good = {"x": "\\u0000", "deep": {"er": [None, 1.5, "ü\ud83d\ude00"]}}
+        await announce(feed, thread.id, good)
+        assert await company(feed, good)
+
+
+async def test_whoever_does_not_follow_can_not_be_present(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        await announce(feed, thread.id, {})
+        assert (await feed.next())["code"] == "invalid_input"
+        await feed.subscribe(thread)
+        await feed.say({"type": "unsubscribe", "threadId": thread.id})
+        await announce(feed, thread.id, {})
+        assert (await feed.next())["code"] == "invalid_input"
+
+
+async def test_to_follow_again_is_not_to_leave(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed, socket(server) as witness:
+        await feed.subscribe(thread)
+        await witness.subscribe(thread)
+        await announce(feed, thread.id, {"a": 1})
+        (mine,) = await company(witness, {"a": 1})
+        await company(feed, {"a": 1})
+        assert (await feed.subscribe(thread))["type"] == "snapshot"
+        assert await company(feed, {"a": 1}) == [mine]
+        await announce(feed, thread.id, {"a": 2})
+        assert (await company(witness, {"a": 2}))[0]["id"] == mine["id"]
+
+
+async def test_a_lost_socket_is_gone_at_once(pair: tuple[Inside, Inside]) -> None:
+    one, other = pair
+    thread = await one.thread()
+    async with socket(one) as lost, socket(other) as witness:
+        await lost.subscribe(thread)
+        await witness.subscribe(thread)
+        await announce(lost, thread.id, {})
+        await company(witness, {})
+        began = time.monotonic()
+        lost.connection.transport.abort()
+        assert await company(witness) == []
+        assert time.monotonic() - began < 3
+
+
+async def test_a_half_open_socket_is_gone_within_ten_seconds_and_back_when_it_is_heard_again(
+    pair: tuple[Inside, Inside],
+) -> None:
+    one, other = pair
+    thread = await one.thread()
+    async with socket(one) as quiet, socket(one) as lively, socket(other) as witness:
+        for feed in (quiet, lively, witness):
+            await feed.subscribe(thread)
+        await announce(quiet, thread.id, {"quiet": True})
+        await announce(lively, thread.id, {"quiet": False})
+        await company(witness, {"quiet": True}, {"quiet": False})
+        began = time.monotonic()
+        transport: Any = quiet.connection.transport
+        transport.pause_reading()
+        await company(witness, {"quiet": False})
+        assert 5 < time.monotonic() - began < 10
+        transport.resume_reading()
+        await company(witness, {"quiet": True}, {"quiet": False})
+        await quiet.say({"type": "ping"})
+        await quiet.until("pong")
+
+
+async def test_the_participants_of_a_process_that_beats_no_more_are_gone(server: Inside, db: Database) -> None:
+    thread = await server.thread()
+    dead, silent = uuid4(), uuid4()
+    async with socket(server) as feed:
+        await feed.subscribe(thread)
+        async with db.driver() as driver:
+            for process_id, state in ((dead, '{"dead": true}'), (silent, '{"silent": true}')):
+                said = stored.Said(
+                    thread_id=UUID(thread.id), participant_id=ids.new(), user_id=None, name=None, state=state
+                )
+                await stored.write(driver, process_id, [said], [])
+        await company(feed, {"dead": True}, {"silent": True})
+        async with db.driver() as driver:
+            await driver.execute("UPDATE processes SET beat_at = now() - interval '9 s' WHERE id = $1", dead)
+        began = time.monotonic()
+        await company(feed, {"silent": True})
+        assert time.monotonic() - began < 3
+        assert await company(feed) == []
+        assert 4 < time.monotonic() - began < 11
+        async with db.driver() as driver:
+            assert await driver.fetchval("SELECT count(*) FROM presences") == 0
+            assert not await driver.fetchval("SELECT count(*) FROM processes WHERE id IN ($1, $2)", dead, silent)
+
+
+async def test_after_a_crash_of_the_database_everybody_says_it_again(
+    server: Inside, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "BEAT", 0.2)
+    thread = await server.thread()
+    async with socket(server) as feed, socket(server) as witness:
+        await feed.subscribe(thread)
+        await witness.subscribe(thread)
+        await announce(feed, thread.id, {"here": "still"})
+        (before,) = await company(witness, {"here": "still"})
+        async with db.driver() as driver:
+            await driver.execute("TRUNCATE processes, presences")  # as an unlogged table is after a crash
+            await driver.execute("SELECT pg_notify($1, '*')", PRESENCE_CHANNEL)
+        while (frame := await witness.next())["participants"] != [before]:
+            assert frame["participants"] == []
+
+
+async def test_a_server_that_stops_takes_its_participants_along(database_url: str, db: Database) -> None:
+    async with khala(database_url, with_executor=False) as staying:
+        thread = await staying.thread()
+        async with socket(staying) as witness:
+            await witness.subscribe(thread)
+            async with contextlib.AsyncExitStack() as stack:
+                leaving = await stack.enter_async_context(khala(database_url, with_executor=False))
+                feed = await stack.enter_async_context(socket(leaving))
+                await feed.subscribe(thread)
+                await announce(feed, thread.id, {})
+                await company(witness, {})
+            assert await company(witness) == []
+            async with db.driver() as driver:
+                assert await driver.fetchval("SELECT count(*) FROM processes") <= 1
+
+
+async def test_too_much_presence_is_refused_and_the_socket_goes_on(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        await feed.subscribe(thread)
+        for number in range(40):
+            await announce(feed, thread.id, {"n": number})
+        await feed.say({"type": "ping"})
+        answers = []
+        while (frame := await feed.next())["type"] != "pong":
+            answers.append(frame)
+        refused = [frame for frame in answers if frame["type"] == "error"]
+        assert 15 <= len(refused) <= 20
+        assert {(frame["code"], frame["threadId"]) for frame in refused} == {("rate_limited", thread.id)}
+        assert len(answers) - len(refused) <= 3
+        async with asyncio.timeout(10):
+            while True:
+                await announce(feed, thread.id, {"n": "last"})
+                frame = await feed.next()
+                if frame["type"] == "presence" and frame["participants"][0]["state"] == {"n": "last"}:
+                    break
+                await asyncio.sleep(0.2)  # in which the budget grows by one
+
+
+# From here on without a server around it.
+
+
+def say(live: Live, subscription: Subscription, state: Any) -> None:
+    live.presence.say(subscription, json.dumps(state))
+
+
+async def join(live: Live, db: Database, ear: Ear, thread_id: UUID, caller: Any = CALLER) -> Subscription:
+    subscription = await follow(live.threads, db, ear.client, thread_id, caller)
+    live.presence.joined(subscription)
+    return subscription
+
+
+def with_states(*states: Any) -> Any:
+    wanted = sorted(map(text_of, states))
+
+    def found(frame: dict[str, Any]) -> bool:
+        there = frame.get("participants", [None])
+        return None not in there and sorted(text_of(one["state"]) for one in there) == wanted
+
+    return found
+
+
+async def test_the_same_state_again_is_not_told(db: Database) -> None:
+    thread_id = await new_thread(db)
+    async with process(db, 2) as (live, (ear, other)):
+        mine, theirs = await join(live, db, ear, thread_id), await join(live, db, other, thread_id)
+        say(live, mine, {"a": 1})
+        await other.hears(with_states({"a": 1}))
+        for _ in range(10):
+            say(live, mine, {"a": 1})
+        assert not live.presence._unwritten
+        say(live, theirs, {"b": 1})
+        await other.hears(with_states({"a": 1}, {"b": 1}))
+    assert len([frame for frame in other.frames if frame["type"] == "presence"]) == 2
+
+
+async def test_quick_changes_are_told_together_and_the_last_one_is_never_lost(db: Database) -> None:
+    thread_id = await new_thread(db)
+    async with process(db, 2) as (live, (ear, other)):
+        mine, _ = await join(live, db, ear, thread_id), await join(live, db, other, thread_id)
+        began = time.monotonic()
+        for number in range(100):
+            say(live, mine, {"n": number})
+            await asyncio.sleep(0.005)
+        await other.hears(with_states({"n": 99}))
+        rounds = (time.monotonic() - began) / presence.PACE
+    assert len([frame for frame in other.frames if frame["type"] == "presence"]) <= rounds + 2
+
+
+async def test_of_many_the_newest_fifty_are_told_and_how_many_more(db: Database) -> None:
+    thread_id = await new_thread(db)
+    async with process(db, 54) as (live, ears):
+        for number, ear in enumerate(ears[:53]):
+            say(live, await join(live, db, ear, thread_id), {"n": number})
+        await join(live, db, ears[53], thread_id)
+        async with asyncio.timeout(10):
+            while live.presence._unwritten or live.presence._unread:
+                await asyncio.sleep(0.01)
+        frame = await ears[53].hears(lambda frame: frame.get("more") == 3)
+    assert len(frame["participants"]) == 50
+    assert len({one["id"] for one in frame["participants"]}) == 50
+
+
+async def test_a_thread_in_which_nothing_happens_costs_no_query(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "BEAT", 0.02)
+    monkeypatch.setattr(hub, "POLL", 60)
+    thread_id = await new_thread(db)
+    reads: list[Any] = []
+    company_of, beat = stored.company, stored.beat
+
+    async def counted(driver: Any, thread_ids: Any) -> Any:
+        reads.append(thread_ids)
+        return await company_of(driver, thread_ids)
+
+    async def counted_beat(driver: Any, process_id: Any) -> Any:
+        reads.append(process_id)
+        return await beat(driver, process_id)
+
+    monkeypatch.setattr(stored, "company", counted)
+    monkeypatch.setattr(stored, "beat", counted_beat)
+    async with process(db, 30) as (live, ears):
+        for ear in ears[:29]:
+            await join(live, db, ear, thread_id)
+        async with asyncio.timeout(5):
+            while thread_id not in live.presence._told or live.presence._unread:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(2 * presence.PACE)  # a read that was under way
+        known = len(reads)
+        await join(live, db, ears[29], thread_id)
+        await asyncio.sleep(0.5)  # long enough for twenty beats
+        assert len(reads) == known
+    assert known <= 3
+
+
+async def test_who_does_not_read_is_told_only_the_newest(db: Database) -> None:
+    thread_id = await new_thread(db)
+    async with process(db, 3) as (live, (ear, quick, stuck)):
+        mine = await join(live, db, ear, thread_id)
+        for other in (quick, stuck):
+            await join(live, db, other, thread_id)
+        await asyncio.gather(*(one.until(1) for one in (ear, quick, stuck)))
+        stuck.open.clear()
+        for number in range(5):
+            say(live, mine, {"n": number, "x": "x" * 900})
+            await quick.hears(with_states({"n": number, "x": "x" * 900}))
+        assert stuck.client._bytes < MOST_BYTES / 2
+        stuck.open.set()
+        await stuck.hears(with_states({"n": 4, "x": "x" * 900}))
+    assert len([frame for frame in stuck.frames if frame["type"] == "presence"]) <= 2
+
+
+async def test_a_participant_whose_access_is_cut_is_gone_and_is_told_no_more(db: Database) -> None:
+    thread_id = await new_thread(db)
+    lease = await lease_of(db, thread_id)
+    guest = await add_link(db, thread_id)
+    async with process(db, 2) as (live, (owner, stranger)):
+        host = await join(live, db, owner, thread_id)
+        visitor = await join(live, db, stranger, thread_id, guest)
+        say(live, host, {"who": "host"})
+        say(live, visitor, {"who": "guest"})
+        await stranger.hears(with_states({"who": "host"}, {"who": "guest"}))
+        await change_access(db, thread_id, REMOVE_LINKS, tell=False)
+        say(live, host, {"who": "host", "typing": True})
+        await stranger.ends()
+        await owner.hears(with_states({"who": "host", "typing": True}))
+        await write(db, batch(lease, 0, "x"))
+    told = [json.dumps(frame) for frame in stranger.frames]
+    assert not any("typing" in one for one in told), "what was said after the cut"
+
+
+async def test_who_signs_out_goes_on_without_the_name(db: Database) -> None:
+    thread_id = await new_thread(db)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    user = await signed_in(db, user_id, name="Raynor")
+    both = type(user)(user_id=user_id, name="Raynor", credential=user.credential, anon_key_hash=CALLER.anon_key_hash)
+    async with process(db, 2) as (live, (ear, other)):
+        await join(live, db, other, thread_id)
+        say(live, await join(live, db, ear, thread_id, both), {})
+        named = await other.hears(with_states({}))
+        assert named["participants"][0]["name"] == "Raynor"
+        await sign_out(db, user)
+        anonymous = await other.hears(lambda frame: frame.get("participants", [{"name": 1}])[0].get("name") is None)
+    assert anonymous["participants"][0]["anonymous"] is True
+
+
+async def test_a_pulse_is_asked_for_no_more_often_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    asked: list[float] = []
+    pulse = Pulse(lambda: asked.append(now))
+    for _ in range(40):
+        now += 0.5
+        pulse.ask(3.0)
+        if now == 110.0:
+            pulse.beat()
+    assert asked == [103.0, 106.0, 109.0, 113.0, 116.0, 119.0]

@@ -1,0 +1,379 @@
+"""Access is checked again while it is used: nothing that was committed after a cut is ever sent to who was cut off."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from app.domain.access import Caller
+from app.domain.errors import Unavailable
+from app.live import guard, hub
+from app.live.guard import Guard
+from app.live.live import Live
+from app.store import threads
+from app.store.db import Database, Driver
+from app.store.parts import Lease
+from tests.support.live import Ear, follow, listening, process
+from tests.support.people import (
+    CHANGE_KEY,
+    REMOVE_LINKS,
+    REMOVE_MEMBERS,
+    add_link,
+    add_member,
+    change_access,
+    new_user,
+    sign_out,
+    signed_in,
+    soon,
+)
+from tests.support.store import CALLER, batch, lease_of, new_thread, write
+
+
+@pytest.fixture
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "POLL", 0.2)
+    monkeypatch.setattr(guard, "POLL", 0.2)
+
+
+def newest(ear: Ear) -> int:
+    """The newest revision that the ear has heard of."""
+    return max((frame["revision"] for frame in ear.frames if "revision" in frame), default=-1)
+
+
+def forbidden(thread_id: UUID) -> dict[str, Any]:
+    return {"type": "gone", "threadId": str(thread_id), "code": "forbidden"}
+
+
+def chained(ear: Ear) -> bool:
+    frames = [frame for frame in ear.frames if "revision" in frame]
+    return all(after["from"] == before["revision"] for before, after in pairwise(frames))
+
+
+@contextlib.asynccontextmanager
+async def streaming(db: Database, lease: Lease) -> AsyncIterator[list[int]]:
+    """Write to the run for as long as this is open; how often."""
+    written: list[int] = []
+
+    async def stream() -> None:
+        for seq in range(100_000):
+            await write(db, batch(lease, seq, f"{seq} "))
+            written.append(seq)
+
+    task = asyncio.create_task(stream())
+    try:
+        yield written
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def more(written: list[int], count: int) -> None:
+    """Wait until so much more was written."""
+    async with asyncio.timeout(10):
+        goal = len(written) + count
+        while len(written) < goal:
+            await asyncio.sleep(0.005)
+
+
+async def test_nothing_after_the_cut_reaches_a_removed_member_in_any_process_and_others_miss_nothing(
+    db: Database,
+) -> None:
+    thread_id = await new_thread(db)
+    lease = await lease_of(db, thread_id)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    member = await signed_in(db, user_id)
+    async with process(db, 3) as (one, here), process(db, 3) as (other, there), streaming(db, lease) as written:
+        for live, (owner, *members) in ((one, here), (other, there)):
+            await follow(live.threads, db, owner.client, thread_id)
+            for ear in members:
+                await follow(live.threads, db, ear.client, thread_id, member)
+        await more(written, 20)
+        cut = await change_access(db, thread_id, REMOVE_MEMBERS)
+        ends = [await ear.ends() for ear in (*here[1:], *there[1:])]
+        await more(written, 20)
+    assert ends == [forbidden(thread_id)] * 4
+    for ear in (*here[1:], *there[1:]):
+        assert ear.frames[-1]["type"] == "gone"
+        assert newest(ear) < cut
+        assert chained(ear)
+        assert not ear.client.subscriptions
+    for owner in (here[0], there[0]):
+        assert newest(owner) > cut
+        assert chained(owner)
+
+
+@pytest.mark.parametrize("round_", range(5))
+async def test_what_changes_between_the_admission_and_the_first_read_is_noticed(db: Database, round_: int) -> None:
+    thread_id = await new_thread(db)
+    async with process(db, 1) as (live, (ear,)):
+        ticket = await live.threads.admit(db, thread_id, CALLER)
+        await change_access(db, thread_id, CHANGE_KEY, tell=bool(round_ % 2))
+        live.threads.join(ear.client, thread_id, None, ticket)
+        await ear.ends()
+    assert ear.frames == [forbidden(thread_id)]
+
+
+async def test_who_may_still_follow_after_a_claim_goes_on_without_a_gap(db: Database) -> None:
+    thread_id = await new_thread(db)
+    lease = await lease_of(db, thread_id)
+    user_id = await new_user(db)
+    user = await signed_in(db, user_id)
+    await add_member(db, thread_id, user_id)
+    async with process(db, 2) as (live, (anonymous, claimer)), streaming(db, lease) as written:
+        await follow(live.threads, db, anonymous.client, thread_id)
+        await follow(live.threads, db, claimer.client, thread_id, user)
+        await more(written, 10)
+        claim = f"UPDATE threads SET anon_key_hash = NULL, owner_id = '{user_id}' WHERE id = :id"
+        cut = await change_access(db, thread_id, claim)
+        assert await anonymous.ends() == forbidden(thread_id)
+        await more(written, 10)
+    assert newest(anonymous) < cut < newest(claimer)
+    assert chained(claimer)
+    assert [frame["type"] for frame in claimer.frames].count("snapshot") == 1
+
+
+async def test_access_that_comes_back_at_once_cuts_nobody_and_costs_nothing(db: Database) -> None:
+    thread_id = await new_thread(db)
+    async with process(db, 20) as (live, ears):
+        for ear in ears:
+            await follow(live.threads, db, ear.client, thread_id)
+        for _ in range(10):
+            revision = await change_access(db, thread_id)
+        await asyncio.gather(*(ear.until(revision) for ear in ears))
+    assert all(map(chained, ears))
+
+
+async def test_a_link_that_expires_is_cut_within_a_second(db: Database) -> None:
+    thread_id = await new_thread(db)
+    caller = await add_link(db, thread_id, lasts=0.6)
+    began = time.monotonic()
+    async with process(db, 2) as (live, (guest, owner)):
+        await follow(live.threads, db, guest.client, thread_id, caller)
+        await follow(live.threads, db, owner.client, thread_id)
+        assert await guest.ends() == forbidden(thread_id)
+        assert 0.5 < time.monotonic() - began < 1.6
+        assert len(owner.client.subscriptions) == 1
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on(db: Database, *, stored: bool) -> None:
+    thread_id, other_id = await new_thread(db), await new_thread(db)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    began = time.monotonic()
+    user = await signed_in(db, user_id, lasts=0.6)
+    if not stored:  # as of a JWT, which ends by itself
+        user = Caller(user_id=user_id, expires_at=soon(0.6))
+    async with process(db, 1) as (live, (ear,)):
+        await follow(live.threads, db, ear.client, thread_id, user)
+        await follow(live.accounts, db, ear.client, user_id, user)
+        both = msgspec.structs.replace(user, anon_key_hash=CALLER.anon_key_hash)
+        await follow(live.threads, db, ear.client, other_id, both)
+        async with asyncio.timeout(5):
+            while len(ear.client.subscriptions) > 1:
+                await asyncio.sleep(0.01)
+        assert 0.5 < time.monotonic() - began < 1.6
+        assert live.threads.of(ear.client, other_id) is not None
+        await ear.hears(lambda frame: frame["type"] in {"gone", "error"})
+        await write(db, batch(await lease_of(db, other_id), 0, "still here"))
+        await ear.hears(lambda frame: frame["type"] == "delta" and frame["parts"] != [])
+    assert forbidden(thread_id) in ear.frames
+    assert [frame["code"] for frame in ear.frames if frame["type"] == "error"] == ["unauthorized"]
+
+
+async def test_an_account_that_is_shown_anew_is_followed_for_longer(db: Database) -> None:
+    thread_id = await new_thread(db)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    user = await signed_in(db, user_id, lasts=0.5)
+    async with process(db, 2) as (live, (renewed, other)):
+        subscription = await follow(live.threads, db, renewed.client, thread_id, user)
+        await follow(live.threads, db, other.client, thread_id, user)
+        live.guard.renew(subscription, await signed_in(db, user_id))
+        assert await other.ends() == forbidden(thread_id)
+        revision = await change_access(db, thread_id)
+        await renewed.until(revision)
+
+
+async def test_signing_out_ends_what_the_account_follows_and_nothing_else(db: Database) -> None:
+    thread_id, other_id = await new_thread(db), await new_thread(db)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    leaving, staying = await signed_in(db, user_id), await signed_in(db, user_id)
+    async with process(db, 2) as (live, (ear, witness)):
+        await follow(live.threads, db, ear.client, thread_id, leaving)
+        await follow(live.accounts, db, ear.client, user_id, leaving)
+        await follow(live.threads, db, ear.client, other_id)
+        await follow(live.threads, db, witness.client, thread_id, staying)
+        await follow(live.accounts, db, witness.client, user_id, staying)
+        await ear.hears(lambda _: len(ear.frames) == 3)
+        await sign_out(db, leaving)
+        await ear.hears(lambda _: len(ear.frames) == 5)
+        assert len(ear.client.subscriptions) == 1
+        await threads.remove(db, other_id, CALLER)
+        await ear.hears(lambda frame: frame.get("code") == "thread_not_found")
+        revision = await change_access(db, thread_id)
+        await witness.until(revision)
+    assert forbidden(thread_id) in ear.frames
+    assert [frame["code"] for frame in ear.frames if frame["type"] == "error"] == ["unauthorized"]
+    assert not [frame for frame in witness.frames if frame["type"] in {"gone", "error"}]
+
+
+@pytest.mark.usefixtures("quick_polls")
+async def test_a_cut_of_which_nobody_was_told_is_found_by_the_poll(db: Database) -> None:
+    thread_id = await new_thread(db)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    user = await signed_in(db, user_id)
+    live = Live(db, db)
+    async with listening(live, 2) as (guest, member):
+        await follow(live.threads, db, guest.client, thread_id, await add_link(db, thread_id))
+        await follow(live.threads, db, member.client, thread_id, user)
+        await asyncio.gather(guest.until(1), member.until(1))
+        cut = await change_access(db, thread_id, REMOVE_LINKS, tell=False)
+        assert await guest.ends() == forbidden(thread_id)
+        await member.until(cut)
+        await sign_out(db, user, tell=False)
+        assert await member.ends() == forbidden(thread_id)
+    assert newest(guest) < cut
+
+
+async def test_what_happened_while_the_listener_was_away_is_noticed_when_it_is_back(db: Database) -> None:
+    thread_id = await new_thread(db)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    user = await signed_in(db, user_id)
+    async with process(db, 2) as (live, (guest, member)):
+        await follow(live.threads, db, guest.client, thread_id, await add_link(db, thread_id))
+        await follow(live.threads, db, member.client, thread_id, user)
+        await asyncio.gather(guest.until(1), member.until(1))
+        await change_access(db, thread_id, REMOVE_LINKS, tell=False)
+        await sign_out(db, user, tell=False)
+        async with db.driver() as driver:
+            await driver.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'khala listener' AND datname = current_database()"
+            )
+        async with asyncio.timeout(3):
+            await asyncio.gather(guest.ends(), member.ends())
+
+
+async def test_what_a_slow_observer_was_to_be_sent_is_dropped_at_the_cut(db: Database) -> None:
+    thread_id = await new_thread(db)
+    lease = await lease_of(db, thread_id)
+    guest = await add_link(db, thread_id)
+    async with process(db, 2) as (live, (quick, stuck)):
+        await follow(live.threads, db, quick.client, thread_id)
+        await follow(live.threads, db, stuck.client, thread_id, guest)
+        await asyncio.gather(quick.until(2), stuck.until(2))
+        stuck.open.clear()
+        for seq in range(10):
+            await write(db, batch(lease, seq, "x"))
+            await quick.until(3 + seq)
+        cut = await change_access(db, thread_id, REMOVE_LINKS)
+        await quick.until(cut)
+        async with asyncio.timeout(5):
+            while stuck.client.subscriptions:
+                await asyncio.sleep(0.01)
+        stuck.open.set()
+        await stuck.ends()
+    assert [frame.get("revision") for frame in stuck.frames] == [2, 3, None], "one was on its way"
+
+
+class Away(Database):
+    """A database that is out of reach while `away` is set; how often somebody tried."""
+
+    away = False
+    tries = 0
+
+    @contextlib.asynccontextmanager
+    async def driver(self) -> AsyncIterator[Driver]:
+        if self.away:
+            self.tries += 1
+            raise Unavailable("Away.") from ConnectionError("away")
+        async with super().driver() as driver:
+            yield driver
+
+
+async def test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks(db: Database) -> None:
+    thread_id = await new_thread(db)
+    lease = await lease_of(db, thread_id)
+    guest = await add_link(db, thread_id)
+    away = Away(db.url)
+    live = Live(db, db)
+    live.guard._db = away
+    live.threads.admissions = _admissions_by(away, live)  # type: ignore[method-assign]
+    async with listening(live, 2) as (owner, stranger):
+        await follow(live.threads, db, owner.client, thread_id)
+        await follow(live.threads, db, stranger.client, thread_id, guest)
+        await asyncio.gather(owner.until(2), stranger.until(2))
+        away.away = True
+        cut = await change_access(db, thread_id, REMOVE_LINKS)
+        await write(db, batch(lease, 0, "secret"))
+        live.threads.notified(str(thread_id))
+        async with asyncio.timeout(5):
+            while len(live.guard._doubted) < 2 or away.tries < 3:
+                await asyncio.sleep(0.01)
+        assert newest(owner) < cut
+        assert newest(stranger) < cut
+        assert owner.client.subscriptions
+        assert stranger.client.subscriptions
+        away.away = False
+        assert await stranger.ends() == forbidden(thread_id)
+        await owner.until(cut + 1)
+    assert newest(stranger) < cut
+    await away.close()
+
+
+def _admissions_by(away: Away, live: Live) -> Any:
+    async def admissions(subscriptions: list[Any]) -> Any:
+        async with away.driver() as driver:
+            return await live.threads._feed.admissions(driver, [(one.topic_id, one.caller) for one in subscriptions])
+
+    return admissions
+
+
+async def test_a_guard_forgets_whoever_has_left(db: Database) -> None:
+    thread_id = await new_thread(db)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    user = await signed_in(db, user_id)
+    async with process(db, 3) as (live, ears):
+        for ear in ears:
+            await follow(live.threads, db, ear.client, thread_id, user)
+            await follow(live.accounts, db, ear.client, user_id, user)
+        live.guard.notified(str(user_id))
+        for ear in ears:
+            live.close(ear.client)
+        guarded: Guard = live.guard
+        assert not guarded._users
+        assert not guarded._expiring
+        assert not guarded._doubted
+        assert not live.threads._topics
+        assert not live.accounts._topics
+
+
+async def test_many_changes_while_many_come_and_go_leak_nothing(db: Database) -> None:
+    thread_id = await new_thread(db)
+    lease = await lease_of(db, thread_id)
+    guest = await add_link(db, thread_id)
+    async with process(db, 12) as (live, ears), streaming(db, lease) as written:
+        for ear in ears[:6]:
+            await follow(live.threads, db, ear.client, thread_id, guest)
+        for ear in ears[6:]:
+            await follow(live.threads, db, ear.client, thread_id)
+        for _ in range(5):
+            await change_access(db, thread_id)
+            await more(written, 3)
+        cut = await change_access(db, thread_id, REMOVE_LINKS)
+        await asyncio.gather(*(ear.ends() for ear in ears[:6]))
+        await more(written, 5)
+    assert all(newest(ear) < cut for ear in ears[:6])
+    assert all(newest(ear) > cut and chained(ear) for ear in ears[6:])

@@ -1,0 +1,110 @@
+"""Everybody who may come to a thread: its owner, members, holders of links and keys, and those who may not."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+from uuid import UUID
+
+import msgspec
+
+from app.domain import ids
+from app.domain.access import SCOPES, Caller, Role, Scope, key_hash
+from app.domain.accounts import Identity
+from app.store import accounts, sharing, threads, tokens
+from app.store.db import Database
+
+ANONYMOUS = Caller()
+
+
+class Person(msgspec.Struct, frozen=True):
+    """A user with a token that may do everything."""
+
+    id: UUID
+    token: str
+    token_id: UUID
+
+    @property
+    def caller(self) -> Caller:
+        """The user as the store knows them."""
+        return Caller(user_id=self.id)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What their requests bear."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+async def person(db: Database, name: str = "Somebody", *, scopes: tuple[Scope, ...] = SCOPES) -> Person:
+    """A new user."""
+    user_id = await accounts.of_identity(db, Identity(issuer="test", subject=str(ids.new()), name=name), ANONYMOUS)
+    token, secret = await tokens.make(db, Caller(user_id=user_id), "test", scopes, None)
+    return Person(user_id, secret, token.id)
+
+
+async def owned_thread(db: Database, owner: Person, *, welcome: str = "") -> UUID:
+    """A new thread of this user's."""
+    thread, _ = await threads.create(db, ids.new(), owner.caller, title=None, welcome=welcome)
+    return thread.id
+
+
+async def expire_link(db: Database, link_id: UUID) -> None:
+    """The link has ended a second ago."""
+    async with db.driver() as driver:
+        await driver.execute("UPDATE share_links SET expires_at = now() - interval '1 second' WHERE id = $1", link_id)
+
+
+class Cast(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread with an owner, a thread with a key, and what each who comes to them shows."""
+
+    thread_id: UUID
+    keyed_id: UUID
+    key: str
+    headers: dict[str, dict[str, str]]
+    people: dict[str, Person]
+    link_id: UUID
+    share_key: str
+
+    def thread_of(self, who: str) -> UUID:
+        """The thread that this one comes to."""
+        return self.keyed_id if who == "right key" else self.thread_id
+
+
+async def cast(db: Database) -> Cast:
+    """Everybody, and their threads."""
+    people = {name: await person(db, name) for name in ("owner", "editor", "viewer", "other user", "revoked token")}
+    owner = people["owner"]
+    thread_id = await owned_thread(db, owner, welcome="Hello.")
+    for role in get_args(Role):
+        if role != "owner":
+            await sharing.set_role(db, thread_id, people[role].id, role, owner.caller)
+    await sharing.set_role(db, thread_id, people["revoked token"].id, "owner", owner.caller)
+    await tokens.revoke(db, people["revoked token"].token_id, people["revoked token"].caller)
+    link, viewer_key = await sharing.make_link(db, thread_id, "viewer", None, owner.caller)
+    _, editor_key = await sharing.make_link(db, thread_id, "editor", None, owner.caller)
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    expired, expired_key = await sharing.make_link(db, thread_id, "editor", soon, owner.caller)
+    await expire_link(db, expired.id)
+    key = ids.new_secret()
+    keyed, _ = await threads.create(db, ids.new(), Caller(anon_key_hash=key_hash(key)), title=None, welcome="Hello.")
+    headers: dict[str, dict[str, str]] = {name: one.headers for name, one in people.items()} | {
+        "no one": {},
+        "wrong key": {"X-Anon-Key": ids.new_secret()},
+        "right key": {"X-Anon-Key": key},
+        "viewer link": {"X-Share-Key": viewer_key},
+        "editor link": {"X-Share-Key": editor_key},
+        "expired link": {"X-Share-Key": expired_key},
+    }
+    return Cast(
+        thread_id=thread_id,
+        keyed_id=keyed.id,
+        key=key,
+        headers=headers,
+        people=people,
+        link_id=link.id,
+        share_key=viewer_key,
+    )
+
+
+def secrets_of(headers: dict[str, str]) -> dict[str, Any]:
+    """The same as fields of a `subscribe` frame."""
+    names = {"X-Anon-Key": "anonKey", "X-Share-Key": "shareKey"}
+    return {names[name]: value for name, value in headers.items() if name in names}

@@ -1,0 +1,89 @@
+"""The live part without a server around it: hubs, guard and presence of one process, and ears that follow."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from uuid import UUID
+
+from app.domain.access import Caller
+from app.live.hub import Hub
+from app.live.listener import Listener
+from app.live.live import Live
+from app.live.observer import Client, Out, Subscription
+from app.store.db import Database
+from tests.support.store import CALLER
+
+
+class Ear:
+    """What a client was sent; while `open` is not set, it does not read."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.frames: list[dict[str, Any]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self._heard = asyncio.Event()
+
+    async def send(self, out: Out) -> None:
+        """What the client's pump sends by."""
+        await self.open.wait()
+        self.frames.append(json.loads(out.body))
+        self._heard.set()
+
+    async def hears(self, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until the last frame is such a one."""
+        async with asyncio.timeout(10):
+            while not self.frames or not found(self.frames[-1]):
+                self._heard.clear()
+                await self._heard.wait()
+        return self.frames[-1]
+
+    async def until(self, revision: int) -> dict[str, Any]:
+        """Wait until the last frame brings this revision."""
+        return await self.hears(lambda frame: frame.get("revision") == revision)
+
+    async def ends(self) -> dict[str, Any]:
+        """Wait until the last frame says that the thread is gone."""
+        return await self.hears(lambda frame: frame["type"] == "gone")
+
+
+async def follow(
+    hub: Hub, db: Database, client: Client, topic_id: UUID, caller: Caller = CALLER, *, after: int | None = None
+) -> Subscription:
+    """Let the caller in, and follow the topic on this connection."""
+    return hub.join(client, topic_id, after, await hub.admit(db, topic_id, caller))
+
+
+@contextlib.asynccontextmanager
+async def listening(live: Live, count: int) -> AsyncIterator[list[Ear]]:
+    """So many connections, while the loops of the process run."""
+    ears = [Ear(live.client()) for _ in range(count)]
+    loops = [asyncio.ensure_future(loop()) for loop in live.loops.values()]
+    tasks = [*loops, *(asyncio.ensure_future(ear.client.pump(ear.send)) for ear in ears)]
+    try:
+        yield ears
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+@contextlib.asynccontextmanager
+async def process(db: Database, count: int = 0) -> AsyncIterator[tuple[Live, list[Ear]]]:
+    """One process's live part, which hears of changes by its own listener, and so many connections to it."""
+    live = Live(db, db)
+    listener = Listener(db.url, live.handlers)
+    hearing = asyncio.create_task(listener.run())
+    try:
+        async with listening(live, count) as ears:
+            while not listener.connected:
+                await asyncio.sleep(0.01)
+            yield live, ears
+    finally:
+        hearing.cancel()
+        await asyncio.wait({hearing})

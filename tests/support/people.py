@@ -1,0 +1,86 @@
+"""Accounts, memberships and links as rows, and what changes them, without the commands that a server offers."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import text
+
+from app.domain import ids
+from app.domain.access import Caller, key_hash
+from app.store import listings
+from app.store.db import CREDENTIALS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+
+
+def soon(seconds: float) -> datetime:
+    """The time so many seconds from now."""
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+async def new_user(db: Database, name: str = "Tassadar") -> UUID:
+    """A user without anything."""
+    user_id = ids.new()
+    async with db.driver() as driver:
+        await driver.execute("INSERT INTO users (id, name) VALUES ($1, $2)", user_id, name)
+    return user_id
+
+
+async def signed_in(db: Database, user_id: UUID, *, name: str = "Tassadar", lasts: float = 3600) -> Caller:
+    """The user with a new session."""
+    session_id, ends = ids.new(), soon(lasts)
+    async with db.driver() as driver:
+        await driver.execute(
+            "INSERT INTO sessions (id, user_id, secret_hash, expires_at) VALUES ($1, $2, $3, $4)",
+            session_id,
+            user_id,
+            session_id.bytes,
+            ends,
+        )
+    return Caller(user_id=user_id, name=name, credential=session_id, expires_at=ends)
+
+
+async def sign_out(db: Database, caller: Caller, *, tell: bool = True) -> None:
+    """End the session, and tell whoever listens."""
+    async with db.transaction() as connection:
+        await connection.execute(text("DELETE FROM sessions WHERE id = :id"), {"id": caller.credential})
+        if tell:
+            await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))
+
+
+async def add_member(db: Database, thread_id: UUID, user_id: UUID, role: str = "viewer") -> None:
+    """Make the user a member, with the thread on their list."""
+    async with db.transaction() as connection:
+        await connection.execute(
+            text("INSERT INTO memberships (thread_id, user_id, role) VALUES (:thread, :user, :role)"),
+            {"thread": thread_id, "user": user_id, "role": role},
+        )
+        await listings.add(await driver_of(connection), thread_id, user_id)
+
+
+async def add_link(db: Database, thread_id: UUID, *, lasts: float | None = None) -> Caller:
+    """A share link to the thread; whoever has it."""
+    key = ids.new_secret()
+    async with db.driver() as driver:
+        await driver.execute(
+            "INSERT INTO share_links (id, thread_id, key_hash, role, expires_at) VALUES ($1, $2, $3, 'viewer', $4)",
+            ids.new(),
+            thread_id,
+            key_hash(key),
+            None if lasts is None else soon(lasts),
+        )
+    return Caller(share_key_hash=key_hash(key))
+
+
+async def change_access(db: Database, thread_id: UUID, command: str = "SELECT", *, tell: bool = True) -> int:
+    """Run a command that changes who may do what, as every such command does it; returns the revision of the cut."""
+    async with db.transaction() as connection:
+        bump = "UPDATE threads SET revision = revision + 1, access_id = gen_random_uuid() WHERE id = :id"
+        revision = await connection.execute(text(f"{bump} RETURNING revision"), {"id": thread_id})
+        await connection.execute(text(command), {"id": thread_id} if ":id" in command else {})
+        if tell:
+            await notify(connection, THREADS_CHANNEL, str(thread_id))
+        return int(revision.scalar_one())
+
+
+REMOVE_MEMBERS = "DELETE FROM memberships WHERE thread_id = :id"
+REMOVE_LINKS = "DELETE FROM share_links WHERE thread_id = :id"
+CHANGE_KEY = "UPDATE threads SET anon_key_hash = NULL WHERE id = :id"

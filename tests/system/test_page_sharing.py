@@ -1,0 +1,331 @@
+"""Accounts and sharing on the page, in real browsers, each with a person before it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.support.oidc.provider import SECRET, running
+from tests.support.server import Server as Process
+from tests.support.server import ended
+from tests.system.browser import Chat, Server, a_browser, another, words
+
+pytestmark = pytest.mark.timeout(180)
+
+LOOK_ON, WRITE = "may look on", "may write, too"
+ADA, BOB = "ada@example.com", "bob@example.com"
+
+
+@pytest.fixture
+def browser(server: Server) -> Iterator[BrowserContext]:
+    """As in `test_page`: started for each test."""
+    with a_browser() as context:
+        yield context
+
+
+@pytest.fixture
+def chat(browser: BrowserContext, server: Server) -> Chat:
+    return Chat(browser, server.url)
+
+
+def test_registering_in_mid_stream_keeps_the_answer_going_and_the_chat_in_every_browser_of_the_account(
+    browser: BrowserContext, chat: Chat, server: Server
+) -> None:
+    chat.send("Count for me /words=300 /pace=40")
+    chat.wait_for_word("word10")
+    chat.register(ADA, "Ada")
+    assert chat.is_writing()
+    assert words(300).startswith(chat.text())
+    expect(chat.listed("Count for me")).to_contain_text("writing")
+    elsewhere = Chat(another(browser), server.url)
+    elsewhere.sign_in(ADA)
+    expect(elsewhere.listed("Count for me")).to_contain_text("writing")
+    chat.wait_for_end()
+    assert chat.text() == chat.stored_text() == words(300)
+    expect(elsewhere.listed("Count for me")).not_to_contain_text("writing")
+    chat.page.reload()
+    expect(chat.listed("Count for me")).to_be_visible()
+    expect(chat.answer).to_be_visible()
+    assert chat.text() == words(300)
+    assert chat.page.evaluate("Object.keys(localStorage).filter((name) => name.startsWith('khala.chat.'))") == []
+    elsewhere.listed("Count for me").click()
+    expect(elsewhere.answer).to_contain_text("word300")
+    assert elsewhere.text() == words(300)
+    assert chat.complaints == elsewhere.complaints == []
+
+
+def test_a_chat_of_another_browser_of_the_account_is_unread_until_it_is_looked_at(
+    browser: BrowserContext, chat: Chat, server: Server
+) -> None:
+    chat.register(ADA, "Ada")
+    elsewhere = Chat(another(browser), server.url)
+    elsewhere.sign_in(ADA)
+    chat.send("Good morning /words=20")
+    chat.wait_for_end()
+    elsewhere.button("New chat").click()
+    row = elsewhere.listed("Good morning")
+    expect(row).to_be_visible()
+    chat.button("New chat").click()
+    expect(chat.listed("New chat").first).to_be_visible()
+    path = str(row.get_attribute("href")).replace("/t/", "/api/threads/")
+    sent = elsewhere.page.request.post(f"{server.url}{path}/send", data={"text": "/words=5"})
+    assert sent.status == 202
+    expect(chat.listed("Good morning")).to_contain_text("unread")
+    chat.listed("Good morning").click()
+    expect(chat.listed("Good morning")).not_to_contain_text("unread")
+    expect(elsewhere.listed("Good morning")).not_to_contain_text("unread")
+
+
+def test_all_tabs_of_a_browser_go_on_when_one_of_them_registers(browser: BrowserContext, chat: Chat) -> None:
+    chat.send("First /words=5")
+    chat.wait_for_end()
+    chat.button("New chat").click()
+    expect(chat.page.locator(".message")).to_have_count(1)
+    other = Chat(browser, chat.url)
+    chat.send("Second /words=300 /pace=60")
+    other.wait_for_word("word10")
+    chat.register(ADA, "Ada")
+    expect(other.page.get_by_title("Your account")).to_be_visible()
+    for one in (chat, other):
+        one.wait_for_end()
+        assert one.text() == words(300)
+        expect(one.listed("First")).to_be_visible()
+        expect(one.page.get_by_text("Only in this browser")).to_have_count(0)
+    assert chat.complaints == other.complaints == []
+
+
+def test_a_login_elsewhere_asks_once_whether_to_keep_the_chats_of_this_browser(
+    browser: BrowserContext, database_url: str, tmp_path: Path
+) -> None:
+    server = Process(tmp_path / "server.log", {"DATABASE_URL": database_url, "KHALA_MODEL": "demo"})
+    callback, home = f"{server.url}/api/auth/oidc/callback", f"{server.url}/"
+    with running(callbacks=(callback,), signed_out=(home,)) as provider, ended(server):
+        told = {"ISSUER": provider.issuer, "CLIENT_ID": "khala", "CLIENT_SECRET": SECRET, "NAME": "Example"}
+        server.env |= {f"KHALA_OIDC_{name}": value for name, value in told.items()}
+        server.start()
+        _comes_back_from_elsewhere(Chat(browser, server.url))
+
+
+def _comes_back_from_elsewhere(chat: Chat) -> None:
+    chat.send("Mine /words=5")
+    chat.wait_for_end()
+    chat.button("Sign in").click()
+    chat.page.get_by_role("link", name="Sign in with Example").click()
+    expect(chat.page.get_by_title("Your account")).to_contain_text("Alice Example")
+    expect(chat.listed("Mine")).to_contain_text("Only in this browser")
+    chat.button("Keep").click()
+    expect(chat.listed("Mine")).not_to_contain_text("Only in this browser")
+    expect(chat.page.get_by_text("Keep your chat")).to_be_hidden()
+    chat.page.reload()
+    expect(chat.listed("Mine")).to_be_visible()
+    expect(chat.page.get_by_text("Keep your chat")).to_be_hidden()
+    assert chat.text() == words(5)
+    assert chat.complaints == []
+    chat.page.get_by_title("Your account").click()
+    chat.button("Sign out").click()
+    chat.button("Yes, sign me out").click()
+    expect(chat.button("Sign in")).to_be_visible()
+    expect(chat.listed("Mine")).to_have_count(0)
+
+
+def test_a_login_elsewhere_that_failed_is_told_in_the_dialog(chat: Chat, server: Server) -> None:
+    chat.page.goto(f"{server.url}/?signin=invalid_input")
+    expect(chat.page.get_by_role("dialog").get_by_text("The login was not finished")).to_be_visible()
+    assert "signin" not in chat.url
+    chat.page.keyboard.press("Escape")
+    expect(chat.page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_wrong_password_is_said_in_the_dialog_and_changes_nothing(chat: Chat) -> None:
+    chat.button("Sign in").click()
+    dialog = chat.page.get_by_role("dialog")
+    dialog.get_by_label("E-mail").fill(ADA)
+    dialog.get_by_label("Password").fill("not the password")
+    dialog.get_by_role("button", name="Sign in").click()
+    expect(dialog.get_by_text("The address or the password is wrong.")).to_be_visible()
+    chat.page.keyboard.press("Escape")
+    chat.send("/words=5")
+    chat.wait_for_end()
+    assert chat.text() == words(5)
+
+
+def test_dialogs_fit_a_window_of_320_pixels(chat: Chat) -> None:
+    chat.page.set_viewport_size({"width": 320, "height": 640})
+    chat.page.locator("#menu").click()
+    chat.register(ADA, "Ada")
+    chat.page.get_by_title("Your account").click()
+    expect(chat.page.get_by_text(", this one")).to_be_visible()
+    assert chat.overflow() == 0
+    assert chat.page.locator("#account").evaluate("(dialog) => dialog.scrollWidth - dialog.clientWidth") == 0
+    chat.page.keyboard.press("Escape")
+    chat.page.keyboard.press("Escape")
+    chat.button("Share").click()
+    chat.button("Make link").click()
+    expect(chat.button("Revoke")).to_be_visible()
+    assert chat.page.locator("#share").evaluate("(dialog) => dialog.scrollWidth - dialog.clientWidth") == 0
+
+
+def test_a_viewer_by_link_follows_live_may_not_write_and_is_cut_when_the_link_is_revoked(
+    browser: BrowserContext, chat: Chat
+) -> None:
+    link = chat.share(LOOK_ON)
+    viewer = Chat(another(browser), link)
+    expect(viewer.page.get_by_text("You are looking on.")).to_be_visible()
+    expect(viewer.page.get_by_label("Message", exact=True)).to_be_hidden()
+    assert "share=" not in viewer.url
+    chat.send("/words=200 /pace=60")
+    viewer.wait_for_word("word10")
+    assert viewer.is_writing()
+    expect(viewer.button("Stop")).to_be_hidden()
+    chat.wait_for_end()
+    viewer.wait_for_end()
+    assert viewer.text() == chat.text() == words(200)
+    viewer.page.reload()
+    expect(viewer.answer).to_contain_text("word200")
+    chat.button("Share").click()
+    chat.button("Revoke").click()
+    expect(viewer.page.get_by_text("You no longer have access to this chat.")).to_be_visible()
+    expect(viewer.page.locator(".message")).to_have_count(0)
+    assert "word1" not in viewer.page.content()
+    viewer.page.reload()
+    expect(viewer.page.get_by_text("You no longer have access to this chat.")).to_be_visible()
+    assert chat.complaints == viewer.complaints == []
+
+
+def test_what_the_server_refuses_to_share_is_said_in_the_dialog(chat: Chat) -> None:
+    chat.button("Share").click()
+    dialog = chat.page.get_by_role("dialog")
+    dialog.get_by_label("Everybody may read").click()
+    expect(dialog.get_by_role("alert")).to_have_text("Public threads are not switched on here.")
+    expect(dialog.get_by_label("Members only")).to_be_checked()
+
+
+def test_people_in_a_chat_see_who_else_is_there_and_who_is_typing(browser: BrowserContext, chat: Chat) -> None:
+    chat.register(ADA, "Ada Lovelace")
+    guest = Chat(another(browser), chat.share(WRITE))
+    expect(guest.page.get_by_title("Ada Lovelace is here")).to_be_visible()
+    expect(chat.page.get_by_title("Guest is here")).to_be_visible()
+    expect(chat.page.locator("#present li")).to_have_count(1)
+    chat.page.get_by_label("Message", exact=True).fill("I wonder")
+    expect(guest.page.get_by_text("Ada Lovelace is typing …")).to_be_visible()
+    expect(chat.page.get_by_text("is typing …")).to_be_hidden()
+    expect(guest.page.get_by_text("Ada Lovelace is typing …")).to_be_hidden()
+    chat.button("New chat").click()
+    expect(guest.page.get_by_title("Ada Lovelace is here")).to_be_hidden()
+    assert chat.complaints == guest.complaints == []
+
+
+def test_after_signing_out_no_chat_is_readable_and_after_signing_in_the_list_is_back(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
+    chat.send("A secret /words=20")
+    chat.wait_for_end()
+    secret = chat.url
+    chat.sign_out()
+    expect(chat.page.locator(".message")).to_have_count(1)
+    expect(chat.listed("A secret")).to_have_count(0)
+    assert chat.url != secret
+    chat.page.goto(secret)
+    expect(chat.page.get_by_text("This chat belongs to somebody else")).to_be_visible()
+    expect(chat.page.locator(".message")).to_have_count(0)
+    chat.sign_in(ADA)
+    expect(chat.answer).to_be_visible()
+    assert chat.text() == words(20)
+    expect(chat.listed("A secret")).to_be_visible()
+
+
+def test_an_editor_by_link_writes_and_each_sees_the_others_name(browser: BrowserContext, chat: Chat) -> None:
+    chat.register(ADA, "Ada")
+    chat.send("Mine /words=5")
+    chat.wait_for_end()
+    editor = Chat(another(browser), chat.share(WRITE))
+    expect(editor.page.locator(".user .author")).to_have_text(["Ada"])
+    editor.send("Theirs /words=7")
+    editor.wait_for_end()
+    assert editor.text() == words(7)
+    expect(editor.page.locator(".user .author")).to_have_text(["Ada"])
+    expect(chat.page.locator(".user .author")).to_have_text(["Guest"])
+    editor.page.reload()
+    expect(editor.page.locator(".user .author")).to_have_text(["Ada"])
+    assert chat.complaints == editor.complaints == []
+
+
+def test_a_guest_with_an_account_adds_a_shared_chat_to_the_list_and_keeps_it_without_the_link(
+    browser: BrowserContext, chat: Chat
+) -> None:
+    chat.register(ADA, "Ada")
+    chat.send("Plans /words=5")
+    chat.wait_for_end()
+    guest = Chat(another(browser), chat.share(LOOK_ON))
+    guest.register(BOB, "Bob")
+    guest.button("Add to my chats").click()
+    expect(guest.listed("Plans")).to_contain_text("Shared with you")
+    chat.button("Share").click()
+    chat.button("Revoke").click()
+    expect(chat.page.get_by_text("There are no links.")).to_be_visible()
+    chat.page.get_by_label("Role of Bob").select_option(label="May write")
+    expect(guest.page.get_by_label("Message", exact=True)).to_be_editable()
+    chat.button("Remove Bob").click()
+    expect(guest.page.get_by_text("You no longer have access to this chat.")).to_be_visible()
+    expect(guest.listed("Plans")).to_have_count(0)
+    assert chat.complaints == guest.complaints == []
+
+
+def test_a_chat_can_be_renamed_and_deleted_in_the_list_of_every_browser(
+    browser: BrowserContext, chat: Chat, server: Server
+) -> None:
+    chat.register(ADA, "Ada")
+    chat.send("Old name /words=5")
+    chat.wait_for_end()
+    elsewhere = Chat(another(browser), server.url)
+    elsewhere.sign_in(ADA)
+    chat.listed("Old name").hover()
+    chat.page.get_by_role("button", name="Rename Old name").click()
+    chat.page.get_by_label("Name of the chat").fill("New name")
+    chat.page.keyboard.press("Enter")
+    expect(elsewhere.listed("New name")).to_be_visible()
+    expect(chat.page.get_by_role("heading", name="New name")).to_be_visible()
+    chat.listed("New name").hover()
+    chat.button("Delete New name").click()
+    chat.button("Delete").click()
+    expect(elsewhere.listed("New name")).to_have_count(0)
+    expect(chat.listed("New name")).to_have_count(0)
+    expect(chat.page.locator(".message")).to_have_count(1)
+    assert chat.complaints == elsewhere.complaints == []
+
+
+def test_tokens_sessions_and_the_password_are_seen_to_in_the_accounts_dialog(
+    browser: BrowserContext, chat: Chat, server: Server
+) -> None:
+    chat.register(ADA, "Ada")
+    elsewhere = Chat(another(browser), server.url)
+    elsewhere.sign_in(ADA)
+    limit = {"scope": "user", "measure": "runs", "used": "3", "reserved": "0", "most": "50"}
+    chat.page.route("**/api/me/usage", lambda route: route.fulfill(json={"items": [limit]}))
+    chat.page.get_by_title("Your account").click()
+    dialog = chat.page.get_by_role("dialog")
+    expect(dialog.get_by_text(", this one")).to_be_visible()
+    expect(dialog.get_by_text("Answers: 3 of 50")).to_be_visible()
+    dialog.locator("#token-form").get_by_label("Name").fill("A script")
+    dialog.get_by_role("button", name="Make token").click()
+    expect(dialog.get_by_text("A script")).to_be_visible()
+    token = dialog.get_by_label("The token, told only now").input_value()
+    me = f"{server.url}/api/threads"
+    assert another(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 200
+    dialog.get_by_role("button", name="Revoke A script").click()
+    expect(dialog.get_by_role("button", name="Revoke A script")).to_have_count(0)
+    assert another(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 401
+    dialog.locator("#account-sessions").get_by_role("button").click()
+    expect(elsewhere.button("Sign in").first).to_be_visible()
+    dialog.get_by_label("Current").fill("en taro adun")
+    dialog.get_by_label("New", exact=True).fill("en taro tassadar")
+    dialog.get_by_role("button", name="Change password").click()
+    expect(dialog.get_by_text("The password is changed")).to_be_visible()
+    with chat.page.expect_download() as download:
+        dialog.get_by_role("link", name="Download everything").click()
+    assert ADA in download.value.path().read_text()
+    dialog.locator("#delete-form").get_by_label("Password").fill("en taro tassadar")
+    dialog.get_by_role("button", name="Delete account …").click()
+    chat.button("Delete account").click()
+    expect(chat.button("Sign in").first).to_be_visible()
+    assert chat.complaints == []

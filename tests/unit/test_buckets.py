@@ -1,0 +1,22 @@
+"""Token buckets."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.buckets import Bucket
+
+
+def test_a_bucket_gives_its_burst_and_then_so_many_a_second() -> None:
+    bucket = Bucket(3, 2.0)
+    assert [bucket.take(100.0) for _ in range(5)] == [True] * 3 + [False] * 2
+    assert [bucket.take(100.5), bucket.take(100.5)] == [True, False]
+    assert [bucket.take(200.0) for _ in range(4)] == [True] * 3 + [False]
+
+
+@given(st.lists(st.floats(0, 2), max_size=200))
+def test_no_stretch_of_time_gets_more_than_the_burst_and_its_share(pauses: list[float]) -> None:
+    bucket, now, taken = Bucket(5, 3.0), 1000.0, 0
+    for pause in pauses:
+        now += pause
+        taken += bucket.take(now)
+    assert taken <= 5 + 3.0 * sum(pauses) + 1e-6

@@ -1,0 +1,245 @@
+"""Budgets, decided without I/O: who pays, which window it is, how much is granted, and what the settings say."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain import ids
+from app.domain.access import Caller
+from app.domain.budgets import (
+    BEGINNING,
+    DAY,
+    FIRST,
+    FOR_EVER,
+    HOUR,
+    OUT_OF_TIME,
+    SOON,
+    Ask,
+    Level,
+    Limit,
+    Measure,
+    Policy,
+    Scope,
+    asks,
+    exhausted,
+    granted,
+    payers,
+    run_limits,
+    windows,
+)
+from app.domain.chat import RunBudget, RunOptions
+from app.domain.errors import BudgetExhausted
+from app.models.prices import cost
+from app.runs.meter import rate
+from app.runs.tally import size
+from app.settings import BadSetting, from_environment
+
+NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
+THREAD, OWNER, USER = ids.new(), ids.new(), ids.new()
+KEY = b"hash of a key"
+
+
+def limit(scope: Scope, measure: Measure, most: str, window: int | None = DAY) -> Limit:
+    return Limit(scope=scope, measure=measure, most=Decimal(most), window=window)
+
+
+def ask(most: str, *, least: str = "1", wanted: str = "1", measure: Measure = "usd") -> Ask:
+    starts_at, ends_at = windows(limit("key", measure, most), NOW)
+    return Ask(
+        scope="key", measure=measure, key=KEY, starts_at=starts_at, ends_at=ends_at,
+        least=Decimal(least), wanted=Decimal(wanted), most=Decimal(most),
+    )  # fmt: skip
+
+
+def test_windows_are_the_hours_and_days_of_utc() -> None:
+    hour, day = windows(limit("key", "runs", "1", HOUR), NOW), windows(limit("key", "usd", "1", DAY), NOW)
+    assert hour == (datetime(2026, 3, 4, 5, tzinfo=UTC), datetime(2026, 3, 4, 6, tzinfo=UTC))
+    assert day == (datetime(2026, 3, 4, tzinfo=UTC), datetime(2026, 3, 5, tzinfo=UTC))
+    assert windows(limit("run", "usd", "1", None), NOW) == (BEGINNING, FOR_EVER)
+
+
+@given(st.datetimes(min_value=datetime(1960, 1, 1), max_value=datetime(2200, 1, 1)), st.sampled_from([60, HOUR, DAY]))
+def test_every_moment_is_in_its_window_and_windows_meet(moment: datetime, length: int) -> None:
+    now = moment.replace(tzinfo=UTC)
+    starts_at, ends_at = windows(limit("key", "usd", "1", length), now)
+    assert starts_at <= now < ends_at
+    assert windows(limit("key", "usd", "1", length), ends_at)[0] == ends_at
+
+
+@pytest.mark.parametrize(
+    ("caller", "owner", "key", "expected"),
+    [
+        (Caller(user_id=USER, anon_key_hash=KEY, network="n"), None, KEY, {"user": USER.bytes}),
+        (Caller(user_id=USER, share_key_hash=b"s", network="n"), OWNER, None, {"user": USER.bytes}),
+        (Caller(anon_key_hash=KEY, network="n"), None, KEY, {"key": KEY, "network": b"n", "anonymous": b""}),
+        (Caller(anon_key_hash=KEY), None, KEY, {"key": KEY, "anonymous": b""}),
+        (Caller(share_key_hash=b"s", network="n"), OWNER, None, {"user": OWNER.bytes, "network": b"n"}),
+        (Caller(share_key_hash=b"s"), OWNER, None, {"user": OWNER.bytes}),
+        (Caller(share_key_hash=b"s", anon_key_hash=b"mine"), None, KEY, {"key": KEY, "anonymous": b""}),
+    ],
+)
+def test_an_account_pays_alone_and_for_a_guest_whoever_owns_the_thread(
+    caller: Caller, owner: UUID | None, key: bytes | None, expected: dict[Scope, bytes]
+) -> None:
+    assert payers(caller, THREAD, owner, key) == expected | {"run": b"", "thread": THREAD.bytes}
+
+
+def test_a_send_asks_for_a_first_portion_of_what_concerns_others_and_for_all_of_its_own() -> None:
+    policy = Policy(limits=(limit("key", "runs", "9"), limit("user", "usd", "5"), limit("run", "usd", "2", None)))
+    found = {one.scope: one for one in asks(policy, {"user": b"u", "run": b""}, None, NOW)}
+    assert set(found) == {"user", "run"}
+    assert (found["user"].wanted, found["user"].most) == (FIRST["usd"], Decimal(5))
+    assert found["user"].least < found["user"].wanted
+    assert found["run"].least == found["run"].wanted == found["run"].most == 2
+
+
+def test_a_runs_own_budget_only_lowers_the_operators() -> None:
+    policy = Policy(limits=(limit("run", "usd", "1", None), limit("run", "seconds", "900", None)))
+    own = RunBudget(usd=Decimal(3), tokens=50, seconds=0.5)
+    assert {one.measure: one.most for one in run_limits(policy, own)} == {
+        "usd": Decimal(1), "tokens": Decimal(50), "seconds": Decimal("0.5"),
+    }  # fmt: skip
+    assert run_limits(Policy(), None) == []
+
+
+def test_what_is_left_is_granted_as_long_as_it_is_enough_to_begin() -> None:
+    level = Level(reserved=Decimal(3), settled=Decimal(2))
+    assert granted(ask("10", least="1", wanted="4"), level, NOW) == 4
+    assert granted(ask("7", least="1", wanted="4"), level, NOW) == 2
+    with pytest.raises(BudgetExhausted):
+        granted(ask("5.5", least="1", wanted="4"), level, NOW)
+
+
+def test_a_refusal_says_when_the_window_ends_or_sooner_where_reservations_may_come_back() -> None:
+    until_midnight = (datetime(2026, 3, 5, tzinfo=UTC) - NOW).total_seconds()
+    used, held = Level(settled=Decimal(10)), Level(reserved=Decimal(10))
+    assert exhausted(ask("10"), used, NOW).retry_after == until_midnight
+    assert exhausted(ask("10"), held, NOW).retry_after == SOON
+    assert exhausted(ask("10", measure="runs"), held, NOW).retry_after == until_midnight
+    late = NOW.replace(hour=23, minute=59, second=59)
+    assert exhausted(ask("10"), used, late).retry_after == 1.0
+
+
+def test_a_runs_own_limit_is_told_apart_from_its_time_limit() -> None:
+    (usd,) = asks(Policy(limits=(limit("run", "usd", "1", None),)), {}, None, NOW)
+    (seconds,) = asks(Policy(limits=(limit("run", "seconds", "1", None),)), {}, None, NOW)
+    assert exhausted(seconds, Level(), NOW).message == OUT_OF_TIME != exhausted(usd, Level(), NOW).message
+    assert exhausted(usd, Level(), NOW).retry_after is None
+
+
+amounts = st.decimals(min_value=0, max_value=10, places=4)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["take", "give", "use"]), amounts), max_size=40), amounts)
+def test_whatever_is_granted_the_sum_stays_within_the_limit(steps: list[tuple[str, Decimal]], most: Decimal) -> None:
+    level, taken = Level(), list[Decimal]()
+    for what, amount in steps:
+        if what == "take" and amount > 0:
+            wish = ask(str(most), least=str(amount / 10), wanted=str(amount))
+            try:
+                taken.append(granted(wish, level, NOW))
+            except BudgetExhausted:
+                continue
+            level = Level(reserved=level.reserved + taken[-1], settled=level.settled)
+        elif taken:
+            freed = taken.pop()
+            used = min(freed, amount) if what == "use" else Decimal(0)
+            level = Level(reserved=level.reserved - freed, settled=level.settled + used)
+        assert level.reserved >= 0
+        assert level.reserved + level.settled <= most
+
+
+@pytest.mark.parametrize("given_", ['{"usd":"0.5"}', '{"usd":0.5}', '{"tokens":1}', '{"seconds":1.5,"usd":"2"}', "{}"])
+def test_a_run_budget_may_be_numbers_or_decimal_strings(given_: str) -> None:
+    options = msgspec.json.decode(f'{{"budget":{given_}}}', type=RunOptions)
+    assert msgspec.json.decode(msgspec.json.encode(options), type=RunOptions) == options
+
+
+@pytest.mark.parametrize(
+    "given_",
+    ['{"usd":"0"}', '{"usd":-1}', '{"usd":"NaN"}', '{"usd":"Infinity"}', '{"usd":1e99}', '{"usd":"a lot"}',
+     '{"tokens":0}', '{"tokens":1.5}', '{"tokens":1e30}', '{"seconds":0}', '{"seconds":-1}', '{"seconds":1e9}'],
+)  # fmt: skip
+def test_a_run_budget_that_is_none_is_refused(given_: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(f'{{"budget":{given_}}}', type=RunOptions)
+
+
+def found_limits(**env: str) -> dict[tuple[str, str], tuple[Decimal, int | None]]:
+    return {(one.scope, one.measure): (one.most, one.window) for one in from_environment(env).budgets.limits}
+
+
+def test_an_empty_environment_limits_everybody_a_little() -> None:
+    assert found_limits() == {
+        ("key", "runs"): (Decimal(60), HOUR),
+        ("key", "usd"): (Decimal("0.50"), DAY),
+        ("key", "tokens"): (Decimal(200_000), DAY),
+        ("network", "runs"): (Decimal(300), HOUR),
+        ("network", "usd"): (Decimal("2.50"), DAY),
+        ("anonymous", "usd"): (Decimal(20), DAY),
+        ("user", "runs"): (Decimal(300), HOUR),
+        ("user", "usd"): (Decimal(10), DAY),
+        ("run", "usd"): (Decimal(1), None),
+        ("run", "seconds"): (Decimal(900), None),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "measure"),
+    [
+        ("KHALA_ANON_RUNS_PER_HOUR", "key", "runs"),
+        ("KHALA_ANON_USD_PER_DAY", "key", "usd"),
+        ("KHALA_ANON_TOKENS_PER_DAY", "key", "tokens"),
+        ("KHALA_NETWORK_RUNS_PER_HOUR", "network", "runs"),
+        ("KHALA_NETWORK_USD_PER_DAY", "network", "usd"),
+        ("KHALA_ANON_TOTAL_USD_PER_DAY", "anonymous", "usd"),
+        ("KHALA_USER_RUNS_PER_HOUR", "user", "runs"),
+        ("KHALA_USER_USD_PER_DAY", "user", "usd"),
+        ("KHALA_USER_TOKENS_PER_DAY", "user", "tokens"),
+        ("KHALA_THREAD_USD_PER_DAY", "thread", "usd"),
+        ("KHALA_RUN_USD", "run", "usd"),
+        ("KHALA_RUN_TOKENS", "run", "tokens"),
+        ("KHALA_RUN_SECONDS", "run", "seconds"),
+    ],
+)
+def test_a_variable_sets_its_limit_and_nought_switches_it_off(name: str, scope: str, measure: str) -> None:
+    assert found_limits(**{name: "7"})[scope, measure][0] == 7
+    assert (scope, measure) not in found_limits(**{name: "0"})
+    if measure == "usd":
+        assert str(found_limits(**{name: "0.1"})[scope, measure][0]) == "0.1"
+    for value in ("-1", "nan", "much", *(["1.5"] if measure in {"runs", "tokens"} else [])):
+        with pytest.raises(BadSetting, match=name):
+            from_environment({name: value})
+
+
+def test_a_networks_limits_follow_the_keys() -> None:
+    found = found_limits(KHALA_ANON_RUNS_PER_HOUR="2", KHALA_ANON_USD_PER_DAY="0.3")
+    assert (found["network", "runs"][0], found["network", "usd"][0]) == (Decimal(10), Decimal("1.5"))
+
+
+def test_a_rate_is_what_the_price_list_says() -> None:
+    from app.domain.parts import Usage
+
+    found = rate("openai", "gpt-4o", 1000)
+    assert found.usd is not None
+    assert found.usd + 500 * found.usd_per_token == cost(
+        "openai", "gpt-4o", Usage(input_tokens=1000, output_tokens=500)
+    )
+    assert rate("openai", "no-such-model", 7).usd is None
+    assert rate("demo", "demo", 7).usd == 0
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", 0), ("abcd", 4), ("日本", 6), ("é", 3)])
+def test_the_size_of_a_text_is_about_its_bytes(text: str, expected: Any) -> None:
+    assert size(text) == expected
+
+
+def test_windows_of_a_limit_are_as_long_as_it_says() -> None:
+    starts_at, ends_at = windows(limit("key", "usd", "1", 900), NOW)
+    assert ends_at - starts_at == timedelta(minutes=15)
