@@ -32,7 +32,7 @@ bench: $(READY)  ## Measure the way of a token, beside a bare broadcast
 setup: $(READY)  ## Only set up
 
 clean:  ## Remove what was set up here; data stays
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .cache
 
 $(READY): pyproject.toml uv.lock
 	@sh infra/setup.sh $(PYTHON)

@@ -146,7 +146,7 @@ class Login(Body, frozen=True, kw_only=True):
 class SignedIn(User, frozen=True, kw_only=True):
     """The account, and what became of the claims."""
 
-    claimed: tuple[Claimed, ...] = ()
+    claimed: tuple[Claimed, ...]
 
 
 class SignedOut(Body, frozen=True, kw_only=True):

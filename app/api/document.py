@@ -1,11 +1,12 @@
 """The OpenAPI document: what the routes can't say about themselves."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from litestar import MediaType
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.openapi.spec import Components, Operation, RequestBody, Tag
+from litestar.openapi.spec import Components, Example, Operation, RequestBody, Tag
 
 from app.api.callers import SCHEMES
 from app.domain.frames import SUBPROTOCOL
@@ -42,6 +43,11 @@ class OptionalBody(Operation):
         """Say so."""
         if isinstance(self.request_body, RequestBody):
             self.request_body.required = False
+
+
+def example(summary: str, **value: Any) -> list[Example]:
+    """The one example of a body."""
+    return [Example(summary=summary, value=value)]
 
 
 def config(version: str) -> OpenAPIConfig:

@@ -20,6 +20,7 @@ from app.domain.frames import MOST_REVISION
 from app.live.live import Live
 from app.live.observer import Out, Ticket
 
+DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 SILENCE = 15.0
 """Seconds after which a comment shows that the stream is alive."""
 
@@ -53,7 +54,7 @@ EVENTS = ResponseSpec(
     operation_id="followThread",
     summary="Follow a thread",
     security=BY_KEY,
-    responses=documented("invalid_input", "forbidden", "thread_not_found", "unavailable") | {200: EVENTS},
+    responses=documented(*DENIED) | {200: EVENTS},
 )
 async def events(
     context: NamedDependency[Context],

@@ -13,10 +13,10 @@ from litestar.params import QueryParameter
 from litestar.response import Redirect
 
 from app.api import cookies
-from app.api.accounts import begin
+from app.api.auth import begin
 from app.api.callers import user_of
 from app.api.context import Context
-from app.api.origins import base_url, is_https
+from app.api.origins import base_url, is_https, refuse_cross_site
 from app.api.problems import documented
 from app.domain.access import Caller
 from app.domain.errors import Conflict, InvalidInput, KhalaError, NotFound
@@ -58,6 +58,9 @@ class Oidc(Controller):
     ) -> Redirect:
         """Begin a login; the browser comes back to the callback."""
         provider = _provider(context)
+        if link:
+            # A page elsewhere could have signed its visitor in there as somebody else.
+            refuse_cross_site(request, context.origins, cookie=True)
         begun = await provider.begin(base_url(request, context.origins) + CALLBACK)
         pending = oidc_logins.Pending(
             nonce=begun.nonce,

@@ -40,10 +40,11 @@ class Origins(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the operator has named this origin, and not just allowed any."""
         return origin in self.allowed
 
-    def own(self, origin: str, host: str) -> bool:
-        """Whether the origin is this server's."""
+    def own(self, origin: str, host: str, *, https: bool) -> bool:
+        """Whether the origin is this server's; where it is reached by TLS, a page without is none of its."""
         split = urlsplit(origin) if origin.count("/") == 2 else None
-        same = split is not None and split.scheme in {"http", "https"} and bool(split.netloc) and split.netloc == host
+        schemes = {"https"} if https else {"http", "https"}
+        same = split is not None and split.scheme in schemes and bool(split.netloc) and split.netloc == host
         return same or (self.public_url is not None and origin == _origin_of(self.public_url))
 
 
@@ -61,7 +62,7 @@ def refuse_cross_site(connection: Connection, origins: Origins, *, cookie: bool)
     site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
     if site in ("same-origin", "none") or (site is None and origin is None):
         return
-    if origin is not None and (origins.own(origin, connection.headers.get("host", "")) or origins.names(origin)):
+    if origin is not None and trusted_origin(connection, origins):
         return
     if "*" in origins.allowed and not cookie:
         return
@@ -79,7 +80,8 @@ def trusted_origin(connection: Connection, origins: Origins) -> bool:
     origin = connection.headers.get("origin")
     if origin is None:
         return True
-    return origins.own(origin, connection.headers.get("host", "")) or origins.names(origin)
+    host, https = connection.headers.get("host", ""), is_https(connection, origins)
+    return origins.own(origin, host, https=https) or origins.names(origin)
 
 
 def address_of(connection: Connection, origins: Origins) -> Address | None:

@@ -14,12 +14,13 @@ from litestar.exceptions import HTTPException, SerializationException
 from litestar.types import ControllerRouterHandler, Message, Scope
 
 from app.api import cookies, document, pages
-from app.api.accounts import Auth, Me
+from app.api.auth import Auth
 from app.api.bodies import MOST_BODY
 from app.api.callers import caller
 from app.api.context import Context
 from app.api.events import events
 from app.api.health import HealthRoutes
+from app.api.me import Me
 from app.api.oidc import Oidc
 from app.api.origins import SAFE, refuse_cross_site
 from app.api.problems import EXAMPLES, HANDLERS

@@ -4,12 +4,12 @@ from typing import Annotated, Any
 
 from litestar import Controller, Request, delete, get, post, put
 from litestar.di import NamedDependency
-from litestar.openapi.spec import Example
 from litestar.params import BodyKwarg
 
 from app.api.bodies import Access, Claim, Claims, Items, KeyedThread, MadeLink, NewLink, NewRole, ReadUpTo, future
 from app.api.callers import BY_ACCOUNT, BY_KEY, user_of
 from app.api.context import Context
+from app.api.document import example
 from app.api.origins import base_url
 from app.api.paths import LinkId, ThreadId, UserId
 from app.api.problems import documented
@@ -22,10 +22,6 @@ from app.store import access, claims, listings, sharing
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
 EXPIRES = "2030-01-01T00:00:00Z"
-
-
-def _example(summary: str, **value: Any) -> list[Example]:
-    return [Example(summary=summary, value=value)]
 
 
 async def claimed(context: Context, threads: list[KeyedThread], caller: Caller) -> list[Claimed]:
@@ -60,7 +56,7 @@ class Sharing(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[Claim, BodyKwarg(examples=_example("By its key", anonKey="k" * 43))],
+        data: Annotated[Claim, BodyKwarg(examples=example("By its key", anonKey="k" * 43))],
     ) -> Thread:
         """Own a thread that was begun without an account. Runs go on; the key opens nothing any more."""
         user_of(caller)
@@ -80,7 +76,7 @@ class Sharing(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[ReadUpTo, BodyKwarg(examples=_example("Up to here", revision=12))],
+        data: Annotated[ReadUpTo, BodyKwarg(examples=example("Up to here", revision=12))],
     ) -> None:
         """Note up to which revision the user has read. It never goes back."""
         user_id = user_of(caller)
@@ -149,7 +145,7 @@ class Sharing(Controller):
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
         user_id: UserId,
-        data: Annotated[NewRole, BodyKwarg(examples=_example("May write", role="editor"))],
+        data: Annotated[NewRole, BodyKwarg(examples=example("May write", role="editor"))],
     ) -> Member:
         """Let a user read, write or own the thread. The first owner stays owner."""
         return await sharing.set_role(context.db, thread_id, user_id, data.role, caller)
@@ -182,7 +178,7 @@ class Sharing(Controller):
         caller: NamedDependency[Caller],
         request: Request[Any, Any, Any],
         thread_id: ThreadId,
-        data: Annotated[NewLink, BodyKwarg(examples=_example("To look on", role="viewer", expiresAt=EXPIRES))],
+        data: Annotated[NewLink, BodyKwarg(examples=example("To look on", role="viewer", expiresAt=EXPIRES))],
     ) -> MadeLink:
         """Let whoever has the link read, or write. It opens the live thread, not a copy."""
         expires_at = future(data.expires_at)
@@ -244,7 +240,7 @@ async def claim_threads(
     data: Annotated[
         Claims,
         BodyKwarg(
-            examples=_example("One", items=[{"threadId": "0190a3c4-7b2e-7c1a-9f00-000000000001", "anonKey": "k" * 43}])
+            examples=example("One", items=[{"threadId": "0190a3c4-7b2e-7c1a-9f00-000000000001", "anonKey": "k" * 43}])
         ),
     ],
 ) -> Items[Claimed]:

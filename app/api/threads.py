@@ -3,19 +3,18 @@
 import base64
 import binascii
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 from litestar import Controller, Response, delete, get, patch, post
 from litestar.di import NamedDependency
-from litestar.openapi.spec import Example
 from litestar.params import BodyKwarg, QueryParameter
 
 from app.api.bodies import MadeThread, NewThread, Older, Page, Send, ThreadChanges, sendable, storable
 from app.api.callers import BY_KEY, somebody, with_keys
 from app.api.context import Context
-from app.api.document import OptionalBody
+from app.api.document import OptionalBody, example
 from app.api.paths import ThreadId
 from app.api.problems import answer, documented
 from app.domain import ids
@@ -31,10 +30,6 @@ BODY = ("payload_too_large", "unsupported_media_type")
 Cursor = Annotated[str | None, QueryParameter(description="The `nextCursor` of the page before.")]
 Before = Annotated[UUID, QueryParameter(description="The id of the oldest message that you have.")]
 Limit = Annotated[int, QueryParameter(ge=1, le=200, description="How many, at most.")]
-
-
-def _example(summary: str, **value: Any) -> list[Example]:
-    return [Example(summary=summary, value=value)]
 
 
 class Threads(Controller):
@@ -59,7 +54,7 @@ class Threads(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         data: Annotated[
-            NewThread | None, BodyKwarg(examples=_example("A thread of one's own", title="Trip to Aiur"))
+            NewThread | None, BodyKwarg(examples=example("A thread of one's own", title="Trip to Aiur"))
         ] = None,
     ) -> Response[MadeThread]:
         """Make a thread and its welcome message. The same id and caller again changes nothing and answers 200."""
@@ -150,7 +145,7 @@ class Threads(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[ThreadChanges, BodyKwarg(examples=_example("A new title", title="Trip to Shakuras"))],
+        data: Annotated[ThreadChanges, BodyKwarg(examples=example("A new title", title="Trip to Shakuras"))],
     ) -> Thread:
         """Give the thread a title, or with `null` take it away; say who may read it besides its members."""
         if data.title is msgspec.UNSET and data.visibility is msgspec.UNSET:
@@ -204,7 +199,7 @@ class Threads(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[Send, BodyKwarg(examples=_example("A question", text="What is a Khala?"))],
+        data: Annotated[Send, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
     ) -> Response[Sent]:
         """Store a message and start its answer. The same `messageId` again adds nothing and answers 200."""
         model = data.options.model

@@ -3,8 +3,6 @@
 from datetime import datetime
 from uuid import UUID
 
-import msgspec
-
 from app.domain.access import Role, Scope
 from app.domain.chat import Wire
 
@@ -32,8 +30,8 @@ class User(Wire, frozen=True, kw_only=True):
     id: UUID
     name: str | None = None
     email: str | None = None
-    password: bool = msgspec.field(default_factory=bool)
-    identities: tuple[LinkedIdentity, ...] = msgspec.field(default_factory=tuple)
+    password: bool
+    identities: tuple[LinkedIdentity, ...]
     created_at: datetime
 
 

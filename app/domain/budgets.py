@@ -12,8 +12,8 @@ from app.domain.access import Caller
 from app.domain.chat import RunBudget, Wire
 from app.domain.errors import BudgetExhausted
 
-Scope: TypeAlias = Literal["run", "thread", "user", "key", "network", "anonymous"]
-"""Whom a limit is for: one run, thread or user, one anonymous key, one network, or all anonymous use together."""
+Scope: TypeAlias = Literal["run", "thread", "user", "accounts", "key", "network", "anonymous"]
+"""Whom a limit is for: one run, thread or user, all users, one anonymous key, one network, or all anonymous use."""
 Measure: TypeAlias = Literal["usd", "tokens", "runs", "seconds"]
 
 HOUR = 3600
@@ -40,6 +40,7 @@ SENTENCES: dict[Scope, str] = {
     "run": "This answer has reached its budget.",
     "thread": "The budget of this chat is used up for now.",
     "user": "The budget of this account is used up for now.",
+    "accounts": "The budget of this server is used up for now. Try again later.",
     "key": "Your budget is used up for now. Try again later, or sign in.",
     "network": "The budget of your network is used up for now. Try again later, or sign in.",
     "anonymous": "The budget for guests is used up for now. Try again later, or sign in.",
@@ -61,7 +62,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's limits. `user` is for who has an account; `key`, `network`, `anonymous` for who has none."""
+    """The operator's limits: `user`, `accounts` for who has an account; `key`, `network`, `anonymous` for others."""
 
     limits: tuple[Limit, ...] = ()
 
@@ -133,11 +134,11 @@ def payers(caller: Caller, thread_id: UUID, owner_id: UUID | None, anon_key_hash
     """
     found: dict[Scope, bytes] = {"run": b"", "thread": thread_id.bytes}
     if caller.user_id is not None:
-        return found | {"user": caller.user_id.bytes}
+        return found | {"user": caller.user_id.bytes, "accounts": b""}
     if caller.network is not None:
         found["network"] = caller.network.encode()
     if owner_id is not None:
-        return found | {"user": owner_id.bytes}
+        return found | {"user": owner_id.bytes, "accounts": b""}
     return found | {"anonymous": b""} | ({} if anon_key_hash is None else {"key": anon_key_hash})
 
 

@@ -1,10 +1,11 @@
 """Accounts: users, and the ways in which they show that they are who they are."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Select, delete, false, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,11 +13,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain import ids
 from app.domain.access import Caller
 from app.domain.accounts import Identity, LinkedIdentity, User
-from app.domain.errors import Conflict, Unauthorized
+from app.domain.errors import Conflict, Unauthorized, Unavailable
 from app.store import audit, sessions, threads
-from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, notify
+from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
 from app.store.tables import api_tokens, identities, memberships, messages, passwords, users
 from app.store.tables import threads as threads_table
+
+TRIES = 10
+"""Tries to delete an account that keeps getting threads."""
 
 PROFILE = """
     SELECT users.*, passwords.email AS login, (
@@ -73,20 +77,19 @@ async def rehash(db: Database, user_id: UUID, before: str, after: str) -> None:
 async def set_password(db: Database, caller: Caller, password_hash: str, *, email: str | None) -> None:
     """Change the password, or give the account one with this address; all sessions but the caller's end."""
     user_id = known(caller)
-    values = {"hash": password_hash, "changed_at": func.now()}
     try:
         async with db.transaction() as connection:
-            changed = await connection.execute(
-                update(passwords).where(passwords.c.user_id == user_id).values(**values).returning(passwords.c.user_id)
-            )
-            if changed.first() is None:
+            if email is not None:
                 await connection.execute(insert(passwords).values(user_id=user_id, email=email, hash=password_hash))
                 fresh = update(users).where(users.c.id == user_id, users.c.email.is_(None))
                 await connection.execute(fresh.values(email=email))
+            else:
+                changed = update(passwords).where(passwords.c.user_id == user_id)
+                await connection.execute(changed.values(hash=password_hash, changed_at=func.now()))
             await sessions.end_others(connection, user_id, caller.credential)
             await audit.record(connection, "password_changed", caller)
     except IntegrityError as error:
-        raise Conflict("This address has an account.") from error
+        raise Conflict("This address has an account, or the account has a password by now.") from error
 
 
 async def of_identity(db: Database, identity: Identity, caller: Caller) -> UUID:
@@ -153,14 +156,19 @@ async def rename(db: Database, user_id: UUID, name: str | None) -> None:
 
 async def remove(db: Database, caller: Caller) -> None:
     """Delete the account with all that it owns. What it wrote in others' threads stays, without its name."""
-    user_id = known(caller)
-    theirs = select(memberships.c.thread_id).where(memberships.c.user_id == user_id)
-    own = threads_table.c.owner_id == user_id
-    query = select(threads_table.c.id, own.label("own")).where(
-        own | threads_table.c.id.in_(theirs), threads_table.c.deleted_at.is_(None)
-    )
+    for _ in range(TRIES):
+        if await _removed(db, known(caller), caller):
+            return
+    raise Unavailable("The account changes too fast to be deleted. Try again.", retry_after=1)
+
+
+async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
+    """Whether it was done; not if it came to own another thread while those that it had were being locked."""
     async with db.transaction() as connection:
-        found = list(await connection.execute(query.order_by(threads_table.c.id).with_for_update()))
+        found = list(await connection.execute(_concerned(user_id).with_for_update()))
+        await _hold_users(connection, user_id, [row.id for row in found])
+        if [row.id for row in await connection.execute(_concerned(user_id))] != [row.id for row in found]:
+            return False
         await threads.close(connection, [row.id for row in found if row.own])
         for row in found:
             if not row.own:
@@ -169,6 +177,28 @@ async def remove(db: Database, caller: Caller) -> None:
         await connection.execute(delete(api_tokens).where(api_tokens.c.user_id == user_id))
         await connection.execute(delete(users).where(users.c.id == user_id))
         await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
+        return True
+
+
+def _concerned(user_id: UUID) -> Select[Any]:
+    """The threads that the user owns, is a member of, or has written in, in the order in which they are locked."""
+    own = threads_table.c.owner_id == user_id
+    joined = select(memberships.c.thread_id).where(memberships.c.user_id == user_id)
+    written = select(messages.c.thread_id).where(messages.c.author_id == user_id)
+    concerned = or_(own, threads_table.c.id.in_(joined), threads_table.c.id.in_(written))
+    query = select(threads_table.c.id, func.coalesce(own, false()).label("own"))
+    return query.where(concerned, threads_table.c.deleted_at.is_(None)).order_by(threads_table.c.id)
+
+
+async def _hold_users(connection: AsyncConnection, user_id: UUID, thread_ids: Sequence[UUID]) -> None:
+    """Lock the user, and all whose lists these threads are on, in the order in which everybody locks users."""
+    driver = await driver_of(connection)
+    query = """
+        SELECT id FROM users WHERE id = $1
+            OR id IN (SELECT user_id FROM listings WHERE thread_id = ANY($2::uuid[]) AND NOT gone)
+        ORDER BY id FOR UPDATE
+    """
+    await driver.execute(query, user_id, thread_ids)
 
 
 async def _leave(connection: AsyncConnection, thread_id: UUID, user_id: UUID) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from app.domain.errors import Unavailable
+from app.domain.errors import Unauthorized, Unavailable
 
 Driver: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -139,10 +139,21 @@ async def _translated() -> AsyncIterator[None]:
         yield
     except LOST as error:
         raise Unavailable("The database is out of reach. Try again in a moment.", retry_after=1) from error
+    except asyncpg.ForeignKeyViolationError as error:
+        raise _unknown_user(error) or error from error
     except DBAPIError as error:
+        gone = _unknown_user(error.orig and error.orig.__cause__)
+        if gone is not None:
+            raise gone from error
         if isinstance(error.orig, LOST) or isinstance(error.orig and error.orig.__cause__, LOST):
             raise Unavailable("The database is busy. Try again in a moment.", retry_after=1) from error
         raise
+
+
+def _unknown_user(error: object) -> Unauthorized | None:
+    """What it means that a row refers to a user who is gone: whoever asked was deleted meanwhile."""
+    named = isinstance(error, asyncpg.ForeignKeyViolationError) and str(error.constraint_name).endswith("user_id_fkey")
+    return Unauthorized("This account is gone.") if named else None
 
 
 def _dumps(value: Any) -> str:

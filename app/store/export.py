@@ -1,7 +1,6 @@
 """Export: everything that a user owns, as JSON lines, one thread at a time."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -63,5 +62,5 @@ async def _paged(db: Database, query: str, thread_id: UUID) -> AsyncIterator[row
         more, position = len(found) == PAGE, found[-1]["position"] if found else position
 
 
-def _line(kind: str, what: Any) -> bytes:
-    return msgspec.json.encode({"type": kind, **msgspec.to_builtins(what)}) + b"\n"
+def _line(kind: str, data: msgspec.Struct) -> bytes:
+    return msgspec.json.encode({"type": kind, "data": data}) + b"\n"

@@ -7,6 +7,7 @@ rows are locked last of all and in the order of their ids, so that no two transa
 from collections.abc import Sequence
 from uuid import UUID
 
+from app.domain.errors import Unauthorized
 from app.store.db import ACCOUNTS_CHANNEL, EVERYTHING, MOST_NAMED, Database, Driver
 
 STAMP = f"""
@@ -56,8 +57,15 @@ async def stamp(
     await driver.execute(STAMP, thread_ids, only, gone, said, by, ACCOUNTS_CHANNEL)
 
 
+async def hold(driver: Driver, user_id: UUID) -> None:
+    """Lock the user's row, before anything that refers to it is written. Raises `Unauthorized` if it is gone."""
+    if await driver.fetchval("SELECT id FROM users WHERE id = $1 FOR NO KEY UPDATE", user_id) is None:
+        raise Unauthorized("This account is gone.")
+
+
 async def add(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
     """Put the thread on the user's list."""
+    await hold(driver, user_id)
     await driver.execute(ADD, user_id, thread_id)
     await stamp(driver, [thread_id], only=user_id)
 

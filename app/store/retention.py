@@ -38,6 +38,8 @@ SWEEPS = {
     "threads": (
         "deleted_at < now() - interval '1 day'"
         " AND NOT EXISTS (SELECT FROM message_parts WHERE message_parts.thread_id = threads.id)"
+        " AND NOT EXISTS (SELECT FROM messages WHERE messages.thread_id = threads.id)"
+        " AND NOT EXISTS (SELECT FROM receipts WHERE receipts.thread_id = threads.id)"
     ),
     "listings": "gone AND changed_at < now() - interval '7 days'",
     "sessions": "expires_at < now()",
@@ -52,8 +54,12 @@ SWEEPS = {
 """What is deleted of each table, in an order in which nothing is left that refers to what is gone."""
 
 FORGET = f"""
-    WITH forgotten AS (
-        DELETE FROM listings WHERE ctid = ANY (ARRAY(SELECT ctid FROM listings WHERE {SWEEPS["listings"]} LIMIT $1))
+    WITH chosen AS MATERIALIZED (
+        SELECT ctid AS place, user_id FROM listings WHERE {SWEEPS["listings"]} LIMIT $1
+    ), held AS MATERIALIZED (
+        SELECT id FROM users WHERE id IN (SELECT user_id FROM chosen) ORDER BY id FOR NO KEY UPDATE
+    ), forgotten AS (
+        DELETE FROM listings WHERE ctid IN (SELECT place FROM chosen) AND user_id IN (SELECT id FROM held)
         RETURNING user_id, revision
     ), floors AS (
         SELECT user_id, max(revision) AS floor FROM forgotten GROUP BY user_id

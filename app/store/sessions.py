@@ -3,16 +3,16 @@
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import delete, func, insert
+from sqlalchemy import delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import ids
 from app.domain.access import Caller, key_hash
 from app.domain.accounts import Session
-from app.domain.errors import NotFound
+from app.domain.errors import NotFound, Unauthorized
 from app.store import audit
 from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, notify
-from app.store.tables import sessions
+from app.store.tables import passwords, sessions
 
 LIFE = timedelta(days=30)
 """How long a session lasts, at the most."""
@@ -33,9 +33,18 @@ OLD = f"""
 
 
 async def begin(
-    db: Database, user_id: UUID, caller: Caller, *, user_agent: str | None, id_token: str | None = None
+    db: Database,
+    user_id: UUID,
+    caller: Caller,
+    *,
+    user_agent: str | None,
+    id_token: str | None = None,
+    proof: str | None = None,
 ) -> str:
-    """A new session; returns the secret for its cookie. The one that the caller came with, if any, ends."""
+    """A new session; returns the secret for its cookie. The one that the caller came with, if any, ends.
+
+    `proof` is the hash of the password that was shown: one that was changed meanwhile opens nothing.
+    """
     secret = ids.new_secret()
     row = {
         "id": ids.new(),
@@ -46,6 +55,10 @@ async def begin(
         "id_token": id_token,
     }
     async with db.transaction() as connection:
+        if proof is not None:
+            query = select(passwords.c.hash).where(passwords.c.user_id == user_id).with_for_update(read=True)
+            if (await connection.execute(query)).scalar_one_or_none() != proof:
+                raise Unauthorized("The password was changed just now. Sign in again.")
         await connection.execute(insert(sessions).values(**row, expires_at=func.now() + LIFE))
         if caller.credential is not None:
             await _end(connection, caller.user_id or user_id, sessions.c.id == caller.credential)

@@ -5,14 +5,13 @@ from uuid import UUID
 
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import ids
 from app.domain.access import RANKS, Caller, Role, key_hash
 from app.domain.accounts import Link, Member
-from app.domain.errors import Conflict, Forbidden, NotFound
-from app.store import access, audit, listings, rows, threads
+from app.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
+from app.store import audit, listings, rows, threads
 from app.store.db import Database, Driver, driver_of
 from app.store.tables import memberships, share_links
 
@@ -40,16 +39,17 @@ def _member(row: rows.Record) -> Member:
 
 async def set_role(db: Database, thread_id: UUID, user_id: UUID, role: Role, caller: Caller) -> Member:
     """Give a user this role in the thread. Raises `NotFound` if there is no such user."""
-    try:
-        async with db.transaction() as connection:
-            row = await threads.lock(connection, thread_id, caller)
-            if row.owner_id == user_id:
-                raise Conflict("The thread's first owner stays its owner.")
-            member = await _set_role(connection, thread_id, user_id, role)
-            await audit.record(connection, "role_given", caller, thread_id=thread_id, user=str(user_id), role=role)
-            return member
-    except IntegrityError as error:
-        raise NotFound("There is no such user.") from error
+    async with db.transaction() as connection:
+        row = await threads.lock(connection, thread_id, caller)
+        if row.owner_id == user_id:
+            raise Conflict("The thread's first owner stays its owner.")
+        try:
+            await listings.hold(await driver_of(connection), user_id)
+        except Unauthorized as error:
+            raise NotFound("There is no such user.") from error
+        member = await _set_role(connection, thread_id, user_id, role)
+        await audit.record(connection, "role_given", caller, thread_id=thread_id, user=str(user_id), role=role)
+        return member
 
 
 async def _set_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID, role: Role) -> Member:
@@ -90,14 +90,18 @@ async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> 
             return known[0]
         if role is None or row.owner_id is None:
             raise Forbidden("Only a share link of a thread that has an owner can be joined by.")
+        await listings.hold(driver, user_id)
         await audit.record(connection, "joined", caller, thread_id=thread_id, role=role)
         return await _set_role(connection, thread_id, user_id, role)
 
 
 async def _link_role(driver: Driver, thread_id: UUID, caller: Caller) -> Role | None:
-    (found,) = await access.admissions(driver, [(thread_id, Caller(share_key_hash=caller.share_key_hash))])
-    by_link = caller.share_key_hash is not None and found is not None and found.grant is not None
-    return found.grant.role if by_link and found and found.grant else None
+    query = """
+        SELECT role FROM share_links
+        WHERE thread_id = $1 AND key_hash = $2 AND coalesce(expires_at > clock_timestamp(), true)
+    """
+    role: Role | None = await driver.fetchval(query, thread_id, caller.share_key_hash)
+    return role
 
 
 async def reopen(connection: AsyncConnection, thread_id: UUID) -> None:

@@ -97,6 +97,7 @@ messages = Table(
     CheckConstraint("status IN ('draft', 'streaming', 'final', 'error', 'canceled')", name="status"),
     Index("messages_thread_id_position_key", "thread_id", "position", unique=True),
     Index("messages_thread_id_revision_idx", "thread_id", "revision"),
+    Index("messages_author_id_idx", "author_id", postgresql_where=text("author_id IS NOT NULL")),
 )
 
 runs = Table(

@@ -6,7 +6,23 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, delete, false, func, insert, or_, select, text, tuple_, update
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Row,
+    Uuid,
+    any_,
+    bindparam,
+    delete,
+    false,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -167,14 +183,14 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
     driver = await driver_of(connection)
     await ledger.cut_off(connection, thread_ids)
     await listings.stamp(driver, thread_ids, gone=True)
+    these = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
     for table in (runs, memberships, share_links):
-        await connection.execute(delete(table).where(table.c.thread_id.in_(thread_ids)))
+        await connection.execute(delete(table).where(table.c.thread_id == these))
     closed = {"owner_id": None, "anon_key_hash": None, "title": None, "visibility": "private"}
     await connection.execute(
-        update(threads).where(threads.c.id.in_(thread_ids)).values(**closed, deleted_at=func.clock_timestamp())
+        update(threads).where(threads.c.id == these).values(**closed, deleted_at=func.clock_timestamp())
     )
-    for thread_id in thread_ids:
-        await notify(connection, THREADS_CHANNEL, str(thread_id))
+    await driver.execute("SELECT pg_notify($1, id::text) FROM unnest($2::uuid[]) AS id", THREADS_CHANNEL, thread_ids)
     await notify(connection, RUNS_CHANNEL, "")
 
 
@@ -186,5 +202,6 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
         for table in (message_parts, messages, receipts, runs):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
+        await listings.stamp(await driver_of(connection), [thread_id])
         await notify(connection, RUNS_CHANNEL, "")
         return rows.thread((await lock(connection, thread_id))._mapping)

@@ -12,7 +12,7 @@ from app.domain.accounts import Token
 from app.domain.errors import Conflict, NotFound
 from app.store import audit, rows
 from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, notify
-from app.store.tables import api_tokens
+from app.store.tables import api_tokens, users
 
 PREFIX = "khala_"
 """What a token begins with, so that people and scanners know one when they see it."""
@@ -34,6 +34,7 @@ async def make(
     secret = PREFIX + ids.new_secret()
     row = {"id": ids.new(), "user_id": caller.user_id, "name": name, "scopes": list(scopes), "expires_at": expires_at}
     async with db.transaction() as connection:
+        await connection.execute(select(users.c.id).where(users.c.id == caller.user_id).with_for_update(key_share=True))
         mine = select(func.count()).where(api_tokens.c.user_id == caller.user_id)
         if (await connection.execute(mine)).scalar_one() >= MOST:
             raise Conflict(f"An account has at most {MOST} tokens. Delete one first.")

@@ -256,6 +256,13 @@ def _share_links() -> None:
 
 
 def _columns() -> None:
+    op.create_index(
+        "messages_author_id_idx",
+        "messages",
+        ["author_id"],
+        unique=False,
+        postgresql_where=sa.text("author_id IS NOT NULL"),
+    )
     op.add_column("messages", sa.Column("author_name", sa.Text(), nullable=True))
     op.add_column(
         "threads", sa.Column("access_id", sa.Uuid(), server_default=sa.text("gen_random_uuid()"), nullable=False)
@@ -279,6 +286,7 @@ def _columns() -> None:
 
 
 def downgrade() -> None:
+    op.drop_index("messages_author_id_idx", table_name="messages", postgresql_where=sa.text("author_id IS NOT NULL"))
     op.drop_index("threads_unclaimed_idx", table_name="threads", postgresql_where=sa.text("owner_id IS NULL"))
     op.drop_index("threads_owner_id_idx", table_name="threads")
     op.drop_index("threads_deleted_at_idx", table_name="threads", postgresql_where=sa.text("deleted_at IS NOT NULL"))

@@ -48,7 +48,6 @@ async def test_without_the_key_every_door_is_forbidden_and_nothing_changes(serve
     doors = [(m, f"/api/threads/{thread.id}{path.format(**ids)}", body) for m, path, body in THREAD_DOORS]
     doors += [(m, f"/api/runs/{sent['runId']}{path}", body) for m, path, body in RUN_DOORS]
     wrong = [{}, stranger.headers, {"X-Anon-Key": ""}, {"X-Anon-Key": thread.key + "x"}, {"X-Anon-Key": thread.id}]
-    wrong.append({"Authorization": f"Bearer {thread.key}"})
     for number, (method, path, body) in enumerate(doors):
         for headers in wrong if number == 0 else wrong[:2]:
             response = await server.http.request(method, path, json=body, headers=headers)

@@ -160,7 +160,7 @@ async def test_a_thread_is_renamed_and_observers_are_told(server: Inside) -> Non
         assert "title" not in untitled.json()
         assert (await feed.next())["thread"] == untitled.json()
     problem = told(await server.http.patch(path, json={}, headers=thread.headers), 400, "invalid_input")
-    assert problem["errors"] == [{"path": "title", "message": "Nothing to change: send a title."}]
+    assert problem["errors"] == [{"path": "title", "message": "Nothing to change: send a title or a visibility."}]
 
 
 async def test_a_key_lists_its_own_threads_newest_first_page_by_page(server: Inside) -> None:

@@ -1,17 +1,24 @@
-"""The OpenAPI document is true: what it says is what the server does, whatever schemathesis sends."""
+"""The OpenAPI document is true: what it says is what the server does, whatever schemathesis sends, whoever sends it."""
 
 import asyncio
 import sys
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import msgspec
 import pytest
 import pytest_asyncio
 
+from app.store import sharing
+from app.store.db import Database
+from tests.support.cast import owned_thread, person
+from tests.support.client import Thread
 from tests.support.inside import Inside
 from tests.support.shared import shared
+from tests.support.store import ask
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -19,12 +26,35 @@ CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method"
 )
 SEND = "/api/threads/{thread_id}/send"
+ONCE = ("deleteThread", "deleteMe")
+"""Operations that leave nothing to test; they have tests of their own."""
+WITHOUT_ACCESS = {
+    "post /api/threads", "get /api/health/live", "get /api/health/ready", "get /api/auth", "post /api/auth/register",
+    "post /api/auth/login", "post /api/auth/logout", "get /api/auth/oidc/login",
+}  # fmt: skip
+"""Operations that need no account and no key."""
+BY_ACCOUNT = {
+    "post /api/threads/{thread_id}/claim", "post /api/threads/{thread_id}/join", "put /api/threads/{thread_id}/read",
+    "post /api/claims", "post /api/auth/password", "get /api/me", "patch /api/me", "delete /api/me",
+    "get /api/me/export", "get /api/me/audit", "get /api/me/sessions", "delete /api/me/sessions/{session_id}",
+    "post /api/tokens", "get /api/tokens", "delete /api/tokens/{token_id}",
+}  # fmt: skip
+"""Operations that a key does not open; it opens all others."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
-    async with shared(postgres_url, template, with_executor=False, KHALA_RUNS_PER_OWNER="100000") as inside:
+    async with shared(
+        postgres_url, template, with_executor=False, KHALA_RUNS_PER_OWNER="100000", KHALA_PUBLIC_THREADS="1"
+    ) as inside:
         yield inside
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -37,35 +67,91 @@ def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(f"{verb} {path}", operation) for path, verbs in methods for verb, operation in verbs.items()]
 
 
-async def schemathesis(server: Inside, folder: Path, *words: str) -> None:
-    """Let schemathesis attack a thread with a run in it; raises with its report if something is not as documented."""
-    thread = await server.thread()
-    run_id = (await thread.send("Hello"))["runId"]
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody shows, and the ids that their requests name; those that are not named are made up."""
+
+    headers: dict[str, str]
+    ids: dict[str, str]
+
+
+async def schemathesis(server: Inside, folder: Path, asker: Asker, *words: str, junk: bool = False) -> None:
+    """Let schemathesis ask for this one; raises with its report if something is not as documented.
+
+    `junk`: it makes up credentials, too.
+    """
     config = folder / "schemathesis.toml"
-    config.write_text(f'[parameters]\n"path.thread_id" = "{thread.id}"\n"path.run_id" = "{run_id}"\n')
+    ids = [f'"path.{name}" = "{value}"' for name, value in asker.ids.items()]
+    generated = f"with-security-parameters = {str(junk).lower()}"
+    config.write_text("\n".join(["[generation]", generated, "[parameters]", *ids, ""]))
     program = Path(sys.executable).parent / "schemathesis"
     given = [f"--config-file={config}", "run", f"{server.url}/api/openapi.json", f"--checks={CHECKS}", "--seed=1",
-             "--suppress-health-check=all", "--no-shrink", "--request-timeout=10"]  # fmt: skip
-    words = tuple(word.format(key=thread.key) for word in words)
+             "--suppress-health-check=all", "--no-shrink", "--request-timeout=10", "--warnings=off"]  # fmt: skip
+    given += [f"--header={name}: {value}" for name, value in asker.headers.items()]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(program, *given, *words, cwd=folder, stdout=pipe, stderr=pipe)
     told, _ = await process.communicate()
     assert process.returncode == 0, told.decode()
 
 
+def thoroughly(*but: str) -> list[str]:
+    """All but streams, which don't end, and these operations."""
+    left_out = [f"--exclude-operation-id={name}" for name in ("followThread", *but)]
+    return ["--phases=examples,coverage,fuzzing", "--max-examples=3", *left_out]
+
+
+async def keyed(server: Inside) -> Asker:
+    """Somebody with a key that opens two threads, of which one has a run: a reset of the other does not take it."""
+    thread = await server.thread()
+    made = await server.http.post("/api/threads", json={"anonKey": thread.key})
+    other = Thread(server.http, made.raise_for_status().json()["thread"]["id"], thread.key)
+    run_id = (await other.send("Hello"))["runId"]
+    ids = {"thread_id": thread.id, "run_id": run_id, "user_id": str(uuid.uuid4()), "link_id": str(uuid.uuid4())}
+    return Asker(headers=thread.headers, ids=ids)
+
+
 async def test_with_the_right_key_nothing_happens_that_is_not_documented(server: Inside, tmp_path: Path) -> None:
-    # Streams don't end, and a deleted thread leaves nothing to test: both have tests of their own.
-    left_out = ["--exclude-path-regex=/events$", "--exclude-method=DELETE", "--phases=examples,coverage,fuzzing"]
-    await schemathesis(server, tmp_path, "--header=X-Anon-Key: {key}", "--max-examples=3", *left_out)
+    await schemathesis(server, tmp_path, await keyed(server), *thoroughly(*ONCE))
 
 
 async def test_without_a_key_nothing_happens_that_is_not_documented(server: Inside, tmp_path: Path) -> None:
-    await schemathesis(server, tmp_path, "--phases=fuzzing", "--max-examples=3")
+    nobody = Asker(headers={}, ids=(await keyed(server)).ids)
+    await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3")
+
+
+async def test_with_made_up_credentials_nothing_happens_that_is_not_documented(server: Inside, tmp_path: Path) -> None:
+    nobody = Asker(headers={}, ids=(await keyed(server)).ids)
+    await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3", junk=True)
+
+
+async def test_with_a_link_to_look_on_nothing_happens_that_is_not_documented(
+    server: Inside, store: Database, tmp_path: Path
+) -> None:
+    owner = await person(store)
+    thread_id = await owned_thread(store, owner, welcome="Hello.")
+    sent = await ask(store, thread_id, caller=owner.caller)
+    link, key = await sharing.make_link(store, thread_id, "viewer", None, owner.caller)
+    ids = {"thread_id": thread_id, "run_id": sent.run_id, "user_id": owner.id, "link_id": link.id}
+    asker = Asker(headers={"X-Share-Key": key}, ids={name: str(one) for name, one in ids.items()})
+    await schemathesis(server, tmp_path, asker, *thoroughly())
+
+
+async def test_with_an_account_nothing_happens_that_is_not_documented(
+    server: Inside, store: Database, tmp_path: Path
+) -> None:
+    owner, other = await person(store), await person(store)
+    thread_id, second = [await owned_thread(store, owner, welcome="Hello.") for _ in range(2)]
+    sent = await ask(store, second, caller=owner.caller)
+    link, _ = await sharing.make_link(store, thread_id, "viewer", None, owner.caller)
+    ids = {"thread_id": thread_id, "run_id": sent.run_id, "user_id": other.id, "link_id": link.id}
+    asker = Asker(headers=owner.headers, ids={name: str(one) for name, one in ids.items()})
+    await schemathesis(server, tmp_path, asker, *thoroughly(*ONCE))
+    me = (await server.http.get("/api/me", headers=owner.headers)).raise_for_status().json()
+    assert me["id"] == str(owner.id), "the token was good all the time"
 
 
 async def test_every_operation_says_what_it_is_and_what_it_answers(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(document)]
-    assert len(set(names)) == len(names) == 15
+    assert len(set(names)) == len(names) == 43
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"].endswith("."), name
@@ -81,12 +167,16 @@ async def test_every_operation_says_what_it_is_and_what_it_answers(document: dic
                 assert content["examples"], (name, status)
 
 
-async def test_the_document_names_the_key_the_cursor_and_the_socket(document: dict[str, Any]) -> None:
-    scheme = document["components"]["securitySchemes"]["anonKey"]
-    assert (scheme["type"], scheme["in"], scheme["name"]) == ("apiKey", "header", "X-Anon-Key")
-    open_to_all = {"post /api/threads", "get /api/health/live", "get /api/health/ready"}
-    for name, operation in operations(document):
-        assert operation.get("security", []) == ([] if name in open_to_all else [{"anonKey": []}]), name
+async def test_the_document_names_the_keys_the_cursor_and_the_socket(document: dict[str, Any]) -> None:
+    schemes = document["components"]["securitySchemes"]
+    shown = {name: (one["type"], one.get("in") or one["scheme"], one.get("name")) for name, one in schemes.items()}
+    assert shown == {
+        "session": ("apiKey", "cookie", "khala_session"),
+        "bearer": ("http", "bearer", None),
+        "anonKey": ("apiKey", "header", "X-Anon-Key"),
+        "shareKey": ("apiKey", "header", "X-Share-Key"),
+    }
+    assert all(scheme["description"] for scheme in schemes.values())
     events = document["paths"]["/api/threads/{thread_id}/events"]["get"]
     assert "Last-Event-ID" in [parameter["name"] for parameter in events["parameters"]]
     assert list(events["responses"]["200"]["content"]) == ["text/event-stream"]
@@ -94,10 +184,25 @@ async def test_the_document_names_the_key_the_cursor_and_the_socket(document: di
         assert word in document["info"]["description"]
 
 
+async def test_every_operation_says_what_opens_it(document: dict[str, Any]) -> None:
+    by_account: list[dict[str, list[str]]] = [{"session": []}, {"bearer": []}]
+    by_key = [*by_account, {"anonKey": []}, {"shareKey": []}]
+    for name, operation in operations(document):
+        needed = [] if name in WITHOUT_ACCESS else by_account if name in BY_ACCOUNT else by_key
+        if name == "get /api/me/usage":
+            needed = [*by_account, {"anonKey": []}]
+        assert operation.get("security", []) == needed, name
+        # A bearer token that is not good is told so even where none is needed.
+        looks_at_callers = name not in {"get /api/health/live", "get /api/health/ready", "get /api/auth"}
+        assert ("401" in operation["responses"]) == looks_at_callers, name
+    assert {name for name, _ in operations(document)} >= WITHOUT_ACCESS | BY_ACCOUNT
+
+
 async def test_the_statuses_of_a_send_are_all_there(document: dict[str, Any]) -> None:
     responses = document["paths"][SEND]["post"]["responses"]
-    assert set(responses) == {"200", "202", "400", "403", "404", "409", "413", "415", "429", "503"}
+    assert set(responses) == {"200", "202", "400", "401", "403", "404", "409", "413", "415", "429", "503"}
     assert responses["409"]["description"] == "`conflict` or `run_active`"
+    assert responses["429"]["description"] == "`rate_limited` or `budget_exhausted`"
 
 
 async def test_bodies_without_a_required_field_may_be_left_out(document: dict[str, Any]) -> None:
@@ -106,12 +211,14 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         for name, operation in operations(document)
         if "requestBody" in operation
     }
-    assert required == {
-        "post /api/threads": False,
-        "patch /api/threads/{thread_id}": True,
-        f"post {SEND}": True,
-        "post /api/runs/{run_id}/cancel": False,
-    }
+    needed = {
+        "patch /api/threads/{thread_id}", f"post {SEND}", "post /api/threads/{thread_id}/claim",
+        "put /api/threads/{thread_id}/read", "put /api/threads/{thread_id}/members/{user_id}",
+        "post /api/threads/{thread_id}/links", "post /api/claims", "post /api/auth/register", "post /api/auth/login",
+        "post /api/auth/password", "patch /api/me", "post /api/tokens",
+    }  # fmt: skip
+    optional = {"post /api/threads", "post /api/runs/{run_id}/cancel", "delete /api/me"}
+    assert required == dict.fromkeys(needed, True) | dict.fromkeys(optional, False)
 
 
 async def test_every_example_is_valid(document: dict[str, Any]) -> None:

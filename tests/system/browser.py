@@ -87,8 +87,12 @@ class Chat:
         return self.page.get_by_role("button", name=name, exact=True)
 
     def send(self, text: str) -> None:
+        """Send a message, and wait until it is on the screen: on its way, there, or failed."""
+        mine = self.page.locator(".message.user")
+        before = mine.count()
         self.page.get_by_label("Message", exact=True).fill(text)
         self.page.keyboard.press("Enter")
+        expect(mine).to_have_count(before + 1)
 
     def text(self) -> str:
         """The newest answer's text as it is on the screen; empty while there is none."""

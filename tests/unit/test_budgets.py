@@ -72,15 +72,18 @@ def test_every_moment_is_in_its_window_and_windows_meet(moment: datetime, length
     assert windows(limit("key", "usd", "1", length), ends_at)[0] == ends_at
 
 
+ALL: dict[Scope, bytes] = {"accounts": b""}
+
+
 @pytest.mark.parametrize(
     ("caller", "owner", "key", "expected"),
     [
-        (Caller(user_id=USER, anon_key_hash=KEY, network="n"), None, KEY, {"user": USER.bytes}),
-        (Caller(user_id=USER, share_key_hash=b"s", network="n"), OWNER, None, {"user": USER.bytes}),
+        (Caller(user_id=USER, anon_key_hash=KEY, network="n"), None, KEY, {"user": USER.bytes} | ALL),
+        (Caller(user_id=USER, share_key_hash=b"s", network="n"), OWNER, None, {"user": USER.bytes} | ALL),
         (Caller(anon_key_hash=KEY, network="n"), None, KEY, {"key": KEY, "network": b"n", "anonymous": b""}),
         (Caller(anon_key_hash=KEY), None, KEY, {"key": KEY, "anonymous": b""}),
-        (Caller(share_key_hash=b"s", network="n"), OWNER, None, {"user": OWNER.bytes, "network": b"n"}),
-        (Caller(share_key_hash=b"s"), OWNER, None, {"user": OWNER.bytes}),
+        (Caller(share_key_hash=b"s", network="n"), OWNER, None, {"user": OWNER.bytes, "network": b"n"} | ALL),
+        (Caller(share_key_hash=b"s"), OWNER, None, {"user": OWNER.bytes} | ALL),
         (Caller(share_key_hash=b"s", anon_key_hash=b"mine"), None, KEY, {"key": KEY, "anonymous": b""}),
     ],
 )
@@ -183,6 +186,7 @@ def test_an_empty_environment_limits_everybody_a_little() -> None:
         ("network", "runs"): (Decimal(300), HOUR),
         ("network", "usd"): (Decimal("2.50"), DAY),
         ("anonymous", "usd"): (Decimal(20), DAY),
+        ("accounts", "usd"): (Decimal(100), DAY),
         ("user", "runs"): (Decimal(300), HOUR),
         ("user", "usd"): (Decimal(10), DAY),
         ("run", "usd"): (Decimal(1), None),
@@ -199,6 +203,7 @@ def test_an_empty_environment_limits_everybody_a_little() -> None:
         ("KHALA_NETWORK_RUNS_PER_HOUR", "network", "runs"),
         ("KHALA_NETWORK_USD_PER_DAY", "network", "usd"),
         ("KHALA_ANON_TOTAL_USD_PER_DAY", "anonymous", "usd"),
+        ("KHALA_USER_TOTAL_USD_PER_DAY", "accounts", "usd"),
         ("KHALA_USER_RUNS_PER_HOUR", "user", "runs"),
         ("KHALA_USER_USD_PER_DAY", "user", "usd"),
         ("KHALA_USER_TOKENS_PER_DAY", "user", "tokens"),

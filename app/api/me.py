@@ -1,0 +1,163 @@
+"""One's own account over REST: what it is called, has, used and changed, and its end."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from litestar import Controller, Request, Response, delete, get, patch
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, QueryParameter
+from litestar.response import Stream
+
+from app.api import cookies
+from app.api.auth import ACCOUNT, BODY, DENIED, confirmed
+from app.api.bodies import Farewell, Items, Profile, storable
+from app.api.callers import BY_ACCOUNT, somebody, user_of
+from app.api.context import Context
+from app.api.document import OptionalBody, example
+from app.api.paths import SessionId
+from app.api.problems import documented
+from app.domain.access import Caller
+from app.domain.accounts import Session, User
+from app.domain.budgets import Used
+from app.store import accounts, audit, export, ledger, sessions
+from app.store.audit import Trace
+
+BY_ANON_KEY: list[dict[str, list[str]]] = [{"anonKey": []}]
+"""For the OpenAPI document: besides what its controller says, an anonymous key is enough for this operation."""
+LINES = ResponseSpec(
+    data_container=str, media_type="application/jsonl", generate_examples=False, description="One JSON object a line."
+)
+
+Connection = Request[Any, Any, Any]
+
+
+class Me(Controller):
+    """One's own account."""
+
+    path = "/me"
+    tags = ("Accounts",)
+    security = BY_ACCOUNT
+
+    @get("/", operation_id="me", summary="Who am I?", response_description="You.", responses=documented(*DENIED))
+    async def read(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> User:
+        """The account that the request is made by."""
+        async with context.db.snapshot() as driver:
+            return await accounts.get(driver, user_of(caller))
+
+    @patch(
+        "/",
+        operation_id="renameMe",
+        summary="Change the name",
+        opt={"scope": "account"},
+        response_description="You, now.",
+        responses=documented(*DENIED, *BODY),
+    )
+    async def rename(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        data: Annotated[Profile, BodyKwarg(examples=example("Another name", name="Tassadar"))],
+    ) -> User:
+        """Be called so from now on, or nothing with `null`."""
+        user_id = user_of(caller)
+        await accounts.rename(context.db, user_id, None if data.name is None else storable(data.name, "name"))
+        async with context.db.snapshot() as driver:
+            return await accounts.get(driver, user_id)
+
+    @delete(
+        "/",
+        operation_id="deleteMe",
+        operation_class=OptionalBody,
+        summary="Delete the account",
+        opt={"scope": "account"},
+        response_description="It is gone.",
+        responses=documented(*DENIED, *BODY),
+    )
+    async def remove(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        request: Connection,
+        data: Annotated[
+            Farewell | None, BodyKwarg(examples=example("With the password", password=ACCOUNT["password"]))
+        ] = None,
+    ) -> Response[None]:
+        """Delete the account, its threads, sessions and tokens. It takes the password, where there is one."""
+        await confirmed(context, caller, user_of(caller), data.password if data else None)
+        await accounts.remove(context.db, caller)
+        return Response(None, status_code=204, cookies=[cookies.clearing(request, context.origins)])
+
+    @get(
+        "/export",
+        operation_id="exportMe",
+        summary="Export everything",
+        opt={"scope": "account"},
+        responses=documented(*DENIED) | {200: LINES},
+    )
+    async def export(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Stream:
+        """All that the account owns, as JSON lines: the user, threads, messages, runs, parts and receipts."""
+        async with context.db.snapshot() as driver:
+            user = await accounts.get(driver, user_of(caller))
+        headers = {"Content-Disposition": 'attachment; filename="khala.jsonl"'}
+        return Stream(export.lines(context.db, user), media_type="application/jsonl", headers=headers)
+
+    @get(
+        "/usage",
+        operation_id="usage",
+        summary="What is used of which limit?",
+        security=BY_ANON_KEY,
+        response_description="Limits, and what is used of them.",
+        responses=documented(*DENIED),
+    )
+    async def usage(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[Used]:
+        """What the account, or else the anonymous key, has used of its limits in their present windows."""
+        async with context.db.snapshot() as driver:
+            return Items(items=await ledger.usage(driver, somebody(caller), context.limits.budgets))
+
+    @get(
+        "/audit",
+        operation_id="auditMe",
+        summary="What has this account changed?",
+        opt={"scope": "account"},
+        response_description="Changes, the newest first.",
+        responses=documented(*DENIED),
+    )
+    async def audit(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        before: Annotated[UUID | None, QueryParameter(description="The id of the oldest that you have.")] = None,
+        limit: Annotated[int, QueryParameter(ge=1, le=200, description="How many, at most.")] = 50,
+    ) -> Items[Trace]:
+        """What this account did to identities and access."""
+        async with context.db.snapshot() as driver:
+            return Items(items=await audit.of_user(driver, user_of(caller), before=before, limit=limit))
+
+    @get(
+        "/sessions",
+        operation_id="listSessions",
+        summary="List sessions",
+        opt={"scope": "account"},
+        response_description="Sessions, the newest first.",
+        responses=documented(*DENIED),
+    )
+    async def sessions(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[Session]:
+        """The browsers that are signed in."""
+        async with context.db.snapshot() as driver:
+            return Items(items=await sessions.of_user(driver, user_of(caller), caller.credential))
+
+    @delete(
+        "/sessions/{session_id:uuid}",
+        operation_id="endSession",
+        summary="End a session",
+        opt={"scope": "account"},
+        response_description="It is over.",
+        responses=documented(*DENIED, "not_found"),
+    )
+    async def end_session(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], session_id: SessionId
+    ) -> None:
+        """Sign a browser out; its sockets are cut off."""
+        user_of(caller)
+        await sessions.end(context.db, session_id, caller)

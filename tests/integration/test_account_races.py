@@ -1,0 +1,150 @@
+"""What happens to accounts while other things happen to them: nothing is left over, and nobody waits for ever."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from app.domain import ids
+from app.domain.access import Caller
+from app.store import accounts, retention, sessions, sharing, threads
+from app.store.db import Database
+from tests.support.cast import owned_thread, person
+from tests.support.frames import socket
+from tests.support.inside import Inside
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PASSWORD = "en taro adun"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+async def _deadlocks(db: Database) -> int:
+    async with db.driver() as driver:
+        return int(await driver.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"))
+
+
+async def test_a_login_by_a_password_that_is_changed_meanwhile_opens_nothing(store: Database) -> None:
+    user_id = await accounts.register(store, f"{ids.new()}@example.com", "before", None, Caller())
+    await accounts.set_password(store, Caller(user_id=user_id), "after", email=None)
+    with pytest.raises(Exception, match="changed just now"):
+        await sessions.begin(store, user_id, Caller(), user_agent=None, proof="before")
+    assert await sessions.begin(store, user_id, Caller(), user_agent=None, proof="after")
+
+
+async def test_logins_in_flight_while_the_password_changes_leave_no_session(server: Inside) -> None:
+    account = {"email": f"{uuid.uuid4().hex}@example.com", "password": PASSWORD}
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as own:
+        (await own.post("/api/auth/register", json=account)).raise_for_status()
+        clients = [httpx.AsyncClient(base_url=server.url, timeout=60) for _ in range(5)]
+        logins = [one.post("/api/auth/login", json=account) for one in clients]
+        change = own.post("/api/auth/password", json={"current": PASSWORD, "new": "en taro tassadar"})
+        answers = await asyncio.gather(*logins, change)
+        assert {answer.status_code for answer in answers} <= {200, 204, 401}
+        for client in clients:
+            assert (await client.get("/api/me")).status_code == 401
+            await client.aclose()
+        assert (await own.get("/api/me")).status_code == 200
+
+
+async def test_an_account_that_is_deleted_while_it_gets_threads_leaves_none_without_an_owner(store: Database) -> None:
+    for _ in range(4):
+        owner, other = await person(store), await person(store)
+        shared_id = await owned_thread(store, other)
+
+        async def make(who: Any = owner) -> None:
+            await threads.create(store, ids.new(), who.caller, title=None, welcome="")
+
+        work: list[Any] = [make() for _ in range(6)]
+        work.append(sharing.set_role(store, shared_id, owner.id, "editor", other.caller))
+        done = await asyncio.gather(*work, accounts.remove(store, owner.caller), return_exceptions=True)
+        assert done[-1] is None
+        assert {getattr(error, "code", error) for error in done[:-1] if isinstance(error, BaseException)} <= {
+            "unauthorized",
+            "not_found",
+        }
+    async with store.driver() as driver:
+        orphans = "SELECT count(*) FROM threads WHERE owner_id IS NOT NULL AND owner_id NOT IN (SELECT id FROM users)"
+        assert await driver.fetchval(orphans) == 0
+    assert await _deadlocks(store) == 0
+
+
+async def test_roles_and_read_marks_of_one_user_never_wait_for_each_other_for_ever(
+    server: Inside, store: Database
+) -> None:
+    owner, other = await person(store), await person(store)
+    thread_id = await owned_thread(store, owner)
+    members = f"/api/threads/{thread_id}/members/{other.id}"
+
+    async def give() -> set[int]:
+        roles = ("viewer", "editor")
+        return {
+            (await server.http.put(members, json={"role": roles[n % 2]}, headers=owner.headers)).status_code
+            for n in range(30)
+        }
+
+    async def read() -> set[int]:
+        path = f"/api/threads/{thread_id}/read"
+        return {
+            (await server.http.put(path, json={"revision": n}, headers=other.headers)).status_code for n in range(40)
+        }
+
+    assert (await server.http.put(members, json={"role": "viewer"}, headers=owner.headers)).status_code == 200
+    answers = await asyncio.gather(give(), read(), give(), read())
+    assert list(answers) == [{200}, {204}, {200}, {204}]
+    assert await _deadlocks(store) == 0
+
+
+async def test_a_reset_is_told_to_the_list_so_that_nothing_seems_to_be_written_any_more(
+    server: Inside, store: Database
+) -> None:
+    owner = await person(store)
+    thread_id = await owned_thread(store, owner)
+    async with socket(server, additional_headers=owner.headers) as feed:
+        await feed.say({"type": "watch"})
+        await feed.until("account")
+        await server.http.post(f"/api/threads/{thread_id}/send", json={"text": "?"}, headers=owner.headers)
+        assert (await feed.until("account"))["threads"][0]["running"]
+        await server.http.post(f"/api/threads/{thread_id}/reset", headers=owner.headers)
+        assert not (await feed.until("account"))["threads"][0]["running"]
+
+
+async def test_an_account_with_very_many_threads_can_be_deleted(store: Database) -> None:
+    owner = await person(store)
+    async with store.driver() as driver:
+        many = "INSERT INTO threads (id, owner_id) SELECT gen_random_uuid(), $1 FROM generate_series(1, 33000)"
+        await driver.execute(many, owner.id)
+    await accounts.remove(store, owner.caller)
+    async with store.driver() as driver:
+        left = "SELECT count(*) FROM threads WHERE owner_id = $1 AND deleted_at IS NULL"
+        assert await driver.fetchval(left, owner.id) == 0
+
+
+async def test_forgetting_what_has_left_many_lists_raises_each_users_floor(store: Database) -> None:
+    owner = await person(store)
+    thread_id = await owned_thread(store, owner)
+    await threads.remove(store, thread_id, owner.caller)
+    async with store.driver() as driver:
+        await driver.execute("UPDATE listings SET changed_at = now() - interval '8 days' WHERE user_id = $1", owner.id)
+        gone = (await retention.purge(store, retention.Policy(idle=timedelta(0))))["listings"]
+        row = await driver.fetchrow("SELECT revision, floor_revision FROM users WHERE id = $1", owner.id)
+    assert gone >= 1
+    assert row["floor_revision"] == row["revision"] == 2

@@ -1,0 +1,498 @@
+"""Accounts: made, signed in to and out of, changed, exported, deleted; and the tokens that act for them."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from app.api import throttle
+from app.domain.access import key_hash
+from app.store.db import Database
+from tests.support.cast import owned_thread, person
+from tests.support.client import Thread, text_of
+from tests.support.inside import Inside, khala
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PASSWORD, ANOTHER, WRONG = "en taro adun", "en taro tassadar", "my life for aiur"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, KHALA_TRUSTED_PROXIES="127.0.0.1") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+@contextlib.asynccontextmanager
+async def browser(server: Inside, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser of its own, with cookies of its own."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=30, headers=headers) as http:
+        yield http
+
+
+def address() -> str:
+    return f"{uuid4().hex}@example.com"
+
+
+async def register(http: httpx.AsyncClient, email: str | None = None, **more: Any) -> dict[str, Any]:
+    body = {"email": email or address(), "password": PASSWORD} | more
+    return dict((await http.post("/api/auth/register", json=body)).raise_for_status().json())
+
+
+async def login(http: httpx.AsyncClient, email: str, password: str = PASSWORD, **more: Any) -> httpx.Response:
+    return await http.post("/api/auth/login", json={"email": email, "password": password} | more)
+
+
+async def token(http: httpx.AsyncClient, *scopes: str, **more: Any) -> dict[str, Any]:
+    answer = await http.post("/api/tokens", json={"name": "CI", "scopes": list(scopes)} | more)
+    return dict(answer.raise_for_status().json())
+
+
+def bearing(made: dict[str, Any]) -> dict[str, str]:
+    return {"Authorization": f"Bearer {made['token']}"}
+
+
+async def fresh_window() -> None:
+    """Failures are counted in windows by the clock; at the end of one, wait for the next."""
+    left = throttle.WINDOW - time.time() % throttle.WINDOW
+    if left < 15:
+        await asyncio.sleep(left)
+
+
+async def own(http: httpx.AsyncClient) -> Thread:
+    """A new thread of the browser's account."""
+    thread = Thread(http, (await http.post("/api/threads", json={})).raise_for_status().json()["thread"]["id"], "")
+    thread.headers = {}
+    return thread
+
+
+def morsel(answer: httpx.Response) -> tuple[str, set[str]]:
+    """The session cookie's name and attributes."""
+    first, *attributes = answer.headers["set-cookie"].split("; ")
+    return first.partition("=")[0], {one.lower() for one in attributes}
+
+
+async def test_to_register_signs_in_by_a_cookie_that_scripts_and_other_sites_dont_get(server: Inside) -> None:
+    async with browser(server) as http:
+        email = address()
+        body = {"email": f" {email.upper()} ", "password": PASSWORD, "name": "Tassadar"}
+        answer = await http.post("/api/auth/register", json=body)
+        assert answer.status_code == 201
+        name, attributes = morsel(answer)
+        assert name == "khala_session"
+        assert {"httponly", "samesite=lax", "path=/"} <= attributes
+        assert "secure" not in attributes
+        assert not any(one.startswith("domain") for one in attributes)
+        user = answer.json()
+        assert (user["email"], user["name"], user["password"]) == (email, "Tassadar", True)
+        assert (await http.get("/api/me")).json() == {key: user[key] for key in user if key != "claimed"}
+        assert PASSWORD not in answer.text
+
+
+async def test_who_signs_in_hears_what_became_of_their_claims_also_if_they_brought_none(server: Inside) -> None:
+    async with browser(server) as http:
+        email = address()
+        assert (await register(http, email)).get("claimed") == []
+        assert (await login(http, email)).json().get("claimed") == []
+
+
+async def test_behind_a_trusted_proxy_with_tls_the_cookie_is_secure_and_of_this_host_only(server: Inside) -> None:
+    async with browser(server, **{"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}) as http:
+        answer = await http.post("/api/auth/register", json={"email": address(), "password": PASSWORD})
+        name, attributes = morsel(answer)
+        assert name == "__Host-khala_session"
+        assert {"httponly", "samesite=lax", "path=/", "secure"} <= attributes
+        secret = answer.headers["set-cookie"].split("; ")[0].partition("=")[2]
+        signed = {"Cookie": f"__Host-khala_session={secret}"}
+        assert (await http.get("/api/me", headers=signed)).status_code == 200
+        assert (await http.get("/api/me", headers={"Cookie": f"khala_session={secret}"})).status_code == 401
+        (session,) = (await http.get("/api/me/sessions", headers=signed)).json()["items"]
+        assert session["network"] == "203.0.113.0/24"
+
+
+async def test_an_address_has_one_account_in_whatever_case(server: Inside) -> None:
+    async with browser(server) as http:
+        email = address()
+        await register(http, email)
+        again = await http.post("/api/auth/register", json={"email": email.upper(), "password": ANOTHER})
+        assert (again.status_code, again.json()["code"]) == (409, "conflict")
+        assert (await login(http, email)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"email": "nobody"}, {"email": "a@b@c"}, {"email": "a b@example.com"}, {"email": "a\0@example.com"},
+        {"email": f"{'a' * 250}@example.com"}, {"email": None}, {"password": "short"}, {"password": "password123"},
+        {"password": "a" * 20}, {"password": "a1" * 600}, {"password": 12345678901}, {"name": ""}, {"name": "x" * 101},
+        {"name": "nul\0"}, {"claim": "all"}, {"claim": [{"threadId": "none"}]},
+    ],
+)  # fmt: skip
+async def test_what_is_no_registration_is_invalid_input(server: Inside, changed: dict[str, Any]) -> None:
+    answer = await server.http.post("/api/auth/register", json={"email": address(), "password": PASSWORD} | changed)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+    assert "set-cookie" not in answer.headers
+
+
+async def test_where_registration_is_closed_nobody_registers_and_those_who_have_an_account_sign_in(
+    server: Inside,
+) -> None:
+    email = address()
+    async with browser(server) as http:
+        await register(http, email)
+    async with khala(server.database_url, with_executor=False, KHALA_REGISTRATION="closed") as closed:
+        assert (await closed.http.get("/api/auth")).json() == {"registration": False, "oidc": None}
+        body = {"email": address(), "password": PASSWORD}
+        answer = await closed.http.post("/api/auth/register", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+        assert (await login(closed.http, email)).status_code == 200
+
+
+async def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(server: Inside) -> None:
+    email = address()
+    async with browser(server) as http:
+        await register(http, email)
+    answers = [
+        await login(server.http, who, WRONG) for who in (email, address(), "no address at all", "nul\0@example.com")
+    ]
+    assert {answer.status_code for answer in answers} == {401}
+    assert len({answer.text for answer in answers}) == 1
+    assert not any("set-cookie" in answer.headers for answer in answers)
+
+
+async def test_to_register_and_to_sign_in_claim_threads_each_by_itself(server: Inside) -> None:
+    async with browser(server) as http, browser(server) as again:
+        email, threads = address(), [await server.thread() for _ in range(5)]
+        keyed = [{"threadId": thread.id, "anonKey": thread.key} for thread in threads]
+        user = await register(http, email, claim=keyed[:2])
+        assert user["claimed"] == [{"threadId": thread.id} for thread in threads[:2]]
+        told = (await login(again, email, claim=[keyed[2], keyed[3] | {"anonKey": "x" * 40}, keyed[4]])).json()
+        assert told["claimed"] == [
+            {"threadId": threads[2].id},
+            {"threadId": threads[3].id, "code": "forbidden"},
+            {"threadId": threads[4].id},
+        ]
+        listed = {one["id"] for one in (await http.get("/api/threads")).json()["items"]}
+        assert listed == {thread.id for thread in threads} - {threads[3].id}
+
+
+async def test_to_sign_in_again_ends_the_session_that_the_browser_came_with(server: Inside) -> None:
+    async with browser(server) as http:
+        email = address()
+        await register(http, email)
+        before = http.cookies["khala_session"]
+        await login(http, email)
+        assert http.cookies["khala_session"] != before
+        old = {"Cookie": f"khala_session={before}"}
+        assert (await httpx.AsyncClient(base_url=server.url).get("/api/me", headers=old)).status_code == 401
+        assert len((await http.get("/api/me/sessions")).json()["items"]) == 1
+
+
+async def test_sessions_are_listed_and_one_that_is_ended_opens_nothing(server: Inside) -> None:
+    async with browser(server, **{"User-Agent": "Nexus"}) as here, browser(server) as there, browser(server) as other:
+        email = address()
+        await register(here, email)
+        await login(there, email)
+        await register(other)
+        sessions = (await here.get("/api/me/sessions")).json()["items"]
+        assert [one["current"] for one in sessions] == [False, True]
+        assert sessions[1]["userAgent"] == "Nexus"
+        path = f"/api/me/sessions/{sessions[0]['id']}"
+        assert (await other.delete(path)).status_code == 404
+        assert (await there.get("/api/me")).status_code == 200
+        assert (await here.delete(path)).status_code == 204
+        assert (await there.get("/api/me")).status_code == 401
+        assert (await here.delete(path)).status_code == 404
+        assert len((await here.get("/api/me/sessions")).json()["items"]) == 1
+
+
+async def test_to_sign_out_ends_the_session_and_takes_the_cookie_away(server: Inside) -> None:
+    async with browser(server) as http:
+        await register(http)
+        secret = http.cookies["khala_session"]
+        answer = await http.post("/api/auth/logout")
+        assert (answer.status_code, answer.json()) == (200, {})
+        assert "khala_session" not in http.cookies
+        old = {"Cookie": f"khala_session={secret}"}
+        assert (await http.get("/api/me", headers=old)).status_code == 401
+        assert (await http.post("/api/auth/logout")).status_code == 200
+
+
+async def test_a_new_password_takes_the_old_one_and_ends_the_other_sessions(server: Inside) -> None:
+    async with browser(server) as here, browser(server) as there:
+        email = address()
+        await register(here, email)
+        await login(there, email)
+        for body in ({"new": ANOTHER}, {"new": ANOTHER, "current": WRONG}):
+            refused = await here.post("/api/auth/password", json=body)
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        weak = await here.post("/api/auth/password", json={"new": "short", "current": PASSWORD})
+        assert weak.status_code == 400
+        assert (await there.get("/api/me")).status_code == 200
+        changed = await here.post("/api/auth/password", json={"new": ANOTHER, "current": PASSWORD})
+        assert changed.status_code == 204
+        assert (await here.get("/api/me")).status_code == 200
+        assert (await there.get("/api/me")).status_code == 401
+        assert (await login(there, email)).status_code == 401
+        assert (await login(there, email, ANOTHER)).status_code == 200
+
+
+async def test_the_eleventh_wrong_password_for_an_account_has_to_wait_and_right_ones_dont_count(server: Inside) -> None:
+    await fresh_window()
+    async with browser(server) as http:
+        email = address()
+        await register(http, email)
+        for _ in range(9):
+            assert (await login(http, email, WRONG)).status_code == 401
+        for _ in range(3):
+            assert (await login(http, email)).status_code == 200
+        assert (await login(http, email, WRONG)).status_code == 401
+        for password in (WRONG, PASSWORD):
+            answer = await login(http, email, password)
+            assert (answer.status_code, answer.json()["code"]) == (429, "rate_limited")
+            assert 0 < int(answer.headers["retry-after"]) <= 15 * 60
+
+
+async def test_one_network_that_has_to_wait_cant_keep_the_owner_out_from_another(server: Inside) -> None:
+    await fresh_window()
+    here, there = {"X-Forwarded-For": "198.51.100.7"}, {"X-Forwarded-For": "203.0.113.9"}
+    async with browser(server, **here) as attacker, browser(server, **there) as http:
+        email = address()
+        await register(http, email)
+        answers = [await login(attacker, email, WRONG) for _ in range(120)]
+        assert [answer.status_code for answer in answers] == [401] * 10 + [429] * 110
+        assert (await login(http, email)).status_code == 200
+
+
+async def test_a_deleted_account_takes_its_threads_and_tokens_along_and_leaves_words_without_a_name(
+    server: Inside, store: Database
+) -> None:
+    host = await person(store, "Host")
+    shared_id = str(await owned_thread(store, host))
+    members = f"/api/threads/{shared_id}/members"
+    async with browser(server) as http, browser(server) as other:
+        email = address()
+        user = await register(http, email, name="Zeratul")
+        await login(other, email)
+        made, thread, anonymous = await token(http, "read"), await own(http), await server.thread()
+        role = await server.http.put(f"{members}/{user['id']}", json={"role": "editor"}, headers=host.headers)
+        assert role.status_code == 200
+        said = Thread(http, shared_id, "")
+        said.headers = {}
+        await said.ended((await said.send("/words=1"))["runId"])
+        for body in (None, {}, {"password": WRONG}):
+            refused = await http.request("DELETE", "/api/me", json=body)
+            assert refused.status_code == 403
+        gone = await http.request("DELETE", "/api/me", json={"password": PASSWORD})
+        assert gone.status_code == 204
+        assert "khala_session" not in http.cookies
+        assert [(await one.get("/api/me")).status_code for one in (http, other)] == [401, 401]
+        assert (await server.http.get("/api/threads", headers=bearing(made))).status_code == 401
+        assert (await login(http, email)).status_code == 401
+        assert (await server.http.get(f"/api/threads/{thread.id}", headers=host.headers)).status_code == 404
+    left = (await server.http.get(f"/api/threads/{shared_id}", headers=host.headers)).json()["messages"]
+    assert (text_of(left[-2]), left[-2]["authorId"], left[-2].get("authorName")) == ("/words=1", user["id"], None)
+    assert [one["userId"] for one in (await server.http.get(members, headers=host.headers)).json()["items"]] == [
+        str(host.id)
+    ]
+    assert (await anonymous.snapshot())["thread"]["id"] == anonymous.id
+
+
+@pytest.mark.parametrize("how", ["by a link without joining", "as a member who was removed since"])
+async def test_a_deleted_accounts_name_is_nowhere_whatever_way_it_came_in(
+    server: Inside, store: Database, how: str
+) -> None:
+    host = await person(store, "Host")
+    path = f"/api/threads/{await owned_thread(store, host)}"
+    async with browser(server) as http:
+        user, keys = await register(http, name="Zeratul"), {}
+        if how.startswith("by a link"):
+            link = (await server.http.post(f"{path}/links", json={"role": "editor"}, headers=host.headers)).json()
+            keys = {"X-Share-Key": link["shareKey"]}
+        else:
+            await server.http.put(f"{path}/members/{user['id']}", json={"role": "editor"}, headers=host.headers)
+        sent = await http.post(f"{path}/send", json={"text": "/words=1"}, headers=keys)
+        assert sent.status_code == 202
+        if not keys:
+            await server.http.delete(f"{path}/members/{user['id']}", headers=host.headers)
+        assert (await http.request("DELETE", "/api/me", json={"password": PASSWORD})).status_code == 204
+    told = await server.http.get(path, headers=host.headers)
+    assert "/words=1" in told.text
+    assert "Zeratul" not in told.text
+
+
+async def test_an_export_has_everything_of_the_account_and_nothing_of_others(server: Inside) -> None:
+    async with browser(server) as http, browser(server) as other:
+        user, runs = await register(http, name="Tassadar"), []
+        await register(other)
+        for thread in (await own(http), await own(http)):
+            runs.append((await thread.send("/words=3"))["runId"])
+            await thread.ended(runs[-1])
+        strange = await own(other)
+        answer = await http.get("/api/me/export")
+        assert answer.headers["content-type"].startswith("application/jsonl")
+        lines = [json.loads(line) for line in answer.text.splitlines()]
+        kinds = [line["type"] for line in lines]
+        assert kinds[0] == "user"
+        assert lines[0]["data"]["id"] == user["id"]
+        counted = {kind: kinds.count(kind) for kind in kinds if kind != "part"}
+        assert counted == {"user": 1, "thread": 2, "message": 6, "run": 2, "receipt": 2}
+        for run_id in runs:
+            parts = [line["data"] for line in lines if line["type"] == "part" and line["data"]["runId"] == run_id]
+            assert [part["seq"] for part in parts] == list(range(len(parts)))
+            assert "".join(part["data"].get("text", "") for part in parts) == "word1 word2 word3"
+            assert parts[-1]["kind"] == "finish"
+        assert strange.id not in answer.text
+        assert "argon2" not in answer.text
+
+
+async def test_the_trail_tells_what_was_done_and_no_secret(server: Inside) -> None:
+    async with browser(server, **{"X-Forwarded-For": "203.0.113.9"}) as http:
+        email, thread = address(), await server.thread()
+        await register(http, email, claim=[{"threadId": thread.id, "anonKey": thread.key}])
+        made = await token(http, "read")
+        path = f"/api/threads/{thread.id}"
+        link = (await http.post(f"{path}/links", json={"role": "viewer"})).json()
+        await http.delete(f"{path}/links/{link['id']}")
+        await http.patch(path, json={"visibility": "private"})
+        await http.delete(f"/api/tokens/{made['id']}")
+        await http.post("/api/auth/password", json={"new": ANOTHER, "current": PASSWORD})
+        await login(http, email, WRONG)
+        await login(http, email, ANOTHER)
+        await http.delete(path)
+        answer = await http.get("/api/me/audit")
+        items = answer.json()["items"]
+        assert [one["action"] for one in reversed(items)] == [
+            "registered", "signed_in", "claimed", "token_made", "link_made", "link_revoked", "visibility_set",
+            "token_revoked", "password_changed", "sign_in_failed", "signed_in", "thread_deleted",
+        ]  # fmt: skip
+        assert {one["network"] for one in items} == {"203.0.113.0/24"}
+        secrets = (PASSWORD, ANOTHER, WRONG, thread.key, made["token"], link["shareKey"], http.cookies["khala_session"])
+        assert not any(secret in answer.text for secret in secrets)
+        page = (await http.get("/api/me/audit", params={"limit": 5})).json()["items"]
+        rest = (await http.get("/api/me/audit", params={"before": page[-1]["id"]})).json()["items"]
+        assert page + rest == items
+
+
+async def test_a_name_is_changed_and_taken_away(server: Inside) -> None:
+    async with browser(server) as http:
+        await register(http, name="Zeratul")
+        assert (await http.patch("/api/me", json={"name": "Tassadar"})).json()["name"] == "Tassadar"
+        assert "name" not in (await http.patch("/api/me", json={"name": None})).json()
+        assert (await http.patch("/api/me", json={"name": ""})).status_code == 400
+
+
+async def test_a_token_is_told_once_and_kept_as_a_hash(server: Inside, store: Database) -> None:
+    async with browser(server) as http:
+        await register(http)
+        made = await token(http, "write", "read")
+        assert made["token"].startswith("khala_")
+        assert made["scopes"] == ["read", "write"]
+        listed = await http.get("/api/tokens")
+        assert made["token"] not in listed.text
+        assert listed.json()["items"] == [{key: made[key] for key in made if key != "token"}]
+        async with store.driver() as driver:
+            row = await driver.fetchrow("SELECT api_tokens::text AS whole, * FROM api_tokens WHERE id = $1", made["id"])
+            kept = await driver.fetchrow("SELECT count(*) FROM sessions WHERE secret_hash = $1",
+                                         key_hash(http.cookies["khala_session"]))  # fmt: skip
+        assert row["secret_hash"] == key_hash(made["token"])
+        assert made["token"].removeprefix("khala_") not in row["whole"]
+        assert kept[0] == 1
+
+
+async def test_a_token_is_good_for_its_scopes_only(server: Inside) -> None:
+    async with browser(server) as http:
+        await register(http)
+        thread = await own(http)
+        asked: dict[str, tuple[str, str, Any]] = {
+            "read": ("GET", f"/api/threads/{thread.id}", None),
+            "write": ("PATCH", f"/api/threads/{thread.id}", {"title": "Aiur"}),
+            "account": ("GET", "/api/me/export", None),
+        }
+        for scope in asked:
+            headers = bearing(await token(http, scope))
+            for needed, (method, path, body) in asked.items():
+                answer = await server.http.request(method, path, json=body, headers=headers)
+                assert (needed, answer.status_code) == (needed, 200 if needed == scope else 403)
+        reading = bearing(await token(http, "read", "write"))
+        for method, path in (
+            ("GET", "/api/tokens"), ("GET", "/api/me/sessions"), ("GET", "/api/me/audit"), ("DELETE", "/api/me"),
+        ):  # fmt: skip
+            assert (await server.http.request(method, path, headers=reading)).status_code == 403
+        body = {"new": ANOTHER, "current": PASSWORD}
+        assert (await server.http.post("/api/auth/password", json=body, headers=reading)).status_code == 403
+
+
+async def test_a_token_cant_make_one_that_is_good_for_more(server: Inside) -> None:
+    async with browser(server) as http:
+        await register(http)
+        narrow, wide = await token(http, "account"), await token(http, "read", "account")
+        for by, scopes, status in (
+            (narrow, ["account"], 201), (narrow, ["read"], 403), (narrow, ["read", "write", "account"], 403),
+            (narrow, None, 403), (wide, ["read"], 201), (wide, ["write"], 403), (wide, None, 403),
+        ):  # fmt: skip
+            body = {"name": "more"} | ({} if scopes is None else {"scopes": scopes})
+            assert (await server.http.post("/api/tokens", json=body, headers=bearing(by))).status_code == status
+        for bad in ([], ["admin"], ["read", 1]):
+            assert (await http.post("/api/tokens", json={"name": "bad", "scopes": bad})).status_code == 400
+
+
+async def test_a_token_that_has_expired_or_was_revoked_is_good_for_nothing(server: Inside, store: Database) -> None:
+    async with browser(server) as http, browser(server) as other:
+        await register(http)
+        await register(other)
+        soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        expiring, revoked = await token(http, "read", expiresAt=soon), await token(http, "read")
+        for made in (expiring, revoked):
+            assert (await server.http.get("/api/me", headers=bearing(made))).status_code == 200
+        assert (await other.delete(f"/api/tokens/{revoked['id']}")).status_code == 404
+        assert (await server.http.get("/api/me", headers=bearing(revoked))).status_code == 200
+        assert (await http.delete(f"/api/tokens/{revoked['id']}")).status_code == 204
+        async with store.driver() as driver:
+            await driver.execute("UPDATE api_tokens SET expires_at = now() WHERE id = $1", expiring["id"])
+        for made in (expiring, revoked):
+            answer = await server.http.get("/api/me", headers=bearing(made))
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+        past = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+        assert (await http.post("/api/tokens", json={"name": "late", "expiresAt": past})).status_code == 400
+
+
+async def test_a_token_opens_nothing_of_another_account(server: Inside) -> None:
+    async with browser(server) as http, browser(server) as other:
+        await register(http)
+        theirs = await register(other)
+        thread, headers = await own(other), bearing(await token(http, "read", "write", "account"))
+        assert (await server.http.get("/api/me", headers=headers)).json()["id"] != theirs["id"]
+        for method, path in (
+            ("GET", f"/api/threads/{thread.id}"), ("DELETE", f"/api/threads/{thread.id}"),
+            ("POST", f"/api/threads/{thread.id}/links"),
+        ):  # fmt: skip
+            body = {"role": "viewer"} if method == "POST" else None
+            assert (await server.http.request(method, path, json=body, headers=headers)).status_code == 403
+        (session,) = (await other.get("/api/me/sessions")).json()["items"]
+        assert (await server.http.delete(f"/api/me/sessions/{session['id']}", headers=headers)).status_code == 404
+        assert (await server.http.get("/api/threads", headers=headers)).json()["items"] == []
+
+
+@pytest.mark.parametrize("bad", ["Bearer", "Basic YTpi", "Bearer khala_none", "Bearer a.b.c", "khala_x"])
+async def test_a_bearer_that_is_no_token_is_unauthorized_whatever_else_comes_along(server: Inside, bad: str) -> None:
+    async with browser(server) as http:
+        await register(http)
+        answer = await http.get("/api/me", headers={"Authorization": bad})
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")

@@ -1,0 +1,335 @@
+"""Signing in at a real OpenID Provider, from the browser's first click to its session."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from app.store.db import Database
+from tests.support.cast import person
+from tests.support.frames import socket
+from tests.support.inside import Inside
+from tests.support.oidc.provider import AUDIENCE, CALLBACK, SECRET, RealProvider, parameter, running
+from tests.support.server import free_port
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PASSWORD = "en taro adun"
+PORT = free_port()
+HOME = f"http://127.0.0.1:{PORT}"
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[RealProvider]:
+    with running(callbacks=(f"{HOME}/api/auth/oidc/callback", CALLBACK), signed_out=(f"{HOME}/",)) as provider:
+        yield provider
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str, real: RealProvider) -> AsyncIterator[Inside]:
+    told = {
+        "PORT": str(PORT), "KHALA_OIDC_ISSUER": real.issuer, "KHALA_OIDC_CLIENT_ID": "khala",
+        "KHALA_OIDC_CLIENT_SECRET": SECRET, "KHALA_OIDC_AUDIENCE": AUDIENCE, "KHALA_OIDC_NAME": "Example",
+    }  # fmt: skip
+    async with shared(postgres_url, template, with_executor=False, **told) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+async def nobody_yet(store: Database) -> None:
+    """The provider knows three people; in each test they come for the first time."""
+    async with store.driver() as driver:
+        await driver.execute("DELETE FROM users")
+
+
+@contextlib.asynccontextmanager
+async def browser(server: Inside) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        yield http
+
+
+async def begin(http: httpx.AsyncClient, **query: Any) -> str:
+    """Where the provider is to be asked."""
+    answer = await http.get("/api/auth/oidc/login", params=query)
+    assert answer.status_code == 302, answer.text
+    return str(answer.headers["location"])
+
+
+async def sign_in(http: httpx.AsyncClient, real: RealProvider, login: str = "alice", **query: Any) -> httpx.Response:
+    """The whole way; the last answer, which redirects home."""
+    answer = await http.get(await real.authorize(await begin(http, **query), login=login))
+    assert answer.status_code == 302, answer.text
+    return answer
+
+
+async def me(http: httpx.AsyncClient) -> dict[str, Any]:
+    return dict((await http.get("/api/me")).raise_for_status().json())
+
+
+async def register(http: httpx.AsyncClient, email: str) -> dict[str, Any]:
+    body = {"email": email, "password": PASSWORD}
+    return dict((await http.post("/api/auth/register", json=body)).raise_for_status().json())
+
+
+async def test_a_browser_goes_to_the_provider_and_comes_back_signed_in(server: Inside, real: RealProvider) -> None:
+    async with browser(server) as http:
+        assert (await http.get("/api/auth")).json()["oidc"] == {"name": "Example"}
+        first = await http.get("/api/auth/oidc/login", params={"returnTo": "/t/1?x=y#z"})
+        cookie = first.headers["set-cookie"].lower()
+        assert all(word in cookie for word in ("httponly", "samesite=lax", "path=/api/auth/oidc"))
+        assert parameter(first.headers["location"], "code_challenge_method") == "S256"
+        back = await real.authorize(first.headers["location"])
+        last = await http.get(back)
+        assert (last.status_code, last.headers["location"]) == (302, "/t/1?x=y#z")
+        user = await me(http)
+        assert (user["name"], user["email"], user["password"]) == ("Alice Example", "alice@example.org", False)
+        assert user["identities"] == [{"issuer": real.issuer, "email": "alice@example.org"}]
+        actions = [one["action"] for one in (await http.get("/api/me/audit")).json()["items"]]
+        assert actions == ["signed_in", "registered"]
+
+
+async def test_one_identity_is_one_user_and_another_is_another(server: Inside, real: RealProvider) -> None:
+    async with browser(server) as here, browser(server) as there, browser(server) as other:
+        for http, login in ((here, "alice"), (there, "alice"), (other, "carol")):
+            assert (await sign_in(http, real, login)).headers["location"] == "/"
+        assert (await me(here))["id"] == (await me(there))["id"]
+        assert (await me(other))["id"] != (await me(here))["id"]
+        assert "email" not in await me(other)
+
+
+async def test_to_sign_in_again_ends_the_session_that_the_browser_came_with(server: Inside, real: RealProvider) -> None:
+    async with browser(server) as http:
+        await sign_in(http, real)
+        before = http.cookies["khala_session"]
+        await sign_in(http, real)
+        old = {"Cookie": f"khala_session={before}"}
+        assert (await server.http.get("/api/me", headers=old)).status_code == 401
+
+
+async def test_an_equal_address_links_nothing(server: Inside, real: RealProvider) -> None:
+    async with browser(server) as local, browser(server) as http:
+        mine = await register(local, "alice@example.org")
+        await sign_in(http, real)
+        assert (await me(http))["id"] != mine["id"]
+        assert not (await me(local)).get("identities")
+
+
+async def test_an_address_that_the_provider_has_not_verified_is_not_the_accounts(
+    server: Inside, real: RealProvider
+) -> None:
+    async with browser(server) as http:
+        await sign_in(http, real, "bob")
+        assert (await me(http)).get("email") is None
+
+
+async def test_who_is_signed_in_links_an_identity_and_signs_in_by_it(server: Inside, real: RealProvider) -> None:
+    login = "carol"
+    async with browser(server) as http, browser(server) as later, browser(server) as other:
+        mine = await register(http, f"{login}@example.com")
+        session = http.cookies["khala_session"]
+        assert (await sign_in(http, real, login, link="true")).headers["location"] == "/"
+        assert http.cookies["khala_session"] == session
+        assert [one["issuer"] for one in (await me(http))["identities"]] == [real.issuer]
+        await sign_in(later, real, login)
+        assert (await me(later))["id"] == mine["id"]
+        stranger = await register(other, f"other-{login}@example.com")
+        assert (await sign_in(other, real, login, link="true")).headers["location"] == "/?signin=conflict"
+        assert (await me(other))["id"] == stranger["id"]
+        assert not (await me(other)).get("identities")
+
+
+async def test_nobody_who_is_not_signed_in_links_anything(server: Inside) -> None:
+    async with browser(server) as http:
+        answer = await http.get("/api/auth/oidc/login", params={"link": "true"})
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+
+
+async def test_an_identity_is_linked_to_no_account_but_the_one_that_began(server: Inside, real: RealProvider) -> None:
+    login = "carol"
+    async with browser(server) as http:
+        await register(http, f"{login}@example.com")
+        back = await real.authorize(await begin(http, link="true"), login=login)
+        await http.post("/api/auth/logout")
+        await register(http, f"second-{login}@example.com")
+        assert (await http.get(back)).headers["location"] == "/?signin=conflict"
+        assert not (await me(http)).get("identities")
+
+
+async def test_another_sites_page_cant_begin_to_link(server: Inside) -> None:
+    async with browser(server) as http:
+        await register(http, f"{uuid4().hex}@example.com")
+        answer = await http.get(
+            "/api/auth/oidc/login", params={"link": "true"}, headers={"Sec-Fetch-Site": "cross-site"}
+        )
+        assert answer.status_code in (401, 403)
+
+
+async def test_a_login_that_another_browser_began_signs_nobody_in(server: Inside, real: RealProvider) -> None:
+    async with browser(server) as attacker, browser(server) as victim:
+        back = await real.authorize(await begin(attacker))
+        for _ in range(2):
+            assert (await victim.get(back)).headers["location"] == "/?signin=invalid_input"
+            assert "khala_session" not in victim.cookies
+            await begin(victim)
+        assert (await attacker.get(back)).headers["location"] == "/"
+        assert (await me(attacker))["name"] == "Alice Example"
+
+
+async def test_a_login_ends_once(server: Inside, real: RealProvider) -> None:
+    async with browser(server) as http:
+        back = await real.authorize(await begin(http))
+        state = {"Cookie": f"khala_oidc={parameter(back, 'state')}"}
+        assert (await http.get(back)).headers["location"] == "/"
+        again = await server.http.get(back, headers=state)
+        assert again.headers["location"] == "/?signin=invalid_input"
+        assert "khala_session" not in again.headers.get("set-cookie", "")
+
+
+async def test_a_login_that_took_too_long_is_over(server: Inside, real: RealProvider, store: Database) -> None:
+    async with browser(server) as http:
+        back = await real.authorize(await begin(http))
+        async with store.driver() as driver:
+            await driver.execute("UPDATE oidc_logins SET expires_at = now() - interval '1 second'")
+        assert (await http.get(back)).headers["location"] == "/?signin=invalid_input"
+
+
+async def test_state_and_the_session_are_kept_as_hashes(server: Inside, real: RealProvider, store: Database) -> None:
+    async with browser(server) as http:
+        url = await begin(http)
+        async with store.driver() as driver:
+            rows = await driver.fetch("SELECT oidc_logins::text AS whole FROM oidc_logins")
+            assert not any(parameter(url, "state") in row["whole"] for row in rows)
+        await http.get(await real.authorize(url))
+        async with store.driver() as driver:
+            rows = await driver.fetch("SELECT sessions::text AS whole FROM sessions")
+        assert not any(http.cookies["khala_session"] in row["whole"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    "query", ["", "state=x", "code=x", "code=x&state=x", "error=access_denied", "error=%00&code=x"]
+)
+async def test_what_is_no_end_of_a_login_is_told_at_home(server: Inside, query: str) -> None:
+    async with browser(server) as http:
+        await begin(http)
+        answer = await http.get(f"/api/auth/oidc/callback?{query}")
+        assert (answer.status_code, answer.headers["location"]) == (302, "/?signin=invalid_input")
+        assert "khala_session" not in http.cookies
+
+
+async def test_a_code_that_is_none_signs_nobody_in(server: Inside) -> None:
+    async with browser(server) as http:
+        state = parameter(await begin(http), "state")
+        answer = await http.get("/api/auth/oidc/callback", params={"code": "forged", "state": state})
+        assert answer.headers["location"] == "/?signin=unauthorized"
+        assert "khala_session" not in http.cookies
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "//evil.example", "https://evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example",
+        "/\n/evil.example", "\t//evil.example", " //evil.example", "javascript:alert(1)", "evil.example", "",
+        "///evil.example", "/x\\..\\evil", "/\x00", "/\r\nSet-Cookie: a=b", "http:/evil.example", "/" + "x" * 1024,
+    ],
+)  # fmt: skip
+async def test_a_way_back_that_leads_elsewhere_leads_home(server: Inside, real: RealProvider, given: str) -> None:
+    async with browser(server) as http:
+        assert (await sign_in(http, real, returnTo=given)).headers["location"] == "/"
+
+
+@pytest.mark.parametrize("given", ["/", "/t/1", "/?a=https://x.example", "/t/%2F%2Fx", "/t/☃", "/.//x"])
+async def test_a_way_back_of_ours_leads_to_ourselves(server: Inside, real: RealProvider, given: str) -> None:
+    async with browser(server) as http:
+        target = urlsplit(str(httpx.URL(HOME).join((await sign_in(http, real, returnTo=given)).headers["location"])))
+        assert f"{target.scheme}://{target.netloc}" == HOME
+        assert target.path == str(httpx.URL(HOME).join(given).path) or "%" in target.path
+
+
+async def test_a_jwt_of_the_provider_is_the_same_user_over_rest_and_on_a_socket(
+    server: Inside, real: RealProvider
+) -> None:
+    async with browser(server) as http:
+        await sign_in(http, real)
+        user = await me(http)
+    jwt = await real.access_token()
+    headers = {"Authorization": f"Bearer {jwt}"}
+    assert (await server.http.get("/api/me", headers=headers)).json()["id"] == user["id"]
+    thread_id = (await server.http.post("/api/threads", json={}, headers=headers)).json()["thread"]["id"]
+    subscribe = {"type": "subscribe", "threadId": thread_id}
+    async with socket(server, additional_headers=headers) as feed:
+        await feed.say(subscribe)
+        assert (await feed.until("snapshot"))["threadId"] == thread_id
+    async with socket(server) as feed:
+        await feed.say(subscribe)
+        assert (await feed.next())["code"] == "forbidden"
+        await feed.say({"type": "authenticate", "token": jwt})
+        assert await feed.next() == {"type": "authenticated", "userId": user["id"]}
+        await feed.say(subscribe)
+        assert (await feed.until("snapshot"))["threadId"] == thread_id
+
+
+async def test_a_jwt_of_somebody_new_makes_their_account(server: Inside, real: RealProvider) -> None:
+    headers = {"Authorization": f"Bearer {await real.access_token(login='bob')}"}
+    first = await server.http.get("/api/me", headers=headers)
+    assert first.status_code == 200
+    assert (await server.http.get("/api/me", headers=headers)).json() == first.json()
+
+
+async def test_a_jwt_that_is_bent_or_for_somebody_else_is_unauthorized(server: Inside, real: RealProvider) -> None:
+    jwt = await real.access_token()
+    head, payload, signature = jwt.split(".")
+    bent = [f"{head}.{payload}.{signature[:-8]}AAAAAAAA", f"{head}.{payload}.", f"{head}.{payload[::-1]}.{signature}"]
+    for one in bent:
+        answer = await server.http.get("/api/me", headers={"Authorization": f"Bearer {one}"})
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+    async with socket(server) as feed:
+        await feed.say({"type": "authenticate", "token": bent[0]})
+        assert (await feed.next())["code"] == "unauthorized"
+
+
+async def test_to_sign_out_tells_where_it_ends_at_the_provider_too(server: Inside, real: RealProvider) -> None:
+    async with browser(server) as http:
+        await sign_in(http, real)
+        url = (await http.post("/api/auth/logout")).json()["endSessionUrl"]
+        assert url.startswith(real.issuer)
+        assert parameter(url, "post_logout_redirect_uri") == f"{HOME}/"
+        assert parameter(url, "id_token_hint").count(".") == 2
+        async with httpx.AsyncClient() as there:
+            assert (await there.get(url)).status_code == 200
+        assert (await http.get("/api/me")).status_code == 401
+
+
+async def test_an_account_of_the_providers_gets_a_password_with_an_address(server: Inside, real: RealProvider) -> None:
+    login = "carol"
+    async with browser(server) as http, browser(server) as later:
+        await sign_in(http, real, login)
+        body = {"new": PASSWORD, "email": f"{login}@example.com"}
+        assert (await http.post("/api/auth/password", json={"new": PASSWORD})).status_code == 400
+        assert (await http.post("/api/auth/password", json=body)).status_code == 204
+        signed = await later.post("/api/auth/login", json={"email": body["email"], "password": PASSWORD})
+        assert signed.json()["id"] == (await me(http))["id"]
+
+
+async def test_where_no_provider_is_configured_a_jwt_is_unauthorized(
+    postgres_url: str, template: str, real: RealProvider
+) -> None:
+    async with shared(postgres_url, template, with_executor=False) as without:
+        headers = {"Authorization": f"Bearer {await real.access_token()}"}
+        assert (await without.http.get("/api/me", headers=headers)).status_code == 401
+        database = Database(without.database_url)
+        who = await person(database)
+        await database.close()
+        assert (await without.http.get("/api/me", headers=who.headers)).status_code == 200

@@ -1,0 +1,155 @@
+"""Other sites' pages, proxies that claim too much, and callers who ask too often."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import pytest_asyncio
+from websockets import InvalidStatus
+
+from tests.support.frames import socket
+from tests.support.inside import Inside, khala
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EVIL, FRIEND = "https://evil.example", "https://friend.example"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False, KHALA_ORIGINS=FRIEND) as inside:
+        yield inside
+
+
+@contextlib.asynccontextmanager
+async def browser(server: Inside) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser that is signed in."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
+        (await http.post("/api/auth/register", json=body)).raise_for_status()
+        yield http
+
+
+CROSS = [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": EVIL}, {"Origin": "null"},
+         {"Origin": EVIL, "Sec-Fetch-Site": "cross-site"}]  # fmt: skip
+
+
+@pytest.mark.parametrize("headers", CROSS)
+async def test_another_sites_page_changes_nothing_whatever_it_bears(server: Inside, headers: dict[str, str]) -> None:
+    thread = await server.thread()
+    async with browser(server) as http:
+        for method, path, body in (
+            ("POST", "/api/threads", {}), ("POST", "/api/auth/logout", None), ("DELETE", "/api/me", None),
+            ("POST", "/api/tokens", {"name": "mine"}), ("PATCH", f"/api/threads/{thread.id}", {"title": "Mine"}),
+            ("POST", "/api/auth/login", {"email": "a@b.example", "password": "en taro adun"}),
+        ):  # fmt: skip
+            answer = await http.request(method, path, json=body, headers=headers | thread.headers)
+            assert (path, answer.status_code, answer.json()["code"]) == (path, 403, "forbidden")
+        assert (await http.get("/api/me")).status_code == 200
+    assert "title" not in (await thread.snapshot())["thread"]
+
+
+async def test_our_own_page_and_programs_and_named_origins_may(server: Inside) -> None:
+    async with browser(server) as http:
+        for headers in (
+            {}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": server.url},
+            {"Origin": server.url, "Sec-Fetch-Site": "same-origin"},
+            {"Origin": FRIEND, "Sec-Fetch-Site": "cross-site"}, {"Origin": FRIEND},
+        ):  # fmt: skip
+            answer = await http.post("/api/threads", json={}, headers=headers)
+            assert (headers, answer.status_code) == (headers, 201)
+            assert "anonKey" not in answer.json()
+
+
+async def test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie(server: Inside) -> None:
+    async with browser(server) as http:
+        assert (await http.get("/api/me", headers={"Origin": EVIL})).status_code == 401
+        assert (await http.get("/api/me", headers={"Origin": FRIEND})).status_code == 200
+
+
+async def test_that_any_origin_may_call_is_no_word_for_cookies(server: Inside) -> None:
+    async with khala(server.database_url, with_executor=False, KHALA_ORIGINS="*") as anyone, browser(anyone) as http:
+        for headers in ({"Origin": EVIL}, {"Origin": EVIL, "Sec-Fetch-Site": "cross-site"}):
+            made = await anyone.http.post("/api/threads", json={}, headers=headers)
+            assert made.status_code == 201
+            assert (await http.post("/api/threads", json={}, headers=headers)).status_code == 403
+            assert (await http.get("/api/me", headers=headers)).status_code == 401
+        answer = await http.get("/api/threads", headers={"Origin": EVIL})
+        assert answer.headers.get("access-control-allow-credentials") != "true"
+        cookie = {"Cookie": f"khala_session={http.cookies['khala_session']}"}
+        async with socket(anyone, origin=EVIL, additional_headers=cookie) as feed:
+            await feed.say({"type": "watch"})
+            assert (await feed.next())["code"] == "unauthorized"
+
+
+@pytest.mark.parametrize("origin", [EVIL, "null", "https://friend.example.evil.example", "http://friend.example"])
+async def test_a_socket_that_another_sites_page_opens_is_refused(server: Inside, origin: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with socket(server, origin=origin):
+            pass
+    assert refused.value.response.status_code == 403
+
+
+async def test_a_socket_of_our_own_page_or_a_named_one_or_a_program_knows_its_cookie(server: Inside) -> None:
+    async with browser(server) as http:
+        cookie = {"Cookie": f"khala_session={http.cookies['khala_session']}"}
+        for origin in (None, server.url, FRIEND):
+            async with socket(server, origin=origin, additional_headers=cookie) as feed:
+                await feed.say({"type": "watch"})
+                assert (await feed.next())["type"] == "account"
+
+
+async def network(http: httpx.AsyncClient, **headers: str) -> Any:
+    """The network that the server takes a caller's to be, as their sessions tell it."""
+    body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
+    (await http.post("/api/auth/register", json=body, headers=headers)).raise_for_status()
+    (session,) = (await http.get("/api/me/sessions", headers=headers)).json()["items"]
+    return session.get("network")
+
+
+async def test_a_forwarded_address_counts_from_a_trusted_proxy_only(server: Inside) -> None:
+    claimed = {"X-Forwarded-For": "198.51.100.7"}
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        assert await network(http, **claimed) == "127.0.0.0/24"
+    async with khala(server.database_url, with_executor=False, KHALA_TRUSTED_PROXIES="127.0.0.0/8,::1") as behind:
+        assert await network(behind.http, **claimed) == "198.51.100.0/24"
+        assert await network(behind.http, **{"X-Forwarded-For": "6.6.6.6, 198.51.100.7, 127.0.0.9"}) == (
+            "198.51.100.0/24"
+        )
+        assert await network(behind.http, **{"X-Forwarded-For": "[2001:db8::7]:99"}) == "2001:db8::/56"
+
+
+async def test_a_forwarded_proto_from_anybody_else_makes_no_secure_cookie(server: Inside) -> None:
+    body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        answer = await http.post("/api/auth/register", json=body, headers={"X-Forwarded-Proto": "https"})
+        assert answer.headers["set-cookie"].startswith("khala_session=")
+
+
+async def test_a_limit_that_the_operator_sets_goes_for_this_machine_too(server: Inside) -> None:
+    async with khala(server.database_url, with_executor=False, KHALA_REQUESTS_PER_MINUTE="5") as limited:
+        answers = [await limited.http.get("/api/auth") for _ in range(6)]
+        assert [answer.status_code for answer in answers] == [200] * 5 + [429]
+        assert answers[-1].json()["code"] == "rate_limited"
+        assert 0 < int(answers[-1].headers["retry-after"]) <= 12
+        assert (await limited.http.get("/api/auth", headers={"X-Anon-Key": "k" * 40})).status_code == 429
+        with pytest.raises(InvalidStatus) as refused:
+            async with socket(limited):
+                pass
+        assert refused.value.response.status_code in (403, 429)
+        assert (await limited.http.get("/api/health/live")).status_code == 200
+
+
+async def test_one_caller_who_asks_too_often_is_limited_by_their_secret_on_whatever_machine(server: Inside) -> None:
+    told = {"KHALA_REQUESTS_PER_MINUTE": "5", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
+    async with khala(server.database_url, with_executor=False, **told) as limited:
+        for number in range(6):
+            headers = {"X-Anon-Key": "k" * 40, "X-Forwarded-For": f"203.0.113.{number}"}
+            answer = await limited.http.get("/api/auth", headers=headers)
+            assert answer.status_code == (200 if number < 5 else 429)
+        other = {"X-Anon-Key": "j" * 40, "X-Forwarded-For": "203.0.113.99"}
+        assert (await limited.http.get("/api/auth", headers=other)).status_code == 200

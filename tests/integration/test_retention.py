@@ -1,0 +1,232 @@
+"""What nobody may keep or need any more is deleted, in bounded batches, once, and nothing else is."""
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from app.domain import ids
+from app.domain.access import Caller, key_hash
+from app.domain.errors import ThreadNotFound
+from app.store import access, retention, threads
+from app.store.db import Database
+from app.store.retention import Policy, due, purge
+from tests.support.cast import owned_thread, person
+from tests.support.server import command
+from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
+
+WEEK = Policy(idle=timedelta(days=7))
+FOR_EVER = Policy(idle=timedelta(0))
+
+
+async def backdate(db: Database, thread_id: UUID, *columns: str, days: int = 8) -> None:
+    assert set(columns) <= {"created_at", "updated_at", "deleted_at"}
+    changes = ", ".join(f"{column} = now() - interval '{days} days'" for column in columns)
+    async with db.driver() as driver:
+        await driver.execute(f"UPDATE threads SET {changes} WHERE id = $1", thread_id)
+
+
+async def idle_thread(db: Database) -> UUID:
+    thread_id = await new_thread(db, welcome="Hello.")
+    await backdate(db, thread_id, "created_at", "updated_at")
+    return thread_id
+
+
+async def count(db: Database, table: str, thread_id: UUID | None = None) -> int:
+    async with db.driver() as driver:
+        where = "" if thread_id is None else " WHERE thread_id = $1"
+        return int(await driver.fetchval(f"SELECT count(*) FROM {table}{where}", *([thread_id] if thread_id else [])))
+
+
+async def is_open(db: Database, thread_id: UUID, caller: Caller = CALLER) -> bool:
+    async with db.driver() as driver:
+        try:
+            await access.admit(driver, thread_id, caller)
+        except ThreadNotFound:
+            return False
+    return True
+
+
+async def fill(db: Database, thread_id: UUID, many: int) -> None:
+    """So many parts and receipts of a run in the thread that is gone."""
+    rows = {
+        "message_parts": "(run_id, seq, message_id, thread_id, kind, data, revision) "
+                         "SELECT $1, n, $1, $2, 'text-delta', '{}', 1",
+        "receipts": "(run_id, seq, thread_id, type, data) SELECT $1, n, $2, 'model', '{}'",
+    }  # fmt: skip
+    async with db.driver() as driver:
+        for table, what in rows.items():
+            query = f"INSERT INTO {table} {what} FROM generate_series(1, $3::int) AS n"
+            await driver.execute(query, ids.new(), thread_id, many)
+
+
+async def test_an_idle_thread_that_nobody_owns_is_closed_and_emptied(db: Database) -> None:
+    idle = await idle_thread(db)
+    done = await purge(db, WEEK)
+    assert (done["idle threads"], done["messages"], done["threads"]) == (1, 1, 0)
+    assert not await is_open(db, idle)
+    assert await count(db, "messages", idle) == 0
+    assert await count(db, "threads") == 1  # so that its id isn't made anew
+    assert set((await purge(db, WEEK)).values()) == {0}
+
+
+async def test_threads_that_are_owned_or_new_or_active_stay(db: Database) -> None:
+    owner = await person(db)
+    owned = await owned_thread(db, owner, welcome="Hello.")
+    await backdate(db, owned, "created_at", "updated_at")
+    fresh, active, changed = await new_thread(db), await new_thread(db), await new_thread(db)
+    await backdate(db, active, "created_at", "updated_at")
+    await ask(db, active)
+    await backdate(db, changed, "created_at", "updated_at")
+    await threads.change(db, changed, CALLER, title="Aiur")
+    almost = await new_thread(db)
+    await backdate(db, almost, "created_at", "updated_at", days=6)
+    assert (await purge(db, WEEK))["idle threads"] == 0
+    for thread_id in (fresh, active, changed, almost):
+        assert await is_open(db, thread_id)
+    assert await is_open(db, owned, owner.caller)
+
+
+async def test_with_zero_days_idle_threads_are_kept_for_ever(db: Database) -> None:
+    idle = await idle_thread(db)
+    assert (await due(db, FOR_EVER))["idle threads"] == 0
+    assert set((await purge(db, FOR_EVER)).values()) == {0}
+    assert await is_open(db, idle)
+
+
+async def test_what_a_deleted_thread_held_is_purged_and_others_keep_theirs(db: Database) -> None:
+    lease, other = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
+    for one in (lease, other):
+        await write(db, batch(one, 0, "one", "two"))
+    async with db.driver() as driver:
+        gone, kept = [
+            await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", one.run_id) for one in (lease, other)
+        ]
+    await fill(db, gone, 25)
+    await fill(db, kept, 25)
+    await threads.remove(db, gone, CALLER)
+    expected = await due(db, WEEK)
+    assert (expected["message_parts"], expected["receipts"]) == (27, 25)
+    assert await purge(db, WEEK) == expected
+    for table, left in (("message_parts", 27), ("messages", 2), ("receipts", 25), ("runs", 1)):
+        assert (await count(db, table, gone), await count(db, table, kept)) == (0, left)
+
+
+async def test_a_batch_has_so_many_rows_and_no_more(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "BATCH", 10)
+    gone = await new_thread(db)
+    await fill(db, gone, 25)
+    await threads.remove(db, gone, CALLER)
+    for table in ("message_parts", "receipts"):
+        counts = [await retention._batch(db, table, WEEK) for _ in range(4)]
+        assert counts == [10, 10, 5, 0]
+    for _ in range(3):
+        await idle_thread(db)
+    assert [await retention._batch(db, "idle threads", WEEK) for _ in range(4)] == [1, 1, 1, 0]
+
+
+async def test_a_purge_takes_as_many_batches_as_it_needs(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "BATCH", 10)
+    gone = await new_thread(db)
+    await fill(db, gone, 95)
+    await threads.remove(db, gone, CALLER)
+    idle = [await idle_thread(db) for _ in range(5)]
+    done = await purge(db, WEEK)
+    assert (done["message_parts"], done["receipts"], done["idle threads"], done["messages"]) == (95, 95, 5, 5)
+    assert not any([await is_open(db, thread_id) for thread_id in idle])
+
+
+async def test_purges_at_once_delete_each_row_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "BATCH", 10)
+    gone, many = await new_thread(db), 300
+    await fill(db, gone, many)
+    await threads.remove(db, gone, CALLER)
+    for _ in range(10):
+        await idle_thread(db)
+    other = Database(db.url)
+    try:
+        found = list(await asyncio.gather(purge(db, WEEK), purge(other, WEEK), purge(db, WEEK)))
+    finally:
+        await other.close()
+    found.append(await purge(db, WEEK))
+    done = {kind: sum(one[kind] for one in found) for kind in found[0]}
+    assert (done["message_parts"], done["receipts"], done["idle threads"]) == (many, many, 10)
+    assert done["messages"] == 10
+    assert set((await due(db, WEEK)).values()) == {0}
+
+
+async def test_a_purge_beside_one_at_work_leaves_it_alone(db: Database) -> None:
+    gone = await new_thread(db, welcome="Hello.")
+    await threads.remove(db, gone, CALLER)
+    async with db.driver() as driver, driver.transaction():
+        await driver.execute("SELECT pg_advisory_xact_lock($1)", retention.LOCK)
+        assert set((await purge(db, WEEK)).values()) == {0}
+    assert (await purge(db, WEEK))["messages"] == 1
+
+
+async def test_a_deleted_threads_row_goes_after_a_day_and_not_before(db: Database) -> None:
+    young, old = await new_thread(db), await new_thread(db)
+    for thread_id in (young, old):
+        await threads.remove(db, thread_id, CALLER)
+    await backdate(db, old, "deleted_at", days=2)
+    assert (await purge(db, WEEK))["threads"] == 1
+    assert await count(db, "threads") == 1
+
+
+@pytest.mark.parametrize("table", ["message_parts", "messages", "receipts"])
+async def test_a_deleted_threads_row_outlasts_what_it_held_so_that_nothing_is_orphaned(
+    db: Database, table: str
+) -> None:
+    gone = await new_thread(db, welcome="Hello.")
+    await fill(db, gone, 1)
+    await threads.remove(db, gone, CALLER)
+    await backdate(db, gone, "deleted_at", days=2)
+    async with db.driver() as driver:
+        for other in {"message_parts", "messages", "receipts"} - {table}:
+            await driver.execute(f"DELETE FROM {other} WHERE thread_id = $1", gone)
+    # As when this process is at the threads while another one is still at what they held.
+    assert await retention._batch(db, "threads", WEEK) == 0
+    assert await count(db, table, gone) == 1
+
+
+async def test_what_has_expired_is_deleted_and_what_is_good_stays(db: Database) -> None:
+    who = await person(db)
+    rows = {
+        "sessions": "INSERT INTO sessions (id, user_id, secret_hash, expires_at)"
+                    " SELECT gen_random_uuid(), $1, $2 || n::text::bytea, now() + n * interval '1 hour'",
+        "oidc_logins": "INSERT INTO oidc_logins (state_hash, nonce, verifier, return_to, user_id, expires_at)"
+                       " SELECT $2 || n::text::bytea, 'n', 'v', '/', $1, now() + n * interval '1 hour'",
+        "api_tokens": "INSERT INTO api_tokens (id, user_id, name, secret_hash, scopes, expires_at)"
+                      " SELECT gen_random_uuid(), $1, 'n', $2 || n::text::bytea, '{read}', now() + n * interval '31 d'",
+    }  # fmt: skip
+    async with db.driver() as driver:
+        for query in rows.values():
+            await driver.execute(f"{query} FROM unnest(ARRAY[-1, 1]) AS n", who.id, key_hash("secret"))
+    done = await purge(db, WEEK)
+    assert {kind: number for kind, number in done.items() if number} == dict.fromkeys(rows, 1)
+    assert [await count(db, table) for table in rows] == [1, 1, 2]
+
+
+async def test_a_dry_run_counts_and_deletes_nothing_and_a_real_one_does_as_it_said(
+    db: Database, database_url: str
+) -> None:
+    idle, gone = await idle_thread(db), await new_thread(db)
+    await fill(db, gone, 1200)
+    await threads.remove(db, gone, CALLER)
+    env = {"DATABASE_URL": database_url}
+    dry = await asyncio.to_thread(command, env, "purge", "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    lines = dry.stdout.splitlines()
+    assert lines[-1] == "Nothing was deleted."
+    told = {kind: int(number.replace(",", "")) for number, kind in (line.strip().split(" ", 1) for line in lines[:-1])}
+    assert (told["idle threads"], told["message parts"], told["receipts"]) == (1, 1200, 1200)
+    assert await is_open(db, idle)
+    assert await count(db, "message_parts", gone) == 1200
+    kept = await asyncio.to_thread(command, env | {"KHALA_ANON_DAYS": "9"}, "purge")
+    assert kept.returncode == 0, kept.stderr
+    assert await is_open(db, idle)
+    real = await asyncio.to_thread(command, env, "purge")
+    assert real.stdout.splitlines()[-1] == "Deleted."
+    assert not await is_open(db, idle)
+    assert await count(db, "message_parts") == 0

@@ -1,0 +1,305 @@
+"""Sharing a live thread: with members, by links, and with anybody; and taking it back."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import msgspec
+import pytest
+import pytest_asyncio
+
+from app.domain.access import key_hash
+from app.store.db import Database
+from tests.support.cast import Person, expire_link, owned_thread, person
+from tests.support.inside import Inside, khala
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, KHALA_PUBLIC_THREADS="1") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+class Room(msgspec.Struct, frozen=True):
+    """A thread of an owner's, over REST."""
+
+    http: httpx.AsyncClient
+    owner: Person
+    id: UUID
+
+    async def ask(self, method: str, path: str = "", who: dict[str, str] | None = None, body: Any = None) -> Any:
+        """The answer to a request about the thread: by the owner unless somebody else is named."""
+        headers = self.owner.headers if who is None else who
+        return await self.http.request(method, f"/api/threads/{self.id}{path}", json=body, headers=headers)
+
+    async def link(self, role: str = "viewer", **more: Any) -> dict[str, Any]:
+        answer = await self.ask("POST", "/links", body={"role": role} | more)
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    async def give(self, who: Person, role: str) -> None:
+        answer = await self.ask("PUT", f"/members/{who.id}", body={"role": role})
+        assert (answer.status_code, answer.json()["role"]) == (200, role)
+
+    async def role(self, who: dict[str, str]) -> str | None:
+        """What they are here."""
+        answer = await self.ask("GET", "/access", who)
+        assert answer.status_code in (200, 403)
+        return answer.json()["role"] if answer.status_code == 200 else None
+
+    async def members(self) -> list[tuple[str, str]]:
+        return [(one["userId"], one["role"]) for one in (await self.ask("GET", "/members")).json()["items"]]
+
+
+async def room(server: Inside, store: Database) -> Room:
+    owner = await person(store, "Tassadar")
+    return Room(server.http, owner, await owned_thread(store, owner, welcome="Hello."))
+
+
+async def listed(server: Inside, who: Person) -> list[str]:
+    items = (await server.http.get("/api/threads", headers=who.headers)).json()["items"]
+    return [one["id"] for one in items]
+
+
+def key(link: dict[str, Any]) -> dict[str, str]:
+    return {"X-Share-Key": link["shareKey"]}
+
+
+async def test_a_member_may_what_the_role_says_and_no_more_when_it_is_taken(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store, "Zeratul")
+    doings = [("GET", "", None), ("PATCH", "", {"title": "Aiur"}), ("GET", "/links", None)]
+    for role, allowed in (("viewer", 1), ("editor", 2), ("owner", 3), ("viewer", 1)):
+        await here.give(who, role)
+        assert await here.role(who.headers) == role
+        statuses = [(await here.ask(method, path, who.headers, body)).status_code for method, path, body in doings]
+        assert statuses == [200] * allowed + [403] * (3 - allowed)
+    assert await here.members() == [(str(here.owner.id), "owner"), (str(who.id), "viewer")]
+    assert (await here.ask("DELETE", f"/members/{who.id}")).status_code == 204
+    assert await here.role(who.headers) is None
+    assert (await here.ask("DELETE", f"/members/{who.id}")).status_code == 404
+
+
+async def test_the_list_of_threads_has_shared_ones_and_loses_them(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store)
+    own = str(await owned_thread(store, who))
+    await here.give(who, "viewer")
+    assert sorted(await listed(server, who)) == sorted([own, str(here.id)])
+    await here.ask("DELETE", f"/members/{who.id}")
+    assert await listed(server, who) == [own]
+    await here.give(who, "editor")
+    assert str(here.id) in await listed(server, who)
+    await here.ask("DELETE")
+    assert await listed(server, who) == [own]
+
+
+async def test_the_first_owner_cant_be_demoted_or_removed_by_anybody(server: Inside, store: Database) -> None:
+    here, second = await room(server, store), await person(store)
+    await here.give(second, "owner")
+    for who in (here.owner.headers, second.headers):
+        for role in ("viewer", "editor", "owner"):
+            assert (await here.ask("PUT", f"/members/{here.owner.id}", who, {"role": role})).status_code == 409
+        assert (await here.ask("DELETE", f"/members/{here.owner.id}", who)).status_code == 409
+    assert await here.role(here.owner.headers) == "owner"
+    assert (await here.ask("PUT", f"/members/{second.id}", second.headers, {"role": "viewer"})).status_code == 200
+    assert await here.role(second.headers) == "viewer"
+
+
+async def test_a_member_leaves_and_takes_nobody_along(server: Inside, store: Database) -> None:
+    here, who, other = await room(server, store), await person(store), await person(store)
+    await here.give(who, "viewer")
+    await here.give(other, "viewer")
+    assert (await here.ask("DELETE", f"/members/{other.id}", who.headers)).status_code == 403
+    assert (await here.ask("DELETE", f"/members/{who.id}", who.headers)).status_code == 204
+    assert await here.role(who.headers) is None
+    assert await here.role(other.headers) == "viewer"
+    assert str(here.id) not in await listed(server, who)
+
+
+async def test_there_are_no_members_but_users_and_no_roles_but_three(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store)
+    assert (await here.ask("PUT", f"/members/{uuid4()}", body={"role": "viewer"})).status_code == 404
+    for bad in ({"role": "admin"}, {}, {"role": None}):
+        assert (await here.ask("PUT", f"/members/{who.id}", body=bad)).status_code == 400
+    for bad in ({"role": "owner"}, {}, {"role": "viewer", "expiresAt": "2020-01-01T00:00:00Z"},
+                {"role": "viewer", "expiresAt": "2030-01-01T00:00:00"}):  # fmt: skip
+        assert (await here.ask("POST", "/links", body=bad)).status_code == 400
+    assert await here.members() == [(str(here.owner.id), "owner")]
+
+
+async def test_a_link_grants_its_role_to_whoever_has_it_until_it_is_revoked(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store)
+    viewer, editor = await here.link("viewer"), await here.link("editor")
+    assert viewer["url"] == f"{server.url}/t/{here.id}#share={viewer['shareKey']}"
+    for link, role in ((viewer, "viewer"), (editor, "editor")):
+        assert await here.role(key(link)) == role
+        assert await here.role(key(link) | who.headers) == role
+    assert await here.role(key(viewer) | here.owner.headers) == "owner"
+    assert (await here.ask("PATCH", "", key(viewer), {"title": "x"})).status_code == 403
+    assert (await here.ask("PATCH", "", key(editor), {"title": "x"})).status_code == 200
+    for path, body in (("/links", {"role": "viewer"}), ("/reset", None)):
+        assert (await here.ask("POST", path, key(editor), body)).status_code == 403
+    assert (await here.ask("DELETE", f"/links/{viewer['id']}")).status_code == 204
+    assert await here.role(key(viewer)) is None
+    assert await here.role(key(editor)) == "editor"
+    assert [one["id"] for one in (await here.ask("GET", "/links")).json()["items"]] == [editor["id"]]
+    assert (await here.ask("DELETE", f"/links/{viewer['id']}")).status_code == 404
+
+
+async def test_a_link_opens_no_other_thread_and_another_threads_owner_cant_revoke_it(
+    server: Inside, store: Database
+) -> None:
+    here, there = await room(server, store), await room(server, store)
+    link = await here.link("editor")
+    await there.link("editor")
+    assert await there.role(key(link)) is None
+    assert (await there.ask("DELETE", f"/links/{link['id']}")).status_code == 404
+    assert (await here.ask("DELETE", f"/links/{link['id']}", there.owner.headers)).status_code == 403
+    assert await here.role(key(link)) == "editor"
+
+
+async def test_a_link_whose_time_is_up_opens_nothing_and_is_listed_no_more(server: Inside, store: Database) -> None:
+    here = await room(server, store)
+    ends = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    link = await here.link(expiresAt=ends)
+    told = (await here.ask("GET", "/access", key(link))).json()
+    assert datetime.fromisoformat(told["expiresAt"]) == datetime.fromisoformat(ends)
+    await expire_link(store, UUID(link["id"]))
+    assert await here.role(key(link)) is None
+    assert (await here.ask("GET", "/links")).json()["items"] == []
+    who = await person(store)
+    assert (await here.ask("POST", "/join", key(link) | who.headers)).status_code == 403
+
+
+async def test_private_revokes_all_links_for_good_and_keeps_members(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store)
+    links = [await here.link(role) for role in ("viewer", "editor")]
+    await here.give(who, "viewer")
+    assert (await here.ask("GET")).json()["thread"]["visibility"] == "link"
+    assert (await here.ask("PATCH", body={"visibility": "private"})).json()["visibility"] == "private"
+    assert (await here.ask("PATCH", body={"visibility": "link"})).json()["visibility"] == "link"
+    assert [await here.role(key(link)) for link in links] == [None, None]
+    assert (await here.ask("GET", "/links")).json()["items"] == []
+    assert await here.role(who.headers) == "viewer"
+
+
+async def test_a_public_thread_is_read_by_anybody_and_written_by_nobody_else(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store)
+    assert (await here.ask("PATCH", body={"visibility": "public"})).status_code == 200
+    for asker in ({}, who.headers, {"X-Anon-Key": "x" * 40}):
+        assert await here.role(asker) == "viewer"
+        assert (await here.ask("POST", "/send", asker, {"text": "?"})).status_code == 403
+    assert await listed(server, who) == []
+    await here.ask("PATCH", body={"visibility": "private"})
+    assert await here.role({}) is None
+
+
+async def test_threads_are_made_public_only_where_it_is_switched_on(server: Inside, store: Database) -> None:
+    here = await room(server, store)
+    async with khala(server.database_url, with_executor=False) as without:
+        path, body = f"/api/threads/{here.id}", {"visibility": "public"}
+        answer = await without.http.patch(path, json=body, headers=here.owner.headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert await here.role({}) is None
+
+
+async def test_who_joins_by_a_link_stays_when_it_is_revoked(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store, "Zeratul")
+    link = await here.link("editor")
+    assert (await here.ask("POST", "/join", key(link))).status_code == 401
+    joined = await here.ask("POST", "/join", key(link) | who.headers)
+    assert (joined.status_code, joined.json()) == (
+        200, {"userId": str(who.id), "name": "Zeratul", "role": "editor"},
+    )  # fmt: skip
+    await here.ask("DELETE", f"/links/{link['id']}")
+    assert await here.role(key(link)) is None
+    assert await here.role(who.headers) == "editor"
+    assert await listed(server, who) == [str(here.id)]
+
+
+async def test_to_join_raises_a_role_and_never_lowers_it(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store)
+    viewer, editor = await here.link("viewer"), await here.link("editor")
+    for link, role in ((viewer, "viewer"), (editor, "editor"), (viewer, "editor")):
+        assert (await here.ask("POST", "/join", key(link) | who.headers)).json()["role"] == role
+    assert (await here.ask("POST", "/join", key(viewer) | here.owner.headers)).json()["role"] == "owner"
+    assert await here.members() == [(str(here.owner.id), "owner"), (str(who.id), "editor")]
+
+
+async def test_a_key_that_is_no_links_joins_nothing_that_lasts_not_even_a_public_thread(
+    server: Inside, store: Database
+) -> None:
+    here, who = await room(server, store), await person(store)
+    revoked = await here.link("editor")
+    await here.ask("DELETE", f"/links/{revoked['id']}")
+    await here.ask("PATCH", body={"visibility": "public"})
+    for keys in ({}, {"X-Share-Key": "x" * 40}, key(revoked)):
+        assert (await here.ask("POST", "/join", keys | who.headers)).status_code == 403
+    await here.ask("PATCH", body={"visibility": "private"})
+    assert await here.role(who.headers) is None
+
+
+async def test_a_thread_has_at_most_fifty_links_that_are_good(server: Inside, store: Database) -> None:
+    here = await room(server, store)
+    links = [await here.link() for _ in range(50)]
+    refused = await here.ask("POST", "/links", body={"role": "viewer"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    await here.ask("DELETE", f"/links/{links[0]['id']}")
+    await here.link()
+    assert (await here.ask("POST", "/links", body={"role": "viewer"})).status_code == 409
+    await expire_link(store, UUID(links[1]["id"]))
+    await here.link()
+
+
+async def test_a_links_key_is_told_once_and_kept_as_a_hash(server: Inside, store: Database) -> None:
+    here = await room(server, store)
+    link = await here.link("editor")
+    for path in ("", "/links", "/members", "/access"):
+        assert link["shareKey"] not in (await here.ask("GET", path)).text
+    async with store.driver() as driver:
+        row = await driver.fetchrow("SELECT share_links::text AS whole, * FROM share_links WHERE id = $1", link["id"])
+    assert row["key_hash"] == key_hash(link["shareKey"])
+    assert link["shareKey"] not in row["whole"]
+
+
+async def test_messages_bear_who_wrote_them_and_what_they_were_called_then(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store, "Zeratul")
+    await here.give(who, "editor")
+    links = [await here.link("editor") for _ in range(2)]
+    askers = [here.owner.headers, who.headers, key(links[0]), key(links[1]), key(links[0])]
+    for asker in askers:
+        body = {"text": "/words=1", "options": {"ifBusy": "queue"}}
+        assert (await here.ask("POST", "/send", asker, body)).status_code == 202
+    await server.http.patch("/api/me", json={"name": "Dark Templar"}, headers=who.headers)
+    messages = [one for one in (await here.ask("GET")).json()["messages"] if one["role"] == "user"]
+    assert [one.get("authorName") for one in messages] == ["Tassadar", "Zeratul", None, None, None]
+    authors = [one["authorId"] for one in messages]
+    assert authors[:2] == [str(here.owner.id), str(who.id)]
+    assert authors[2] == authors[4] != authors[3]
+    assert len(set(authors)) == 4
+    assert not any(link["shareKey"] in str(messages) or link["id"] in authors for link in links)
+
+
+async def test_reading_is_noted_for_the_account_and_never_goes_back(server: Inside, store: Database) -> None:
+    here, who = await room(server, store), await person(store)
+    await here.give(who, "viewer")
+    for revision, kept in ((2, 2), (1, 2), (10**6, None)):
+        assert (await here.ask("PUT", "/read", who.headers, {"revision": revision})).status_code == 204
+        async with store.driver() as driver:
+            row = await driver.fetchrow(
+                "SELECT read_revision, threads.revision FROM listings JOIN threads ON threads.id = thread_id"
+                " WHERE thread_id = $1 AND user_id = $2", here.id, who.id,
+            )  # fmt: skip
+        assert row["read_revision"] >= (kept or row["revision"])
+        assert row["read_revision"] <= row["revision"]

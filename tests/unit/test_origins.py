@@ -1,0 +1,165 @@
+"""Whose address counts, and whose word about it."""
+
+import contextlib
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from litestar.connection import ASGIConnection
+
+from app.api.limits import Limiter
+from app.api.origins import Connection, Origins, address_of, is_https, is_local, machine_of, network_of, networks
+from app.domain.errors import RateLimited
+
+PROXIES = networks(["10.0.0.0/8", "fd00::/8"])
+BEHIND = Origins(proxies=PROXIES)
+
+
+def connection(peer: str | None, *hops: str, scheme: str = "http", **headers: str) -> Connection:
+    raw = [(b"x-forwarded-for", hop.encode("latin-1", "replace")) for hop in hops]
+    raw += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    client = None if peer is None else (peer, 1234)
+    scope: Any = {"type": "http", "scheme": scheme, "headers": raw, "client": client, "path": "/", "query_string": b""}
+    return ASGIConnection(scope)
+
+
+def told(peer: str | None, *hops: str, origins: Origins = BEHIND) -> str | None:
+    found = address_of(connection(peer, *hops), origins)
+    return None if found is None else str(found)
+
+
+@pytest.mark.parametrize(
+    ("peer", "hops", "address"),
+    [
+        ("203.0.113.9", [], "203.0.113.9"),
+        ("203.0.113.9", ["198.51.100.7"], "203.0.113.9"),
+        ("10.0.0.1", [], "10.0.0.1"),
+        ("10.0.0.1", ["198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", ["6.6.6.6, 198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", ["6.6.6.6, 198.51.100.7, 10.1.2.3"], "198.51.100.7"),
+        ("10.0.0.1", ["6.6.6.6", "198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", ["10.9.9.9, 10.1.2.3"], "10.0.0.1"),
+        ("10.0.0.1", ["198.51.100.7:5678"], "198.51.100.7"),
+        ("10.0.0.1", ["[2001:db8::7]:5678"], "2001:db8::7"),
+        ("10.0.0.1", ["[2001:db8::7]"], "2001:db8::7"),
+        ("10.0.0.1", ["2001:db8::7"], "2001:db8::7"),
+        ("fd00::1", ["2001:db8::7"], "2001:db8::7"),
+        ("10.0.0.1", ["::ffff:198.51.100.7"], "198.51.100.7"),
+        ("::ffff:10.0.0.1", ["198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", ["6.6.6.6, junk"], "10.0.0.1"),
+        ("10.0.0.1", ["6.6.6.6, unknown, 10.1.2.3"], "10.0.0.1"),
+        ("10.0.0.1", [""], "10.0.0.1"),
+        ("10.0.0.1", [",,,"], "10.0.0.1"),
+        ("fe80::1%eth0", [], "fe80::1"),
+        ("testclient", [], None),
+        (None, ["198.51.100.7"], None),
+    ],
+)  # fmt: skip
+def test_the_address_is_the_last_hop_that_no_trusted_proxy_has(
+    peer: str | None, hops: list[str], address: str | None
+) -> None:
+    assert told(peer, *hops) == address
+
+
+@given(st.ip_addresses(), st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=60))
+def test_nobody_but_a_trusted_proxy_has_a_word_in_it(peer: Any, hops: str) -> None:
+    if not any(peer in network for network in PROXIES):
+        assert told(str(peer), hops) == told(str(peer))
+
+
+@given(st.ip_addresses(), st.lists(st.ip_addresses(), max_size=4))
+def test_what_a_client_puts_before_its_own_hop_changes_nothing(client: Any, forged: list[Any]) -> None:
+    if not any((getattr(client, "ipv4_mapped", None) or client) in network for network in PROXIES):
+        chain = ", ".join(str(address) for address in [*forged, client, ip_address("10.3.3.3")])
+        assert told("10.0.0.1", chain) == told(str(client))
+
+
+@pytest.mark.parametrize(
+    ("peer", "network", "machine"),
+    [
+        ("203.0.113.9", "203.0.113.0/24", "203.0.113.9"),
+        ("2001:db8:1:2ff::7", "2001:db8:1:200::/56", "2001:db8:1:2ff::/64"),
+        ("::ffff:203.0.113.9", "203.0.113.0/24", "203.0.113.9"),
+        ("127.0.0.1", None, "127.0.0.1"),
+        ("::1", None, "::/64"),
+        ("nobody", None, None),
+    ],
+)
+def test_networks_and_machines_are_what_somebody_cant_easily_change(
+    peer: str, network: str | None, machine: str | None
+) -> None:
+    assert (network_of(connection(peer), Origins()), machine_of(connection(peer), Origins())) == (network, machine)
+
+
+def test_this_machine_counts_where_it_shall_and_behind_a_proxy_that_nobody_declared() -> None:
+    assert network_of(connection("127.0.0.1"), Origins(count_loopback=True)) == "127.0.0.0/24"
+    assert network_of(connection("127.0.0.1", "198.51.100.7"), Origins()) == "127.0.0.0/24"
+    assert not is_local(connection("127.0.0.1", "127.0.0.1"), Origins())
+    declared = Origins(proxies=networks(["127.0.0.1"]))
+    assert network_of(connection("127.0.0.1", "198.51.100.7"), declared) == "198.51.100.0/24"
+
+
+def test_a_proxy_that_is_trusted_says_whether_there_is_tls_and_nobody_else() -> None:
+    assert is_https(connection("10.0.0.1", x_forwarded_proto="https"), BEHIND)
+    assert is_https(connection("10.0.0.1", x_forwarded_proto="http, https"), BEHIND)
+    assert not is_https(connection("10.0.0.1", x_forwarded_proto="https, http"), BEHIND)
+    assert not is_https(connection("203.0.113.9", x_forwarded_proto="https"), BEHIND)
+    assert is_https(connection("203.0.113.9", scheme="https"), BEHIND)
+    assert is_https(connection("203.0.113.9"), Origins(public_url="https://chat.example"))
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "own"),
+    [
+        ("http://chat.example", "chat.example", True),
+        ("https://chat.example:8443", "chat.example:8443", True),
+        ("https://chat.example", "chat.example:8443", False),
+        ("https://evil.example", "chat.example", False),
+        ("https://chat.example.evil.example", "chat.example", False),
+        ("https://chat.example@evil.example", "chat.example", False),
+        ("null", "null", False),
+        ("null", "", False),
+        ("http://", "", False),
+        ("file://chat.example", "chat.example", False),
+        ("https://chat.example/", "chat.example", False),
+        ("https://public.example", "inner:8000", True),
+    ],
+)
+def test_an_origin_is_our_own_if_it_is_the_host_that_was_asked_or_the_public_one(
+    origin: str, host: str, own: bool
+) -> None:
+    assert Origins(public_url="https://public.example/khala").own(origin, host, https=False) == own
+
+
+def test_where_we_are_reached_by_tls_a_page_without_is_none_of_ours() -> None:
+    assert Origins().own("https://chat.example", "chat.example", https=True)
+    assert not Origins().own("http://chat.example", "chat.example", https=True)
+
+
+def let_through(limiter: Limiter, asked: Connection, *, tries: int = 700) -> int:
+    """How many of so many requests at once the limiter lets through."""
+    through = 0
+    for _ in range(tries):
+        with contextlib.suppress(RateLimited):
+            limiter.check(asked, Origins())
+            through += 1
+    return through
+
+
+def test_by_default_this_machine_is_not_limited_unless_an_undeclared_proxy_is_on_it() -> None:
+    limiter = Limiter(600, count_loopback=False)
+    assert let_through(limiter, connection("127.0.0.1")) == 700
+    assert let_through(limiter, connection("::1", x_anon_key="k" * 40)) == 700
+    assert 600 <= let_through(limiter, connection("127.0.0.1", "203.0.113.9")) < 650
+    assert 600 <= let_through(limiter, connection("203.0.113.9")) < 650
+    assert 600 <= let_through(Limiter(600, count_loopback=True), connection("127.0.0.1")) < 650
+    assert let_through(Limiter(0, count_loopback=True), connection("203.0.113.9")) == 700
+
+
+def test_an_ipv6_machine_is_limited_whatever_address_of_its_own_it_takes() -> None:
+    limiter = Limiter(600, count_loopback=False)
+    through = [let_through(limiter, connection(f"2001:db8::{host:x}"), tries=100) for host in range(7)]
+    assert 600 <= sum(through) < 650
+    assert let_through(limiter, connection("2001:db8:0:1::1"), tries=10) == 10
