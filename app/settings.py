@@ -118,12 +118,12 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
 
 def _budgets(read: "_Reader") -> budgets.Policy:
     """The limits on use; what is set to 0 is off."""
-    runs = read.amount("KHALA_ANON_RUNS_PER_HOUR", 60, whole=True)
+    runs = read.amount("KHALA_ANON_RUNS_PER_HOUR", 200, whole=True)
     usd = read.amount("KHALA_ANON_USD_PER_DAY", "0.50")
     limits = [
         Limit(scope="key", measure="runs", most=runs, window=HOUR),
         Limit(scope="key", measure="usd", most=usd, window=DAY),
-        _tokens(read, "key", "KHALA_ANON_TOKENS_PER_DAY", 200_000),
+        _tokens(read, "key", "KHALA_ANON_TOKENS_PER_DAY", 2_000_000),
         _runs(read, "network", "KHALA_NETWORK_RUNS_PER_HOUR", 5 * runs),
         _usd(read, "network", "KHALA_NETWORK_USD_PER_DAY", 5 * usd),
         _usd(read, "anonymous", "KHALA_ANON_TOTAL_USD_PER_DAY", 20),

@@ -180,10 +180,10 @@ def found_limits(**env: str) -> dict[tuple[str, str], tuple[Decimal, int | None]
 
 def test_an_empty_environment_limits_everybody_a_little() -> None:
     assert found_limits() == {
-        ("key", "runs"): (Decimal(60), HOUR),
+        ("key", "runs"): (Decimal(200), HOUR),
         ("key", "usd"): (Decimal("0.50"), DAY),
-        ("key", "tokens"): (Decimal(200_000), DAY),
-        ("network", "runs"): (Decimal(300), HOUR),
+        ("key", "tokens"): (Decimal(2_000_000), DAY),
+        ("network", "runs"): (Decimal(1000), HOUR),
         ("network", "usd"): (Decimal("2.50"), DAY),
         ("anonymous", "usd"): (Decimal(20), DAY),
         ("accounts", "usd"): (Decimal(100), DAY),
