@@ -12,7 +12,7 @@ from argon2.exceptions import InvalidHashError, VerifyMismatchError
 
 from app.domain.errors import InvalidInput, RateLimited
 
-SHORTEST = 10
+SHORTEST = 8
 LONGEST = 1024
 """Characters of a password."""
 LONGEST_EMAIL = 254
@@ -29,6 +29,9 @@ STRANGER = "$argon2id$v=19$m=65536,t=3,p=4$k/K99z80FwE2epB+5j+hdw$aTDs4nfYHWYQ9y
 
 # Those of ten characters and more that every guesser tries first.
 _COMMON = """
+12345678 123456789 87654321 12341234 1q2w3e4r 1qaz2wsx abc12345 abcd1234 admin123 baseball football iloveyou
+letmein1 passw0rd password password1 princess qwer1234 qwertyui qwerty12 qwerty123 starwars sunshine superman
+trustno1 welcome1 zaq12wsx
 0123456789 01234567890 0987654321 1122334455 1111122222 1234512345 1234567890 12345678900 12345678910 123456789a
 123456789q 123123123123 1q2w3e4r5t 1q2w3e4r5t6y 1qaz2wsx3edc 1qazxsw23edc 9876543210 a123456789 a1234567890
 abc1234567 abcd123456 abcdefghij abcdefghijk administrator asdfghjkl1 asdfghjkl; baseball123 changeme123

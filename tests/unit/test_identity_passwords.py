@@ -72,14 +72,14 @@ async def test_too_many_at_once_are_sent_away() -> None:
     assert await matches(GOOD, await hashed(GOOD))
 
 
-@pytest.mark.parametrize("password", [GOOD, "x" * 9 + "y", "correct horse", "пароль-пароль", "ab" * 512])
+@pytest.mark.parametrize("password", [GOOD, "x" * 7 + "y", "correct horse", "пароль-пароль", "ab" * 512])
 def test_a_fair_password_is_taken_as_it_is(password: str) -> None:
     assert checked(password) == password
 
 
 @pytest.mark.parametrize(
     "password",
-    ["", "short", "x" * 8 + "y", "ab" * 512 + "c", "aaaaaaaaaaaa", "1234567890", "Password123", "QWERTYUIOP"],
+    ["", "short", "x" * 6 + "y", "ab" * 512 + "c", "aaaaaaaaaaaa", "1234567890", "Password123", "QWERTYUIOP"],
 )
 def test_a_password_that_anybody_would_guess_is_refused(password: str) -> None:
     with pytest.raises(InvalidInput) as error:
