@@ -105,7 +105,8 @@ class Chat:
         expect(self.answer).to_contain_text(f"{word} ")
 
     def wait_for_end(self) -> None:
-        expect(self.page.locator(f".message.user ~ .message.assistant{ENDED}").last).to_be_visible()
+        # The newest message, and not an answer before it: a question that was taken is there before its answer is.
+        expect(self.page.locator(f".message.user ~ .message.assistant{ENDED}:last-child")).to_be_visible()
         expect(self.page.locator("[data-state=writing], [data-state=sending]")).to_have_count(0)
 
     def is_writing(self) -> bool:
