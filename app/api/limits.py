@@ -3,23 +3,15 @@
 import time
 from collections import OrderedDict
 
-import msgspec
-
 from app.api.origins import Connection, Origins, is_local, machine_of
 from app.domain.access import key_hash
+from app.domain.buckets import Bucket
 from app.domain.errors import RateLimited
 
 MOST_BUCKETS = 50_000
 """Callers that are remembered; those who have not asked for longest are forgotten first."""
 SECRETS = ("authorization", "x-anon-key", "x-share-key", "cookie")
 """Headers by which a caller is known whatever the address."""
-
-
-class Bucket(msgspec.Struct):
-    """What is left of a caller's requests, as of `at`, a monotonic time in seconds."""
-
-    left: float
-    at: float
 
 
 class Limiter:
@@ -44,16 +36,11 @@ class Limiter:
         """Seconds until there is a token for them; 0 if there was one, which is taken."""
         if not who:
             return 0.0
-        bucket = self._buckets.pop(who, None) or Bucket(self._most, now)
-        bucket.left = min(self._most, bucket.left + (now - bucket.at) * self._most / 60)
-        bucket.at = now
+        bucket = self._buckets.pop(who, None) or Bucket(self._most, self._most / 60)
         self._buckets[who] = bucket
         if len(self._buckets) > MOST_BUCKETS:
             self._buckets.popitem(last=False)
-        if bucket.left < 1:
-            return (1 - bucket.left) * 60 / self._most
-        bucket.left -= 1
-        return 0.0
+        return 0.0 if bucket.take(now) else bucket.wait
 
 
 def _callers(connection: Connection, origins: Origins) -> list[bytes | str]:

@@ -18,3 +18,8 @@ class Bucket:
             return False
         self._left -= 1
         return True
+
+    @property
+    def wait(self) -> float:
+        """Seconds after the last look until there is one more; 0 if there is."""
+        return max(0.0, 1 - self._left) / self._per_second

@@ -9,6 +9,7 @@ from app.domain.buckets import Bucket
 def test_a_bucket_gives_its_burst_and_then_so_many_a_second() -> None:
     bucket = Bucket(3, 2.0)
     assert [bucket.take(100.0) for _ in range(5)] == [True] * 3 + [False] * 2
+    assert bucket.wait == 0.5
     assert [bucket.take(100.5), bucket.take(100.5)] == [True, False]
     assert [bucket.take(200.0) for _ in range(4)] == [True] * 3 + [False]
 
