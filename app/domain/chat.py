@@ -3,7 +3,7 @@
 from datetime import datetime
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -68,6 +68,7 @@ class Message(Wire, frozen=True, kw_only=True):
 
 BUDGET_BOUNDS: dict[str, tuple[Decimal, int]] = {
     "usd": (Decimal("0.0001"), 10_000), "tokens": (Decimal(1), 1_000_000_000), "seconds": (Decimal("0.1"), 7 * 86_400),
+    "tool_calls": (Decimal(0), 1_000),
 }  # fmt: skip
 """The least and the most of each measure of a run's budget."""
 
@@ -78,20 +79,57 @@ class RunBudget(Wire, frozen=True, kw_only=True):
     usd: Decimal | None = None
     tokens: int | None = None
     seconds: float | None = None
+    tool_calls: int | None = None
 
     def __post_init__(self) -> None:
         for name, (least, most) in BUDGET_BOUNDS.items():
             amount: Decimal | float | None = getattr(self, name)
             if amount is not None and not (isfinite(amount) and least <= amount <= most):
-                raise ValueError(f"{name} must be between {least} and {most:,}.")
+                raise ValueError(f"{_camel(name)} must be between {least} and {most:,}.")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+STEPS = 20
+"""Rounds of tools that a run has unless it says otherwise."""
+MOST_STEPS = 50
+MOST_PATTERNS = 64
+MOST_FUNCTIONS = 128
+
+
+class Function(Wire, frozen=True, kw_only=True):
+    """A tool that whoever sends carries out: a run that calls it ends with reason `tool_calls`."""
+
+    name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+    description: Annotated[str, msgspec.Meta(max_length=4_000)] = ""
+    parameters: dict[str, Any] = {}
 
 
 class RunOptions(Wire, frozen=True, kw_only=True):
-    """How a run shall go: `model` as `provider:name`; `if_busy` says what happens while another run is active."""
+    """How a run shall go: `model` as `provider:name`; `if_busy` says what happens while another run is active.
+
+    With `autopilot` it goes on in rounds of tools, at most `max_steps` of them, until it has an answer; without, it has
+    one round. `tools` are patterns of the tools that it is offered, by default all.
+    """
 
     model: str | None = None
     if_busy: IfBusy = "reject"
     budget: RunBudget | None = None
+    autopilot: bool = False
+    max_steps: Any = STEPS
+    tools: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_PATTERNS)] | None = None
+    functions: Annotated[tuple[Function, ...], msgspec.Meta(max_length=MOST_FUNCTIONS)] = ()
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds of tools: what is asked for, at most 50; 20 for what is no number of rounds."""
+        if not self.autopilot:
+            return 1
+        sensible = isinstance(self.max_steps, int) and not isinstance(self.max_steps, bool) and self.max_steps >= 1
+        return min(self.max_steps, MOST_STEPS) if sensible else STEPS
 
 
 class Run(Wire, frozen=True, kw_only=True):

@@ -45,6 +45,18 @@ class RunNotFound(KhalaError):
     code = "run_not_found"
 
 
+class BlobNotFound(KhalaError):
+    """No blob has this id."""
+
+    code = "blob_not_found"
+
+
+class AlreadyDecided(KhalaError):
+    """Somebody decided otherwise before."""
+
+    code = "already_decided"
+
+
 class Conflict(KhalaError):
     """The request contradicts what is stored."""
 

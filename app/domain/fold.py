@@ -5,11 +5,15 @@ holds the content at any seq goes on from there with deltas alone.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, TypeAlias, assert_never
+from uuid import UUID
 
 import msgspec
 
 from app.domain.parts import (
+    BlobRef,
+    Compaction,
     Failure,
     Finish,
     Notice,
@@ -44,13 +48,31 @@ class ToolBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
     state: str
     step: int = 0
     args: dict[str, Any] | None = None
+    args_blob: BlobRef | None = None
     reason: str | None = None
+    digest: str | None = None
+    expires_at: datetime | None = None
     summary: str | None = None
     output: Any = None
+    blob: BlobRef | None = None
     duration_ms: int | None = None
 
 
-Block: TypeAlias = TextBlock | NoticeBlock | ToolBlock
+class CompactionBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="compaction", omit_defaults=True):
+    """What stands for the model in place of older turns; a person still has the turns themselves."""
+
+    summary: str
+    message_id: UUID | None = None
+    step: int = 0
+
+
+class FileBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="file"):
+    """A file that somebody attached to their message."""
+
+    blob: BlobRef
+
+
+Block: TypeAlias = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock
 Content: TypeAlias = tuple[Block, ...]
 
 UNKNOWN_TOOL = "unknown"
@@ -79,13 +101,17 @@ def text_of(content: Content) -> str:
 def _apply(blocks: list[Block], part: PartData) -> None:
     match part:
         case ToolCall():
-            _update_tool(blocks, part.tool_call_id, tool=part.tool, step=part.step, args=part.args)
+            called = {"tool": part.tool, "step": part.step, "args": part.args, "args_blob": part.args_blob}
+            _update_tool(blocks, part.tool_call_id, **called)
         case ToolStatus():
-            _update_tool(blocks, part.tool_call_id, state=part.state, reason=part.reason)
+            _update_tool(blocks, part.tool_call_id, **_status(part))
         case ToolResult():
             _settle_tool(blocks, part)
         case Notice():
             blocks.append(NoticeBlock(code=part.code, message=part.message))
+        case Compaction():
+            block = CompactionBlock(summary=part.summary, message_id=part.message_id, step=part.step)
+            blocks.append(block)
         case TextDelta() | Step() | Failure() | Finish() | ReasoningDelta():
             pass
         case _:
@@ -102,6 +128,14 @@ def _append_text(blocks: list[Block], texts: list[str]) -> None:
         blocks.append(TextBlock(text=text))
 
 
+def _status(part: ToolStatus) -> dict[str, Any]:
+    """What a status says; only new arguments take the place of the old ones."""
+    said = {"state": part.state, "reason": part.reason, "digest": part.digest, "expires_at": part.expires_at}
+    if part.args is None and part.args_blob is None:
+        return said
+    return said | {"args": part.args, "args_blob": part.args_blob}
+
+
 def _settle_tool(blocks: list[Block], part: ToolResult) -> None:
     _update_tool(
         blocks,
@@ -109,6 +143,7 @@ def _settle_tool(blocks: list[Block], part: ToolResult) -> None:
         state="completed" if part.ok else "failed",
         summary=part.summary,
         output=part.output,
+        blob=part.blob,
         duration_ms=part.duration_ms,
     )
 

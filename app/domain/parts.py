@@ -27,31 +27,52 @@ class ReasoningDelta(Data, frozen=True, kw_only=True):
     text: str
 
 
+class BlobRef(Data, frozen=True, kw_only=True):
+    """Where something large is kept; `preview` is the beginning of what is text, `sha256` hex digits, `size` bytes."""
+
+    blob_id: UUID
+    size: int
+    sha256: str
+    media_type: str
+    preview: str = ""
+    name: str | None = None
+
+
 class ToolCall(Data, frozen=True, kw_only=True):
-    """The model asks for a tool."""
+    """The model asks for a tool. Large arguments are in a blob."""
 
     tool_call_id: str
     step: int
     tool: str
-    args: dict[str, Any]
+    args: dict[str, Any] | None = None
+    args_blob: BlobRef | None = None
 
 
 class ToolStatus(Data, frozen=True, kw_only=True):
-    """A tool call changed its state: running, blocked or cancelled."""
+    """A tool call changed its state: queued, running, blocked or cancelled.
+
+    What is blocked waits for approval until `expires_at`, of just the call that `digest` stands for; who approved may
+    have changed the arguments to `args`.
+    """
 
     tool_call_id: str
     state: str
     reason: str | None = None
+    digest: str | None = None
+    expires_at: datetime | None = None
+    args: dict[str, Any] | None = None
+    args_blob: BlobRef | None = None
 
 
 class ToolResult(Data, frozen=True, kw_only=True):
-    """A tool call ended; `summary` is one line of at most 120 characters."""
+    """A tool call ended; `summary` is one line of at most 120 characters. A large output is in a blob."""
 
     tool_call_id: str
     ok: bool
     summary: str
     duration_ms: int
     output: Any = None
+    blob: BlobRef | None = None
 
 
 class Step(Data, frozen=True, kw_only=True):
@@ -67,6 +88,18 @@ class Notice(Data, frozen=True, kw_only=True):
 
     code: str
     message: str
+
+
+class Compaction(Data, frozen=True, kw_only=True):
+    """Older turns were summarised, because a model reads only so much.
+
+    For the model the summary stands in place of all messages up to `message_id`, and of the answer's own steps up to
+    `step`.
+    """
+
+    summary: str
+    message_id: UUID | None = None
+    step: int = 0
 
 
 class Failure(Data, frozen=True, kw_only=True):
@@ -99,9 +132,22 @@ class Finish(Data, frozen=True, kw_only=True):
     provider: str | None = None
     time_to_first_token_ms: int | None = None
     total_ms: int | None = None
+    witness: str | None = None
+    """The hash of the run's last receipt, which stands for all of them: see `app.domain.receipts`."""
 
 
-PartData: TypeAlias = TextDelta | ReasoningDelta | ToolCall | ToolStatus | ToolResult | Step | Notice | Failure | Finish
+PartData: TypeAlias = (
+    TextDelta
+    | ReasoningDelta
+    | ToolCall
+    | ToolStatus
+    | ToolResult
+    | Step
+    | Notice
+    | Compaction
+    | Failure
+    | Finish
+)
 
 KINDS: dict[str, type[PartData]] = {
     "text-delta": TextDelta,
@@ -111,6 +157,7 @@ KINDS: dict[str, type[PartData]] = {
     "tool-result": ToolResult,
     "step": Step,
     "notice": Notice,
+    "compaction": Compaction,
     "error": Failure,
     "finish": Finish,
 }

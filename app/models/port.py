@@ -2,28 +2,63 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from app.domain.parts import Usage
+from app.domain.tools import Spec
+
+
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that the model calls. `problem` says why its arguments can't be read, where they can't."""
+
+    id: str
+    name: str
+    args: dict[str, Any]
+    problem: str | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool call came to, as the model is told it; `id` and `name` are those of its use."""
+
+    id: str
+    name: str
+    text: str
+    ok: bool
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that belongs to a user's message."""
+
+    name: str
+    media_type: str
+    data: bytes
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of the conversation as a model is told it."""
+    """One message of the conversation as a model is told it.
 
-    role: Literal["user", "assistant", "system"]
-    text: str
+    A user's may have `files`, an assistant's `uses` of tools; their outcomes follow in a turn of the role `tool`, in the
+    order of the uses.
+    """
+
+    role: Literal["user", "assistant", "system", "tool"]
+    text: str = ""
+    files: tuple[File, ...] = ()
+    uses: tuple[ToolUse, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is asked: instructions, then the conversation, oldest first, ending with the user's turn.
+    """What a model is asked: instructions, then the conversation, oldest first, ending with a user's or tools' turn.
 
     `said` is what the answer has said already, before its executor was lost: the model is to go on after it.
     """
 
     system: str
     turns: tuple[Turn, ...]
+    tools: tuple[Spec, ...] = ()
     said: str = ""
     max_output_tokens: int | None = None
 
@@ -43,12 +78,14 @@ class Reasoning(msgspec.Struct, frozen=True):
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
     """The model said all it would; always the last event of a call that went well.
 
-    `estimated` says that the provider gave no usage and the tokens were counted here.
+    `estimated` says that the provider gave no usage and the tokens were counted here. `uses` are the tools that it
+    calls, in its order; there are some if and only if the reason is `tool_calls`.
     """
 
     usage: Usage
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "tool_calls"]
     estimated: bool = False
+    uses: tuple[ToolUse, ...] = ()
 
 
 Event: TypeAlias = Text | Reasoning | Completed

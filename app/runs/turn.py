@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     """How a turn ended: the run's state, and the finish's reason."""
 
     status: Literal["final", "error"]
-    reason: Literal["stop", "length", "error", "budget"]
+    reason: Literal["stop", "length", "tool_calls", "error", "budget"]
     failure: Failure | None = None
 
 

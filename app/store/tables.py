@@ -62,6 +62,7 @@ threads = Table(
     # Another one whenever it changes who may do what: whoever was let in under an earlier one is checked again.
     Column("access_id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
     Column("active_leaf", Uuid),
+    Column("tool_rules", JSONB),
     _time("created_at"),
     _time("updated_at"),
     # A deleted thread is closed at once; what is in it is purged a little later, and the row last.
@@ -113,6 +114,8 @@ runs = Table(
     Column("fairness_key", Uuid, nullable=False),
     Column("status", Text, nullable=False),
     Column("options", JSONB, nullable=False),
+    # Who asked, if they have an account: tools act for them.
+    Column("user_id", Uuid),
     Column("epoch", Integer, nullable=False, server_default="0"),
     Column("steps", SmallInteger, nullable=False, server_default="0"),
     Column("lease_owner", Text),
@@ -152,9 +155,91 @@ receipts = Table(
     Column("tool_call_id", Text),
     Column("data", JSONB, nullable=False),
     Column("cost_usd", Numeric(20, 10)),
+    # Of this receipt and the hash of the one before it.
+    Column("hash", LargeBinary),
     _time("created_at"),
     CheckConstraint("type IN ('model', 'tool')", name="type"),
     Index("receipts_thread_id_idx", "thread_id"),
+)
+
+# Calls that wait for somebody's word, and what it was.
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("run_id", Uuid, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("tool_call_id", Text, primary_key=True),
+    _thread_id(),
+    Column("tool", Text, nullable=False),
+    Column("args", JSONB, nullable=False),
+    Column("parameters", JSONB, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="pending"),
+    Column("reason", Text),
+    Column("edited_args", JSONB),
+    Column("decided_by", Uuid),
+    Column("decided_name", Text),
+    _time("created_at"),
+    _moment("expires_at"),
+    _time("decided_at", nullable=True),
+    CheckConstraint("state IN ('pending', 'approved', 'denied', 'expired')", name="state"),
+    Index("approvals_thread_id_idx", "thread_id"),
+    Index("approvals_pending_idx", "expires_at", postgresql_where=text("state = 'pending'")),
+)
+
+# What the blob store keeps, by the SHA-256 of its content. `touched_at` is when somebody last meant to refer to it.
+objects = Table(
+    "objects",
+    metadata,
+    Column("sha256", LargeBinary, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("stored", Boolean, nullable=False, server_default="false"),
+    _time("touched_at"),
+    Index("objects_touched_at_idx", "touched_at"),
+)
+
+# What refers to an object, and opens it to whoever may read the thread.
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("thread_id", Uuid, nullable=False),
+    Column("run_id", Uuid),
+    Column("sha256", LargeBinary, ForeignKey("objects.sha256"), nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("name", Text),
+    Column("preview", Text, nullable=False, server_default=""),
+    # Of an upload: by whom, and whether a message has it by now.
+    Column("author_id", Uuid),
+    Column("attached", Boolean, nullable=False, server_default="true"),
+    _time("created_at"),
+    _time("expires_at", nullable=True),
+    Index("blobs_thread_id_idx", "thread_id"),
+    Index("blobs_sha256_idx", "sha256"),
+    Index("blobs_expires_at_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+)
+
+# The files that an agent sees: a user's, or those of a guest's thread. Paths are names only, no path leaves the rows.
+files = Table(
+    "files",
+    metadata,
+    Column("owner_id", Uuid, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+    _time("changed_at"),
+)
+
+todos = Table(
+    "todos",
+    metadata,
+    Column("owner_id", Uuid, primary_key=True),
+    Column("id", Integer, primary_key=True),
+    Column("text", Text, nullable=False),
+    # The call that made it: the same call again makes no second one.
+    Column("key", Text),
+    _time("created_at"),
+    _time("completed_at", nullable=True),
+    Index("todos_owner_id_key_key", "owner_id", "key", unique=True),
 )
 
 users = Table(
@@ -167,6 +252,8 @@ users = Table(
     # below the floor can't be served, because what it would have to hear of was forgotten.
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Column("floor_revision", BigInteger, nullable=False, server_default="0"),
+    # What the user's tool calls may do without being asked.
+    Column("tool_rules", JSONB),
     _time("created_at"),
     postgresql_with={"fillfactor": 70},
 )
@@ -176,6 +263,38 @@ def _user_id(*, primary_key: bool = False) -> Column[object]:
     key = ForeignKey("users.id", ondelete="CASCADE")
     return Column("user_id", Uuid, key, nullable=False, primary_key=primary_key)
 
+
+# Tools that a user had made for themselves, and whether they approved of them.
+user_tools = Table(
+    "user_tools",
+    metadata,
+    _user_id(primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("description", Text, nullable=False),
+    Column("parameters", JSONB, nullable=False),
+    Column("language", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("permissions", ARRAY(Text), nullable=False),
+    Column("timeout", SmallInteger, nullable=False),
+    Column("idempotent", Boolean, nullable=False),
+    Column("state", Text, nullable=False, server_default="pending"),
+    _time("created_at"),
+    _time("decided_at", nullable=True),
+    CheckConstraint("state IN ('pending', 'approved', 'rejected')", name="state"),
+)
+
+# Keys to the details of single tool calls, for clients that hold nothing else; each ends by itself.
+detail_tokens = Table(
+    "detail_tokens",
+    metadata,
+    Column("token_hash", LargeBinary, primary_key=True),
+    _thread_id(),
+    Column("run_id", Uuid, nullable=False),
+    Column("tool_call_id", Text, nullable=False),
+    _moment("expires_at"),
+    Index("detail_tokens_thread_id_idx", "thread_id"),
+    Index("detail_tokens_expires_at_idx", "expires_at"),
+)
 
 passwords = Table(
     "passwords",

@@ -1,0 +1,31 @@
+"""The witness: each receipt of a run is hashed together with the hash of the one before it.
+
+Whoever changes, adds or removes a receipt later changes every hash after it, and the last one stands in the run's
+finish, in three places. It shows tampering with receipts, not who did it, and not whether a receipt was true.
+"""
+
+import hashlib
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+FIRST = b""
+"""What comes before a run's first receipt."""
+
+
+def link(
+    before: bytes,
+    *,
+    run_id: UUID,
+    seq: int,
+    kind: str,
+    tool_call_id: str | None,
+    data: Any,
+    cost_usd: Decimal | None,
+) -> bytes:
+    """The hash (SHA-256) of a receipt that follows the one with the hash `before`."""
+    cost = None if cost_usd is None else f"{cost_usd.normalize():f}"
+    told = [run_id, seq, kind, tool_call_id, data, cost]
+    return hashlib.sha256(before + msgspec.json.encode(told, order="deterministic")).digest()

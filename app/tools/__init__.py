@@ -1,0 +1,1 @@
+"""Tools: what agents can do, and where they do it."""
