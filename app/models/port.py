@@ -39,8 +39,8 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One message of the conversation as a model is told it.
 
-    A user's may have `files`, an assistant's `uses` of tools; their outcomes follow in a turn of the role `tool`, in the
-    order of the uses.
+    A user's may have `files`, an assistant's `uses` of tools; their outcomes follow in a turn of the role `tool`, in
+    the order of the uses.
     """
 
     role: Literal["user", "assistant", "system", "tool"]

@@ -33,8 +33,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What a call came to.
 
-    `output` is text or JSON; None where it was written to the sink, as bytes of `media_type`. `summary` is what a person
-    reads on one line, by default the beginning of the output.
+    `output` is text or JSON; None where it was written to the sink, as bytes of `media_type`. `summary` is what a
+    person reads on one line, by default the beginning of the output.
     """
 
     ok: bool = True

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import unicodedata
 
 import pytest
 from argon2 import extract_parameters, profiles
@@ -136,5 +135,6 @@ def test_a_normal_form_is_its_own_normal_form(text: str) -> None:
     except InvalidInput:
         return
     assert normalized_email(address) == address
-    assert normalized_email(address.upper().lower()) == normalized_email(unicodedata.normalize("NFKC", address))
+    if address.isascii():  # elsewhere upper case is no way back: ß becomes SS
+        assert normalized_email(address.upper()) == address
     assert address.count("@") == 1
