@@ -15,6 +15,7 @@ from app import doctor as examination
 from app import main as composition
 from app import settings as configuration
 from app import telemetry
+from app.blobs.collector import Collector
 from app.domain.errors import Unavailable
 from app.settings import BadSetting, Settings
 from app.store import migrate as migrations
@@ -49,6 +50,7 @@ def serve(*, no_executor: bool) -> None:
     def announce(address: str) -> None:
         click.echo(f"Khala is at {address}")
         click.echo(f"  database  {_database(settings)}")
+        click.echo(f"  blobs     {settings.blob_url or f'in {settings.home}'}")
         click.echo(f"  models    {', '.join(map(str, settings.models))}{_hint(settings)}")
         sys.stdout.flush()
 
@@ -81,6 +83,8 @@ def verify() -> None:
 @click.option("--dry-run", is_flag=True, help="Delete nothing; say how much there is.")
 def purge(*, dry_run: bool) -> None:
     """Delete what nobody may keep any more: idle anonymous threads, deleted threads, what has expired.
+
+    Bytes of blobs go when nothing has referred to them for an hour.
 
     `serve` and `work` do so by themselves, about once a minute.
     """
@@ -118,19 +122,21 @@ async def _verify(settings: Settings) -> None:
 
 async def _purge(settings: Settings, *, dry_run: bool) -> None:
     policy = composition.retention_policy(settings)
-    async with composition.database(settings) as db:
+    async with composition.database(settings) as db, composition.blobs(settings, db) as vault:
         if await migrations.current(db) != migrations.head():
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
+        collector = Collector(db, vault.store)
         found = await (retention.due(db, policy) if dry_run else retention.purge(db, policy))
+        found["objects"] = await (collector.due() if dry_run else collector.collect())
     for kind, count in found.items():
         click.echo(f"{count:>9,} {kind.replace('_', ' ')}")
     click.echo("Nothing was deleted." if dry_run else "Deleted.")
 
 
 async def _doctor(settings: Settings) -> None:
-    async with composition.database(settings) as db:
+    async with composition.database(settings) as db, composition.blobs(settings, db) as vault:
         well = True
-        for finding in await examination.examine(settings, db):
+        for finding in await examination.examine(settings, db, vault):
             well = well and finding.well
             click.echo(f"{'ok  ' if finding.well else 'BAD '} {finding.what}: {finding.says}")
     if not well:

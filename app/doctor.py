@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from app.blobs.settings import FOLDER
+from app.blobs.vault import Vault
+from app.domain.errors import Unavailable
 from app.live.listener import Listener
 from app.models.catalog import BadModel
 from app.models.providers import Providers
@@ -26,13 +29,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     says: str
 
 
-async def examine(settings: Settings, db: Database) -> list[Finding]:
+async def examine(settings: Settings, db: Database, vault: Vault) -> list[Finding]:
     """All findings. A check that fails is a finding, too."""
     checks: dict[str, Callable[[], Awaitable[Finding]]] = {
         "database": lambda: _postgres(db),
         "pgvector": lambda: _pgvector(db),
         "schema": lambda: _schema(db),
         "notify": lambda: _notify(db),
+        "blobs": lambda: _blobs(settings, vault),
     }
     found = [await _checked(what, check) for what, check in checks.items()]
     return [*found, *_models(settings), _disk(settings)]
@@ -91,6 +95,15 @@ async def _notify(db: Database) -> Finding:
         well=True,
         says=f"{(asyncio.get_running_loop().time() - began) * 1000:.1f} ms from NOTIFY to LISTEN",
     )
+
+
+async def _blobs(settings: Settings, vault: Vault) -> Finding:
+    place = settings.blob_url or str(settings.home / FOLDER)
+    try:
+        await vault.check()
+    except Unavailable as error:
+        return Finding(what="blobs", well=False, says=f"{place} can't be written and read: {error.__cause__}")
+    return Finding(what="blobs", well=True, says=f"kept in {place}")
 
 
 def _models(settings: Settings) -> list[Finding]:

@@ -19,6 +19,10 @@ from app.api.http import BoundedHttp
 from app.api.limits import Limiter
 from app.api.line import Line
 from app.api.routes import application
+from app.blobs import folders
+from app.blobs import settings as blob_settings
+from app.blobs.collector import Collector
+from app.blobs.vault import Vault
 from app.domain.parts import Usage
 from app.identity.oidc import Provider
 from app.live.listener import Listener
@@ -27,6 +31,7 @@ from app.models import prices
 from app.models.providers import Providers
 from app.models.tokens import Counter
 from app.runs.executor import Executor, ExecutorOptions
+from app.runs.hands import Kit
 from app.runs.turn import Models
 from app.settings import Settings
 from app.store import migrate
@@ -34,6 +39,9 @@ from app.store.db import RUNS_CHANNEL, Database
 from app.store.embedded import EmbeddedPostgres
 from app.store.retention import Policy, Retention
 from app.store.writer import Writer
+from app.tools.mcp import Connections
+from app.tools.sandbox import Sandbox
+from app.tools.toolbox import Toolbox
 
 log = structlog.get_logger()
 
@@ -70,6 +78,27 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
         db = Database(url, pool_size=settings.pool_size)
         stack.push_async_callback(db.close)
         yield db
+
+
+@asynccontextmanager
+async def blobs(settings: Settings, db: Database) -> AsyncIterator[Vault]:
+    """The vault; its store and the folder of its temporary files are there for as long as this is open."""
+    store = blob_settings.opened(settings.blob_url, settings.home)
+    with folders.temporary(settings.home / "spool") as folder:
+        vault = Vault(db, store, folder=folder, most_in_thread=settings.most_in_thread)
+        try:
+            yield vault
+        finally:
+            await vault.aclose()
+            await store.aclose()
+
+
+@asynccontextmanager
+async def tools(settings: Settings, db: Database, vault: Vault, connections: Connections) -> AsyncIterator[Toolbox]:
+    """The tools that there are."""
+    sandbox = await Sandbox.find()
+    async with _loops({"mcp": connections.run}):
+        yield Toolbox(db, vault, sandbox=sandbox, connections=connections, options=settings.tools)
 
 
 @asynccontextmanager
@@ -112,7 +141,7 @@ async def _for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
 class Workshop:
     """An executor with what it works with."""
 
-    def __init__(self, settings: Settings, db: Database) -> None:
+    def __init__(self, settings: Settings, db: Database, toolbox: Toolbox, vault: Vault) -> None:
         self._providers = Providers(settings.providers)
         self._models = settings.models
         self._writer = Writer(db, settings.flush)
@@ -124,9 +153,11 @@ class Workshop:
             context_tokens=settings.context_tokens,
             lease=settings.lease,
             grace=settings.grace,
+            cooldown=settings.cooldown,
         )
+        kit = Kit(toolbox=toolbox, vault=vault, approval_seconds=settings.approval_hours * 3600)
         models = Models(open=self._providers.open, store_reasoning=settings.reasoning)
-        self.executor = Executor(db, self._writer, models, self._counter, options)
+        self.executor = Executor(db, self._writer, models, self._counter, kit, options)
 
     def _warm(self) -> None:
         for ref in self._models:
@@ -164,7 +195,10 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         db = await stack.enter_async_context(database(settings))
         await migrate.upgrade(db.url)
         inner = await stack.enter_async_context(_pool_of_our_own(db))
-        workshop = Workshop(settings, inner) if with_executor else None
+        vault = await stack.enter_async_context(blobs(settings, db))
+        connections = Connections(settings.mcp)
+        toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
+        workshop = Workshop(settings, inner, toolbox, vault) if with_executor else None
         live = Live(db, inner)
         handlers = live.handlers
         if workshop:
@@ -173,12 +207,14 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
         stack.push_async_callback(live.presence.close)
         loops = {**live.loops, "listener": listener.run, "retention": _retention(settings, inner).run}
+        loops["collector"] = Collector(inner, vault.store).run
         await stack.enter_async_context(_loops(loops))
         provider = Provider(settings.oidc) if settings.oidc else None
         if provider:
             stack.push_async_callback(provider.aclose)
         stopping = asyncio.Event()
-        server = Server(_config(_application(settings, db, live, listener, provider, stopping)))
+        app = _application(settings, db, vault, toolbox, connections, live, listener, provider, stopping)
+        server = Server(_config(app))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         if workshop:
@@ -201,11 +237,16 @@ async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[
 async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
     """Execute runs until SIGTERM or SIGINT, without serving anybody."""
     stop = _stopped_by_signal()
-    async with database(settings) as db:
+    async with AsyncExitStack() as stack:
+        db = await stack.enter_async_context(database(settings))
+        vault = await stack.enter_async_context(blobs(settings, db))
         await migrate.upgrade(db.url)
-        workshop = Workshop(settings, db)
+        connections = Connections(settings.mcp)
+        toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
+        workshop = Workshop(settings, db, toolbox, vault)
         listener = Listener(db.url, {RUNS_CHANNEL: workshop.executor.notified})
         loops = {"listener": listener.run, "retention": _retention(settings, db).run}
+        loops["collector"] = Collector(db, vault.store).run
         async with _loops(loops), workshop.working():
             announce(workshop.executor.id)
             await stop.wait()
@@ -223,6 +264,9 @@ def retention_policy(settings: Settings) -> Policy:
 def _application(
     settings: Settings,
     db: Database,
+    vault: Vault,
+    toolbox: Toolbox,
+    connections: Connections,
     live: Live,
     listener: Listener,
     provider: Provider | None,
@@ -230,6 +274,11 @@ def _application(
 ) -> Litestar:
     context = Context(
         db=db,
+        vault=vault,
+        most_upload=settings.most_upload,
+        toolbox=toolbox,
+        connections=connections,
+        groups=settings.mcp.groups,
         live=live,
         listener=listener,
         limits=msgspec.structs.replace(settings.limits, budgets=settings.budgets),

@@ -10,20 +10,26 @@ from urllib.parse import urlsplit
 import msgspec
 
 from app.api.origins import Contains, Origins, networks
+from app.blobs import settings as blob_settings
 from app.domain import budgets
 from app.domain.budgets import DAY, HOUR, Limit
 from app.domain.flush import FlushPolicy
+from app.domain.tools import Rule
 from app.identity.oidc import OidcSettings
 from app.models import catalog
 from app.models.catalog import ModelRef
 from app.models.providers import ProviderSettings
 from app.store.sends import Limits
+from app.tools import guarded
+from app.tools.mcp import BadConfig, McpConfig
+from app.tools.toolbox import ToolboxOptions
 
 WELCOME = "Hi! Ask me anything. Your conversation is kept, even if you close this page."
 NETWORK_LIMITS = (
     "KHALA_ANON_RUNS_PER_HOUR", "KHALA_ANON_USD_PER_DAY", "KHALA_NETWORK_RUNS_PER_HOUR", "KHALA_NETWORK_USD_PER_DAY",
 )  # fmt: skip
 """Limits that, where an operator has set one, go for callers on this machine, too."""
+LONGEST_PATTERN = 200
 SYSTEM = "You are a helpful assistant. Answer in Markdown, as briefly as the question allows."
 
 
@@ -38,6 +44,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     home: Path
     database_url: str | None
+    blob_url: str | None
+    most_upload: int
+    most_in_thread: int
+    tools: ToolboxOptions
+    mcp: McpConfig
     models: tuple[ModelRef, ...]
     allowed_models: tuple[str, ...]
     providers: ProviderSettings
@@ -57,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int
     lease: float
     grace: float
+    cooldown: float
+    approval_hours: float
     reasoning: bool
     pool_size: int
     log_format: str
@@ -70,6 +83,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     """All settings. Raises `BadSetting`."""
     read = _Reader(env)
+    home = Path(read.text("KHALA_HOME", "") or default_home(env)).expanduser().absolute()
     try:
         providers = ProviderSettings.from_environment(env)
     except ValueError as error:
@@ -77,8 +91,13 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
     return Settings(
         host=read.text("HOST", "127.0.0.1"),
         port=read.whole("PORT", 8000, least=0, most=65535),
-        home=Path(read.text("KHALA_HOME", "") or default_home(env)).expanduser().absolute(),
+        home=home,
         database_url=read.postgres("DATABASE_URL"),
+        blob_url=read.bucket("BLOB_URL"),
+        most_upload=read.whole("KHALA_UPLOAD_MB", 20, least=1, most=1024) << 20,
+        most_in_thread=read.whole("KHALA_THREAD_BLOB_MB", 1024, least=1, most=1_000_000) << 20,
+        tools=_tools(read),
+        mcp=_mcp(read, home, env),
         models=_models(env),
         allowed_models=read.words("KHALA_MODELS"),
         providers=providers,
@@ -110,6 +129,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         context_tokens=read.whole("KHALA_CONTEXT_TOKENS", 32_000, least=500),
         lease=read.number("KHALA_LEASE_SECONDS", 10.0, least=1.0, most=300.0),
         grace=read.number("KHALA_GRACE_SECONDS", 20.0, least=0.0, most=3600.0),
+        cooldown=read.number("KHALA_COOLDOWN_MS", 100.0, least=0.0, most=60_000.0) / 1000,
+        approval_hours=read.number("KHALA_APPROVAL_HOURS", 24.0, least=0.0001, most=24.0 * 365),
         reasoning=read.whole("KHALA_REASONING", 0, least=0, most=1) == 1,
         pool_size=read.whole("KHALA_POOL_SIZE", 16, least=4, most=500),
         log_format=read.one_of("KHALA_LOG", "text" if sys.stderr.isatty() else "json", "text", "json"),
@@ -149,6 +170,27 @@ def _tokens(read: "_Reader", scope: budgets.Scope, name: str, default: int) -> L
 
 def _usd(read: "_Reader", scope: budgets.Scope, name: str, default: Decimal | int) -> Limit:
     return Limit(scope=scope, measure="usd", most=read.amount(name, default), window=DAY)
+
+
+def _tools(read: "_Reader") -> ToolboxOptions:
+    """Which tools there are, and what the operator says of calls. An empty KHALA_TOOLS offers none."""
+    asked = [Rule(pattern=pattern, action="ask") for pattern in read.patterns("KHALA_TOOLS_ASK", "")]
+    denied = [Rule(pattern=pattern, action="deny") for pattern in read.patterns("KHALA_TOOLS_DENY", "")]
+    try:
+        allow = guarded.networks(read.words("KHALA_FETCH_ALLOW"))
+    except ValueError as error:
+        raise BadSetting(f"KHALA_FETCH_ALLOW must be addresses and networks like 10.0.0.0/8: {error}.") from error
+    return ToolboxOptions(offered=read.patterns("KHALA_TOOLS", "*"), rules=(*asked, *denied), fetch_allow=allow)
+
+
+def _mcp(read: "_Reader", home: Path, env: Mapping[str, str]) -> McpConfig:
+    """The MCP servers and groups of the file that is named, or of `mcp.json` at home if there is one."""
+    given, usual = read.text("KHALA_MCP_CONFIG", ""), home / "mcp.json"
+    path = Path(given).expanduser().absolute() if given else usual if usual.is_file() else None
+    try:
+        return McpConfig.read(path, env)
+    except BadConfig as error:
+        raise BadSetting(f"KHALA_MCP_CONFIG: {error}") from error
 
 
 def _oidc(read: "_Reader") -> OidcSettings | None:
@@ -206,6 +248,13 @@ class _Reader:
             raise BadSetting(f"{name} must be like postgresql://user:password@host:5432/database.")
         return given or None
 
+    def bucket(self, name: str) -> str | None:
+        given = self.text(name, "")
+        try:
+            return blob_settings.checked(given) if given else None
+        except ValueError as error:
+            raise BadSetting(f"{name} {error}.") from error
+
     def url(self, name: str) -> str | None:
         given = self.text(name, "").rstrip("/")
         split = urlsplit(given)
@@ -221,6 +270,13 @@ class _Reader:
 
     def words(self, name: str) -> tuple[str, ...]:
         return tuple(word.strip() for word in self._env.get(name, "").split(",") if word.strip())
+
+    def patterns(self, name: str, default: str) -> tuple[str, ...]:
+        """Patterns of tools' names. What is set to nothing is none."""
+        found = tuple(word.strip() for word in self._env.get(name, default).split(",") if word.strip())
+        if any(len(word) > LONGEST_PATTERN for word in found):
+            raise BadSetting(f"{name} has a pattern of more than {LONGEST_PATTERN} characters.")
+        return found
 
     def whole(self, name: str, default: int, *, least: int, most: int = 1_000_000_000) -> int:
         number = self.number(name, default, least=least, most=most)

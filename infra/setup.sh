@@ -27,3 +27,4 @@ fi
 [ -x .venv/bin/uv ] || .venv/bin/pip install --quiet --disable-pip-version-check "uv>=0.8"
 # The lock file says what; where from is the machine's business.
 env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --python .venv/bin/python
+sh infra/sandbox.sh

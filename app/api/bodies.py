@@ -1,7 +1,7 @@
 """What requests bring and answers carry beyond the domain's own structs."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -22,6 +22,7 @@ MOST_TITLE = 200
 ANON_KEY = rf"^[!-~]{{{SHORTEST_KEY},{LONGEST_KEY}}}$(?!\n)"
 """A key that a client made: it travels in a header, so it has visible ASCII characters only. Python's `$` is no end."""
 
+MOST_ATTACHMENTS = 10
 MOST_CLAIMS = 100
 MOST_NAME = 100
 
@@ -65,7 +66,17 @@ class Send(Body, frozen=True, kw_only=True):
     text: str
     message_id: UUID | None = None
     parent_id: UUID | None = None
+    attachments: Annotated[tuple[UUID, ...], Meta(max_length=MOST_ATTACHMENTS)] = ()
     options: RunOptions = msgspec.field(default_factory=RunOptions)
+
+
+class Decision(Body, frozen=True, kw_only=True):
+    """What becomes of a call that waits. `digest` is that of the call which was seen; `edited_args` replace its own."""
+
+    approved: bool
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    edited_args: dict[str, Any] | None = None
+    digest: Annotated[str, Meta(max_length=64)] | None = None
 
 
 class Cancel(Body, frozen=True, kw_only=True):
@@ -230,11 +241,11 @@ class Items(Body, Generic[T], frozen=True, kw_only=True):
     items: list[T]
 
 
-def sendable(text: str) -> str:
-    """The text of a message, if it is one."""
+def sendable(text: str, *, alone: bool = True) -> str:
+    """The text of a message, if it is one; it may be empty where it is not alone."""
     if len(text) > MOST_TEXT:
         raise PayloadTooLarge(f"A message has at most {MOST_TEXT:,} characters.")
-    if not text.strip():
+    if alone and not text.strip():
         raise InvalidInput("A message needs text.", path="text")
     return storable(text, "text")
 

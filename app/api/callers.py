@@ -66,6 +66,11 @@ async def of_socket(socket: WebSocket[Any, Any, Any], context: Context) -> Calle
     return await _account(socket, context)
 
 
+async def of_request(request: Request[Any, Any, Any], context: Context) -> Caller:
+    """Whoever sends this, by their account. Raises `Unauthorized` for a token that is not good."""
+    return await _account(request, context)
+
+
 def with_keys(account: Caller, anon_key: str | None, share_key: str | None) -> Caller:
     """The caller by account, with the keys that they show, too."""
     return msgspec.structs.replace(

@@ -29,6 +29,8 @@ TAGS = [
     Tag("Threads", "Conversations: make, read, rename, empty and delete them, and send to them."),
     Tag("Sharing", "Claim threads, and let others in."),
     Tag("Runs", "Answers being written, and those that were."),
+    Tag("Blobs", "Files that were uploaded, and what was too large for a part."),
+    Tag("Tools", "What agents can do, and the MCP servers that they do it with."),
     Tag("Feed", "Changes as they are committed."),
     Tag("Accounts", "Sign in and out, sessions, API tokens, and all that an account has."),
     Tag("Health", "For load balancers and people."),

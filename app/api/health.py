@@ -10,11 +10,12 @@ from app.domain.errors import Unavailable
 
 
 class Health(Body, frozen=True, kw_only=True, omit_defaults=False):
-    """What works; `ok` says whether all of it does."""
+    """What works; `ok` says whether conversations do: without `blobs` large results and files are out of reach."""
 
     ok: bool
     database: bool
     feed: bool
+    blobs: bool
     stopping: bool
 
 
@@ -37,7 +38,7 @@ class HealthRoutes(Controller):
         responses={503: answer(Health, "Something is out of reach.")},
     )
     async def ready(self, context: NamedDependency[Context]) -> Response[Health]:
-        """Whether the database answers, notifications arrive, and the process is not about to stop."""
+        """Whether the database answers, notifications arrive, blobs are in reach, and the process is to go on."""
         try:
             async with context.db.driver() as driver:
                 await driver.execute("SELECT 1", timeout=3)
@@ -45,5 +46,7 @@ class HealthRoutes(Controller):
         except Unavailable:
             database = False
         feed, stopping = context.listener.connected, context.stopping.is_set()
-        health = Health(ok=database and feed and not stopping, database=database, feed=feed, stopping=stopping)
+        blobs = await context.vault.well()
+        ok = database and feed and not stopping
+        health = Health(ok=ok, database=database, feed=feed, blobs=blobs, stopping=stopping)
         return Response(health, status_code=200 if health.ok else 503)

@@ -15,11 +15,14 @@ from litestar.types import ControllerRouterHandler, Message, Scope
 
 from app.api import cookies, document, pages
 from app.api.auth import Auth
+from app.api.blobs import Blobs
 from app.api.bodies import MOST_BODY
 from app.api.callers import caller
 from app.api.context import Context
 from app.api.events import events
 from app.api.health import HealthRoutes
+from app.api.mcp import McpRoutes
+from app.api.mcp import endpoint as mcp_endpoint
 from app.api.me import Me
 from app.api.oidc import Oidc
 from app.api.origins import SAFE, refuse_cross_site
@@ -29,6 +32,8 @@ from app.api.sharing import Sharing, claim_threads
 from app.api.sockets import follow
 from app.api.threads import Threads
 from app.api.tokens import Tokens
+from app.api.tools import ToolRules, Tools
+from app.api.uploads import upload
 from app.domain.errors import InvalidInput
 
 log = structlog.get_logger()
@@ -43,6 +48,15 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 """What every answer bears, errors too."""
+NEVER_KEPT = ("/api/", "/mcp", "/groups", "/health")
+"""Where answers are that are true for a moment only."""
+PROBES = ("/api/health", "/health")
+"""What is asked for so often that it is neither counted nor logged."""
+KNOWN_HEADERS = (
+    "Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID",
+    "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name",
+)  # fmt: skip
+"""What pages of other origins, where they may call, may say."""
 TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
 """What every answer bears where the operator says that the server is reached by TLS."""
 
@@ -55,19 +69,26 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
 
     async def begin(request: Request[Any, Any, Any]) -> None:
         request.scope["state"]["began"] = time.monotonic()
-        if not request.scope["path"].startswith("/api/health"):
+        if not request.scope["path"].startswith(PROBES):
             context.limiter.check(request, context.origins)
         if request.method not in SAFE:
             cookie = cookies.secret(request, context.origins) is not None
             refuse_cross_site(request, context.origins, cookie=cookie)
-        await _take_only_json(request)
+        if not request.route_handler.opt.get("raw_body"):
+            await _take_only_json(request)
 
     routes: Sequence[ControllerRouterHandler] = [
-        Threads, Sharing, claim_threads, Runs, events, follow, Auth, Oidc, Me, Tokens, HealthRoutes,
+        Threads, Sharing, claim_threads, Runs, Blobs, upload, events, follow, Auth, Oidc, Me, Tokens,
+        Tools, ToolRules, HealthRoutes,
     ]  # fmt: skip
     handlers: dict[Any, Any] = dict(HANDLERS)
     return Litestar(
-        [Router("/api", route_handlers=routes, before_request=begin), *pages.routes(web)],
+        [
+            Router("/api", route_handlers=routes, before_request=begin),
+            Router("/", route_handlers=[McpRoutes], before_request=begin),
+            mcp_endpoint(context),
+            *pages.routes(web),
+        ],
         dependencies={"context": Provide(give_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
         openapi_config=document.config(version),
@@ -98,8 +119,8 @@ def _headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[Non
             return
         headers = MutableScopeHeaders.from_message(message)
         for name, value in always.items():
-            headers[name] = value
-        if scope["path"].startswith("/api/"):
+            headers.setdefault(name, value)
+        if scope["path"].startswith(NEVER_KEPT):
             headers.setdefault("Cache-Control", "no-store")
 
     return add
@@ -107,7 +128,7 @@ def _headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[Non
 
 async def _log(message: Message, scope: Scope) -> None:
     """One line a request; how long it took until its answer began, in milliseconds. Probes are too many to be told."""
-    if message["type"] != "http.response.start" or scope["path"].startswith("/api/health"):
+    if message["type"] != "http.response.start" or scope["path"].startswith(PROBES):
         return
     began = scope["state"].get("began")
     took = None if began is None else round((time.monotonic() - began) * 1000, 1)
@@ -121,7 +142,7 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
         return None
     return CORSConfig(
         allow_origins=list(origins),
-        allow_headers=["Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID"],
+        allow_headers=[*KNOWN_HEADERS],
         allow_credentials="*" not in origins,
         expose_headers=["Retry-After"],
     )

@@ -1,22 +1,28 @@
 """Runs over REST: read one, its parts and receipts, and call it off."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import structlog
 from litestar import Controller, Response, get, post
 from litestar.di import NamedDependency
 from litestar.openapi.spec import Example
 from litestar.params import BodyKwarg, QueryParameter
 
-from app.api.bodies import Cancel, Items, PartPage
+from app.api.bodies import Cancel, Decision, Items, PartPage, storable
 from app.api.callers import BY_KEY
 from app.api.context import Context
-from app.api.document import OptionalBody
-from app.api.paths import RunId
+from app.api.document import OptionalBody, example
+from app.api.paths import CallId, RunId
 from app.api.problems import answer, documented
 from app.domain.access import Caller
 from app.domain.chat import ACTIVE, Receipt, Run
-from app.store import parts, receipts, runs
+from app.domain.errors import InvalidInput
+from app.domain.tools import Spec
+from app.store import approvals, parts, receipts, runs
+from app.store.approvals import Answer, Approval, Question
+from app.tools import arguments
+from app.tools.port import ToolFailed
 
 log = structlog.get_logger()
 
@@ -73,10 +79,58 @@ class Runs(Controller):
     async def receipts(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
     ) -> Items[Receipt]:
-        """What each model call of the run used, cost and took."""
+        """What each model call of the run used, cost and took, and what each tool call came to."""
         async with context.db.snapshot() as driver:
             await runs.admit(driver, run_id, caller)
             return Items(items=await receipts.of_run(driver, run_id))
+
+    @get(
+        "/approvals",
+        operation_id="readApprovals",
+        summary="Read a run's approvals",
+        response_description="Approvals, in the order in which they were asked for.",
+        responses=documented(*DENIED),
+    )
+    async def asked(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
+    ) -> Items[Approval]:
+        """The tool calls of the run that somebody has to approve of, and what was said of them."""
+        async with context.db.snapshot() as driver:
+            await runs.admit(driver, run_id, caller)
+            found = (await approvals.of_runs(driver, [run_id]))[run_id]
+        return Items(items=sorted(found.values(), key=lambda one: (one.created_at, one.tool_call_id)))
+
+    @post(
+        "/approvals/{call_id:str}",
+        operation_id="decide",
+        summary="Approve of a tool call, or deny it",
+        status_code=200,
+        response_description="What was decided; the run goes on.",
+        responses=documented(
+            *DENIED, "not_found", "conflict", "already_decided", "payload_too_large", "unsupported_media_type"
+        ),
+    )
+    async def decide(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        run_id: RunId,
+        call_id: CallId,
+        data: Annotated[Decision, BodyKwarg(examples=example("Yes", approved=True))],
+    ) -> Approval:
+        """Answer a call that waits. The first answer stands; the same again changes nothing, another one is 409."""
+        question = await approvals.question(context.db, run_id, call_id, caller)
+        if data.edited_args is not None:
+            _check(question, data.edited_args)
+        answer = Answer(
+            approved=data.approved,
+            reason=None if data.reason is None else storable(data.reason, "reason"),
+            edited_args=data.edited_args if data.approved else None,
+            digest=data.digest,
+        )
+        decided = await approvals.answer(context.db, run_id, call_id, caller, answer)
+        log.info("decided", run_id=str(run_id), tool=decided.tool, state=decided.state)
+        return decided
 
     @post(
         "/cancel",
@@ -101,3 +155,12 @@ class Runs(Controller):
         run, changed = await runs.cancel(context.db, run_id, caller)
         log.info("cancel", run_id=str(run_id), changed=changed, reason=data.reason if data else None)
         return Response(run, status_code=202 if changed else 200)
+
+
+def _check(question: Question, args: dict[str, Any]) -> None:
+    try:
+        arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
+    except ToolFailed as problem:
+        raise InvalidInput(problem.message, path="editedArgs") from problem
+    if "\\u0000" in msgspec.json.encode(args).decode():
+        raise InvalidInput("NUL characters can't be stored.", path="editedArgs")

@@ -208,7 +208,8 @@ class Threads(Controller):
         question = Question(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),
-            text=sendable(data.text),
+            text=sendable(data.text, alone=not data.attachments),
+            attachments=data.attachments,
             parent_id=data.parent_id,
             options=data.options,
         )

@@ -24,8 +24,19 @@ class BlobStore(Protocol):
         """Forget the object; one that is not there is forgotten already."""
         ...
 
-    async def signed_url(self, key: str, *, media_type: str, name: str | None, seconds: int) -> str | None:
-        """An address from which anybody may read the object for so long, or None where the store can't sign one."""
+    async def signed_url(self, key: str, *, media_type: str, disposition: str, seconds: int) -> str | None:
+        """An address from which anybody may read the object for so long; None where the store can't sign one.
+
+        The answer there has this `Content-Type` and `Content-Disposition`.
+        """
+        ...
+
+    def older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
+        """The keys and sizes of objects that were last written so long ago, to find those that nothing refers to."""
+        ...
+
+    async def owner(self, name: str) -> str:
+        """Whose store this is: whoever asked first, under this name."""
         ...
 
     async def check(self) -> None:

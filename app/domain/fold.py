@@ -98,6 +98,13 @@ def text_of(content: Content) -> str:
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
+def cancelled(content: Content) -> list[ToolStatus]:
+    """What is to be said of the tool calls that have not ended when their run does."""
+    open_states = ("queued", "running", "blocked")
+    tools = (block for block in content if isinstance(block, ToolBlock) and block.state in open_states)
+    return [ToolStatus(tool_call_id=tool.tool_call_id, state="cancelled") for tool in tools]
+
+
 def _apply(blocks: list[Block], part: PartData) -> None:
     match part:
         case ToolCall():

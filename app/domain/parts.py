@@ -75,12 +75,27 @@ class ToolResult(Data, frozen=True, kw_only=True):
     blob: BlobRef | None = None
 
 
+class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Tokens that model calls used; input includes what came from a cache."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+        )
+
+
 class Step(Data, frozen=True, kw_only=True):
-    """A round of the autopilot begins."""
+    """A round of tools begins; `usage` and `cost_usd` are what the run has used until then."""
 
     step: int
     max_steps: int
     tool_count: int
+    usage: Usage | None = None
+    cost_usd: str | None = None
 
 
 class Notice(Data, frozen=True, kw_only=True):
@@ -109,19 +124,6 @@ class Failure(Data, frozen=True, kw_only=True):
     message: str
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Tokens that model calls used; input includes what came from a cache."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-        )
-
-
 class Finish(Data, frozen=True, kw_only=True):
     """How a run ended. Exactly one per run, its last part. Times are milliseconds, cost is a decimal string in USD."""
 
@@ -137,16 +139,7 @@ class Finish(Data, frozen=True, kw_only=True):
 
 
 PartData: TypeAlias = (
-    TextDelta
-    | ReasoningDelta
-    | ToolCall
-    | ToolStatus
-    | ToolResult
-    | Step
-    | Notice
-    | Compaction
-    | Failure
-    | Finish
+    TextDelta | ReasoningDelta | ToolCall | ToolStatus | ToolResult | Step | Notice | Compaction | Failure | Finish
 )
 
 KINDS: dict[str, type[PartData]] = {

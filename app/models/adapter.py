@@ -2,42 +2,33 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from itertools import groupby
+from typing import Literal
 
 import httpx2
 import pydantic_ai.models
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelRequestPart,
-    ModelResponse,
     ModelResponseStreamEvent,
     PartDeltaEvent,
     PartStartEvent,
-    SystemPromptPart,
     TextPart,
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
-    UserPromptPart,
+    ToolCallPart,
 )
 from pydantic_ai.settings import ModelSettings
 
 from app.domain.parts import Usage
-from app.models import failures, responses, tokens
+from app.models import arguments, failures, responses, tokens, told
 from app.models.catalog import ModelRef
-from app.models.port import Completed, Event, Prompt, Reasoning, Text, Turn
-
-GO_ON = (
-    "A technical fault cut off your last message. Go on from exactly where it ends, in the midst of a word if need be. "
-    "Repeat nothing, and don't mention the interruption."
-)
-"""Asked after what was said before: not every provider lets a model go on with its own last message."""
+from app.models.port import Completed, Event, Prompt, Reasoning, Text, ToolUse
 
 
 class ProviderModel:
     """One model of a real provider."""
+
+    reads_tools = True
 
     def __init__(self, model: pydantic_ai.models.Model, ref: ModelRef) -> None:
         self.name = ref.name
@@ -51,10 +42,15 @@ class ProviderModel:
         async with AsyncExitStack() as stack:
             try:
                 with responses.noted() as opened:
-                    called = model_request_stream(self._model, list(_messages(prompt)), model_settings=limit)
+                    called = model_request_stream(
+                        self._model,
+                        list(told.messages(prompt)),
+                        model_settings=limit,
+                        model_request_parameters=told.parameters(prompt),
+                    )
                     response = await stack.enter_async_context(called)
             except Exception as error:  # a border: the failure table names what it knows and keeps the rest as cause
-                raise failures.of(error, self.provider, midstream=False) from error
+                raise failures.of(error, self.provider, midstream=False, asked=_asked(prompt)) from error
             events = await stack.enter_async_context(aclosing(self._events(response, prompt, opened)))
             stack.push_async_callback(_close, opened)
             yield events
@@ -82,14 +78,34 @@ class ProviderModel:
             reason = None  # the library takes a stream that just ends for an answer
         if reason not in ("stop", "length", "tool_call"):
             raise failures.unfinished(reason, self.provider, midstream=bool(heard))
+        # A server may call what calls tools a stop; what the limit cut off is no call.
+        uses = () if reason == "length" else tuple(_uses(response))
         used = response.usage
         counted = bool(used.input_tokens or used.output_tokens)
         usage = (
             Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
             if counted
-            else tokens.estimate_usage(prompt, "".join(heard))
+            else tokens.estimate_usage(prompt, "".join(heard), uses)
         )
-        return Completed(usage=usage, finish_reason="length" if reason == "length" else "stop", estimated=not counted)
+        ended: Literal["length", "stop"] = "length" if reason == "length" else "stop"
+        return Completed(usage=usage, finish_reason="tool_calls" if uses else ended, estimated=not counted, uses=uses)
+
+
+def _uses(response: pydantic_ai.models.StreamedResponse) -> Iterator[ToolUse]:
+    """The tools that are called, under ids that are unique in this answer."""
+    seen: set[str] = set()
+    for place, part in enumerate(response.get().parts):
+        if isinstance(part, ToolCallPart):
+            args, problem = arguments.of(part.args)
+            use_id = part.tool_call_id if part.tool_call_id not in ("", *seen) else f"{part.tool_call_id}-{place}"
+            seen.add(use_id)
+            yield ToolUse(id=use_id, name=part.tool_name, args=args, problem=problem)
+
+
+def _asked(prompt: Prompt) -> list[str]:
+    """What of this prompt not every model can do."""
+    files = any(turn.files for turn in prompt.turns)
+    return [*(["read these files"] if files else []), *(["use tools"] if prompt.tools else [])]
 
 
 async def _close(opened: list[httpx2.Response]) -> None:
@@ -110,21 +126,3 @@ def _said(event: ModelResponseStreamEvent) -> Text | Reasoning | None:
             return Text(part.content) if part.content else None
         return Reasoning(part.content) if isinstance(part, ThinkingPart) and part.content else None
     return None
-
-
-def _messages(prompt: Prompt) -> Iterator[ModelMessage]:
-    """The conversation in the library's terms. Runs of one voice become one message: some providers insist on turns.
-
-    Providers without system messages amid a conversation get them joined to the instructions.
-    """
-    opening = (Turn(role="system", text=prompt.system),) if prompt.system else ()
-    ending = (Turn(role="assistant", text=prompt.said), Turn(role="user", text=GO_ON)) if prompt.said.strip() else ()
-    for assistant, turns in groupby((*opening, *prompt.turns, *ending), key=lambda turn: turn.role == "assistant"):
-        if assistant:
-            yield ModelResponse(parts=[TextPart(turn.text) for turn in turns])
-        else:
-            yield ModelRequest(parts=[_request_part(turn) for turn in turns])
-
-
-def _request_part(turn: Turn) -> ModelRequestPart:
-    return SystemPromptPart(turn.text) if turn.role == "system" else UserPromptPart(turn.text)

@@ -3,17 +3,19 @@
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Literal
 
 import msgspec
 
 from app.models.catalog import DEFAULTS
+from app.models.port import File, ToolUse
 
 MAX_WORDS = 20_000
 MAX_PACE = 10_000
 MAX_REFUSALS = 9
+MAX_LISTED = 20
 NATURAL_PACE = 50.0
 TOKEN_LENGTH = 4
 
@@ -21,7 +23,7 @@ _DIRECTIVE = re.compile(r"/(?:(words|pace|fail|hang)=([0-9]{1,9})|(ratelimit)=([
 _ECHO = re.compile(r"(?<!\S)/echo(?:\s|$)")
 _WORD = re.compile(r"(?<!\S)\S+")
 
-HELP = """\
+BASIC = """\
 | Directive | What the demo model does |
 | --- | --- |
 | `/words=300` | says that many numbered words (at most 20,000) |
@@ -31,14 +33,32 @@ HELP = """\
 | `/empty` | answers nothing |
 | `/ratelimit=2` | fails with "too many requests, wait 2 s" (`/ratelimit=2,1`: every other time) |
 | `/echo TEXT` | repeats the rest of your message exactly |
-| `/help` | shows this list |
+| `/help` | shows this list, and how to make the model call tools |
+"""
+
+HELP = f"""\
+{BASIC}
+To make it call tools, write:
+
+| Directive | What the demo model does |
+| --- | --- |
+| `/call NAME {{json}}` | calls a tool; several in a row are called at once |
+| `/then` | begins the next round of calls, once the tools have answered |
+| `/times=200` | before `/call`: that many such calls at once (at most 256), with `{{i}}` in their texts counting them |
+| `/loop` | repeats the last round for ever, with `{{round}}` in its texts counting the rounds |
+| `/text TEXT` | says this before the calls of the round |
+| `/say TEXT` | is the answer at the end, instead of what the tools said |
+| `/ask TEXT`, `/plan TEXT` | only asks, or only announces, before it goes on |
+| `/wait=0.5` | thinks for that many seconds before each round |
+| `/failround=2` | loses the connection in the second round (`/failround=2,1`: the first time only) |
+| `/hanground=2` | falls silent in the second round until you stop it |
 """
 
 ANSWER = """\
 # Hello from the demo model
 
 You asked: {quote}
-
+{files}
 I am the **demo model**: a script that ships with Khala, so that you can try streaming, stopping and reconnecting \
 without a key. I don't understand what I read. Everything around me is real: this text reaches you as it is written, \
 in every window that shows this chat.
@@ -79,26 +99,58 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: float | None = None
     refusals: int | None = None
     finish: Literal["stop", "length"] = "stop"
+    wait: float = 0.0
+    """Seconds of silence before all."""
+    uses: tuple[ToolUse, ...] = ()
+    """The tools that are called at the end."""
+    failures: int | None = None
+    """How often `fail_after` comes true, always where it is None."""
 
 
-def write(message: str, *, said: str = "", limit: int | None = None) -> Script:
-    """The script that answers a message, in at most `limit` tokens; without the beginning `said`, if it began so."""
+def write(
+    message: str,
+    *,
+    said: str = "",
+    limit: int | None = None,
+    otherwise: str | None = None,
+    files: Sequence[File] = (),
+) -> Script:
+    """The script that answers a message, in at most `limit` tokens; without the beginning `said`, if it began so.
+
+    Where no directive says what to say it is `otherwise`, or else a greeting that tells which `files` came.
+    """
     directives, echo = _read(message)
-    whole = tuple(_answer(message, directives, echo))
-    rest = _after_beginning(whole, said)
-    heard = len(whole) - len(rest)
-    tokens = rest if limit is None else rest[:limit]
+    default = _greeting(message, files) if otherwise is None else otherwise
+    whole = tuple(_answer(default, directives, echo))
+    script = speak(whole, message, said=said, limit=limit)
+    heard = len(whole) - len(_after_beginning(whole, said))
     wait, _, refusals = directives.get("ratelimit", "").partition(",")
+    return msgspec.structs.replace(
+        script,
+        fail_after=_place(directives.get("fail"), heard, len(script.tokens)),
+        hang_after=_place(directives.get("hang"), heard, len(script.tokens)),
+        retry_after=float(wait) if wait else None,
+        refusals=min(int(refusals), MAX_REFUSALS) if refusals else None,
+    )
+
+
+def speak(whole: tuple[str, ...], message: str, *, said: str = "", limit: int | None = None) -> Script:
+    """The script that says these tokens at the message's pace, in at most `limit` tokens and without a beginning."""
+    directives, _ = _read(message)
+    rest = _after_beginning(whole, said)
+    tokens = rest if limit is None else rest[:limit]
     return Script(
         tokens=tokens,
         pace=float(min(int(directives.get("pace", NATURAL_PACE)), MAX_PACE)),
         even="pace" in directives,
-        fail_after=_place(directives.get("fail"), heard, len(tokens)),
-        hang_after=_place(directives.get("hang"), heard, len(tokens)),
-        retry_after=float(wait) if wait else None,
-        refusals=min(int(refusals), MAX_REFUSALS) if refusals else None,
         finish="stop" if len(tokens) == len(rest) else "length",
     )
+
+
+def directed(message: str) -> bool:
+    """Whether there is a directive in the message."""
+    directives, echo = _read(message)
+    return bool(directives) or echo is not None
 
 
 def delays(script: Script) -> Iterator[float]:
@@ -128,7 +180,7 @@ def _read(message: str) -> tuple[dict[str, str], str | None]:
     return directives, message[echo.end() :] if echo else None
 
 
-def _answer(message: str, directives: dict[str, str], echo: str | None) -> Iterator[str]:
+def _answer(otherwise: str, directives: dict[str, str], echo: str | None) -> Iterator[str]:
     if "empty" in directives:
         return iter(())
     if echo is not None:
@@ -136,14 +188,30 @@ def _answer(message: str, directives: dict[str, str], echo: str | None) -> Itera
     if "words" in directives:
         count = min(int(directives["words"]), MAX_WORDS)
         return (f"word{number}{' ' if number < count else ''}" for number in range(1, count + 1))
-    return cut(HELP if "help" in directives else _greeting(message))
+    return cut(HELP if "help" in directives else otherwise)
 
 
-def _greeting(message: str) -> str:
-    quote = " ".join(message.split())
-    short = quote if len(quote) <= 200 else quote[:199] + "…"
+def short(text: str, most: int = 200) -> str:
+    """The text on one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def listed(files: Sequence[File]) -> str:
+    """Which files came with a message, in a list; nothing where none did."""
+    if not files:
+        return ""
+    lines = [f"- `{short(file.name)}`: {file.media_type}, {len(file.data)} bytes" for file in files[:MAX_LISTED]]
+    further = [f"- and {len(files) - MAX_LISTED} more"] if len(files) > MAX_LISTED else []
+    return "\n".join(("", "", "With it came:", "", *lines, *further, ""))
+
+
+def _greeting(message: str, files: Sequence[File]) -> str:
+    quote = short(message)
     names = {provider: name for provider, name in DEFAULTS.items() if provider != "demo"}
-    return ANSWER.format(quote=f"“{short}”" if short else "nothing at all.", help=HELP, **names)
+    return ANSWER.format(
+        quote=f"“{quote}”" if quote else "nothing at all.", files=listed(files).removeprefix("\n"), help=BASIC, **names
+    )
 
 
 def _after_beginning(tokens: tuple[str, ...], said: str) -> tuple[str, ...]:

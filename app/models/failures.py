@@ -1,6 +1,7 @@
 """Every way in which a provider call fails, as `ModelFailed`: one table from the libraries' errors to our codes."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import httpx2
 from pydantic_ai import exceptions as given
@@ -49,10 +50,16 @@ _TABLE: tuple[tuple[type[BaseException], _Kind], ...] = (
 _STATUSES = {408: TIMEOUT, 413: TOO_LONG}
 
 
-def of(error: Exception, provider: str, *, midstream: bool) -> ModelFailed:
-    """The failure to raise from `error`. `midstream`: a part of the answer had come."""
+def of(error: Exception, provider: str, *, midstream: bool, asked: Sequence[str] = ()) -> ModelFailed:
+    """The failure to raise from `error`. `midstream`: a part of the answer had come.
+
+    `asked`: what not every model can do, as in "read files"; a refusal without a clear cause may be for that.
+    """
     retry_after = error.retry_after if isinstance(error, given.ModelAPIError) else None
-    return _failed(_kind(error), provider, midstream=midstream, retry_after=retry_after)
+    kind = _kind(error)
+    if kind is REFUSED and asked:
+        kind = replace(kind, message=f"{kind.message} Perhaps this model can't {' or '.join(asked)}.")
+    return _failed(kind, provider, midstream=midstream, retry_after=retry_after)
 
 
 def unfinished(reason: str | None, provider: str, *, midstream: bool) -> ModelFailed:

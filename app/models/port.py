@@ -9,6 +9,9 @@ import msgspec
 from app.domain.parts import Usage
 from app.domain.tools import Spec
 
+SUMMARISE = "Summarise the conversation"
+"""Words of the last user's turn by which a model is asked to summarise what comes before; the demo model knows them."""
+
 
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the model calls. `problem` says why its arguments can't be read, where they can't."""
@@ -98,6 +101,8 @@ class Model(Protocol):
     """As the provider calls it, for example `gpt-5-mini`."""
     provider: str
     """`openai`, `anthropic`, `google` or `demo`."""
+    reads_tools: bool
+    """Whether what a prompt's tools are counts as input."""
 
     def stream(self, prompt: Prompt) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """Call the model once, without retries. Raises `ModelFailed`, before or in the midst of the events."""

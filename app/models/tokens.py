@@ -7,20 +7,32 @@ does that in a thread of its own and waits a few seconds at most; `count` is pla
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 import msgspec
 
 from app.domain.parts import Usage
-from app.models.port import Prompt
+from app.domain.tools import Spec
+from app.models import files
+from app.models.port import File, Prompt, ToolUse, Turn
 
 PATIENCE = 3.0
 """Seconds that `ready` waits for a vocabulary."""
 RETRY_AFTER = 600.0
 """Seconds for which a failure is remembered."""
 NEWEST = "o200k_base"
+IMAGE = 1000
+"""Tokens of an image, of any size: providers scale them down."""
+SMALLEST_PDF = 2000
+PDF_BYTES = 100
+"""Bytes of a PDF for a token: its pages are read as text and seen as images."""
+MOST_TOOLS = 2048
+"""Tools whose size is remembered: the same few hundred are offered in every call."""
+
+_tools: dict[int, tuple[Spec, int]] = {}
+"""By id, which is not another's while the tool is kept here."""
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -43,10 +55,49 @@ def estimate(text: str) -> int:
     return (len(text.encode(errors="surrogatepass")) + 3) // 4
 
 
-def estimate_usage(prompt: Prompt, answer: str) -> Usage:
-    """The usage of a call whose provider told none."""
-    asked = sum(map(estimate, (prompt.system, *(turn.text for turn in prompt.turns), prompt.said)))
-    return Usage(input_tokens=asked, output_tokens=estimate(answer))
+def estimate_usage(prompt: Prompt, answer: str, uses: Sequence[ToolUse] = (), *, tools: bool = True) -> Usage:
+    """The usage of a call whose provider told none; without the prompt's tools where the model doesn't read them."""
+    asked = estimate(prompt.system) + estimate(prompt.said) + sum(map(estimate_turn, prompt.turns))
+    offered = sum(map(estimate_tool, prompt.tools)) if tools else 0
+    return Usage(input_tokens=asked + offered, output_tokens=estimate(answer) + estimate_uses(uses))
+
+
+def estimate_turn(turn: Turn) -> int:
+    """What a turn is, with its files, its uses of tools and their outcomes."""
+    told = sum(estimate(outcome.name) + estimate(outcome.text) for outcome in turn.outcomes)
+    return estimate(turn.text) + told + estimate_uses(turn.uses) + sum(map(estimate_file, turn.files))
+
+
+def estimate_uses(uses: Sequence[ToolUse]) -> int:
+    """What a model says to call these tools."""
+    return sum(estimate(use.name) + _size(msgspec.json.encode(use.args)) for use in uses)
+
+
+def estimate_file(file: File) -> int:
+    """Of a text its length, of an image a flat sum, of a PDF a sum by its size."""
+    match files.sort(file):
+        case "text":
+            return _size(file.data) + estimate(file.name)
+        case "image":
+            return IMAGE
+        case "pdf":
+            return max(SMALLEST_PDF, len(file.data) // PDF_BYTES)
+        case "other":
+            return estimate(file.name)
+
+
+def estimate_tool(spec: Spec) -> int:
+    """What a model reads of a tool that it is offered."""
+    known = _tools.get(id(spec))
+    if known is None or known[0] is not spec:
+        if len(_tools) >= MOST_TOOLS:
+            _tools.clear()
+        known = _tools[id(spec)] = spec, _size(msgspec.json.encode([spec.name, spec.description, spec.parameters]))
+    return known[1]
+
+
+def _size(encoded: bytes) -> int:
+    return (len(encoded) + 3) // 4
 
 
 class Counter:
@@ -74,6 +125,14 @@ class Counter:
         if loaded is None:
             return Count(estimate(text), estimated=True)
         return Count(len(loaded.encode_ordinary(text)), estimated=not certain)
+
+    def count_turn(self, turn: Turn, model: str) -> Count:
+        """The tokens of a turn with all that belongs to it; what is in files is estimated."""
+        used = (f"{use.name} {msgspec.json.encode(use.args).decode()}" for use in turn.uses)
+        told = (f"{outcome.name} {outcome.text}" for outcome in turn.outcomes)
+        counted = self.count("\n".join((turn.text, *used, *told)), model)
+        held = sum(map(estimate_file, turn.files))
+        return Count(counted.tokens + held, estimated=counted.estimated or bool(held))
 
     async def ready(self, model: str) -> bool:
         """Get the model's vocabulary, waiting `patience` seconds at most; true if `count` will use it.

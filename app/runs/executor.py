@@ -7,29 +7,29 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from app.domain import ids
+from app.domain import ids, rounds
 from app.domain.errors import BudgetExhausted, Unavailable
-from app.domain.fold import Content, fold, text_of
+from app.domain.fold import fold
 from app.domain.parts import Notice
+from app.domain.rounds import Progress
+from app.domain.tools import Actor
 from app.models import catalog
 from app.models.catalog import ModelRef
-from app.models.port import Model, Prompt
-from app.models.prices import context_window
 from app.models.tokens import Counter
 from app.runs import prompt
+from app.runs.autopilot import Autopilot, Manner
+from app.runs.files import Files
+from app.runs.hands import Answers, Hands, Kit
 from app.runs.meter import Meter
 from app.runs.tally import Tally
 from app.runs.turn import Models, Outcome, Turn, failed, stopped, tell
-from app.store import ledger, messages, parts, runs
+from app.store import approvals, ledger, messages, parts, runs
 from app.store.db import Database, Driver
 from app.store.parts import Lease
 from app.store.runs import Claimed
 from app.store.writer import LeaseLost, Stream, Writer
 
 log = structlog.get_logger()
-
-OUTPUT_SHARE = 0.25
-"""The part of a model's window that is left for its answer."""
 
 
 class Stop(Enum):
@@ -56,7 +56,9 @@ class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
     grace: float = 20.0
     """Time that runs are given to end when the process is to stop."""
     attempts: int = 8
-    """Executors that may try the same run: one that kills them all is ended."""
+    """Executors that may be lost over the same run: one that kills them all is ended."""
+    cooldown: float = 0.1
+    """Time between two rounds of tools."""
 
 
 class Work:
@@ -64,6 +66,7 @@ class Work:
 
     def __init__(self, claimed: Claimed) -> None:
         self.claimed = claimed
+        self.answers = Answers()
         self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
         if claimed.canceled:
             self.stop(Stop.CANCEL)
@@ -78,13 +81,14 @@ class Executor:
     """All runs that this process works on."""
 
     def __init__(
-        self, db: Database, writer: Writer, models: Models, counter: Counter, options: ExecutorOptions
+        self, db: Database, writer: Writer, models: Models, counter: Counter, kit: Kit, options: ExecutorOptions
     ) -> None:
         self.id = f"executor-{ids.new()}"
         self._db = db
         self._writer = writer
         self._models = models
         self._counter = counter
+        self._kit = kit
         self._options = options
         self._working: dict[UUID, Work] = {}
         self._wake = asyncio.Event()
@@ -93,7 +97,7 @@ class Executor:
         self._looking = asyncio.Lock()
 
     def notified(self, payload: str) -> None:
-        """The listener's word that runs were queued, ended or are to be canceled."""
+        """The listener's word that runs were queued, ended, answered or are to be canceled."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -134,11 +138,13 @@ class Executor:
             return
 
     async def _look(self, group: asyncio.TaskGroup) -> None:
-        """See which of our runs are called off, and claim as many as there is room for."""
+        """See which of our runs are called off or answered, and claim as many as there is room for."""
         self._wake.clear()
         working = list(self._working.values())
+        await approvals.expire(self._db)
         async with self._db.driver() as driver:
             called_off = await runs.called_off(driver, _leases(working)) if working else ()
+            await _hear(driver, working)
             claimed = await self._claim(driver, working)
         for work in working:
             if work.claimed.lease.run_id in called_off:
@@ -192,18 +198,21 @@ class Executor:
 
     async def _carry_out(self, work: Work) -> None:
         claimed = work.claimed
+        run_id = claimed.lease.run_id
         async with self._db.driver() as driver:
-            content = fold((), [part.read() for part in await parts.of_run(driver, claimed.lease.run_id)])
-            account = await ledger.account(driver, claimed.lease.run_id)
+            stored = [part.read() for part in await parts.of_run(driver, run_id)]
+            account = await ledger.account(driver, run_id)
+            work.answers.hear((await approvals.of_runs(driver, [run_id]))[run_id])
         stream = self._writer.open(
             claimed.lease,
             next_seq=claimed.next_seq,
             next_receipt=claimed.next_receipt,
-            content=content,
+            witness=claimed.witness,
+            content=fold((), stored),
             on_lost=lambda: work.stop(Stop.LOST),
         )
-        meter = Meter(self._db, claimed.lease.run_id, account, Tally())
-        answer = asyncio.create_task(self._answer(claimed, stream, meter, content))
+        meter = Meter(self._db, run_id, account, Tally(account.usage, account.usd))
+        answer = asyncio.create_task(self._answer(work, stream, meter, rounds.read(stored)))
         clock = asyncio.create_task(meter.watch())
         try:
             await asyncio.wait((answer, clock, work.stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -217,11 +226,14 @@ class Executor:
     async def _end(self, work: Work, stream: Stream, tally: Tally, outcome: Outcome | None) -> None:
         """The one place where work on a run ends: by its outcome, or by the reason for which it was stopped."""
         why = None if outcome else work.stopped.result()
-        if outcome is not None:
+        if outcome is not None and outcome.status != "blocked":
             if outcome.failure is not None:
                 # Nothing is awaited between this and the end, so it is one commit.
                 tell(stream, outcome.failure)
             await stream.end(outcome.status, tally.finish(outcome.reason))
+        elif outcome is not None:
+            await stream.written()
+            await runs.hand_over(self._db, work.claimed.lease, stream.handed_over(), awaits=outcome.awaits)
         elif why is Stop.CANCEL:
             await stream.end("canceled", tally.finish("canceled"))
         elif why is Stop.HAND_OVER:
@@ -229,11 +241,11 @@ class Executor:
             await runs.hand_over(self._db, work.claimed.lease, stream.handed_over())
         log.info("run_ended", outcome=outcome.status if outcome else why and why.value, ms=tally.finish("").total_ms)
 
-    async def _answer(self, claimed: Claimed, stream: Stream, meter: Meter, content: Content) -> Outcome:
-        if claimed.lease.epoch > self._options.attempts:
+    async def _answer(self, work: Work, stream: Stream, meter: Meter, progress: Progress) -> Outcome:
+        claimed = work.claimed
+        if claimed.lost >= self._options.attempts:
             return failed("interrupted", "The answer was interrupted too often. Please try again.")
-        said = text_of(content)
-        if claimed.next_seq:
+        if claimed.next_seq and (claimed.taken_over or not progress.waits):
             stream.add(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
         async with self._db.driver() as driver:
             history = await messages.path(
@@ -242,29 +254,46 @@ class Executor:
                 most=prompt.MOST_MESSAGES,
                 most_bytes=self._options.context_tokens * prompt.TOKEN_BYTES,
             )
-        candidates = self._candidates(claimed)
-        await self._counter.ready(candidates[0].name)
-
-        def prompt_for(model: Model) -> Prompt:
-            return prompt.build(
-                history,
+        turn = Turn(stream, meter, self._models, self._candidates(claimed))
+        functions = claimed.options.functions
+        return await Autopilot(
+            stream=stream,
+            progress=progress,
+            meter=meter,
+            turn=turn,
+            hands=Hands(stream, progress, _actor(claimed), self._kit, work.answers, functions),
+            counter=self._counter,
+            files=Files(self._kit.vault, claimed.lease.thread_id),
+            manner=Manner(
                 system=self._options.system,
-                said=said,
-                limit=self._limit(model),
-                counter=self._counter,
-                model=model.name,
-            )
-
-        return await Turn(stream, meter, self._models, prompt_for).answer(candidates)
+                context_tokens=self._options.context_tokens,
+                cooldown=self._options.cooldown,
+            ),
+            options=claimed.options,
+            history=history,
+        ).run()
 
     def _candidates(self, claimed: Claimed) -> list[ModelRef]:
         first = self._options.models if claimed.options.model is None else (catalog.parse(claimed.options.model),)
         return list(dict.fromkeys([*first, *self._options.models]))
 
-    def _limit(self, model: Model) -> int:
-        window = context_window(model.provider, model.name)
-        most = self._options.context_tokens
-        return most if window is None else min(most, int(window * (1 - OUTPUT_SHARE)))
+
+def _actor(claimed: Claimed) -> Actor:
+    thread_id = claimed.lease.thread_id
+    return Actor(
+        owner_id=claimed.user_id or thread_id,
+        user_id=claimed.user_id,
+        thread_id=thread_id,
+        run_id=claimed.lease.run_id,
+    )
+
+
+async def _hear(driver: Driver, working: list[Work]) -> None:
+    """Tell the runs that wait for approval what people have said."""
+    asking = {work.claimed.lease.run_id: work for work in working if work.answers.asking}
+    if asking:
+        for run_id, found in (await approvals.of_runs(driver, list(asking))).items():
+            asking[run_id].answers.hear(found)
 
 
 def _leases(working: list[Work]) -> list[Lease]:

@@ -65,7 +65,8 @@ class Meter:
         """Have enough reserved for the prompt, before the call is made. Raises `BudgetExhausted`."""
         if not self._reserved:
             return
-        self._rate = rate(call.model.provider, call.model.name, estimate_usage(prompt, "").input_tokens)
+        asked = estimate_usage(prompt, "", tools=call.model.reads_tools).input_tokens
+        self._rate = rate(call.model.provider, call.model.name, asked)
         await self.more(call)
 
     async def more(self, call: Call) -> None:
@@ -100,10 +101,10 @@ class Meter:
 
     def _tokens(self) -> Decimal:
         usage = self.tally.usage
-        return self._account.tokens + usage.input_tokens + usage.output_tokens
+        return Decimal(usage.input_tokens + usage.output_tokens)
 
     def _usd(self) -> Decimal:
-        return self._account.usd + (self.tally.cost or 0)
+        return self.tally.cost or Decimal(0)
 
     def _seconds(self) -> Decimal:
         return self._account.seconds + Decimal(str(time.monotonic() - self.tally.began))

@@ -10,6 +10,7 @@ from app.models.prices import cost
 
 TOKEN_SIZE = 4
 """Bytes of text, near enough, that a token stands for until a provider tells the usage."""
+NOTHING = Usage()
 WIDE = 3
 """Bytes of a character in text that isn't plain ASCII, near enough."""
 
@@ -63,13 +64,13 @@ def size(text: str) -> int:
 
 
 class Tally:
-    """All calls of one run."""
+    """All calls of one run: those of earlier executors had this usage and cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, usage: Usage = NOTHING, cost: Decimal | None = None) -> None:
         self.began = time.monotonic()
         self.first: float | None = None
-        self.usage = Usage()
-        self.cost: Decimal | None = None
+        self.usage = usage
+        self.cost = cost
         self.model: Model | None = None
 
     def add(self, call: Call, usage: Usage) -> Decimal | None:
@@ -82,12 +83,17 @@ class Tally:
             self.cost = (self.cost or Decimal(0)) + price
         return price
 
+    @property
+    def cost_usd(self) -> str | None:
+        """The cost as it travels."""
+        return None if self.cost is None else f"{self.cost.normalize():f}"
+
     def finish(self, reason: str) -> Finish:
         """The run's finish as of now."""
         return Finish(
             reason=reason,
             usage=self.usage,
-            cost_usd=None if self.cost is None else f"{self.cost:f}",
+            cost_usd=self.cost_usd,
             model=self.model.name if self.model else None,
             provider=self.model.provider if self.model else None,
             time_to_first_token_ms=None if self.first is None else milliseconds(self.first - self.began),

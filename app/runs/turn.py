@@ -1,10 +1,10 @@
-"""A turn: one model answers, or the next one does; text goes to the stream as it comes."""
+"""A turn: one model speaks, or the next one does; its text is told as it comes."""
 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, assert_never
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 import msgspec
 import structlog
@@ -25,12 +25,28 @@ NO_RESPONSE = "No response. Please try again."
 BUDGET = BudgetExhausted.code
 
 
-class Outcome(NamedTuple):
-    """How a turn ended: the run's state, and the finish's reason."""
+Reason: TypeAlias = Literal["stop", "length", "max_steps", "no_progress", "tool_calls", "budget", "error", "blocked"]
 
-    status: Literal["final", "error"]
-    reason: Literal["stop", "length", "tool_calls", "error", "budget"]
+
+class Outcome(NamedTuple):
+    """How work on a run ended: the run's state, and the finish's reason; `awaits` are calls that wait for approval."""
+
+    status: Literal["final", "error", "blocked"]
+    reason: Reason
     failure: Failure | None = None
+    awaits: Sequence[str] = ()
+
+
+class Said(NamedTuple):
+    """What a model said: all its text, with what it had said before it was interrupted, and how it ended."""
+
+    text: str
+    completed: Completed
+
+
+PromptFor: TypeAlias = Callable[[Model], Awaitable[Prompt]]
+"""Builds what a model is asked, since models differ in how much they read."""
+Tell: TypeAlias = Callable[[str], None]
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,45 +57,44 @@ class Models(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn:
-    """One answer. `prompt_for` builds what a model is asked, since models differ in how much they read."""
+    """Asks models, first the first one. One that gave way to another is not asked again in this run."""
 
-    def __init__(self, stream: Stream, meter: Meter, models: Models, prompt_for: Callable[[Model], Prompt]) -> None:
+    def __init__(self, stream: Stream, meter: Meter, models: Models, candidates: Sequence[ModelRef]) -> None:
         self._stream = stream
         self._meter = meter
         self._models = models
-        self._prompt_for = prompt_for
-        self._began = time.monotonic()
+        self._candidates = list(candidates)
         self._attempt = 0
 
-    async def answer(self, candidates: Sequence[ModelRef]) -> Outcome:
-        """Let the first model answer that can; notices say which could not."""
-        for place, ref in enumerate(candidates):
-            more = place + 1 < len(candidates)
+    async def ask(self, prompt_for: PromptFor, tell: Tell | None = None) -> Said | Outcome:
+        """Let the first model speak that can; notices say which could not. Without `tell` nobody hears the text."""
+        while True:
+            ref, *others = self._candidates
             try:
-                completed, said = await self._ask(ref, more_models=more)
+                said = await self._ask(ref, prompt_for, tell or _nobody, more_models=bool(others))
             except ModelFailed as failure:
-                if not more or failure.midstream:
+                if not others or failure.midstream:
                     return failed(failure.code, failure.message)
-                self._switch(candidates[place + 1], failure.message)
+                self._switch(others, failure.message)
                 continue
             except BudgetExhausted as reached:
                 return stopped(reached)
-            if said:
-                return Outcome("final", completed.finish_reason)
-            if not more:
-                break
-            self._switch(candidates[place + 1], f"{ref} said nothing.")
-        return failed("no_response", NO_RESPONSE)
+            if said.text or said.completed.uses:
+                return said
+            if not others:
+                return failed("no_response", NO_RESPONSE)
+            self._switch(others, f"{ref} said nothing.")
 
-    async def _ask(self, ref: ModelRef, *, more_models: bool) -> tuple[Completed, bool]:
-        """Call one model as often as the retry policy allows; returns its end, and whether it said anything."""
+    async def _ask(self, ref: ModelRef, prompt_for: PromptFor, tell: Tell, *, more_models: bool) -> Said:
+        """Call one model as often as the retry policy allows."""
+        began = time.monotonic()
         tries = 0
         while True:
             tries += 1
             try:
-                return await self._call(self._open(ref))
+                return await self._call(self._open(ref), prompt_for, tell)
             except ModelFailed as failure:
-                elapsed = time.monotonic() - self._began
+                elapsed = time.monotonic() - began
                 decision = retry.decide(
                     failure, tries=tries, elapsed=elapsed, jitter=random.random(), more_models=more_models
                 )
@@ -98,13 +113,13 @@ class Turn:
         except BadModel as error:
             raise ModelFailed("refused", f"The model {ref} is not set up here.") from error
 
-    async def _call(self, model: Model) -> tuple[Completed, bool]:
+    async def _call(self, model: Model, prompt_for: PromptFor, tell: Tell) -> Said:
+        prompt = await prompt_for(model)
         call = Call(model)
         self._attempt += 1
-        prompt = self._prompt_for(model)
         try:
             await self._meter.begin(call, prompt)
-            completed = await self._listen(call, prompt)
+            completed = await self._listen(call, prompt, tell)
         except ModelFailed as failure:
             self._settle(call, failure.code, _estimated(call, prompt))
             raise
@@ -112,16 +127,16 @@ class Turn:
             self._settle(call, BUDGET if self._meter.exhausted else "canceled", _estimated(call, prompt))
             raise
         self._settle(call, completed.finish_reason, completed)
-        return completed, bool(call.chunks) or bool(prompt.said)
+        return Said(prompt.said + "".join(call.chunks), completed)
 
-    async def _listen(self, call: Call, prompt: Prompt) -> Completed:
+    async def _listen(self, call: Call, prompt: Prompt, tell: Tell) -> Completed:
         call.asked = True
         async with call.model.stream(prompt) as events:
             async for event in events:
                 if isinstance(event, Text):
                     if event.text:
                         call.text(event.text)
-                        self._stream.text(event.text)
+                        tell(event.text)
                 elif isinstance(event, Completed):
                     return event
                 elif isinstance(event, Reasoning):
@@ -141,8 +156,13 @@ class Turn:
         price = self._meter.tally.add(call, completed.usage)
         self._stream.receipt("model", call.facts(outcome, self._attempt, completed), price)
 
-    def _switch(self, ref: ModelRef, why: str) -> None:
-        self._stream.add(Notice(code="model_switched", message=f"{why} Asking {ref} instead."))
+    def _switch(self, others: Sequence[ModelRef], why: str) -> None:
+        self._candidates = list(others)
+        self._stream.add(Notice(code="model_switched", message=f"{why} Asking {others[0]} instead."))
+
+
+def _nobody(text: str) -> None:
+    """Hear nothing."""
 
 
 def failed(code: str, message: str) -> Outcome:
@@ -164,6 +184,6 @@ def tell(stream: Stream, failure: Failure) -> None:
 def _estimated(call: Call, prompt: Prompt) -> Completed:
     """The end of a call that the provider did not account for; one that was never made used nothing."""
     said = "".join(call.chunks)
-    usage = estimate_usage(prompt, said) if call.asked else Usage()
+    usage = estimate_usage(prompt, said, tools=call.model.reads_tools) if call.asked else Usage()
     thoughts = Usage(output_tokens=call.thoughts // TOKEN_SIZE)
     return Completed(usage=usage + thoughts, finish_reason="stop", estimated=True)

@@ -16,7 +16,7 @@ from app.domain.accounts import Identity, LinkedIdentity, User
 from app.domain.errors import Conflict, Unauthorized, Unavailable
 from app.store import audit, sessions, threads
 from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
-from app.store.tables import api_tokens, identities, memberships, messages, passwords, users
+from app.store.tables import api_tokens, files, identities, memberships, messages, passwords, todos, users
 from app.store.tables import threads as threads_table
 
 TRIES = 10
@@ -175,6 +175,8 @@ async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
                 await _leave(connection, row.id, user_id)
         await audit.record(connection, "account_deleted", caller)
         await connection.execute(delete(api_tokens).where(api_tokens.c.user_id == user_id))
+        for table in (files, todos):
+            await connection.execute(delete(table).where(table.c.owner_id == user_id))
         await connection.execute(delete(users).where(users.c.id == user_id))
         await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
         return True

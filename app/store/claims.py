@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Caller, author_of, opens
 from app.domain.chat import ACTIVE, Thread
 from app.domain.errors import Forbidden
-from app.store import accounts, audit, ledger, listings, rows, threads
+from app.store import accounts, audit, files, ledger, listings, rows, threads, todos
 from app.store.db import Database, driver_of
 from app.store.tables import memberships, messages, runs
 from app.store.tables import threads as threads_table
@@ -38,6 +38,9 @@ async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, u
     ordered = active.order_by(runs.c.id).with_for_update(key_share=True)
     active_ids = [row.id for row in await connection.execute(ordered)]
     await connection.execute(update(runs).where(runs.c.id.in_(active_ids)).values(fairness_key=user_id))
+    # What the guest asked for is the user's from here on: tools act for them.
+    asked = (runs.c.id.in_(active_ids)) & runs.c.user_id.is_(None)
+    await connection.execute(update(runs).where(asked).values(user_id=user_id))
     revision = await threads.bump(
         connection,
         thread_id,
@@ -54,3 +57,6 @@ async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, u
     member = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
     await connection.execute(delete(memberships).where(member))
     await listings.add(driver, thread_id, user_id)
+    # The user is locked by now: owners come after threads and users.
+    await files.move_all(driver, thread_id, user_id, f"claimed/{str(thread_id)[:8]}")
+    await todos.move_all(driver, thread_id, user_id)

@@ -6,7 +6,8 @@ from uuid import UUID
 import msgspec
 
 from app.domain.accounts import User
-from app.store import parts, receipts, rows
+from app.domain.chat import Wire
+from app.store import files, parts, receipts, rows, todos, user_tools
 from app.store.db import Database
 
 PAGE = 500
@@ -17,9 +18,18 @@ MESSAGES = f"SELECT * FROM messages WHERE thread_id = $1 AND position > $2 ORDER
 RUNS = f"SELECT * FROM runs WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE}"
 
 
+class File(Wire, frozen=True, kw_only=True):
+    """A file of the workspace; its bytes are written in base64."""
+
+    path: str
+    content: bytes
+
+
 async def lines(db: Database, user: User) -> AsyncIterator[bytes]:
-    """The export: the user, then each thread with its messages, then its runs with their parts and receipts."""
+    """The export: the user and their workspace, then each thread with its messages, runs, parts and receipts."""
     yield _line("user", user)
+    async for line in _workspace(db, user.id):
+        yield line
     last = UUID(int=0)
     while thread := await _first(db, THREADS, user.id, last):
         last = thread["id"]
@@ -30,6 +40,22 @@ async def lines(db: Database, user: User) -> AsyncIterator[bytes]:
             yield _line("run", rows.run(run))
             async for line in _of_run(db, run["id"]):
                 yield line
+
+
+async def _workspace(db: Database, user_id: UUID) -> AsyncIterator[bytes]:
+    """Files, one at a time, then todos and tools."""
+    async with db.driver() as driver:
+        entries = await files.entries(driver, user_id)
+    for entry in entries:
+        async with db.driver() as driver:
+            found = await files.contents(driver, user_id, [entry.path])
+        for path, content in found.items():
+            yield _line("file", File(path=path, content=content))
+    async with db.driver() as driver:
+        for todo in await todos.of(driver, user_id):
+            yield _line("todo", todo)
+        for tool in await user_tools.of_user(driver, user_id):
+            yield _line("tool", tool)
 
 
 async def _of_run(db: Database, run_id: UUID) -> AsyncIterator[bytes]:

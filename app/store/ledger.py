@@ -33,6 +33,7 @@ from app.domain.budgets import (
     window_of,
     windows,
 )
+from app.domain.parts import Usage
 from app.store.db import Database, Driver, driver_of
 from app.store.rows import Record
 
@@ -136,9 +137,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     """What a run has reserved, and what its calls have used so far, those of earlier executors, too."""
 
     entries: tuple[Entry, ...]
-    usd: Decimal = ZERO
-    tokens: Decimal = ZERO
+    usd: Decimal | None = None
+    """None where no call had a price that is known."""
+    usage: Usage = Usage()
     seconds: Decimal = ZERO
+    witness: bytes | None = None
+    """The hash of the last receipt."""
 
 
 async def lock(driver: Driver, asks: Sequence[Ask], *, run_ids: Sequence[UUID] = ()) -> None:
@@ -169,11 +173,21 @@ async def reserve(connection: AsyncConnection, run_id: UUID, asks: Sequence[Ask]
 
 async def account(driver: Driver, run_id: UUID) -> Account:
     """What the run may use, as its executor has to know before it begins."""
-    entries = await _entries(driver, run_id)
-    spent = await driver.fetchrow(f"SELECT {SUMS} FROM receipts WHERE run_id = $1", run_id) if entries else None
-    if spent is None:
-        return Account(entries=())
-    return Account(entries=entries, usd=spent["usd"], tokens=spent["tokens"], seconds=spent["seconds"])
+    query = f"""
+        SELECT {SUMS}, count(cost_usd) > 0 AS priced,
+               coalesce(sum((data->'usage'->>'inputTokens')::numeric), 0) AS input_tokens,
+               coalesce(sum((data->'usage'->>'outputTokens')::numeric), 0) AS output_tokens,
+               (SELECT hash FROM receipts WHERE run_id = $1 ORDER BY seq DESC LIMIT 1) AS witness
+        FROM receipts WHERE run_id = $1
+    """
+    spent = await driver.fetchrow(query, run_id)
+    return Account(
+        entries=await _entries(driver, run_id),
+        usd=spent["usd"] if spent["priced"] else None,
+        usage=Usage(input_tokens=int(spent["input_tokens"]), output_tokens=int(spent["output_tokens"])),
+        seconds=spent["seconds"],
+        witness=spent["witness"],
+    )
 
 
 async def extend(

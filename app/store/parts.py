@@ -6,6 +6,7 @@ before the commit, and a run that was taken over is simply not joined.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import TypeAlias
 from uuid import UUID
@@ -28,14 +29,26 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """A receipt to be; `data` is JSON text."""
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt to be; `data` is JSON text, `hash` is its link in the run's chain."""
 
     seq: int
     type: str
     data: str
+    hash: bytes
     cost_usd: Decimal | None = None
     tool_call_id: str | None = None
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call that is to be approved of; `args` and `parameters` (their JSON Schema) are JSON text."""
+
+    tool_call_id: str
+    tool: str
+    args: str
+    parameters: str
+    digest: str
+    expires_at: datetime
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +61,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run has to write: consecutive parts as (seq, kind, JSON text), receipts, and its end if this is it."""
+    """What one run has to write: consecutive parts as (seq, kind, JSON text), what goes with them, and its end if this
+    is it. `steps` is how many rounds of tools it has begun, if one of these parts begins one."""  # noqa: D205, D209
 
     lease: Lease
     parts: Sequence[tuple[int, str, str]]
     receipts: Sequence[Entry] = ()
+    asked: Sequence[Asked] = ()
+    steps: int | None = None
     ending: Ending | None = None
 
 
@@ -89,12 +105,31 @@ INSERT = f"""
 """
 
 INSERT_RECEIPTS = f"""
-    INSERT INTO receipts (run_id, seq, thread_id, type, tool_call_id, data, cost_usd)
-    SELECT entry.run_id, entry.seq, runs.thread_id, entry.type, entry.tool_call_id, entry.data::jsonb, entry.cost_usd
+    INSERT INTO receipts (run_id, seq, thread_id, type, tool_call_id, data, cost_usd, hash)
+    SELECT entry.run_id, entry.seq, runs.thread_id, entry.type, entry.tool_call_id, entry.data::jsonb, entry.cost_usd,
+           entry.hash
     FROM {HELD}
-    JOIN unnest($5::uuid[], $6::int[], $7::text[], $8::text[], $9::text[], $10::numeric[])
-      AS entry (run_id, seq, type, tool_call_id, data, cost_usd) ON entry.run_id = runs.id
+    JOIN unnest($5::uuid[], $6::int[], $7::text[], $8::text[], $9::text[], $10::numeric[], $11::bytea[])
+      AS entry (run_id, seq, type, tool_call_id, data, cost_usd, hash) ON entry.run_id = runs.id
     ON CONFLICT DO NOTHING
+"""
+
+INSERT_ASKED = f"""
+    INSERT INTO approvals (run_id, tool_call_id, thread_id, tool, args, parameters, digest, expires_at)
+    SELECT asked.run_id, asked.tool_call_id, runs.thread_id, asked.tool, asked.args::jsonb, asked.parameters::jsonb,
+           asked.digest, asked.expires_at
+    FROM {HELD}
+    JOIN unnest($5::uuid[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::timestamptz[])
+      AS asked (run_id, tool_call_id, tool, args, parameters, digest, expires_at) ON asked.run_id = runs.id
+    ON CONFLICT DO NOTHING
+"""
+
+STEP = f"""
+    UPDATE runs SET steps = begun.steps FROM (
+        SELECT runs.id, begun.steps FROM {HELD}
+        JOIN unnest($5::uuid[], $6::int[]) AS begun (run_id, steps) ON begun.run_id = runs.id
+        ORDER BY runs.id FOR NO KEY UPDATE OF runs
+    ) AS begun WHERE runs.id = begun.id
 """
 
 END = f"""
@@ -169,14 +204,20 @@ async def _insert(driver: Driver, leases: Leases, batches: Sequence[Batch]) -> d
 
 
 async def _settle(driver: Driver, leases: Leases, batches: Sequence[Batch]) -> None:
-    """Receipts, and the ends of runs."""
+    """Receipts, what is to be approved of, rounds that begin, and the ends of runs."""
     entries = [
-        (batch.lease.run_id, entry.seq, entry.type, entry.tool_call_id, entry.data, entry.cost_usd)
+        (batch.lease.run_id, entry.seq, entry.type, entry.tool_call_id, entry.data, entry.cost_usd, entry.hash)
         for batch in batches
         for entry in batch.receipts
     ]
     if entries:
         await driver.execute(INSERT_RECEIPTS, *leases, *zip(*entries, strict=True))
+    asked = [(batch.lease.run_id, *msgspec.structs.astuple(one)) for batch in batches for one in batch.asked]
+    if asked:
+        await driver.execute(INSERT_ASKED, *leases, *zip(*asked, strict=True))
+    begun = [(batch.lease.run_id, batch.steps) for batch in batches if batch.steps is not None]
+    if begun:
+        await driver.execute(STEP, *leases, *zip(*begun, strict=True))
     endings = [(batch.lease.run_id, *_row(batch.ending)) for batch in batches if batch.ending]
     if endings:
         ended = await driver.fetch(END, *leases, *zip(*endings, strict=True))

@@ -34,12 +34,22 @@ SWEEPS = {
     "message_parts": f"thread_id IN {DELETED}",
     "messages": f"thread_id IN {DELETED}",
     "receipts": f"thread_id IN {DELETED}",
+    "blobs": (
+        f"id IN (SELECT id FROM blobs WHERE thread_id IN {DELETED}"
+        " UNION ALL SELECT id FROM blobs WHERE expires_at < now())"
+    ),
+    # Of guests: what belongs to a thread.
+    "files": f"owner_id IN {DELETED}",
+    "todos": f"owner_id IN {DELETED}",
     # Kept for a day, so that the id is not made anew while somebody still has the old one on the screen.
     "threads": (
         "deleted_at < now() - interval '1 day'"
         " AND NOT EXISTS (SELECT FROM message_parts WHERE message_parts.thread_id = threads.id)"
         " AND NOT EXISTS (SELECT FROM messages WHERE messages.thread_id = threads.id)"
         " AND NOT EXISTS (SELECT FROM receipts WHERE receipts.thread_id = threads.id)"
+        " AND NOT EXISTS (SELECT FROM blobs WHERE blobs.thread_id = threads.id)"
+        " AND NOT EXISTS (SELECT FROM files WHERE files.owner_id = threads.id)"
+        " AND NOT EXISTS (SELECT FROM todos WHERE todos.owner_id = threads.id)"
     ),
     "listings": "gone AND changed_at < now() - interval '7 days'",
     "sessions": "expires_at < now()",

@@ -14,9 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Caller
 from app.domain.chat import ACTIVE, Run, RunOptions
 from app.domain.errors import RunNotFound, ThreadNotFound
-from app.domain.fold import fold
-from app.domain.parts import Finish, Usage, encode, read
-from app.store import access, ledger, listings, rows, threads
+from app.domain.fold import cancelled, fold
+from app.domain.parts import Finish, PartData, encode, read
+from app.domain.receipts import FIRST
+from app.store import access, approvals, ledger, listings, rows, threads
 from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify, one
 from app.store.parts import Entry, Lease
 from app.store.tables import messages, receipts, runs
@@ -27,11 +28,19 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: Lease
     user_message_id: UUID
+    user_id: UUID | None
+    """Who asked, if they have an account."""
     options: RunOptions
     next_seq: int
     next_receipt: int
+    witness: bytes
+    """The hash of the last receipt."""
     queued_seconds: float
     canceled: bool
+    lost: int
+    """Executors that were lost over it."""
+    taken_over: bool
+    """Whether the last one was."""
 
 
 CLAIM = """
@@ -54,15 +63,16 @@ CLAIM = """
         FOR NO KEY UPDATE OF runs, threads SKIP LOCKED
     )
     UPDATE runs SET status = 'running', epoch = epoch + 1, lease_owner = $2,
-           lease_expires_at = clock_timestamp() + make_interval(secs => $3)
+           lost = lost + (picked.was = 'running')::int, lease_expires_at = clock_timestamp() + make_interval(secs => $3)
     FROM picked WHERE runs.id = picked.id
-    RETURNING runs.*, extract(epoch FROM clock_timestamp() - created_at)::float AS queued_seconds
+    RETURNING runs.*, picked.was, extract(epoch FROM clock_timestamp() - created_at)::float AS queued_seconds
 """
 
 PLACES = """
     SELECT runs.id,
         (SELECT coalesce(max(seq), -1) + 1 FROM message_parts WHERE run_id = runs.id) AS next_seq,
-        (SELECT coalesce(max(seq), -1) + 1 FROM receipts WHERE run_id = runs.id) AS next_receipt
+        (SELECT coalesce(max(seq), -1) + 1 FROM receipts WHERE run_id = runs.id) AS next_receipt,
+        (SELECT hash FROM receipts WHERE run_id = runs.id ORDER BY seq DESC LIMIT 1) AS witness
     FROM runs WHERE id = ANY($1::uuid[])
 """
 
@@ -86,11 +96,15 @@ def _claimed(row: rows.Record, place: rows.Record) -> Claimed:
     return Claimed(
         lease=lease,
         user_message_id=row["user_message_id"],
+        user_id=row["user_id"],
         options=msgspec.json.decode(row["options"], type=RunOptions),
         next_seq=place["next_seq"],
         next_receipt=place["next_receipt"],
+        witness=place["witness"] or FIRST,
         queued_seconds=row["queued_seconds"],
         canceled=row["cancel_requested_at"] is not None,
+        lost=row["lost"],
+        taken_over=row["was"] == "running",
     )
 
 
@@ -119,19 +133,27 @@ async def called_off(driver: Driver, leases: list[Lease]) -> set[UUID]:
     return {row["run_id"] for row in await driver.fetch(query, [x.run_id for x in leases], [x.epoch for x in leases])}
 
 
-async def hand_over(db: Database, lease: Lease, entries: Sequence[Entry]) -> None:
-    """Put the run back into the queue for another executor, if it is still held, with the receipts of its calls."""
+async def hand_over(db: Database, lease: Lease, entries: Sequence[Entry], *, awaits: Sequence[str] = ()) -> None:
+    """Let go of the run, if it is still held, with the receipts of its calls.
+
+    Another executor may take it at once; or, where it awaits approval of these tool calls, as soon as there is an
+    answer to one of them.
+    """
     async with db.transaction() as connection:
         try:
             await threads.lock(connection, lease.thread_id)
         except ThreadNotFound:
             return
         held = (runs.c.id == lease.run_id) & (runs.c.epoch == lease.epoch) & (runs.c.status == "running")
-        freed = {"status": "queued", "lease_owner": None, "lease_expires_at": None}
+        waits = awaits and not await approvals.answered(connection, lease.run_id, awaits)
+        freed = {"status": "blocked" if waits else "queued", "lease_owner": None, "lease_expires_at": None}
         found = await connection.execute(update(runs).where(held).values(**freed).returning(runs.c.id))
         if found.first() is not None and entries:
             await connection.execute(insert(receipts), [_receipt(lease, entry) for entry in entries])
-        await notify(connection, RUNS_CHANNEL, "")
+        if waits:
+            await listings.stamp(await driver_of(connection), [lease.thread_id])
+        else:
+            await notify(connection, RUNS_CHANNEL, "")
 
 
 def _receipt(lease: Lease, entry: Entry) -> dict[str, object]:
@@ -143,6 +165,7 @@ def _receipt(lease: Lease, entry: Entry) -> dict[str, object]:
         "tool_call_id": entry.tool_call_id,
         "data": msgspec.Raw(entry.data.encode()),
         "cost_usd": entry.cost_usd,
+        "hash": entry.hash,
     }
 
 
@@ -205,15 +228,16 @@ async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]])
     stored = await connection.execute(
         text("SELECT kind, data FROM message_parts WHERE run_id = :run ORDER BY seq"), {"run": row.id}
     )
-    parts = [read(part.kind, part.data.encode()) for part in stored]
-    finish = Finish(reason="canceled", usage=Usage())
+    content = fold((), before := [read(part.kind, part.data.encode()) for part in stored])
+    finish = await _canceled(await driver_of(connection), row.id)
+    parts: list[PartData] = [*cancelled(content), finish]
     revision = await threads.bump(connection, row.thread_id)
-    kind, data = encode(finish)
+    common = {"run": row.id, "message": row.message_id, "thread": row.thread_id, "revision": revision}
     await connection.execute(
         text("""INSERT INTO message_parts (run_id, seq, message_id, thread_id, kind, data, revision)
                 VALUES (:run, :seq, :message, :thread, :kind, CAST(:data AS jsonb), :revision)"""),
-        {"run": row.id, "seq": len(parts), "message": row.message_id, "thread": row.thread_id,
-         "kind": kind, "data": data, "revision": revision},
+        [common | {"seq": seq, "kind": kind, "data": data}
+         for seq, (kind, data) in enumerate(map(encode, parts), start=len(before))],
     )  # fmt: skip
     ended = {"status": "canceled", "finish": finish}
     await connection.execute(
@@ -222,9 +246,21 @@ async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]])
     )  # fmt: skip
     await connection.execute(
         update(messages).where(messages.c.id == row.message_id).values(
-            **ended, content=fold((), parts), seq=len(parts) + 1, revision=revision, updated_at=func.now())
+            **ended, content=fold(content, parts), seq=len(before) + len(parts), revision=revision,
+            updated_at=func.now())
     )  # fmt: skip
     await listings.stamp(await driver_of(connection), [row.thread_id], said=True)
+
+
+async def _canceled(driver: Driver, run_id: UUID) -> Finish:
+    """The finish of a run that nobody works on, with what it had used until then."""
+    spent = await ledger.account(driver, run_id)
+    return Finish(
+        reason="canceled",
+        usage=spent.usage,
+        cost_usd=None if spent.usd is None else f"{spent.usd.normalize():f}",
+        witness=spent.witness.hex() if spent.witness else None,
+    )
 
 
 async def waiting(connection: AsyncConnection, fairness_key: UUID) -> tuple[int, int]:

@@ -14,8 +14,8 @@ from app.domain.access import Caller
 from app.domain.budgets import Ask, Policy
 from app.domain.chat import RunOptions, Sent
 from app.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
-from app.domain.fold import TextBlock
-from app.store import ledger, listings, runs, threads
+from app.domain.fold import Content, FileBlock, TextBlock, text_of
+from app.store import blobs, ledger, listings, runs, threads
 from app.store.db import RUNS_CHANNEL, Database, driver_of, notify
 from app.store.rows import content
 from app.store.tables import messages
@@ -34,11 +34,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller sends; `parent_id` is the message that it follows, by default the newest."""
+    """What a caller sends; `parent_id` is the message that it follows, by default the newest.
+
+    `attachments` are blobs that were uploaded to the thread and belong to no message yet.
+    """
 
     thread_id: UUID
     message_id: UUID
     text: str
+    attachments: tuple[UUID, ...] = ()
     parent_id: UUID | None = None
     options: RunOptions
 
@@ -81,8 +85,10 @@ async def _sent_before(connection: AsyncConnection, question: Question) -> Sent 
         return None
     if row.thread_id != question.thread_id or row.run is None:
         raise Conflict("This messageId is taken.")
-    if content(row.content) != (TextBlock(text=question.text),):
-        raise Conflict("This messageId was sent before with another text.")
+    before = content(row.content) or ()
+    files = tuple(block.blob.blob_id for block in before if isinstance(block, FileBlock))
+    if text_of(before) != question.text or files != question.attachments:
+        raise Conflict("This messageId was sent before with another text or other attachments.")
     return _sent(question, row.message_id, row.run, row.revision)
 
 
@@ -115,12 +121,13 @@ async def _store(
     connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, caller: Caller
 ) -> Sent:
     parent_id = await _parent(connection, thread, question)
+    asked_content = await _content(connection, question)
     run_id, answer_id = ids.new(), ids.new()
     position = await _next_position(connection, question.thread_id)
     revision = await threads.bump(connection, question.thread_id, active_leaf=answer_id)
     common = {"thread_id": question.thread_id, "revision": revision}
     asked = {"id": question.message_id, "parent_id": parent_id, "position": position, "role": "user",
-             "status": "final", "content": (TextBlock(text=question.text),),
+             "status": "final", "content": asked_content,
              "author_id": caller.author_id, "author_name": caller.name}  # fmt: skip
     answer = {"id": answer_id, "parent_id": question.message_id, "position": position + 1, "role": "assistant",
               "status": "streaming", "run_id": run_id}  # fmt: skip
@@ -136,10 +143,19 @@ async def _store(
             fairness_key=_fairness_key(thread),
             status="queued",
             options=question.options,
+            user_id=caller.user_id,
         )
     )
     await notify(connection, RUNS_CHANNEL, "")
     return _sent(question, answer_id, run_id, revision)
+
+
+async def _content(connection: AsyncConnection, question: Question) -> Content:
+    text = (TextBlock(text=question.text),) if question.text else ()
+    if not question.attachments:
+        return text
+    kept = await blobs.attach(connection, question.thread_id, question.attachments)
+    return (*text, *(FileBlock(blob=blob) for blob in kept))
 
 
 def _sent(question: Question, answer_id: UUID, run_id: UUID, revision: int) -> Sent:

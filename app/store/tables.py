@@ -117,6 +117,8 @@ runs = Table(
     # Who asked, if they have an account: tools act for them.
     Column("user_id", Uuid),
     Column("epoch", Integer, nullable=False, server_default="0"),
+    # Executors that were lost over it, and did not let go by themselves.
+    Column("lost", SmallInteger, nullable=False, server_default="0"),
     Column("steps", SmallInteger, nullable=False, server_default="0"),
     Column("lease_owner", Text),
     _time("lease_expires_at", nullable=True),
@@ -175,7 +177,7 @@ approvals = Table(
     Column("digest", Text, nullable=False),
     Column("state", Text, nullable=False, server_default="pending"),
     Column("reason", Text),
-    Column("edited_args", JSONB),
+    Column("edited_args", JSONB(none_as_null=True)),
     Column("decided_by", Uuid),
     Column("decided_name", Text),
     _time("created_at"),
@@ -217,6 +219,7 @@ blobs = Table(
     Index("blobs_thread_id_idx", "thread_id"),
     Index("blobs_sha256_idx", "sha256"),
     Index("blobs_expires_at_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+    Index("blobs_waiting_idx", "author_id", postgresql_where=text("NOT attached")),
 )
 
 # The files that an agent sees: a user's, or those of a guest's thread. Paths are names only, no path leaves the rows.

@@ -33,8 +33,19 @@ from app.domain.errors import Conflict, ThreadNotFound
 from app.domain.fold import TextBlock
 from app.store import access, audit, ledger, listings, rows
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+from app.store.tables import (
+    blobs,
+    files,
+    memberships,
+    message_parts,
+    messages,
+    receipts,
+    runs,
+    share_links,
+    threads,
+    todos,
+)
 from app.store.tables import listings as listings_table
-from app.store.tables import memberships, message_parts, messages, receipts, runs, share_links, threads
 
 
 async def lock(
@@ -199,8 +210,11 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
     async with db.transaction() as connection:
         await lock(connection, thread_id, caller)
         await ledger.cut_off(connection, [thread_id])
-        for table in (message_parts, messages, receipts, runs):
+        # Blobs after runs: one that a run is just adding holds the run's row until it is there.
+        for table in (message_parts, messages, receipts, runs, blobs):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
+        for table in (files, todos):
+            await connection.execute(delete(table).where(table.c.owner_id == thread_id))
         await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
         await listings.stamp(await driver_of(connection), [thread_id])
         await notify(connection, RUNS_CHANNEL, "")

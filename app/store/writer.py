@@ -13,14 +13,27 @@ from typing import Any, Literal
 from uuid import UUID
 
 import asyncpg
+import msgspec
 import structlog
 
+from app.domain.budgets import EXACT
 from app.domain.errors import Unavailable
 from app.domain.flush import FlushPolicy, Gathered, pieces, storable
-from app.domain.fold import Content, fold, text_of
-from app.domain.parts import INLINE_LIMIT, Finish, PartData, ReasoningDelta, TextDelta, encode, json_text
+from app.domain.fold import Content, cancelled, fold, text_of
+from app.domain.parts import (
+    INLINE_LIMIT,
+    Finish,
+    PartData,
+    ReasoningDelta,
+    Step,
+    TextDelta,
+    ToolStatus,
+    encode,
+    json_text,
+)
+from app.domain.receipts import FIRST, link
 from app.store.db import Database
-from app.store.parts import Batch, Ending, Entry, Lease, append
+from app.store.parts import Asked, Batch, Ending, Entry, Lease, append
 
 log = structlog.get_logger()
 
@@ -28,8 +41,9 @@ SLACK = 0.025
 """Seconds between the starts of two commits: batches form, so the work per part falls as runs are added."""
 MOST_RUNS = 500
 """Runs in one transaction."""
-MOST_PARTS = 64
-"""Parts of one run in one transaction; what an outage has dammed up goes out in several."""
+MOST_PARTS = 320
+"""Parts of one run in one transaction, so that a round of tools begins in one; an outage's damming goes out in several.
+"""
 MOST_BUFFERED = 1 << 20
 """Characters that one run may hold back, in an outage say, before its turn has to wait."""
 PIECE = INLINE_LIMIT - 32
@@ -50,6 +64,7 @@ class Stream:
         *,
         next_seq: int,
         next_receipt: int,
+        witness: bytes,
         content: Content,
         on_lost: Callable[[], None],
     ) -> None:
@@ -58,10 +73,12 @@ class Stream:
         self._writer = writer
         self._seq = next_seq
         self._receipt = next_receipt
+        self._witness = witness
         self._content = content
         self._texts: list[str] = []
         self._unwritten: list[tuple[PartData, str, str]] = []
         self._entries: list[Entry] = []
+        self._asked: list[Asked] = []
         self._ending: tuple[Literal["final", "error", "canceled"], Finish] | None = None
         self._batch: Batch | None = None
         self._on_lost = on_lost
@@ -99,13 +116,63 @@ class Stream:
             self._keep(ReasoningDelta(text=piece))
         self._gather(len(text))
 
-    def receipt(self, kind: Literal["model", "tool"], facts: dict[str, Any], cost_usd: Decimal | None) -> None:
+    def receipt(
+        self,
+        kind: Literal["model", "tool"],
+        facts: dict[str, Any],
+        cost_usd: Decimal | None,
+        tool_call_id: str | None = None,
+    ) -> None:
         """A call's receipt; it is committed with the run's next parts, at the latest with its finish."""
-        self._entries.append(Entry(self._receipt, kind, json_text(facts), cost_usd))
+        data = json_text(facts)
+        cost = None if cost_usd is None else cost_usd.quantize(EXACT)
+        self._witness = link(
+            self._witness,
+            run_id=self.lease.run_id,
+            seq=self._receipt,
+            kind=kind,
+            tool_call_id=tool_call_id,
+            data=msgspec.json.decode(data),
+            cost_usd=cost,
+        )
+        self._entries.append(
+            Entry(
+                seq=self._receipt,
+                type=kind,
+                data=data,
+                hash=self._witness,
+                cost_usd=cost,
+                tool_call_id=tool_call_id,
+            )
+        )
         self._receipt += 1
 
+    def ask(self, status: ToolStatus, tool: str, args: dict[str, Any], parameters: dict[str, Any]) -> None:
+        """A tool call is blocked until somebody approves of it; the question is committed with that part."""
+        if status.digest is None or status.expires_at is None:
+            raise ValueError("what is to be approved of has a digest and ends")
+        self._asked.append(
+            Asked(
+                tool_call_id=status.tool_call_id,
+                tool=tool,
+                args=json_text(args),
+                parameters=json_text(parameters),
+                digest=status.digest,
+                expires_at=status.expires_at,
+            )
+        )
+        self.add(status)
+
     async def end(self, status: Literal["final", "error", "canceled"], finish: Finish) -> None:
-        """Write the finish, the state and the folded message in one commit with what was gathered; returns after it."""
+        """Write the finish, the state and the folded message in one commit with what was gathered; returns after it.
+
+        Tool calls that have not ended are cancelled in it.
+        """
+        self._cut()
+        for left in cancelled(fold(self._content, [part for part, _, _ in self._unwritten])):
+            self._keep(left)
+        witness = self._witness.hex() if self._witness else None
+        finish = msgspec.structs.replace(finish, witness=witness)
         self._ending = (status, finish)
         self.add(finish)
         await self.written()
@@ -129,8 +196,15 @@ class Stream:
             numbered = [(self._seq + at, kind, data) for at, (_, kind, data) in enumerate(parts)]
             self._seq += len(numbered)
             self._content = fold(self._content, [part for part, _, _ in parts])
-            self._batch = Batch(lease=self.lease, parts=numbered, receipts=self._entries, ending=self._end())
-            self._entries = []
+            self._batch = Batch(
+                lease=self.lease,
+                parts=numbered,
+                receipts=self._entries,
+                asked=self._asked,
+                steps=max((part.step for part, _, _ in parts if isinstance(part, Step)), default=None),
+                ending=self._end(),
+            )
+            self._entries, self._asked = [], []
             self.gathered.taken(at_once=bool(self._unwritten), now=time.monotonic())
         return self._batch
 
@@ -182,11 +256,22 @@ class Writer:
         self._pause = 0.0
 
     def open(
-        self, lease: Lease, *, next_seq: int = 0, next_receipt: int = 0, content: Content = (),
+        self, lease: Lease, *, next_seq: int = 0, next_receipt: int = 0, witness: bytes = FIRST, content: Content = (),
         on_lost: Callable[[], None] = lambda: None,
     ) -> Stream:  # fmt: skip
-        """A stream for a claimed run that goes on at `next_seq`, with the content folded from the parts before."""
-        return Stream(self, lease, next_seq=next_seq, next_receipt=next_receipt, content=content, on_lost=on_lost)
+        """A stream for a claimed run that goes on at `next_seq`, with the content folded from the parts before.
+
+        `witness` is the hash of the receipt before `next_receipt`.
+        """
+        return Stream(
+            self,
+            lease,
+            next_seq=next_seq,
+            next_receipt=next_receipt,
+            witness=witness,
+            content=content,
+            on_lost=on_lost,
+        )
 
     def gathered(self, stream: Stream, *, fresh: bool) -> None:
         """The stream has something more; `fresh` if it had nothing before."""

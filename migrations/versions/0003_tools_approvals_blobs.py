@@ -65,6 +65,9 @@ def upgrade() -> None:
     )
     op.create_index("blobs_sha256_idx", "blobs", ["sha256"], unique=False)
     op.create_index("blobs_thread_id_idx", "blobs", ["thread_id"], unique=False)
+    op.create_index(
+        "blobs_waiting_idx", "blobs", ["author_id"], unique=False, postgresql_where=sa.text("NOT attached")
+    )
     op.create_table(
         "detail_tokens",
         sa.Column("token_hash", sa.LargeBinary(), nullable=False),
@@ -131,6 +134,7 @@ def upgrade() -> None:
     op.create_index("approvals_thread_id_idx", "approvals", ["thread_id"], unique=False)
     op.add_column("receipts", sa.Column("hash", sa.LargeBinary(), nullable=True))
     op.add_column("runs", sa.Column("user_id", sa.Uuid(), nullable=True))
+    op.add_column("runs", sa.Column("lost", sa.SmallInteger(), server_default="0", nullable=False))
     op.add_column("threads", sa.Column("tool_rules", postgresql.JSONB(), nullable=True))
     op.add_column("users", sa.Column("tool_rules", postgresql.JSONB(), nullable=True))
 
@@ -138,6 +142,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_column("users", "tool_rules")
     op.drop_column("threads", "tool_rules")
+    op.drop_column("runs", "lost")
     op.drop_column("runs", "user_id")
     op.drop_column("receipts", "hash")
     op.drop_index("approvals_thread_id_idx", table_name="approvals")
@@ -147,6 +152,7 @@ def downgrade() -> None:
     op.drop_index("detail_tokens_thread_id_idx", table_name="detail_tokens")
     op.drop_index("detail_tokens_expires_at_idx", table_name="detail_tokens")
     op.drop_table("detail_tokens")
+    op.drop_index("blobs_waiting_idx", table_name="blobs", postgresql_where=sa.text("NOT attached"))
     op.drop_index("blobs_thread_id_idx", table_name="blobs")
     op.drop_index("blobs_sha256_idx", table_name="blobs")
     op.drop_index("blobs_expires_at_idx", table_name="blobs", postgresql_where=sa.text("expires_at IS NOT NULL"))

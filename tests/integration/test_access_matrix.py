@@ -17,6 +17,7 @@ from app.api.origins import Origins
 from app.api.routes import application
 from app.domain import frames
 from app.store.db import Database
+from tests.support.blobs import kept
 from tests.support.cast import Cast, cast, secrets_of
 from tests.support.frames import Socket, socket
 from tests.support.inside import Inside
@@ -74,7 +75,13 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/runs/{run_id}": READERS,
     "GET /api/runs/{run_id}/parts": READERS,
     "GET /api/runs/{run_id}/receipts": READERS,
+    "GET /api/runs/{run_id}/approvals": READERS,
+    "POST /api/runs/{run_id}/approvals/{call_id}": WRITERS | dict.fromkeys(("right key", *WRITING, "owner"), 404),
     "POST /api/runs/{run_id}/cancel": WRITERS,
+    "POST /api/threads/{thread_id}/blobs": WRITERS,
+    "GET /api/blobs/{blob_id}": READERS,
+    "HEAD /api/blobs/{blob_id}": READERS,
+    "GET /api/blobs/{blob_id}/lines": READERS,
     "POST /api/claims": ACCOUNTS,
     "GET /api/auth": OPEN,
     "POST /api/auth/register": ANYBODY,
@@ -94,8 +101,20 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/tokens": ACCOUNTS,
     "GET /api/tokens": ACCOUNTS,
     "DELETE /api/tokens/{token_id}": ACCOUNTS,
+    "GET /api/tools": ANYBODY,
+    "POST /api/tools": ACCOUNTS,
+    "GET /api/tools/mine": ACCOUNTS,
+    "POST /api/tools/{name}/decision": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "DELETE /api/tools/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "GET /api/me/tool-rules": ACCOUNTS,
+    "PUT /api/me/tool-rules": ACCOUNTS,
+    "GET /api/threads/{thread_id}/tool-rules": READERS,
+    "PUT /api/threads/{thread_id}/tool-rules": OWNERS,
     "GET /api/health/live": OPEN,
     "GET /api/health/ready": OPEN,
+    "GET /groups": ANYBODY,
+    "GET /mcp-servers": ACCOUNTS,
+    "GET /health": OPEN,
     "GET /api/openapi.json": OPEN,
     "GET /api/openapi.json/{path}": OPEN | dict.fromkeys(WHO, 404),
     "GET /api/openapi.json/openapi.json": OPEN,
@@ -106,6 +125,10 @@ MATRIX: dict[str, dict[str, int]] = {
 }
 """By route, who gets another answer than a good one. A word behind the path tells two uses of a route apart."""
 
+TOOL = {
+    "name": "shout", "description": "Say it in capitals.", "parameters": {"type": "object"}, "language": "python",
+    "code": "print(1)",
+}  # fmt: skip
 SUBSCRIBED = dict.fromkeys(STRANGERS, "forbidden")
 SIGNED_IN = dict.fromkeys(set(WHO) - set(USERS), "unauthorized")
 FRAMES: dict[str, dict[str, str]] = {
@@ -167,6 +190,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     run_id: uuid.UUID
     message_id: uuid.UUID
+    blob_id: uuid.UUID
     http: httpx.AsyncClient
 
     def path(self, template: str) -> str:
@@ -178,7 +202,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             link_id=self.cast.link_id,
             session_id=uuid.uuid4(),
             token_id=person.token_id if person else uuid.uuid4(),
+            blob_id=self.blob_id,
             file_path="index.html",
+            name="shout",
             path="nothing",
         )
 
@@ -200,6 +226,10 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/auth/password": {"new": "en taro tassadar", "email": sign_in["email"]},
             "PATCH /api/me": {"name": "Zeratul"},
             "POST /api/tokens": {"name": "another"},
+            "POST /api/tools": TOOL,
+            "POST /api/tools/{name}/decision": {"approved": True},
+            "PUT /api/me/tool-rules": {"items": []},
+            "PUT /api/threads/{thread_id}/tool-rules": {"items": []},
         }
         return bodies.get(route)
 
@@ -207,7 +237,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         method, template = route.split(" ")[:2]
         params = {"before": str(self.message_id)} if template.endswith("/messages") else None
         body = self.body(route)
-        sending = {} if body is None else {"json": body}
+        sending: dict[str, Any] = {} if body is None else {"json": body}
+        if route == "POST /api/threads/{thread_id}/blobs":
+            sending = {"content": b"a file"}
         request = self.http.build_request(
             method, self.path(template), headers=self.cast.headers[self.who], params=params, **sending
         )
@@ -222,7 +254,15 @@ async def scene(server: Inside, store: Database, who: str) -> Scene:
     asker = everybody.people["owner"].caller if thread_id == everybody.thread_id else None
     sent = await ask(store, thread_id, caller=asker, key=everybody.key)
     http = httpx.AsyncClient(base_url=server.url, timeout=30)
-    return Scene(cast=everybody, who=who, run_id=sent.run_id, message_id=sent.user_message_id, http=http)
+    blob = await kept(store, thread_id)
+    return Scene(
+        cast=everybody,
+        who=who,
+        run_id=sent.run_id,
+        message_id=sent.user_message_id,
+        blob_id=blob.blob_id,
+        http=http,
+    )
 
 
 @pytest.mark.parametrize("route", MATRIX)

@@ -190,8 +190,12 @@ End: TypeAlias = Callable[[Database, Lease], Coroutine[Any, Any, None]]
 RECEIPT = {"usage": {"inputTokens": 100, "outputTokens": 40}, "totalMs": 2500}
 
 
+def entry(seq: int, data: str, cost_usd: Decimal | None) -> Entry:
+    return Entry(seq=seq, type="model", data=data, hash=b"", cost_usd=cost_usd)
+
+
 def receipt(seq: int) -> Entry:
-    return Entry(seq, "model", json.dumps(RECEIPT), Decimal("0.003"))
+    return entry(seq, json.dumps(RECEIPT), Decimal("0.003"))
 
 
 async def finish(db: Database, lease: Lease) -> None:
@@ -281,7 +285,7 @@ async def test_a_provider_that_tells_nonsense_does_not_keep_a_run_from_ending(db
     lease = (await claim(db))[0].lease
     last = ending(lease, 0, ())
     usage = {"inputTokens": 10**15, "outputTokens": -1}
-    nonsense = Entry(0, "model", json.dumps({"usage": usage, "totalMs": -5}), None)
+    nonsense = entry(0, json.dumps({"usage": usage, "totalMs": -5}), None)
     assert await write(db, Batch(lease=lease, parts=last.parts, receipts=[nonsense], ending=last.ending))
     found = await nothing_is_held(db)
     assert found["key", "tokens"] == (0, ledger.MOST_OF_ONE)
@@ -488,7 +492,7 @@ async def finish_over(db: Database, run_id: UUID) -> Decimal:
             "SELECT min(reserved) FROM usage_ledger WHERE run_id = $1 AND measure = 'usd'", run_id
         )
     lease = Lease(run_id=run_id, thread_id=row["thread_id"], message_id=row["message_id"], epoch=row["epoch"])
-    last, cost = ending(lease, 0, ()), Entry(0, "model", json.dumps(RECEIPT), held + OVER)
+    last, cost = ending(lease, 0, ()), entry(0, json.dumps(RECEIPT), held + OVER)
     await write(db, Batch(lease=lease, parts=last.parts, receipts=[cost], ending=last.ending))
     return OVER
 

@@ -29,11 +29,13 @@ SEND = "/api/threads/{thread_id}/send"
 ONCE = ("deleteThread", "deleteMe")
 """Operations that leave nothing to test; they have tests of their own."""
 WITHOUT_ACCESS = {
-    "post /api/threads", "get /api/health/live", "get /api/health/ready", "get /api/auth", "post /api/auth/register",
+    "post /api/threads", "get /api/health/live", "get /api/health/ready", "get /health", "get /groups", "get /api/auth",
+    "post /api/auth/register",
     "post /api/auth/login", "post /api/auth/logout", "get /api/auth/oidc/login",
 }  # fmt: skip
 """Operations that need no account and no key."""
 BY_ACCOUNT = {
+    "get /mcp-servers",
     "post /api/threads/{thread_id}/claim", "post /api/threads/{thread_id}/join", "put /api/threads/{thread_id}/read",
     "post /api/claims", "post /api/auth/password", "get /api/me", "patch /api/me", "delete /api/me",
     "get /api/me/export", "get /api/me/audit", "get /api/me/sessions", "delete /api/me/sessions/{session_id}",
@@ -193,7 +195,7 @@ async def test_every_operation_says_what_opens_it(document: dict[str, Any]) -> N
             needed = [*by_account, {"anonKey": []}]
         assert operation.get("security", []) == needed, name
         # A bearer token that is not good is told so even where none is needed.
-        looks_at_callers = name not in {"get /api/health/live", "get /api/health/ready", "get /api/auth"}
+        looks_at_callers = name not in {"get /api/health/live", "get /api/health/ready", "get /health", "get /api/auth"}
         assert ("401" in operation["responses"]) == looks_at_callers, name
     assert {name for name, _ in operations(document)} >= WITHOUT_ACCESS | BY_ACCOUNT
 

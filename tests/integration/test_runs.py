@@ -319,7 +319,7 @@ async def test_a_run_that_nobody_can_end_is_given_up_after_its_attempts(database
     db = Database(database_url)
     lease = await lease_of(db, await new_thread(db))
     async with db.transaction() as connection:
-        await connection.execute(text("UPDATE runs SET epoch = 8, lease_expires_at = now() - interval '1 second'"))
+        await connection.execute(text("UPDATE runs SET lost = 7, lease_expires_at = now() - interval '1 second'"))
     async with khala(database_url):
         async with asyncio.timeout(10):
             while True:

@@ -7,6 +7,7 @@ import httpx
 
 from app import main, settings
 from tests.support.client import Observer, Thread
+from tests.support.homes import home
 
 
 class Inside:
@@ -31,6 +32,7 @@ class Inside:
 async def khala(database_url: str, *, with_executor: bool = True, **env: str) -> AsyncIterator[Inside]:
     """Serve for as long as this is open, configured by these environment variables."""
     defaults = {"DATABASE_URL": database_url, "PORT": "0", "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0"}
+    defaults["KHALA_HOME"] = str(home())
     chosen = settings.from_environment(defaults | env)
     async with (
         main.running(chosen, with_executor=with_executor) as running,

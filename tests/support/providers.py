@@ -6,7 +6,8 @@ In a test:
         ...                                     # call a model at server.url
         call = await server.call(0)             # what it was asked, and when the client left
 
-Replies given are used one per call, in order; then `server.default` answers. As a process,
+Replies given are used one per call, in order; then `server.default` answers. `Reply(calls=(UseTool(name="echo"),))`
+calls tools, and `serving(default=in_rounds(Reply(calls=…), Reply(…)))` does so for every question. As a process,
 `python -m tests.support.providers --port 0` prints its URL and answers by flags and by words in the user's message:
 `/words=300` tokens, `/pace=200` tokens a second (0: at once), `/stamp` makes each token `t<time.monotonic_ns()> `.
 """
@@ -22,7 +23,7 @@ from typing import Any
 import msgspec
 
 from tests.support import wires
-from tests.support.wires import Wire
+from tests.support.wires import UseTool, Wire
 
 STATUS_TEXT = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 429: b"Too Many Requests", 529: b"Overloaded"}
 HEAD = b"HTTP/1.1 %d %s\r\nconnection: keep-alive\r\n"
@@ -36,7 +37,10 @@ class Reply:
     reasoning: tuple[str, ...] = ()
     pace: float = 0.0
     """Tokens a second; 0 is as fast as possible."""
-    finish: str = "stop"
+    calls: tuple[UseTool, ...] = ()
+    """Tools that are called after the tokens."""
+    finish: str | None = None
+    """By default `tool_calls` if there are some, else `stop`."""
     usage: tuple[int, int] | None = (11, 7)
     status: int = 200
     message: str = "scripted failure"
@@ -213,7 +217,11 @@ async def _body(call: Call, reply: Reply) -> AsyncIterator[bytes]:
         yield wire.token(f"t{time.monotonic_ns()} " if reply.stamp else token)
         call.sent += 1
     trouble = await _trouble(wire, reply, len(reply.tokens))
-    yield wire.closing(reply.finish, reply.usage) if trouble is None else trouble
+    if trouble is not None:
+        yield trouble
+        return
+    yield wire.calls(reply.calls)
+    yield wire.closing(reply.finish or ("tool_calls" if reply.calls else "stop"), reply.usage)
 
 
 async def _trouble(wire: Wire, reply: Reply, index: int) -> bytes | None:
@@ -256,6 +264,11 @@ def by_words(tokens: int, pace: float, stamp: bool) -> Callable[[Call], Reply]:
         )
 
     return choose
+
+
+def in_rounds(*replies: Reply) -> Callable[[Call], Reply]:
+    """Answers every question with these replies, one for each round of tools; the last one for all further rounds."""
+    return lambda call: replies[min(call.wire.rounds(call.body), len(replies) - 1)]
 
 
 if __name__ == "__main__":

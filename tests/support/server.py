@@ -12,6 +12,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.support.homes import home
+
 ROOT = Path(__file__).parents[2]
 CRASHES = ("_crashed", "loop_failed", "never retrieved")
 """What a log says of an error that nobody has named."""
@@ -28,7 +30,8 @@ def free_port() -> int:
 def surroundings() -> dict[str, str]:
     """The environment of a process under test: compiled code is kept, so that a start takes one second and not four."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {"PYTHONPYCACHEPREFIX": str(ROOT / ".pytest_cache" / "bytecode"), "KHALA_LOG": "json", **kept}
+    bytecode = str(ROOT / ".pytest_cache" / "bytecode")
+    return {"PYTHONPYCACHEPREFIX": bytecode, "KHALA_LOG": "json", "KHALA_HOME": str(home()), **kept}
 
 
 def command(env: Mapping[str, str], *words: str, within: float = 60.0) -> "subprocess.CompletedProcess[str]":

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tiktoken import Encoding
 
 from app.domain.parts import Usage
+from app.domain.tools import Spec
 from app.models import tokens
-from app.models.port import Prompt, Turn
+from app.models.port import File, Outcome, Prompt, ToolUse, Turn
 from app.models.tokens import Count, Counter
 
 BYTES = Encoding(
@@ -117,3 +118,57 @@ async def test_tiktoken_itself_does_not_hang_where_packets_are_dropped(
     async with asyncio.timeout(2):
         assert not await counter.ready("gpt-4o")
     assert counter.count("12345", "gpt-4o") == Count(2, True)
+
+
+SPEC = Spec(name="echo", description="Says it.", parameters={"type": "object"})
+
+
+def test_all_of_a_turn_is_estimated() -> None:
+    used = ToolUse(id="1", name="echo", args={"text": "12345678"})
+    outcome = Outcome(id="1", name="echo", text="12345678", ok=True)
+    turns = (
+        Turn(role="assistant", text="1234", uses=(used,)),
+        Turn(role="tool", outcomes=(outcome,)),
+        Turn(role="user", files=(File(name="name", media_type="text/plain", data=b"12345678"),)),
+    )
+    assert [tokens.estimate_turn(turn) for turn in turns] == [1 + 1 + 5, 1 + 2, 1 + 2]
+    prompt = Prompt(system="", turns=turns)
+    assert tokens.estimate_usage(prompt, "1234", (used,)) == Usage(input_tokens=13, output_tokens=7)
+
+
+@pytest.mark.parametrize(
+    ("media_type", "data", "expected"),
+    [
+        ("image/png", b"1" * 9999, tokens.IMAGE),
+        ("application/pdf", b"%PDF", tokens.SMALLEST_PDF),
+        ("application/pdf; v=1", b"1" * 1_000_000, 10_000),
+        ("image/svg+xml", b"<svg/>", 1 + 2),
+        ("application/zip", b"PK\0\0" * 999, 1),
+        ("text/plain", b"\xff\xfe" * 99, 1),
+    ],
+)
+def test_a_file_is_estimated_by_what_a_model_sees_of_it(media_type: str, data: bytes, expected: int) -> None:
+    assert tokens.estimate_file(File(name="name", media_type=media_type, data=data)) == expected
+
+
+def test_tools_count_where_the_model_reads_them() -> None:
+    prompt = Prompt(system="", turns=(), tools=(SPEC,) * 3)
+    size = tokens.estimate_tool(SPEC)
+    assert size == tokens.estimate('["echo","Says it.",{"type":"object"}]')
+    assert tokens.estimate_usage(prompt, "") == Usage(input_tokens=3 * size)
+    assert tokens.estimate_usage(prompt, "", tools=False) == Usage()
+
+
+def test_many_tools_are_estimated_rightly_however_many_are_remembered() -> None:
+    for number in range(3 * tokens.MOST_TOOLS):
+        spec = Spec(name="x" * (number % 60), description="", parameters={})
+        assert tokens.estimate_tool(spec) == (number % 60 + 13) // 4
+
+
+async def test_a_turn_is_counted_with_all_that_belongs_to_it() -> None:
+    counter = Counter(lambda name: BYTES)
+    await counter.ready("gpt-4o")
+    used = Turn(role="assistant", text="abc", uses=(ToolUse(id="1", name="echo", args={}),))
+    assert counter.count_turn(used, "gpt-4o") == Count(len("abc\necho {}"), False)
+    seen = Turn(role="user", text="abc", files=(File(name="a", media_type="image/png", data=b""),))
+    assert counter.count_turn(seen, "gpt-4o") == Count(3 + tokens.IMAGE, True)

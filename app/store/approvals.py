@@ -1,0 +1,222 @@
+"""Approvals: tool calls that wait for somebody's word. The first answer stands.
+
+Everything here changes under the thread's row lock, as a run's status does: an answer and a run that lets go of its
+executor can't miss each other.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Caller
+from app.domain.chat import ACTIVE, Wire
+from app.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
+from app.store import access, listings, rows, threads
+from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify
+from app.store.tables import approvals, runs
+
+State: TypeAlias = Literal["pending", "approved", "denied", "expired"]
+
+MOST_EXPIRED = 100
+"""Threads whose questions expire in one go."""
+
+EXPIRED = """
+    SELECT id FROM threads WHERE id IN (
+        SELECT thread_id FROM approvals WHERE state = 'pending' AND expires_at <= clock_timestamp() LIMIT $1)
+    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+EXPIRE = """
+    UPDATE approvals SET state = 'expired', decided_at = clock_timestamp()
+    WHERE state = 'pending' AND expires_at <= clock_timestamp() AND thread_id = ANY($1::uuid[])
+    RETURNING run_id
+"""
+
+WAKE = """
+    UPDATE runs SET status = 'queued' FROM (
+        SELECT id FROM runs WHERE id = ANY($1::uuid[]) AND status = 'blocked' ORDER BY id FOR NO KEY UPDATE
+    ) AS due WHERE runs.id = due.id
+"""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody says to a question. `digest` is that of the call which they saw, if they say."""
+
+    approved: bool
+    reason: str | None = None
+    edited_args: dict[str, Any] | None = None
+    digest: str | None = None
+
+
+class Approval(Wire, frozen=True, kw_only=True):
+    """A question and the answer to it, if there is one."""
+
+    run_id: UUID
+    tool_call_id: str
+    tool: str
+    args: dict[str, Any]
+    digest: str
+    state: State
+    reason: str | None = None
+    edited_args: dict[str, Any] | None = None
+    decided_by: UUID | None = None
+    decided_name: str | None = None
+    created_at: datetime
+    expires_at: datetime
+    decided_at: datetime | None = None
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A question before it is answered: what has to fit the arguments that somebody gives instead."""
+
+    tool: str
+    parameters: dict[str, Any]
+
+
+async def question(db: Database, run_id: UUID, tool_call_id: str, caller: Caller) -> Question:
+    """The question, if the caller may answer it."""
+    async with db.driver() as driver:
+        thread_id = await _thread(driver, run_id)
+        await access.admit(driver, thread_id, caller, "editor")
+        query = "SELECT tool, parameters FROM approvals WHERE run_id = $1 AND tool_call_id = $2"
+        row = await driver.fetchrow(query, run_id, tool_call_id)
+    if row is None:
+        raise NotFound("This call awaits no approval.")
+    return Question(tool=row["tool"], parameters=msgspec.json.decode(row["parameters"], type=dict[str, Any]))
+
+
+async def answer(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, given: Answer) -> Approval:
+    """Answer the question: the run goes on. The same answer again changes nothing, another one is refused.
+
+    It takes the role editor; to change the arguments, the role owner, or to be the one who asked, because the tool
+    acts for them.
+    """
+    async with db.driver() as driver:
+        thread_id = await _thread(driver, run_id)
+    async with db.transaction() as connection:
+        await threads.lock(connection, thread_id, caller, "editor")
+        run = await _run(connection, run_id)
+        row = await _row(connection, run_id, tool_call_id)
+        if row.state == "pending":
+            await _decide(connection, run, row, caller, given)
+        elif not _same(row, given):
+            raise AlreadyDecided(f"This call was {row.state} before.")
+        return _approval((await _row(connection, run_id, tool_call_id))._mapping)
+
+
+async def _decide(
+    connection: AsyncConnection,
+    run: Row[tuple[object, ...]],
+    row: Row[tuple[object, ...]],
+    caller: Caller,
+    given: Answer,
+) -> None:
+    if run.status not in ACTIVE:
+        raise Conflict("The run has ended; there is nothing to decide any more.")
+    if given.digest is not None and given.digest != row.digest:
+        raise Conflict("This is not the call that was shown: its digest is another.")
+    if given.edited_args is not None and (caller.user_id is None or caller.user_id != run.user_id):
+        await _only_owners(connection, run.thread_id, caller)
+    said = {
+        "state": "approved" if given.approved else "denied",
+        "reason": given.reason,
+        "edited_args": given.edited_args if given.approved else None,
+        "decided_by": caller.author_id,
+        "decided_name": caller.name,
+        "decided_at": func.clock_timestamp(),
+    }
+    this = (approvals.c.run_id == row.run_id) & (approvals.c.tool_call_id == row.tool_call_id)
+    await connection.execute(update(approvals).where(this).values(**said))
+    if run.status == "blocked":
+        await connection.execute(update(runs).where(runs.c.id == run.id).values(status="queued"))
+        await listings.stamp(await driver_of(connection), [run.thread_id])
+    await notify(connection, RUNS_CHANNEL, "")
+
+
+async def _only_owners(connection: AsyncConnection, thread_id: UUID, caller: Caller) -> None:
+    try:
+        await access.admit(await driver_of(connection), thread_id, caller, "owner")
+    except Forbidden as error:
+        raise Forbidden("Only who asked, or an owner of the thread, may change what a tool is called with.") from error
+
+
+def _same(row: Row[tuple[object, ...]], given: Answer) -> bool:
+    edited = None if row.edited_args is None else msgspec.json.decode(row.edited_args)
+    return row.state == ("approved" if given.approved else "denied") and edited == (
+        given.edited_args if given.approved else None
+    )
+
+
+async def answered(connection: AsyncConnection, run_id: UUID, tool_call_ids: Sequence[str]) -> bool:
+    """Whether one of these questions has its answer; the caller holds the thread's lock."""
+    query = select(approvals.c.tool_call_id).where(
+        approvals.c.run_id == run_id, approvals.c.tool_call_id.in_(tool_call_ids), approvals.c.state != "pending"
+    )
+    return (await connection.execute(query.limit(1))).first() is not None
+
+
+async def of_runs(driver: Driver, run_ids: Sequence[UUID]) -> dict[UUID, dict[str, Approval]]:
+    """All questions of these runs, by run and tool call."""
+    found: dict[UUID, dict[str, Approval]] = {run_id: {} for run_id in run_ids}
+    for row in await driver.fetch("SELECT * FROM approvals WHERE run_id = ANY($1::uuid[])", run_ids):
+        found[row["run_id"]][row["tool_call_id"]] = _approval(row)
+    return found
+
+
+async def expire(db: Database) -> int:
+    """Answer the questions whose time is up with a no; returns how many there were."""
+    async with db.driver() as driver, driver.transaction(isolation="read_committed"):
+        due = [row["id"] for row in await driver.fetch(EXPIRED, MOST_EXPIRED)]
+        if not due:
+            return 0
+        ended = [row["run_id"] for row in await driver.fetch(EXPIRE, due)]
+        await driver.execute(WAKE, ended)
+        await listings.stamp(driver, due)
+        await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)
+        return len(ended)
+
+
+async def _thread(driver: Driver, run_id: UUID) -> UUID:
+    thread_id: UUID | None = await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", run_id)
+    if thread_id is None:
+        raise RunNotFound("There is no such run.")
+    return thread_id
+
+
+async def _run(connection: AsyncConnection, run_id: UUID) -> Row[tuple[object, ...]]:
+    row = (await connection.execute(select(runs).where(runs.c.id == run_id).with_for_update())).first()
+    if row is None:
+        raise RunNotFound("There is no such run.")
+    return row
+
+
+async def _row(connection: AsyncConnection, run_id: UUID, tool_call_id: str) -> Row[tuple[object, ...]]:
+    query = select(approvals).where(approvals.c.run_id == run_id, approvals.c.tool_call_id == tool_call_id)
+    row = (await connection.execute(query)).first()
+    if row is None:
+        raise NotFound("This call awaits no approval.")
+    return row
+
+
+def _approval(row: rows.Record) -> Approval:
+    json = dict[str, Any]
+    return Approval(
+        run_id=row["run_id"],
+        tool_call_id=row["tool_call_id"],
+        tool=row["tool"],
+        args=msgspec.json.decode(row["args"], type=json),
+        digest=row["digest"],
+        state=row["state"],
+        reason=row["reason"],
+        edited_args=rows.decoded(row["edited_args"], json),
+        decided_by=row["decided_by"],
+        decided_name=row["decided_name"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        decided_at=row["decided_at"],
+    )

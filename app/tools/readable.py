@@ -1,0 +1,107 @@
+"""What a person reads of a page: its text without the HTML, in time linear in its length."""
+
+import codecs
+import html
+import re
+from collections.abc import Iterator
+
+BLOCKS = frozenset((
+    "address", "article", "aside", "blockquote", "body", "br", "dd", "details", "dialog", "div", "dl", "dt", "fieldset",
+    "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav",
+    "ol", "option", "p", "pre", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "title", "tr",
+    "ul",
+))  # fmt: skip
+"""Elements that begin on a line of their own."""
+UNSEEN = ("script", "style", "template", "noscript", "svg", "iframe", "textarea", "select", "object")
+"""Elements whose content nobody reads."""
+TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})[^>\"']*(?:\"[^\"]*\"[^>\"']*|'[^']*'[^>\"']*)*>")
+LONGEST_TAG = 2048
+"""Characters of a tag that are read with care for what is quoted in it; a longer one ends at its first `>`."""
+CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
+SAFE = re.compile(r"utf-?8|utf-?16|ascii|iso8859-\d+|cp\d+|gb\w+|big5\w*|euc\w+|shift\w+|koi8-\w|mac-\w+|iso2022\w+")
+"""Codecs of text, by Python's names, none of which takes more than linear time."""
+
+
+def decoded(content: bytes, charset: str | None) -> str:
+    """The text of a page, by the charset that its sender or it itself names, else as UTF-8."""
+    if charset is None:
+        named = CHARSET.search(content[:4096])
+        charset = named[1].decode() if named else "utf-8"
+    try:
+        codec = codecs.lookup(charset).name
+    except (LookupError, ValueError, UnicodeError):
+        codec = "utf-8"
+    return content.decode(codec if SAFE.match(codec) else "utf-8", "replace")
+
+
+def text(page: str) -> tuple[str, str]:
+    """The page's title and its text: one line for each block, without empty ones in a row."""
+    title = ""
+    lines: list[str] = []
+    line: list[str] = []
+    in_title = False
+    for piece, block in _pieces(page):
+        if block is not None:
+            lines.append("".join(line))
+            line = ["# "] if block in ("h1", "h2", "h3") else ["- "] if block == "li" else []
+            in_title = block == "title"
+        elif in_title and not title:
+            title = " ".join(piece.split())
+        else:
+            line.append(piece)
+    tidied = (" ".join(one.split()) for one in [*lines, "".join(line)])
+    return title, "\n".join(one for one in tidied if one not in ("", "#", "-"))
+
+
+def _pieces(page: str) -> Iterator[tuple[str, str | None]]:
+    """Text, and where blocks begin or end, by name; `/` for an end."""
+    lower = page.lower() if len(page.lower()) == len(page) else page
+    at = 0
+    while at < len(page):
+        tag = page.find("<", at)
+        if tag < 0:
+            tag = len(page)
+        if tag > at:
+            yield _unescaped(page[at:tag]), None
+        if tag == len(page):
+            return
+        at, name, closing = _after(page, lower, tag)
+        if at == tag + 1:
+            yield "<", None
+        elif name in BLOCKS:
+            yield "", "/" if closing else name
+        elif name == "":
+            yield "", None
+
+
+def _after(page: str, lower: str, tag: int) -> tuple[int, str, bool]:
+    """Where the tag ends, with all that is unseen in it; its name; and whether it closes something."""
+    if page.startswith("<!--", tag):
+        return _beyond(page, "-->", tag + 4), "", False
+    if page.startswith(("<!", "<?"), tag):
+        return _beyond(page, ">", tag), "", False
+    found = TAG.match(page, tag, min(len(page), tag + LONGEST_TAG))
+    if found is not None:
+        name, end = found[1].lower(), found.end()
+    else:
+        begun = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})").match(page, tag)
+        if begun is None:
+            return tag + 1, "", False
+        name, end = begun[1].lower(), _beyond(page, ">", tag)
+    closing = page.startswith("</", tag)
+    if name in UNSEEN and not closing and not page.startswith("/>", end - 2):
+        end = _beyond(page, ">", _beyond(lower, f"</{name}", end) - 1)
+    return end, name, closing
+
+
+def _beyond(page: str, what: str, start: int) -> int:
+    """Where this ends; the page's end where it is nowhere."""
+    found = page.find(what, start)
+    return len(page) if found < 0 else found + len(what)
+
+
+def _unescaped(piece: str) -> str:
+    try:
+        return html.unescape(piece)
+    except ValueError:  # a number of too many digits
+        return piece

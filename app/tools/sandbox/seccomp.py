@@ -1,0 +1,191 @@
+"""Which system calls a sandboxed program may not make: a filter for the kernel, in its own byte code.
+
+Namespaces take away what could be reached; this takes away what a program needs only to attack the kernel, to hide
+memory from being counted, or to reach past its namespaces (AF_VSOCK knows none). The list says what is refused, not
+what is allowed, so that language runtimes of all versions work.
+"""
+
+import errno
+import struct
+
+import msgspec
+
+ALLOW = 0x7FFF0000
+KILL = 0x80000000
+REFUSE = 0x00050000
+LOAD, EQUAL, AT_LEAST, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 40
+X32 = 0x40000000
+NEW_NAMESPACES = 0x7E020000
+"""Every CLONE_NEW… that `clone` takes."""
+AF_UNIX = 1
+PR_SET_PDEATHSIG = 1
+SHARED_ANONYMOUS = 0x21
+"""MAP_SHARED and MAP_ANONYMOUS."""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """A processor's number in the audit interface, and its column in the tables below."""
+
+    audit: int
+    column: int
+
+
+MACHINES = {"x86_64": Machine(0xC000003E, 0), "aarch64": Machine(0xC00000B7, 1)}
+
+# Numbers on x86_64 and aarch64; None where a machine lacks the call.
+REFUSED: dict[str, tuple[int | None, int | None]] = {
+    # Other processes' memory and descriptors.
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    # Memory that belongs to no process, so that nothing counts it.
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
+    "vmsplice": (278, 75),
+    "io_setup": (206, 0),
+    # File systems and namespaces.
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    # The kernel itself.
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "reboot": (169, 142),
+    "acct": (163, 89),
+    "syslog": (103, 116),
+    "lookup_dcookie": (212, 18),
+    "personality": (135, 92),
+    "mbind": (237, 235),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "modify_ldt": (154, None),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+}
+# Callers know how to do without these. What `clone3` is to do lies in memory, where no filter can look.
+UNKNOWN: dict[str, tuple[int, int]] = {
+    "clone3": (435, 435),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+}
+SOCKET, SOCKETPAIR, CLONE, PRCTL, MMAP = (41, 198), (53, 199), (56, 220), (157, 167), (9, 222)
+
+
+def known(machine: str) -> bool:
+    """Whether there is a filter for this kind of processor, named as `platform.machine()` does."""
+    return machine in MACHINES
+
+
+def compiled(machine: str) -> bytes:
+    """The filter: an array of `struct sock_filter`. KeyError for a machine that is not known."""
+    target = MACHINES[machine]
+    column = target.column
+    lines = _only(target)
+    for number in (calls[column] for calls in REFUSED.values()):
+        if number is not None:
+            lines += _refuse(number, errno.EPERM)
+    for calls in UNKNOWN.values():
+        lines += _refuse(calls[column], errno.ENOSYS)
+    lines += _unless_equal(SOCKET[column], AF_UNIX, errno.EAFNOSUPPORT)
+    lines += _unless_equal(SOCKETPAIR[column], AF_UNIX, errno.EAFNOSUPPORT)
+    lines += _if_any_bit(CLONE[column], NEW_NAMESPACES)
+    # The whole tree has to die with the server: nobody may take that back.
+    lines += _if_equal(PRCTL[column], PR_SET_PDEATHSIG)
+    # What is shared and has no file stays when it is unmapped in part, or all but unmapped, and nothing tells how much.
+    lines += _if_all_bits(MMAP[column], SHARED_ANONYMOUS)
+    return b"".join([*lines, _line(RETURN, ALLOW)])
+
+
+def _line(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+    """One instruction; jumps say how many of the next to leave out."""
+    return struct.pack("=HBBI", code, then, otherwise, value)
+
+
+def _only(target: Machine) -> list[bytes]:
+    """Ends whoever speaks to the kernel as another processor would; leaves the call's number loaded."""
+    lines = [
+        _line(LOAD, ARCHITECTURE),
+        _line(EQUAL, target.audit, then=1),
+        _line(RETURN, KILL),
+        _line(LOAD, NUMBER),
+    ]
+    if target.column == 0:
+        lines += [_line(AT_LEAST, X32, otherwise=1), _line(RETURN, KILL)]
+    return lines
+
+
+def _refuse(number: int, error: int) -> list[bytes]:
+    return [_line(EQUAL, number, otherwise=1), _line(RETURN, REFUSE | error)]
+
+
+def _unless_equal(number: int, value: int, error: int) -> list[bytes]:
+    return _by_argument(number, _line(EQUAL, value, then=1), error)
+
+
+def _if_equal(number: int, value: int) -> list[bytes]:
+    return _by_argument(number, _line(EQUAL, value, otherwise=1), errno.EPERM)
+
+
+def _if_any_bit(number: int, bits: int) -> list[bytes]:
+    return _by_argument(number, _line(ANY_BIT, bits, otherwise=1), errno.EPERM)
+
+
+def _if_all_bits(number: int, bits: int) -> list[bytes]:
+    """Refuses the call where its fourth argument has all these bits."""
+    return [
+        _line(EQUAL, number, otherwise=5),
+        _line(LOAD, FOURTH_ARGUMENT),
+        _line(AND, bits),
+        _line(EQUAL, bits, otherwise=1),
+        _line(RETURN, REFUSE | errno.EPERM),
+        _line(LOAD, NUMBER),
+    ]
+
+
+def _by_argument(number: int, test: bytes, error: int) -> list[bytes]:
+    """Refuses the call where the test of its first argument's low half doesn't leave that out."""
+    return [
+        _line(EQUAL, number, otherwise=4),
+        _line(LOAD, FIRST_ARGUMENT),
+        test,
+        _line(RETURN, REFUSE | error),
+        _line(LOAD, NUMBER),
+    ]

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Code that agents write runs in a sandbox, which bubblewrap makes, on Linux. Installs Debian's where there is none and it
+# can; else says what to do. The server runs without it, and then offers no tool that runs code.
+set -eu
+[ "$(uname -s)" = Linux ] || exit 0
+command -v bwrap >/dev/null 2>&1 && exit 0
+
+install="apt-get install -y -qq --no-install-recommends bubblewrap"
+if command -v apt-get >/dev/null 2>&1; then
+    echo "Installing bubblewrap, in which agents' code runs" >&2
+    if [ "$(id -u)" = 0 ]; then
+        apt-get update -qq && $install >/dev/null && exit 0
+    elif sudo -n true 2>/dev/null; then
+        sudo -n apt-get update -qq && sudo -n $install >/dev/null && exit 0
+    fi
+fi
+echo "To let agents run code, and to test that, please install bubblewrap 0.8 or newer: sudo apt-get install bubblewrap" >&2

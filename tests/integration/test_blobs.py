@@ -1,0 +1,498 @@
+"""Blobs: the same promises over a folder and over a bucket, kept once, read in parts, and forgotten in time."""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+import psutil
+import pytest
+
+from app.blobs import folders
+from app.blobs.collector import Collector
+from app.blobs.filesystem import FilesystemStore
+from app.blobs.port import BlobStore
+from app.blobs.s3 import S3Store
+from app.blobs.settings import checked, opened
+from app.blobs.vault import Vault
+from app.domain import ids
+from app.domain.errors import (
+    BlobNotFound,
+    InvalidInput,
+    PayloadTooLarge,
+    RateLimited,
+    RunNotFound,
+    ThreadNotFound,
+    Unavailable,
+)
+from app.domain.parts import BlobRef
+from app.store import blobs, objects, threads
+from app.store.db import Database
+from app.store.retention import Policy, due, purge
+from tests.support.s3 import BUCKET, S3, serving
+from tests.support.store import CALLER, lease_of, new_thread
+
+WEEK = Policy(idle=timedelta(days=7))
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", "bucket"])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[BlobStore]:
+    url = None
+    if request.param == "bucket":
+        server: S3 = request.getfixturevalue("s3")
+        for name, value in server.env.items():
+            monkeypatch.setenv(name, value)
+        url = f"s3://{BUCKET}/{ids.new().hex}"
+    made = opened(url, tmp_path)
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def vault(db: Database, store: BlobStore, tmp_path: Path) -> Vault:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    return Vault(db, store, folder=folder)
+
+
+@pytest.fixture
+async def thread_id(db: Database) -> UUID:
+    return await new_thread(db)
+
+
+async def keep(vault: Vault, thread_id: UUID, data: bytes = b"En taro Adun", **more: object) -> BlobRef:
+    async with vault.spool() as spool:
+        await spool.write(data)
+        return await vault.keep(spool, thread_id=thread_id, **({"media_type": "text/plain"} | more))  # type: ignore[arg-type]
+
+
+async def bytes_of(vault: Vault, ref: BlobRef, start: int = 0, end: int | None = None) -> bytes:
+    blob = await vault.find(ref.blob_id)
+    async with vault.read(blob, start, end) as chunks:
+        return b"".join([chunk async for chunk in chunks])
+
+
+async def age(db: Database, *, hours: float = 2) -> None:
+    """Nobody has meant to refer to any object for so long."""
+    async with db.driver() as driver:
+        await driver.execute("UPDATE objects SET touched_at = touched_at - $1::interval", timedelta(hours=hours))
+
+
+async def drop(db: Database, ref: BlobRef) -> None:
+    async with db.driver() as driver:
+        await driver.execute("DELETE FROM blobs WHERE id = $1", ref.blob_id)
+
+
+async def there(store: BlobStore, key: str) -> bool:
+    try:
+        async with store.read(key, 0, 1) as chunks:
+            return bool([chunk async for chunk in chunks])
+    except BlobNotFound:
+        return False
+
+
+async def count(db: Database, table: str) -> int:
+    async with db.driver() as driver:
+        return int(await driver.fetchval(f"SELECT count(*) FROM {table}"))
+
+
+async def test_what_is_kept_is_read_again_whole_and_in_parts(vault: Vault, thread_id: UUID) -> None:
+    data = b"".join(b"%09d\n" % number for number in range(50_000))
+    ref = await keep(vault, thread_id, data, name="../etc/numbers.txt")
+    assert (ref.size, ref.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert (ref.media_type, ref.name, ref.preview[:20]) == ("text/plain", "numbers.txt", "000000000\n000000001\n")
+    assert await bytes_of(vault, ref) == data
+    for start, end in ((0, 1), (65_535, 65_537), (99_999, 300_000), (len(data) - 1, len(data) + 9), (7, 7)):
+        assert await bytes_of(vault, ref, start, end) == data[start:end]
+
+
+async def test_what_is_empty_is_kept_too(vault: Vault, thread_id: UUID) -> None:
+    ref = await keep(vault, thread_id, b"")
+    assert await bytes_of(vault, ref) == b""
+
+
+async def test_thirty_megabytes_pass_in_little_memory(vault: Vault, thread_id: UUID, tmp_path: Path) -> None:
+    await vault.check()  # so that what is imported for it isn't counted
+    process, most, before = psutil.Process(), 0, psutil.Process().memory_info().rss
+    block, expected = os.urandom(MEGABYTE), hashlib.sha256()
+    done = asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal most
+        while not done.is_set():
+            most = max(most, process.memory_info().rss - before)
+            await asyncio.sleep(0.005)
+
+    watching = asyncio.create_task(watch())
+    async with vault.spool() as spool:
+        for _ in range(30):
+            await spool.write(block)
+            expected.update(block)
+        ref = await vault.keep(spool, thread_id=thread_id, media_type="application/octet-stream")
+    found = hashlib.sha256()
+    async with vault.read(await vault.find(ref.blob_id)) as chunks:
+        async for chunk in chunks:
+            found.update(chunk)
+    done.set()
+    await watching
+    assert found.hexdigest() == ref.sha256 == expected.hexdigest()
+    assert most < 16 * MEGABYTE
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+async def test_the_same_content_is_stored_once_and_each_blob_stands_by_itself(
+    db: Database, vault: Vault, thread_id: UUID
+) -> None:
+    other = await new_thread(db)
+    refs = await asyncio.gather(*(keep(vault, place) for place in (thread_id, other) * 4))
+    assert len({ref.blob_id for ref in refs}) == 8
+    assert await count(db, "objects") == 1
+    await drop(db, refs[0])
+    assert await bytes_of(vault, refs[1]) == b"En taro Adun"
+    with pytest.raises(BlobNotFound):
+        await vault.find(refs[1].blob_id, thread_id)
+    assert (await vault.find(refs[1].blob_id, other)).ref == refs[1]
+
+
+async def test_an_object_that_is_gone_is_not_found_and_is_stored_when_it_comes_again(
+    vault: Vault, thread_id: UUID
+) -> None:
+    ref = await keep(vault, thread_id)
+    await vault.store.delete(ref.sha256)
+    await vault.store.delete(ref.sha256)
+    with pytest.raises(BlobNotFound):
+        await bytes_of(vault, ref)
+    await vault.lost(await vault.find(ref.blob_id))
+    await keep(vault, thread_id)
+    assert await bytes_of(vault, ref) == b"En taro Adun"
+
+
+async def test_a_blob_whose_time_is_up_is_gone_at_once_and_spares_the_others(
+    db: Database, vault: Vault, thread_id: UUID
+) -> None:
+    lasting = await keep(vault, thread_id)
+    brief = await keep(vault, thread_id, expires_at=datetime.now(UTC) + timedelta(seconds=1))
+    assert await bytes_of(vault, brief) == b"En taro Adun"
+    deadline = time.monotonic() + 5
+    with pytest.raises(BlobNotFound):
+        while time.monotonic() < deadline:
+            await vault.find(brief.blob_id)
+            await asyncio.sleep(0.02)
+    assert (await due(db, WEEK))["blobs"] == 1
+    assert (await purge(db, WEEK))["blobs"] == 1
+    await age(db)
+    assert await Collector(db, vault.store).collect() == 0
+    assert await bytes_of(vault, lasting) == b"En taro Adun"
+
+
+async def test_a_reset_or_deleted_thread_has_no_blobs_and_their_bytes_go(
+    db: Database, vault: Vault, thread_id: UUID
+) -> None:
+    other = await new_thread(db)
+    gone, kept = await keep(vault, thread_id, b"gone"), await keep(vault, other, b"kept")
+    await threads.reset(db, thread_id, CALLER, welcome="")
+    with pytest.raises(BlobNotFound):
+        await vault.find(gone.blob_id)
+    again = await keep(vault, thread_id, b"gone")
+    await threads.remove(db, thread_id, CALLER)
+    async with db.driver() as driver:
+        await driver.execute("UPDATE threads SET deleted_at = now() - interval '2 days' WHERE id = $1", thread_id)
+    done = await purge(db, WEEK)
+    assert (done["blobs"], done["threads"]) == (1, 1)
+    with pytest.raises(BlobNotFound):
+        await vault.find(again.blob_id)
+    collector = Collector(db, vault.store)
+    assert (await collector.due(), await collector.collect()) == (0, 0)
+    await age(db)
+    assert (await collector.due(), await collector.collect(), await collector.collect()) == (1, 1, 0)
+    assert not await there(vault.store, gone.sha256)
+    assert await bytes_of(vault, kept) == b"kept"
+
+
+async def test_nothing_is_added_to_a_thread_or_run_that_is_gone(db: Database, vault: Vault, thread_id: UUID) -> None:
+    lease = await lease_of(db, thread_id)
+    assert (await keep(vault, thread_id, run_id=lease.run_id)).size == 12
+    await threads.reset(db, thread_id, CALLER, welcome="")
+    with pytest.raises(RunNotFound):
+        await keep(vault, thread_id, run_id=lease.run_id)
+    await threads.remove(db, thread_id, CALLER)
+    with pytest.raises(ThreadNotFound):
+        await keep(vault, thread_id)
+    assert await count(db, "blobs") == 0
+
+
+class Slow:
+    """A store whose deletions wait until they are let."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store = store
+        self.deleting, self.let = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def delete(self, key: str) -> None:
+        self.deleting.set()
+        await self.let.wait()
+        await self._store.delete(key)
+
+
+async def test_who_wants_an_object_while_it_is_collected_waits_and_has_it_after(
+    db: Database, vault: Vault, thread_id: UUID
+) -> None:
+    await drop(db, await keep(vault, thread_id))
+    await age(db)
+    slow = Slow(vault.store)
+    collecting = asyncio.create_task(Collector(db, slow).collect())  # type: ignore[arg-type]
+    await asyncio.wait_for(slow.deleting.wait(), 10)
+    keeping = asyncio.create_task(keep(vault, thread_id))
+    done, _ = await asyncio.wait({keeping}, timeout=0.3)
+    assert not done, "the writer waits for the row"
+    slow.let.set()
+    assert await asyncio.wait_for(collecting, 10) == 1
+    assert await bytes_of(vault, await asyncio.wait_for(keeping, 10)) == b"En taro Adun"
+
+
+async def test_a_collector_that_dies_between_the_bytes_and_the_row_loses_nothing_of_what_comes(
+    db: Database, vault: Vault, thread_id: UUID
+) -> None:
+    ref = await keep(vault, thread_id)
+    await drop(db, ref)
+    await age(db)
+    assert [sha.hex() for sha in await objects.release(db, 10)] == [ref.sha256]
+    with pytest.raises(KeyError):
+        async with objects.forgetting(db, bytes.fromhex(ref.sha256)):
+            await vault.store.delete(ref.sha256)
+            raise KeyError
+    assert await bytes_of(vault, await keep(vault, thread_id)) == b"En taro Adun"
+    await age(db)
+    assert await Collector(db, vault.store).collect() == 0
+
+
+async def test_collectors_and_writers_at_once_leave_every_blob_whole(
+    db: Database, vault: Vault, thread_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Objects count as forgotten after a second, so that each collection races with whoever writes.
+    for name in ("RELEASE", "LEFT"):
+        monkeypatch.setattr(objects, name, getattr(objects, name).replace("'1 hour'", "'1 second'"))
+    monkeypatch.setattr("app.blobs.vault.LONGEST_PUT", 0.5)
+    contents = [b"one", b"two"]
+    stop = asyncio.Event()
+
+    async def collect() -> int:
+        done = 0
+        while not stop.is_set():
+            done += await Collector(db, vault.store).collect()
+            await asyncio.sleep(0)
+        return done
+
+    async def write(number: int) -> None:
+        for turn in range(4):
+            ref = await keep(vault, thread_id, contents[number % 2])
+            assert await bytes_of(vault, ref) == contents[number % 2]
+            if turn != 3:
+                await drop(db, ref)
+                await asyncio.sleep(1.0 + number / 100)  # just when it is taken
+
+    collecting = [asyncio.create_task(collect()) for _ in range(2)]
+    await asyncio.gather(*(write(number) for number in range(4)))
+    stop.set()
+    assert sum(await asyncio.gather(*collecting)) > 0
+    async with db.driver() as driver:
+        for row in await driver.fetch("SELECT id, sha256 FROM blobs"):
+            assert await there(vault.store, row["sha256"].hex())
+
+
+async def test_bytes_without_a_row_are_found_after_a_day_and_collected(
+    db: Database, vault: Vault, thread_id: UUID, tmp_path: Path
+) -> None:
+    kept = await keep(vault, thread_id, b"kept")
+    stray = tmp_path / "stray"
+    stray.write_bytes(b"stray")
+    key = hashlib.sha256(b"stray").hexdigest()
+    await vault.store.put(key, stray)
+    await vault.check()
+    collector = Collector(db, vault.store)
+    assert await collector.sweep() == 0
+    await asyncio.sleep(1.1)  # a bucket tells whole seconds
+    assert await collector.sweep(older=0) == 1
+    assert await collector.collect() == 1
+    assert not await there(vault.store, key)
+    assert await bytes_of(vault, kept) == b"kept"
+    assert await collector.sweep(older=0) == 0
+
+
+async def test_a_store_that_is_another_databases_is_not_swept(db: Database, vault: Vault, tmp_path: Path) -> None:
+    assert await vault.store.owner("another") == "another"
+    assert await vault.store.owner("ours") == "another"
+    stray = tmp_path / "stray"
+    stray.write_bytes(b"stray")
+    await vault.store.put("ab" * 32, stray)
+    assert await Collector(db, vault.store).sweep(older=-5) == 0
+
+
+async def test_a_reader_that_gives_up_closes_what_it_had_open(vault: Vault, thread_id: UUID) -> None:
+    ref = await keep(vault, thread_id, os.urandom(4 * MEGABYTE))
+    blob = await vault.find(ref.blob_id)
+    process = psutil.Process()
+
+    async def read_some() -> None:
+        async with vault.read(blob) as chunks:
+            async for _ in chunks:
+                await asyncio.sleep(3600)
+
+    before = process.num_fds()
+    for _ in range(5):
+        reading = asyncio.create_task(read_some())
+        await asyncio.sleep(0.1)
+        reading.cancel()
+        await asyncio.wait({reading})
+    deadline = time.monotonic() + 5
+    while process.num_fds() > before + 1:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+async def test_a_thread_keeps_so_many_bytes_and_no_more(db: Database, vault: Vault, thread_id: UUID) -> None:
+    vault.most_in_thread = 100
+    await keep(vault, thread_id, b"x" * 60)
+    found = await asyncio.gather(*(keep(vault, thread_id, b"y" * 30) for _ in range(4)), return_exceptions=True)
+    assert [type(one) for one in found if isinstance(one, Exception)] == [PayloadTooLarge] * 3
+    await keep(vault, await new_thread(db), b"z" * 100)
+
+
+async def test_a_spool_takes_so_many_bytes_and_no_more(vault: Vault, tmp_path: Path) -> None:
+    async with vault.spool(100_000) as spool:
+        await spool.write(b"a" * 10_000)
+        assert await spool.whole() == b"a" * 10_000
+        await spool.write(b"b" * 90_000)
+        with pytest.raises(PayloadTooLarge):
+            await spool.write(b"c")
+        with pytest.raises(ValueError, match="100,000"):
+            await spool.whole()
+        assert (await spool.file()).stat().st_size == spool.size == 100_000
+        assert spool.head == b"a" * 4096
+        assert spool.sha256 == hashlib.sha256(b"a" * 10_000 + b"b" * 90_000).digest()
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+async def test_uploads_are_attached_once_in_the_order_that_was_asked_for(
+    db: Database, vault: Vault, thread_id: UUID
+) -> None:
+    author = ids.new()
+    refs = [await keep(vault, thread_id, data, author_id=author, attached=False) for data in (b"one", b"two")]
+    foreign = await keep(vault, await new_thread(db), author_id=author, attached=False)
+    named = [ref.blob_id for ref in reversed(refs)]
+    for wrong in ([foreign.blob_id], [ids.new()], [*named, named[0]]):
+        with pytest.raises(InvalidInput):
+            async with db.transaction() as connection:
+                await connection.exec_driver_sql("SELECT 1")
+                await blobs.attach(connection, thread_id, wrong)
+    async with db.transaction() as connection:
+        await connection.exec_driver_sql("SELECT 1")
+        assert await blobs.attach(connection, thread_id, named) == list(reversed(refs))
+    with pytest.raises(InvalidInput):
+        async with db.transaction() as connection:
+            await connection.exec_driver_sql("SELECT 1")
+            await blobs.attach(connection, thread_id, named[:1])
+    async with db.driver() as driver:
+        await driver.execute("UPDATE blobs SET expires_at = expires_at - interval '25 hours'")
+    assert (await purge(db, WEEK))["blobs"] == 1, "what waited for a message for a day"
+    assert (await vault.find(refs[0].blob_id)).attached
+
+
+async def test_only_so_many_uploads_wait(
+    db: Database, vault: Vault, thread_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "MOST_UNATTACHED", 3)
+    author = ids.new()
+    for _ in range(3):
+        await keep(vault, thread_id, author_id=author, attached=False)
+    for place, who in ((thread_id, ids.new()), (await new_thread(db), author)):
+        with pytest.raises(RateLimited):
+            await keep(vault, place, author_id=who, attached=False)
+    await keep(vault, thread_id)
+
+
+async def test_files_that_a_crash_left_are_no_objects_and_are_cleared(tmp_path: Path) -> None:
+    store = FilesystemStore(tmp_path)
+    source = tmp_path / "source"
+    source.write_bytes(b"whole")
+    await store.put("ab" * 32, source)
+    half = tmp_path / "new" / "half"
+    half.write_bytes(b"wh")
+    assert [key async for key, _ in store.older(-5)] == ["ab" * 32]
+    assert not half.exists()
+    assert oct((tmp_path / "ab").stat().st_mode)[-3:] == "700"
+    await store.aclose()
+
+
+def test_folders_of_dead_processes_are_cleared_and_those_of_the_living_stay(tmp_path: Path) -> None:
+    (tmp_path / "dead").mkdir()
+    (tmp_path / "dead" / "half").write_bytes(b"wh")
+    with folders.temporary(tmp_path) as first, folders.temporary(tmp_path) as second:
+        assert sorted(tmp_path.iterdir()) == sorted([first, second])
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_bucket_signs_addresses_and_a_folder_has_none(vault: Vault, thread_id: UUID) -> None:
+    ref = await keep(vault, thread_id)
+    url = await vault.store.signed_url(
+        ref.sha256, media_type="text/plain", disposition='attachment; filename="a.txt"', seconds=60
+    )
+    if url is None:
+        assert isinstance(vault.store, FilesystemStore)
+        return
+    async with httpx.AsyncClient() as http:
+        answer = await http.get(url)
+    assert answer.content == b"En taro Adun"
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.headers["content-disposition"] == 'attachment; filename="a.txt"'
+    assert "X-Amz-Expires=60" in url
+
+
+async def test_a_store_out_of_reach_is_told_and_nothing_is_half_done(
+    db: Database, thread_id: UUID, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3
+) -> None:
+    for name, value in (s3.env | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}).items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "file").write_text("in the way")
+    for store in (S3Store(BUCKET, connect_timeout=1), FilesystemStore(tmp_path / "file" / "blobs")):
+        vault = Vault(db, store, folder=tmp_path)
+        with pytest.raises(Unavailable):
+            await keep(vault, thread_id)
+        with pytest.raises(Unavailable):
+            await vault.check()
+        assert not await vault.well()
+        assert await count(db, "blobs") == 0
+        await vault.aclose()
+        await store.aclose()
+
+
+async def test_a_bucket_that_is_not_there_is_out_of_reach(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    store = S3Store("nothing-here")
+    with pytest.raises(Unavailable):
+        await store.check()
+    await store.aclose()
+
+
+@pytest.mark.parametrize("url", ["https://bucket", "s3://", "s3://a:b@bucket", "s3://bucket?x=1", "bucket"])
+def test_an_address_that_is_no_buckets_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="s3://bucket"):
+        checked(url)

@@ -1,0 +1,272 @@
+"""What is fetched from the web: only from the open internet, wherever names and redirects lead, and within bounds."""
+
+import asyncio
+import datetime
+import gzip
+import ipaddress
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from app.domain import ids
+from app.tools.fetch import FetchUrl
+from app.tools.guarded import is_public, networks
+from app.tools.readable import text
+from tests.support.calls_of_tools import Said, call, guest, user
+from tests.support.pages import Pages, pages
+
+HERE = networks(["127.0.0.1"])
+LINK_LOCAL = "http://169.254.169.254/latest/meta-data/"
+
+
+@pytest_asyncio.fixture
+async def web() -> AsyncIterator[Pages]:
+    async with pages() as made:
+        yield made
+
+
+async def fetch(url: str, tool: FetchUrl | None = None, **args: Any) -> Said:
+    return await call(tool or FetchUrl(allow=HERE), user(ids.new()), url=url, **args)
+
+
+class Names:
+    """A name server that answers each question with the next of its answers."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        return self.answers.pop(0).split(",")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0.0.0.0", "0", "[::1]", "[::]",
+        "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "169.254.169.254", "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1",
+        "[fe80::1]", "[fc00::1]", "[fd00:ec2::254]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "224.0.0.1", "240.0.0.1",
+        "255.255.255.255", "168.63.129.16", "192.0.0.192", "198.18.0.1", "[ff02::1]", "[2001:db8::1]", "[2001::1]",
+        "127.0.0.1.", "①27.0.0.1",
+    ],
+)  # fmt: skip
+async def test_what_is_not_on_the_open_internet_is_refused_however_it_is_written(host: str) -> None:
+    for port in ("", ":443", ":8000"):
+        said = await fetch(f"http://{host}{port}/", FetchUrl())
+        assert not said.ok
+        assert said.result.code in ("forbidden", "not_found", "bad_arguments"), said.text
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "64:ff9b::101:101", "2002:101:101::"])
+def test_addresses_of_the_open_internet_are_public(address: str) -> None:
+    assert is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        LINK_LOCAL, "http://127.0.0.2/", "http://[::1]/", "http://2130706434/", "http://0177.0.0.2/", "//127.0.0.2/",
+        "http://localhost.:1/", "http://[::ffff:127.0.0.2]/",
+    ],
+)  # fmt: skip
+async def test_a_redirect_is_checked_as_the_first_address_was(web: Pages, where: str) -> None:
+    web.says("/", b"", "302 Found", Location=where)
+    names = Names("127.0.0.1", *(["127.0.0.2"] if "[" not in where else ["::1"]))
+    said = await fetch(web.url(), FetchUrl(allow=HERE, resolve=names))
+    assert (said.ok, said.result.code) == (False, "forbidden"), said.text
+    assert len(web.asked) == 1
+
+
+@pytest.mark.parametrize("where", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://a:b@127.0.0.1/", "http://"])
+async def test_a_redirect_to_what_is_no_address_of_the_web_is_refused(web: Pages, where: str) -> None:
+    web.says("/", b"", "302 Found", Location=where)
+    assert (await fetch(web.url())).result.code == "bad_arguments"
+    assert (await fetch(where)).result.code == "bad_arguments"
+
+
+async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(web: Pages) -> None:
+    web.says("/", b"here", Content_Type="text/plain")
+    names = Names("127.0.0.1", "127.0.0.2")
+    tool = FetchUrl(allow=HERE, resolve=names)
+    assert (await fetch(web.url(host="rebinding.example"), tool)).text == "here"
+    assert names.asked == ["rebinding.example"]
+    assert f"\r\nHost: rebinding.example:{web.port}\r\n" in web.asked[0]
+    assert (await fetch(web.url(host="rebinding.example"), tool)).result.code == "forbidden"
+
+
+async def test_a_name_with_one_bad_address_among_good_ones_is_refused(web: Pages) -> None:
+    said = await fetch(web.url(host="mixed.example"), FetchUrl(allow=HERE, resolve=Names("127.0.0.1,10.0.0.1")))
+    assert (said.result.code, web.asked) == ("forbidden", [])
+
+
+async def test_on_the_open_internet_only_the_usual_ports_are_asked() -> None:
+    said = await fetch("http://public.example:22/", FetchUrl(resolve=Names("1.1.1.1")))
+    assert said.text == "Port 22 may not be fetched from, only 80 and 443."
+
+
+async def test_nothing_of_ours_is_sent_along_and_no_proxy_is_asked(web: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    web.says("/", b"", "302 Found", Location="/next", Set_Cookie="a=b")
+    web.says("/next", b"done", Content_Type="text/plain")
+    assert (await fetch(web.url())).text == "done"
+    heads = "\n".join(web.asked).lower()
+    assert "cookie" not in heads
+    assert "authorization" not in heads
+    assert "referer" not in heads
+
+
+async def test_it_follows_five_redirects_and_no_more(web: Pages) -> None:
+    for number in range(6):
+        web.says(f"/{number}", b"", "301 Moved Permanently", Location=f"/{number + 1}")
+    web.says("/6", b"there", Content_Type="text/plain")
+    assert (await fetch(web.url("/1"))).text == "there"
+    assert (await fetch(web.url("/0"))).text == "It redirects more than 5 times."
+
+
+async def test_what_is_too_large_is_refused_by_its_length_or_as_it_comes(web: Pages) -> None:
+    web.says("/told", b"x" * 5000, Content_Type="text/plain")
+    web.says("/untold", b"x" * 5000, Content_Type="text/plain", Connection="close")
+    web.answers["/untold"] = web.answers["/untold"].replace(b"Content-Length: 5000\r\n", b"")
+    for path in ("/told", "/untold"):
+        assert (await fetch(web.url(path), maxBytes=4999)).result.code == "too_large"
+        assert len((await fetch(web.url(path), maxBytes=5000)).content) == 5000
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_bomb_is_stopped_before_it_grows(web: Pages, encoding: str) -> None:
+    plain = bytes(64 << 20)
+    packed = gzip.compress(plain) if encoding == "gzip" else zlib.compress(plain)
+    assert len(packed) < 100_000
+    web.says("/bomb", packed, Content_Type="application/octet-stream", Content_Encoding=encoding)
+    said = await fetch(web.url("/bomb"))
+    assert (said.result.code, len(said.content) <= 5 << 20) == ("too_large", True)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        ("gzip", gzip.compress(b"one ") + gzip.compress(b"two")),
+        ("deflate", zlib.compress(b"one two")),
+        ("deflate", zlib.compress(b"one two")[2:-4]),
+        ("identity", b"one two"),
+    ],
+)
+async def test_what_is_compressed_is_unpacked(web: Pages, encoding: str, packed: bytes) -> None:
+    web.says("/", packed, Content_Type="text/plain", Content_Encoding=encoding)
+    assert (await fetch(web.url())).text == "one two"
+
+
+@pytest.mark.parametrize(("encoding", "body"), [("gzip", b"nonsense"), ("br", b"x"), ("gzip", gzip.compress(b"x" * 99)[:-9])])
+async def test_what_is_not_packed_as_it_says_is_an_error(web: Pages, encoding: str, body: bytes) -> None:
+    web.says("/", body, Content_Type="text/plain", Content_Encoding=encoding)
+    said = await fetch(web.url())
+    assert (said.ok, said.text.startswith("The body")) == (False, True)
+
+
+async def test_a_page_comes_as_text_and_raw_as_it_is(web: Pages) -> None:
+    page = b"<html><head><title>Aiur &amp; all</title><script>x<y</script></head><body><h1>Home</h1><p>En <b>taro</b></p>"
+    web.says("/", page, Content_Type="text/html; charset=utf-8")
+    assert (await fetch(web.url())).text == f"Aiur & all\n{web.url()}\n\n# Home\nEn taro"
+    raw = await fetch(web.url(), format="raw")
+    assert (raw.content, raw.result.media_type) == (page, "text/html; charset=utf-8")
+
+
+async def test_an_error_of_the_host_is_told_with_its_code(web: Pages) -> None:
+    web.says("/500", b"", "500 Internal Server Error")
+    web.says("/599", b"", "599 Strange")
+    web.says("/403", b"", "403 Forbidden")
+    web.answers["/nonsense"] = b"hello\r\n\r\n"
+    assert (await fetch(web.url("/none"))).text == "127.0.0.1 answered 404 Not Found."
+    codes = [(await fetch(web.url(path))).result.code for path in ("/none", "/500", "/599", "/403", "/nonsense")]
+    assert codes == ["not_found", "unavailable", "unavailable", "forbidden", "unavailable"]
+
+
+async def test_a_host_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr("app.tools.fetch.TIMEOUTS", {"connect": 0.2, "read": 0.2, "write": 0.2, "pool": 0.2})
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        said = await fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    assert (said.result.code, said.text) == ("timeout", "The host takes too long to answer.")
+
+
+async def test_a_guest_may_not_reach_the_network(web: Pages) -> None:
+    said = await call(FetchUrl(allow=HERE), guest(ids.new()), url=web.url())
+    assert (said.result.code, web.asked) == ("forbidden", [])
+    assert "needs the permission network" in said.text
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """A key and a certificate of its own making for this name, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject).issuer_name(subject).public_key(key.public_key()).serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    file = folder / "certificate.pem"
+    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+async def test_over_tls_the_name_of_the_address_is_asked_for_and_checked(tmp_path: Path) -> None:
+    file = certificate(tmp_path, "good.example")
+    names: list[str | None] = []
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(file)
+    server.sni_callback = lambda _, name, __: names.append(name)  # type: ignore[assignment]
+    async with pages(server) as web:
+        web.says("/", b"secret", Content_Type="text/plain")
+        answers = ["127.0.0.1"] * 3
+        tool = FetchUrl(allow=HERE, resolve=Names(*answers), trust=ssl.create_default_context(cafile=file))
+        assert (await fetch(f"https://good.example:{web.port}/", tool)).text == "secret"
+        assert names == ["good.example"]
+        assert (await fetch(f"https://other.example:{web.port}/", tool)).result.code == "unavailable"
+        distrustful = FetchUrl(allow=HERE, resolve=Names(*answers))
+        assert (await fetch(f"https://good.example:{web.port}/", distrustful)).result.code == "unavailable"
+        assert len(web.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "read"),
+    [
+        ("a<br>b<!-- <p>c -->d", "a\nbd"),
+        ("<p title='a > b'>x</p><style>y{}</style>z", "x\nz"),
+        ("1 < 2 &lt; 3 &#65;&#x42; &nope; &#99999999999;", "1 < 2 < 3 AB &nope; \ufffd"),
+        ("<ul><li>a<li>b</ul>", "- a\n- b"),
+        ("<script>never ends <p>x", ""),
+        ("<SCRIPT>x</ScRiPt >y", "y"),
+        ("<p>open <a href='", "open"),
+        ("&#" + "9" * 5000 + ";", "&#" + "9" * 5000 + ";"),
+        ("<!doctype html><?xml?>x", "x"),
+    ],
+)
+def test_a_page_is_read_as_a_person_reads_it(page: str, read: str) -> None:
+    assert text(page)[1] == read
+
+
+@pytest.mark.parametrize("piece", ["<", "<a ", "<a '", '<a "', "<!--", "<script>", "</", "&#9", "<p>", "<!"])
+def test_a_hostile_page_is_read_in_linear_time(piece: str) -> None:
+    text(piece * (300_000 // len(piece)))

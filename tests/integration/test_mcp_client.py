@@ -1,0 +1,335 @@
+"""Other programs' tools: connections last, calls end, and what one server does is no trouble of another's."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from app.domain.tools import NAME
+from app.tools.mcp import Server
+from app.tools.port import ToolFailed
+from tests.support import everything
+from tests.support.mcp_client import (
+    ROOT,
+    Collected,
+    OverHttp,
+    a_call,
+    connected,
+    eventually,
+    free_port,
+    over_http,
+    state,
+    stdio,
+    use,
+)
+from tests.support.mcp_server import PNG, calls
+
+SOON = 5.0
+"""Seconds within which what is prompt has happened, on a busy machine."""
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@asynccontextmanager
+async def either(how: str, journal: Path, **settings: Any) -> AsyncIterator[tuple[Server, OverHttp | None]]:
+    if how == "stdio":
+        yield stdio(journal, **settings), None
+        return
+    async with over_http(journal) as http:
+        yield http.server(**settings), http
+
+
+both = pytest.mark.parametrize("how", ["stdio", "http"])
+
+
+@both
+async def test_tools_come_with_their_specs_and_results_as_what_they_are(how: str, journal: Path) -> None:
+    async with either(how, journal, timeout=7.0) as (server, _), connected(server) as connections:
+        tools = connections.tools()
+        assert (await use(connections, "peculiar__echo", text="En taro Adun")).output == "En taro Adun"
+        spec = tools["peculiar__echo"].spec
+        assert (spec.source, spec.timeout, spec.approval, spec.idempotent) == ("peculiar", 7.0, "allow", True)
+        assert spec.permissions == {"network"}
+        assert spec.parameters["required"] == ["text"]
+        assert [tools[f"peculiar__{name}"].spec.approval for name in ("fail", "count")] == ["ask", "ask"]
+        assert [tools[f"peculiar__{name}"].spec.idempotent for name in ("fail", "count")] == [False, True]
+        failed = await use(connections, "peculiar__fail")
+        assert (failed.ok, failed.output, failed.code) == (False, "it went wrong", "failed")
+        found = await use(connections, "peculiar__json")
+        assert (found.output, found.media_type) == ({"a": 1}, "application/json")
+        sink = Collected()
+        image = await use(connections, "peculiar__image", a_call(sink=sink))
+        assert (image.output, image.media_type, bytes(sink.content)) == (None, "image/png", PNG)
+        mixed = await use(connections, "peculiar__mixed")
+        assert mixed.output == f"look:\n[image/png, {len(PNG)} bytes, left out]"
+        assert state(connections).tools == len(tools)
+
+
+@both
+async def test_large_results_go_to_the_sink_and_too_large_ones_fail_alone(how: str, journal: Path) -> None:
+    async with either(how, journal) as (server, _), connected(server) as connections:
+        sink = Collected()
+        big = await use(connections, "peculiar__big", a_call(sink=sink), n=1_000_000)
+        assert (big.output, len(sink.content)) == (None, 1_000_000)
+        with pytest.raises(ToolFailed) as failed:
+            await use(connections, "peculiar__huge")
+        assert failed.value.code in ("too_large", "unknown")
+        assert (await use(connections, "peculiar__echo", text="still here")).output == "still here"
+
+
+@both
+async def test_a_hundred_calls_at_once_each_get_their_own_answer(how: str, journal: Path) -> None:
+    async with either(how, journal) as (server, _), connected(server) as connections:
+        asked = [use(connections, "peculiar__echo", text=str(number)) for number in range(100)]
+        assert [one.output for one in await asyncio.gather(*asked)] == [str(number) for number in range(100)]
+
+
+@both
+async def test_a_server_that_hangs_is_timed_out_and_told(how: str, journal: Path) -> None:
+    async with either(how, journal, timeout=1.0) as (server, _), connected(server) as connections:
+        with pytest.raises(ToolFailed) as failed:
+            await use(connections, "peculiar__hang")
+        assert failed.value.code == "timeout"
+        await eventually(lambda: len(calls(journal, "hang", "cancelled")) == 1)
+        assert (await use(connections, "peculiar__echo", text="still here")).output == "still here"
+        assert state(connections).attempts == 0
+
+
+@both
+async def test_a_cancelled_call_is_cancelled_at_the_server(how: str, journal: Path) -> None:
+    async with either(how, journal) as (server, _), connected(server) as connections:
+        call = asyncio.create_task(use(connections, "peculiar__hang"))
+        await eventually(lambda: len(calls(journal, "hang")) == 1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await eventually(lambda: len(calls(journal, "hang", "cancelled")) == 1)
+
+
+@both
+async def test_progress_is_told_while_the_call_is_under_way(how: str, journal: Path) -> None:
+    async with either(how, journal) as (server, _), connected(server) as connections:
+        told: list[str] = []
+        assert (await use(connections, "peculiar__slow", a_call(told=told))).output == "at last"
+        assert told == ["step 1", "step 2", "step 3"]
+
+
+@both
+async def test_new_tools_are_there_once_the_server_says_so(how: str, journal: Path) -> None:
+    async with either(how, journal) as (server, _), connected(server) as connections:
+        assert "peculiar__grown_0" not in connections.tools()
+        await use(connections, "peculiar__grow")
+        await eventually(lambda: "peculiar__grown_0" in connections.tools(), seconds=SOON)
+
+
+@both
+async def test_a_server_killed_in_a_call_is_an_unknown_outcome_and_comes_back(how: str, journal: Path) -> None:
+    other = stdio(journal.with_name("other"), "other")
+    async with either(how, journal) as (server, http), connected(server, other) as connections:
+        elsewhere = asyncio.create_task(use(connections, "other__hang"))
+        call = asyncio.create_task(use(connections, "peculiar__once", a_call("the key")))
+        await eventually(lambda: len(calls(journal, "once")) == 1)
+        began = time.monotonic()
+        _kill(journal, "once")
+        with pytest.raises(ToolFailed) as failed:
+            await call
+        assert (failed.value.code, time.monotonic() - began < SOON) == ("unknown", True)
+        if http is not None:
+            await eventually(lambda: state(connections).state == "failed")
+            with pytest.raises(ToolFailed) as failed:
+                await use(connections, "peculiar__echo", text="anybody?")
+            assert failed.value.code == "unavailable"
+            http.start()
+        await eventually(lambda: state(connections).state == "ready")
+        assert (await use(connections, "peculiar__echo", text="back")).output == "back"
+        assert [one["key"] for one in calls(journal, "once")] == ["the key"], "it is not repeated"
+        assert (await use(connections, "other__echo", text="fine")).output == "fine"
+        assert not elsewhere.done()
+        elsewhere.cancel()
+        await asyncio.wait({elsewhere})
+
+
+@both
+async def test_an_idempotent_call_is_repeated_once_under_its_key(how: str, journal: Path) -> None:
+    async with either(how, journal) as (server, http), connected(server) as connections:
+        call = asyncio.create_task(use(connections, "peculiar__count", a_call("the key"), n=1))
+        await eventually(lambda: len(calls(journal, "count")) == 1)
+        _kill(journal, "count")
+        if http is not None:
+            http.start()
+        assert (await call).output == "counted 2"
+        assert [one["key"] for one in calls(journal, "count")] == ["the key", "the key"]
+
+
+@both
+async def test_a_repeated_call_whose_server_dies_again_is_not_tried_a_third_time(how: str, journal: Path) -> None:
+    async with either(how, journal, idempotent=("once",)) as (server, http), connected(server) as connections:
+        call = asyncio.create_task(use(connections, "peculiar__once", n=9))
+        for times in (1, 2):
+            await eventually(lambda times=times: len(calls(journal, "once")) == times)  # type: ignore[misc]
+            _kill(journal, "once")
+            if http is not None:
+                http.start()
+        with pytest.raises(ToolFailed) as failed:
+            await call
+        assert failed.value.code == "unknown"
+        await eventually(lambda: state(connections).state == "ready")
+        assert len(calls(journal, "once")) == 2
+
+
+async def test_a_http_server_that_forgets_the_session_is_asked_again(journal: Path) -> None:
+    async with over_http(journal) as http, connected(http.server()) as connections:
+        http.kill()
+        http.start()
+        await http.up()
+        # Refused before it was begun, so that even what may not be repeated is done, and once.
+        await eventually(lambda: state(connections).state == "ready")
+        assert (await use(connections, "peculiar__fail")).code == "failed"
+        assert len(calls(journal, "fail")) == 1
+
+
+async def test_a_server_that_never_starts_is_no_trouble_of_the_others(journal: Path) -> None:
+    silent = Server(name="silent", command=sys.executable, args=("-c", "import time; time.sleep(60)"))
+    missing = Server(name="missing", command="no-such-program-anywhere")
+    dying = Server(name="dying", command=sys.executable, args=("-c", "raise SystemExit(3)"))
+    deaf = Server(name="deaf", url=f"http://127.0.0.1:{free_port()}/mcp?token=hush")
+    good = stdio(journal)
+    async with connected(silent, missing, dying, deaf, good, ready=False) as connections:
+        await eventually(lambda: state(connections).state == "ready")
+        await eventually(lambda: all(state(connections, one).error for one in ("missing", "dying", "deaf")))
+        assert (await use(connections, "peculiar__echo", text="well")).output == "well"
+        assert state(connections, "missing").error == "There is no such program."
+        assert state(connections, "deaf").error == "Nobody answers at the server's address."
+        assert state(connections, "silent").state == "connecting"
+        assert {tool.spec.source for tool in connections.tools().values()} == {"peculiar"}
+        assert "hush" not in str(connections.servers())
+
+
+async def test_names_are_such_that_every_provider_takes_them(journal: Path) -> None:
+    server, twin = stdio(journal, "Pe.culiar"), stdio(journal, "Pe_culiar")
+    async with connected(server, twin) as connections:
+        tools = connections.tools()
+        assert all(NAME.fullmatch(name) and tool.spec.name == name for name, tool in tools.items())
+        assert {"Pe_culiar__echo", "Pe_culiar__a_b"} <= set(tools)
+        named = [name.partition("__")[2] for name in tools if name.startswith("Pe_culiar__a_")]
+        assert sorted(one[:4] for one in named) == ["a_b", "a_b_", "a_b_", "a_to"]
+        assert len({tools[f"Pe_culiar__{name}"] for name in named}) == 4
+        assert sum(name.endswith("__echo") for name in tools) == 2
+        assert not any(name.endswith("__broken") for name in tools), "its schema is none"
+        talkative = tools["Pe_culiar__talkative"].spec.description
+        assert len(talkative) == 2000
+        assert "\u202e" not in talkative
+
+
+async def test_a_program_gets_no_more_of_the_environment_than_it_was_given(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "hush")
+    async with connected(stdio(journal, env={"GIVEN": "yes"})) as connections:
+        told = json.loads((await use(connections, "peculiar__whoami")).output)
+    assert set(told["env"]) - {"LC_CTYPE"} == {"PATH", "HOME", "GIVEN"}
+    assert told["cwd"] == str(ROOT)
+
+
+async def test_closing_ends_all_programs_and_what_they_have_started_within_five_seconds(journal: Path) -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)"
+    unwilling = Server(name="unwilling", command=sys.executable, args=("-c", stubborn))
+    async with connected(stdio(journal), unwilling, ready=False) as connections:
+        await eventually(lambda: state(connections).state == "ready")
+        me = psutil.Process()
+        grandchild = int((await use(connections, "peculiar__spawn")).output)
+        await eventually(lambda: any("SIG_IGN" in " ".join(one.cmdline()) for one in me.children(recursive=True)))
+        tree = [one for one in me.children(recursive=True) if "mcp" in " ".join(one.cmdline()) or _is(one, stubborn)]
+        assert len(tree) >= 4
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    await eventually(lambda: not any(map(_alive, [*(one.pid for one in tree), grandchild])), tree, SOON)
+
+
+async def test_programs_end_with_the_process_that_started_them(journal: Path) -> None:
+    program = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from app.telemetry import configure\n"
+        "from tests.support.mcp_client import connected, stdio, use\n"
+        "configure('text')\n"
+        "async def main():\n"
+        "    async with connected(stdio(Path(sys.argv[1]))) as connections:\n"
+        "        print((await use(connections, 'peculiar__whoami')).output, flush=True)\n"
+        "        print((await use(connections, 'peculiar__spawn')).output, flush=True)\n"
+        "        await asyncio.sleep(60)\n"
+        "asyncio.run(main())"
+    )
+    pipe = asyncio.subprocess.PIPE
+    holder = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(journal), cwd=ROOT, stdout=pipe)
+    assert holder.stdout is not None
+    async with asyncio.timeout(30):
+        told, grandchild = json.loads(await holder.stdout.readline()), int(await holder.stdout.readline())
+    holder.kill()
+    await holder.wait()
+    await eventually(lambda: not any(map(_alive, (told["pid"], told["parent"], grandchild))), seconds=SOON)
+
+
+async def test_the_reference_server_over_stdio() -> None:
+    command, *args = everything.command("stdio")
+    async with connected(Server(name="everything", command=command, args=tuple(args))) as connections:
+        await _reference(connections)
+
+
+async def test_the_reference_server_over_http() -> None:
+    port = free_port()
+    env = {**os.environ, "PORT": str(port)}
+    null = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        *everything.command("streamableHttp"), env=env, stdout=null, stderr=null
+    )
+    try:
+        async with connected(Server(name="everything", url=f"http://127.0.0.1:{port}/mcp")) as connections:
+            await _reference(connections)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _reference(connections: Any) -> None:
+    told: list[str] = []
+    tools = connections.tools()
+    assert (await use(connections, "everything__echo", message="hi")).output == "Echo: hi"
+    assert (await use(connections, "everything__get-sum", a=2, b=40)).output.endswith("42.")
+    done = await use(
+        connections, "everything__trigger-long-running-operation", a_call(told=told), duration=0.3, steps=3
+    )
+    assert (done.ok, len(told)) == (True, 3)
+    image = await use(connections, "everything__get-tiny-image")
+    assert "[image/png, " in image.output
+    structured = await use(connections, "everything__get-structured-content", location="Chicago")
+    assert set(structured.output) == {"temperature", "conditions", "humidity"}
+    wrong = await use(connections, "everything__get-sum", a="two")
+    assert not wrong.ok
+    assert all(NAME.fullmatch(name) for name in tools)
+
+
+def _kill(journal: Path, tool: str) -> None:
+    os.kill(calls(journal, tool)[-1]["pid"], signal.SIGKILL)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _is(process: psutil.Process, code: str) -> bool:
+    return code in process.cmdline()

@@ -1,0 +1,272 @@
+"""Khala as an MCP server: the official client works with it, and nobody gets more than they may."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import mcp_types as types
+import pytest
+import pytest_asyncio
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+
+from app.api import mcp_server
+from app.domain.access import SCOPES, Scope
+from app.store import tokens
+from app.store.db import Database
+from app.tools.mcp import Server
+from tests.support.cast import Person, person
+from tests.support.inside import Inside
+from tests.support.mcp_client import connected, use
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Inside]:
+    folder: Path = tmp_path_factory.mktemp("mcp")
+    silent = {"url": "http://127.0.0.1:1/mcp?token=hush-hush", "headers": {"X-Secret": "hush-hush"}}
+    config = {"mcpServers": {"silent": silent}, "groups": {"mine": ["todo_*"], "security": None}}
+    (folder / "mcp.json").write_text(json.dumps(config))
+    async with shared(
+        postgres_url, template, with_executor=False, KHALA_MCP_CONFIG=str(folder / "mcp.json"), KHALA_TOOLS_ASK="edit_*",
+        KHALA_TOOLS_DENY="delete_file",
+    ) as inside:  # fmt: skip
+        yield inside
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+@contextlib.asynccontextmanager
+async def client(
+    server: Inside, who: dict[str, str] | None = None, group: str = "", **more: Any
+) -> AsyncIterator[Client]:
+    """The official client, with these headers."""
+    async with httpx2.AsyncClient(headers=who or {}, timeout=20) as http:
+        transport = streamable_http_client(f"{server.url}/mcp{group}", http_client=http)
+        async with Client(transport, **more) as one:  # type: ignore[arg-type]
+            yield one
+
+
+async def names(one: Client) -> set[str]:
+    return {tool.name for tool in (await one.list_tools()).tools}
+
+
+async def with_scopes(store: Database, somebody: Person, *scopes: Scope) -> dict[str, str]:
+    _, secret = await tokens.make(store, somebody.caller, "a program", scopes, None)
+    return {"Authorization": f"Bearer {secret}"}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_official_client_lists_and_calls_tools(server: Inside, store: Database, mode: str) -> None:
+    owner = await person(store)
+    async with client(server, owner.headers, mode=mode) as one:
+        assert {"read_file", "write_file", "todo_add", "edit_file"} <= await names(one)
+        written = await one.call_tool("write_file", {"path": "plans.md", "content": "En taro Adun"})
+        assert not written.is_error, written
+        found = await one.call_tool("read_file", {"path": "plans.md"})
+        assert "En taro Adun" in _text(found)
+    async with client(server, (await person(store)).headers, mode=mode) as other:
+        assert (await other.call_tool("read_file", {"path": "plans.md"})).is_error, "files are their owner's"
+
+
+async def test_a_group_offers_its_tools_and_no_others(server: Inside, store: Database) -> None:
+    owner = await person(store)
+    async with client(server, owner.headers, "/tasks") as one:
+        assert await names(one) == {"todo_add", "todo_list", "todo_complete"}
+        with pytest.raises(MCPError) as refused:
+            await one.call_tool("read_file", {"path": "plans.md"})
+        assert refused.value.code == types.INVALID_PARAMS
+    async with client(server, owner.headers, "/mine") as one:
+        assert await names(one) == {"todo_add", "todo_list", "todo_complete"}
+    for gone in ("/no-such-group", "/security"):
+        assert (await _post(server, "tools/list", gone, owner.headers)).status_code == 404
+
+
+async def test_groups_are_listed_with_the_tools_that_one_is_offered(server: Inside, store: Database) -> None:
+    owner = await person(store)
+    items = (await server.http.get("/groups", headers=owner.headers)).raise_for_status().json()["items"]
+    groups = {one["name"]: one for one in items}
+    assert set(groups) == {
+        "core", "files", "tasks", "web", "code", "data", "memory", "agents", "planning", "browser", "devtools", "mine",
+    }  # fmt: skip
+    assert groups["tasks"]["tools"] == ["todo_add", "todo_list", "todo_complete"]
+    assert (groups["files"]["path"], groups["files"]["title"]) == ("/mcp/files", "Files")
+    assert "delete_file" not in groups["files"]["tools"], "the operator denies it"
+    assert all(one["description"] for name, one in groups.items() if name != "mine")
+
+
+async def test_bad_arguments_and_unknown_tools_fail_as_the_protocol_says(server: Inside, store: Database) -> None:
+    owner = await person(store)
+    async with client(server, owner.headers) as one:
+        wrong = await one.call_tool("read_file", {"path": 42})
+        assert wrong.is_error
+        assert "path" in _text(wrong)
+        for unknown in ("no_such_tool", "delete_file"):
+            with pytest.raises(MCPError) as refused:
+                await one.call_tool(unknown, {})
+            assert refused.value.code == types.INVALID_PARAMS
+        assert (await one.call_tool("todo_list", {})).is_error is False
+
+
+async def test_an_unknown_method_is_no_method(server: Inside) -> None:
+    answer = await _post(server, "no/such/method")
+    assert _error(answer)["code"] == types.METHOD_NOT_FOUND
+    modern = await _post(server, "no/such/method", meta=True)
+    assert _error(modern)["code"] == types.METHOD_NOT_FOUND
+
+
+async def test_without_an_account_one_may_look_but_not_call(server: Inside) -> None:
+    async with client(server, mode="legacy") as one:
+        await one.session.send_ping()
+        listed = await names(one)
+        assert {"read_file", "todo_list"} <= listed
+        assert not {"edit_file", "fetch_url", "run_code", "delete_file"} & listed
+        with pytest.raises(MCPError) as refused:
+            await one.call_tool("todo_list", {})
+        assert (refused.value.code, "account" in refused.value.message) == (mcp_server.NEEDS_ACCOUNT, True)
+
+
+async def test_a_key_is_no_account(server: Inside) -> None:
+    thread = await server.thread()
+    answer = await _post(server, "tools/call", headers=thread.headers, params={"name": "todo_list", "arguments": {}})
+    assert _error(answer)["code"] == mcp_server.NEEDS_ACCOUNT
+
+
+async def test_a_token_that_is_not_good_is_told_so(server: Inside) -> None:
+    for bad in ("khala_nonsense", "nonsense"):
+        answer = await _post(server, "tools/list", headers={"Authorization": f"Bearer {bad}"})
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert (await server.http.get("/mcp-servers", headers={"Authorization": "Bearer nonsense"})).status_code == 401
+
+
+async def test_a_token_that_may_only_read_calls_only_what_reads(server: Inside, store: Database) -> None:
+    somebody = await person(store)
+    async with client(server, await with_scopes(store, somebody, "read")) as one:
+        assert {"read_file", "todo_list", "grep"} <= await names(one)
+        assert not {"write_file", "edit_file", "todo_add", "fetch_url", "run_code"} & await names(one)
+        assert not (await one.call_tool("todo_list", {})).is_error
+        with pytest.raises(MCPError):
+            await one.call_tool("todo_add", {"text": "build a pylon"})
+    answer = await _post(server, "tools/list", headers=await with_scopes(store, somebody, "account"))
+    assert answer.status_code == 403
+    async with client(server, await with_scopes(store, somebody, *SCOPES)) as one:
+        assert {"edit_file", "fetch_url"} <= await names(one), "what asks is approved by the client's own person"
+
+
+async def test_what_is_large_is_cut_with_a_word_about_it(server: Inside, store: Database) -> None:
+    owner = await person(store)
+    async with client(server, owner.headers) as one:
+        for part in range(2):
+            text = f"{part}" * 200_000
+            assert not (await one.call_tool("write_file", {"path": f"{part}.txt", "content": text})).is_error
+        found = await one.call_tool("grep", {"pattern": "0+", "path": "0.txt"})
+        assert len(_text(found)) <= mcp_server.KEPT + 200
+
+
+async def test_other_sites_pages_may_not_ask(server: Inside) -> None:
+    answer = await _post(server, "tools/list", headers={"Origin": "https://evil.example"})
+    assert answer.status_code == 403
+
+
+async def test_only_posts_are_taken(server: Inside) -> None:
+    for method in ("GET", "DELETE", "PUT"):
+        answer = await server.http.request(method, "/mcp", headers=HEADERS)
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST"), method
+    assert (await server.http.post("/mcp", content=b"{", headers=HEADERS)).status_code == 400
+    assert (await server.http.post("/mcp", content=b"[]", headers=HEADERS)).status_code == 400
+    too_much = b'{"a": "' + b"x" * (2 << 20) + b'"}'
+    assert (await server.http.post("/mcp", content=too_much, headers=HEADERS)).status_code == 413
+
+
+async def test_requests_are_counted_as_all_others(postgres_url: str, template: str) -> None:
+    async with shared(postgres_url, template, with_executor=False, KHALA_REQUESTS_PER_MINUTE="3") as inside:
+        statuses = [(await _post(inside, "tools/list")).status_code for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+        assert (await inside.http.get("/groups")).status_code == 429
+        assert (await inside.http.get("/health")).json() == {"ok": True}
+
+
+async def test_servers_are_shown_to_accounts_without_their_secrets(server: Inside, store: Database) -> None:
+    assert (await server.http.get("/mcp-servers")).status_code == 401
+    headers = (await person(store)).headers
+    async with asyncio.timeout(20):
+        while True:
+            answer = (await server.http.get("/mcp-servers", headers=headers)).raise_for_status()
+            [silent] = answer.json()["items"]
+            if silent["state"] == "failed":
+                break
+    assert "hush" not in answer.text
+    assert (silent["name"], silent["transport"], silent["tools"], silent["connectedAt"]) == ("silent", "http", 0, None)
+    assert silent["error"] == "Nobody answers at the server's address."
+    assert silent["attempts"] >= 1
+
+
+async def test_khala_can_use_another_khala(server: Inside, store: Database) -> None:
+    owner = await person(store)
+    other = Server(name="khala", url=f"{server.url}/mcp/tasks", headers=owner.headers)
+    async with connected(other) as connections:
+        assert set(connections.tools()) == {"khala__todo_add", "khala__todo_list", "khala__todo_complete"}
+        assert (await use(connections, "khala__todo_list")).ok
+
+
+async def test_many_calls_at_once_are_answered_or_refused(
+    server: Inside, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await person(store)
+    async with client(server, owner.headers) as one:
+        answers = await asyncio.gather(*(one.call_tool("todo_list", {}) for _ in range(30)))
+        refused = [answer for answer in answers if answer.is_error]
+        assert all("at once" in _text(answer) for answer in refused)
+        assert len(refused) < 30
+    monkeypatch.setattr(mcp_server, "MOST_AT_ONCE", 0)
+    async with client(server, owner.headers) as one:
+        assert "at once" in _text(await one.call_tool("todo_list", {}))
+
+
+def _text(result: types.CallToolResult) -> str:
+    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+async def _post(
+    server: Inside,
+    method: str,
+    group: str = "",
+    headers: dict[str, str] | None = None,
+    *,
+    params: dict[str, Any] | None = None,
+    meta: bool = False,
+) -> httpx.Response:
+    """A request without a client; `meta` makes it one of the protocol that has no handshake."""
+    more: dict[str, str] = {}
+    said = dict(params or {})
+    if meta:
+        version = "2026-07-28"
+        said["_meta"] = {
+            "io.modelcontextprotocol/protocolVersion": version,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        more = {"Mcp-Protocol-Version": version, "Mcp-Method": method}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": said}
+    return await server.http.post(f"/mcp{group}", json=body, headers={**HEADERS, **more, **(headers or {})})
+
+
+def _error(answer: httpx.Response) -> dict[str, Any]:
+    text = answer.text
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        text = next(line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: "))
+    error: dict[str, Any] = json.loads(text)["error"]
+    return error

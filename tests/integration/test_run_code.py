@@ -1,0 +1,89 @@
+"""The tool that runs code: what the model hears of it."""
+
+from collections.abc import AsyncIterator
+
+import jsonschema
+import pytest
+import pytest_asyncio
+
+from app.domain import ids
+from app.domain.tools import Actor
+from app.tools.code import RunCode
+from app.tools.port import Call, Result
+from app.tools.sandbox import Sandbox
+from tests.support.programs import Heard, sandbox
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def inside() -> AsyncIterator[Sandbox]:
+    yield await sandbox()
+
+
+async def run(inside: Sandbox, code: str, heard: Heard, language: str = "python", seconds: float = 10) -> Result:
+    tool = RunCode(inside, seconds=seconds)
+    args = {"language": language, "code": code, "stdin": "given"}
+    jsonschema.validate(args, tool.spec.parameters)
+    call = Call(id="1", idempotency_key="1", actor=Actor(owner_id=ids.new()), sink=heard)
+    return await tool.run(args, call)
+
+
+async def test_output_goes_to_the_sink(inside: Sandbox) -> None:
+    heard = Heard()
+    result = await run(inside, "import sys\nprint('got', sys.stdin.read())", heard)
+    assert heard.text == "got given\n"
+    assert (result.ok, result.output, result.code) == (True, None, None)
+    assert result.summary is not None
+    assert result.summary.startswith("exited 0 in 0.")
+    assert result.media_type.startswith("text/plain")
+
+
+async def test_a_silent_program_has_empty_output(inside: Sandbox) -> None:
+    heard = Heard()
+    result = await run(inside, "pass", heard)
+    assert (result.ok, result.output, heard.size) == (True, "", 0)
+
+
+async def test_a_failure_is_told_so_that_the_model_can_mend_it(inside: Sandbox) -> None:
+    heard = Heard()
+    result = await run(inside, "print('before')\nprint(1 / 0)", heard)
+    assert (result.ok, result.output, result.code) == (False, None, "failed")
+    assert heard.text.startswith("before\n\n[stderr]\nTraceback")
+    assert "line 2" in heard.text
+    assert heard.text.endswith("ZeroDivisionError: division by zero\n\n[exited 1]\n")
+
+
+async def test_warnings_of_a_program_that_worked_are_told_too(inside: Sandbox) -> None:
+    heard = Heard()
+    result = await run(inside, "echo fine; echo careful >&2", heard, "shell")
+    assert result.ok
+    assert heard.text == "fine\n\n[stderr]\ncareful\n"
+
+
+async def test_running_out_of_time_is_told_with_what_was_printed(inside: Sandbox) -> None:
+    heard = Heard()
+    result = await run(inside, "print('so far')\nwhile True: pass", heard, seconds=0.5)
+    assert (result.ok, result.code) == (False, "timeout")
+    assert heard.text == "so far\n\n[stopped: it ran out of time]\n"
+
+
+async def test_a_flood_is_told_by_its_end(inside: Sandbox) -> None:
+    heard = Heard(most=100_000)
+    result = await run(inside, "for n in range(10**9): print('line', n)", heard)
+    assert (result.ok, result.code) == (False, "too_large")
+    assert "it wrote too much" in result.output
+    assert "\nline " in result.output
+    assert len(result.output) < 9000
+
+
+async def test_what_can_be_asked_is_what_works_here(inside: Sandbox) -> None:
+    spec = RunCode(inside).spec
+    jsonschema.Draft202012Validator.check_schema(spec.parameters)
+    assert spec.parameters["properties"]["language"]["enum"] == sorted(inside.languages)
+    assert (spec.name, spec.approval, spec.idempotent) == ("run_code", "ask", True)
+    assert spec.permissions == {"code"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"language": "python", "code": "x" * 100_001}, spec.parameters)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"language": "perl", "code": ""}, spec.parameters)

@@ -1,0 +1,244 @@
+"""The sandbox: programs that mean well, and the limits that those meet who don't."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from app.tools import sandbox as package
+from app.tools.port import ToolFailed
+from app.tools.sandbox import Language, Program, Sandbox, SandboxOptions
+from tests.support.programs import Heard, pulse, running, said, sandbox, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+LANGUAGES: list[Language] = ["python", "javascript", "shell"]
+MIB = 1024 * 1024
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def inside() -> AsyncIterator[Sandbox]:
+    yield await sandbox()
+
+
+async def test_this_machine_runs_every_language(inside: Sandbox) -> None:
+    assert inside.languages == set(LANGUAGES)
+    assert package.missing() is None
+
+
+GREETINGS: dict[Language, str] = {
+    "python": "import sys\nprint('Grüße ✓ 日本', sys.stdin.read())\nprint('oh', file=sys.stderr)\nsys.exit(7)",
+    "javascript": (
+        "const read = require('fs').readFileSync(0, 'utf8'); console.log('Grüße ✓ 日本', read);"
+        "console.error('oh'); process.exit(7)"
+    ),
+    "shell": "echo Grüße ✓ 日本 $(cat); echo oh >&2; exit 7",
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_a_program_reads_writes_and_says_how_it_went(inside: Sandbox, language: Language) -> None:
+    heard = await said(inside, GREETINGS[language], language, stdin="von außen".encode())
+    assert heard.out == "Grüße ✓ 日本 von außen\n"
+    assert heard.err == "oh\n"
+    assert (heard.end.reason, heard.end.code) == ("exited", 7)
+    assert heard.end.seconds < 5
+
+
+async def test_the_standard_libraries_work(inside: Sandbox) -> None:
+    heard = await said(
+        inside,
+        "import sqlite3, ssl, json, decimal, concurrent.futures, multiprocessing, tempfile, asyncio, subprocess\n"
+        "with concurrent.futures.ThreadPoolExecutor(4) as pool: print(sum(pool.map(abs, range(10))))\n"
+        "with multiprocessing.Pool(2) as pool: print(pool.map(abs, [-1, -2]))\n"
+        "with tempfile.TemporaryFile() as file: file.write(b'x'); print(file.tell())\n"
+        "print(asyncio.run(asyncio.sleep(0, 'slept')))\n"
+        "print(subprocess.run(['sort'], input='b\\na\\n', text=True, capture_output=True).stdout)\n"
+        "exit(0)",
+    )
+    assert heard.out == "45\n[1, 2]\n1\nslept\na\nb\n\n", heard
+    heard = await said(inside, "printf 'a 1\\nb 2\\n' | awk '{n += $2} END {print n}' | sed s/3/three/", "shell")
+    assert heard.out == "three\n", heard
+
+
+async def test_output_comes_while_the_program_runs(inside: Sandbox) -> None:
+    heard = Heard()
+    task = asyncio.create_task(said(inside, "import time\nprint('first')\ntime.sleep(30)", heard=heard))
+    await until(lambda: heard.size > 0)
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_hundred_megabytes_pass_with_constant_memory(inside: Sandbox) -> None:
+    sink = Heard(most=200 * MIB, keep=False)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    heard = await said(inside, "head -c 104857600 /dev/full", "shell", heard=sink, seconds=30)
+    assert heard.end.code == 0, heard
+    assert sink.size == 100 * MIB
+    assert _status("VmHWM") - before < 16 * MIB
+
+
+async def test_too_much_output_ends_the_program(inside: Sandbox) -> None:
+    sink = Heard(most=MIB)
+    heard = await said(inside, "yes", "shell", heard=sink)
+    assert (heard.end.reason, heard.end.code) == ("output", None)
+    assert sink.size <= MIB
+    heard = await said(inside, "echo begin >&2; yes >&2", "shell")
+    assert heard.end.reason == "output"
+    assert 0 < len(heard.end.stderr) <= inside.options.stderr
+
+
+async def test_what_else_goes_wrong_in_the_sink_is_told(inside: Sandbox) -> None:
+    class Full:
+        async def write(self, data: bytes) -> None:
+            raise OSError("No space left")
+
+    marker = _marker()
+    with pytest.raises(OSError, match="No space left"):
+        await inside.run(Program(language="shell", code=f"echo hello; sleep {marker}"), Full())
+    assert not running(marker)
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("python", "while True: pass"),
+        ("javascript", "for (;;);"),
+        ("shell", "while :; do :; done"),
+        ("shell", "trap '' HUP INT TERM QUIT XCPU PIPE USR1; while :; do :; done"),
+        ("python", "import signal, time\nfor n in range(1, 65):\n  try: signal.signal(n, signal.SIG_IGN)\n"
+         "  except (OSError, ValueError): pass\nwhile True: time.sleep(1)"),
+    ],
+)  # fmt: skip
+async def test_what_goes_on_for_ever_ends_at_its_time(inside: Sandbox, language: Language, code: str) -> None:
+    heard = await said(inside, code, language, seconds=0.7)
+    assert (heard.end.reason, heard.end.code) == ("timeout", None)
+    assert 0.7 <= heard.end.seconds < 2
+
+
+async def test_death_by_signal_is_told(inside: Sandbox) -> None:
+    heard = await said(inside, "import os\nos.kill(os.getpid(), 11)")
+    assert (heard.end.reason, heard.end.code) == ("signal", 128 + 11)
+
+
+async def test_cancelling_ends_the_whole_tree_within_a_second(inside: Sandbox) -> None:
+    marker = _marker()
+    code = f"for n in 1 2 3 4 5; do setsid sleep {marker} & done; sleep {marker}"
+    task = asyncio.create_task(said(inside, code, "shell", seconds=60))
+    await until(lambda: len(running(marker)) >= 6)
+    began = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - began < 1
+    assert not running(marker)
+
+
+async def test_a_cancelled_launch_leaves_nothing(inside: Sandbox) -> None:
+    for pause in (0, 0.001, 0.002, 0.003, 0.005, 0.008):
+        marker = _marker()
+        task = asyncio.create_task(said(inside, f"sleep {marker}", "shell", seconds=60))
+        await asyncio.sleep(pause)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: not running(marker), 1)  # noqa: B023  # awaited here
+
+
+SERVER = """
+import asyncio, sys
+from app.tools.sandbox import Program, Sandbox
+from tests.support.programs import Heard
+async def main():
+    sandbox = await Sandbox.find()
+    await sandbox.run(Program(language="shell", code=sys.argv[1], seconds=60), Heard())
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_server_leaves_no_process() -> None:
+    marker = _marker()
+    code = f"setsid sleep {marker} & (setsid sleep {marker} >/dev/null 2>&1 &); sleep {marker}"
+    with subprocess.Popen([sys.executable, "-c", SERVER, code]) as server:
+        await until(lambda: sum(_is_sleep(pid) for pid in running(marker)) == 3, 20)
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+    await until(lambda: not running(marker), 1)
+
+
+async def test_the_server_goes_on_while_the_worst_runs(inside: Sandbox) -> None:
+    bombs = ["f() { f | f & }; f; sleep 9", "yes", "yes >&2", "while :; do :; done & while :; do :; done"]
+    async with pulse() as beats, asyncio.TaskGroup() as tasks:
+        for code in bombs:
+            tasks.create_task(said(inside, code, "shell", seconds=2, heard=Heard(64 * MIB, keep=False)))
+    ordered = sorted(beats)
+    assert len(ordered) > 100
+    assert ordered[len(ordered) // 2] < 0.05
+    assert ordered[-1] < 0.5
+
+
+async def test_so_many_run_at_once_and_no_more() -> None:
+    small = await sandbox(SandboxOptions(at_once=1, patience=0.3))
+    marker = _marker()
+    first = asyncio.create_task(said(small, f"sleep {marker}", "shell", seconds=60))
+    await until(lambda: bool(running(marker)))
+    with pytest.raises(ToolFailed, match="Too many") as failure:
+        await said(small, "echo me too", "shell")
+    assert failure.value.code == "unavailable"
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert (await said(small, "echo me too", "shell")).out == "me too\n"
+
+
+async def test_without_the_tool_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "apt-get install bubblewrap" in (package.missing() or "")
+    assert await Sandbox.find() is None
+
+
+async def test_a_tool_that_can_not_isolate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not in `tmp_path`, to which only root may walk: the sandbox's own user has to.
+    with tempfile.TemporaryDirectory() as folder:
+        tool = Path(folder) / "bwrap"
+        tool.write_text("#!/bin/sh\necho bwrap: No permissions to create a new namespace >&2\nexit 1\n")
+        tool.chmod(0o755)
+        Path(folder).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        assert "unprivileged_userns_clone" in (package.missing() or "")
+        assert await Sandbox.find() is None
+
+
+@pytest.mark.parametrize(("platform", "name"), [("darwin", "macOS"), ("win32", "Windows")])
+async def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch, platform: str, name: str) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    assert name in (package.missing() or "")
+    assert await Sandbox.find() is None
+
+
+def _marker() -> str:
+    """An argument of `sleep` that no other process has."""
+    return f"98{uuid4().int % 10**12}"
+
+
+def _is_sleep(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+    except OSError:
+        return False
+
+
+def _status(field: str) -> int:
+    """Bytes, as this process's status says."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])

@@ -1,0 +1,326 @@
+"""The sandbox: programs that mean harm. Each attack is a real one, and most would succeed outside."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from app.tools.sandbox import Sandbox
+from tests.support.programs import Said, pulse, running, said, sandbox, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def inside() -> AsyncIterator[Sandbox]:
+    yield await sandbox()
+
+
+async def attempt(inside: Sandbox, code: str, seconds: float = 10) -> Said:
+    """Python code that tries something; it says BREACH where it gets through, and else the error's name."""
+    lines = "\n".join(f"    {line}" for line in code.strip().splitlines())
+    tried = (
+        "import ctypes, os, socket, subprocess\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "def call(number, *args):\n"
+        "    if libc.syscall(number, *args) < 0: raise OSError(ctypes.get_errno(), 'refused')\n"
+        f"try:\n{lines}\n    print('BREACH')\nexcept Exception as error:\n    print(type(error).__name__, error)\n"
+    )
+    return await said(inside, tried, seconds=seconds)
+
+
+async def refused(inside: Sandbox, code: str) -> None:
+    heard = await attempt(inside, code)
+    assert heard.out, heard
+    assert "BREACH" not in heard.out, heard
+
+
+async def test_the_network_is_out_of_reach(inside: Sandbox) -> None:
+    visitors: list[object] = []
+
+    async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visitors.append(reader)
+        writer.close()
+
+    async with await asyncio.start_server(visited, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            await until(lambda: len(visitors) == 1)
+        await refused(inside, f"socket.create_connection(('127.0.0.1', {port}), timeout=1)")
+        shell = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo BREACH'; cat /proc/net/dev"
+        heard = await said(inside, shell, "shell")
+        assert "BREACH" not in heard.out
+        assert [line.split(":")[0].strip() for line in heard.out.splitlines() if ":" in line] == ["lo"]
+        node = f"require('net').connect({port}, '127.0.0.1', () => console.log('BREACH')).on('error', () => 0)"
+        assert "BREACH" not in (await said(inside, node, "javascript")).out
+        assert len(visitors) == 1
+
+
+async def test_names_are_not_resolved(inside: Sandbox) -> None:
+    await refused(inside, "print(socket.getaddrinfo('example.com', 80))")
+
+
+@pytest.mark.parametrize("family", ["INET", "INET6", "NETLINK", "PACKET", "VSOCK", "ALG", "BLUETOOTH"])
+async def test_only_local_sockets_can_be_made(inside: Sandbox, family: str) -> None:
+    await refused(inside, f"socket.socket(socket.AF_{family}, socket.SOCK_RAW if '{family}' == 'NETLINK' else 1)")
+
+
+async def test_the_machines_unix_sockets_are_out_of_reach(inside: Sandbox, tmp_path: Path) -> None:
+    abstract = f"\0khala-{uuid4().hex}"
+    for address in (str(tmp_path / "socket"), abstract):
+        with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+            server.bind(address)
+            server.listen()
+            client.connect(address)
+            await refused(inside, f"socket.socket(socket.AF_UNIX).connect({address!r})")
+
+
+async def test_the_machines_files_are_not_there(inside: Sandbox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hidden")
+    project = Path(__file__).resolve().parents[2]
+    paths = [
+        "/etc/shadow",
+        "/etc/hostname",
+        "/root",
+        "/home",
+        "/var",
+        "/sys",
+        "/boot",
+        "/opt",
+        "/srv",
+        "/mnt",
+        "/run/lock",
+    ]
+    for path in [*paths, str(secret), str(project), __file__, f"/proc/{os.getpid()}/root/etc/shadow"]:
+        assert "BREACH" not in (await attempt(inside, f"os.stat({path!r})")).out, path
+    heard = await said(inside, "cat /etc/passwd; cat /proc/1/root/etc/passwd; ls /etc", "shell")
+    assert heard.out.split() == [
+        *["nobody:x:65534:65534:nobody:/tmp:/bin/sh"] * 2,
+        *[name for name in ("alternatives", "group", "ld.so.cache", "passwd") if name in heard.out],
+    ]
+
+
+async def test_no_folder_leads_out(inside: Sandbox) -> None:
+    for path in (
+        "/proc/self/cwd/../../etc/shadow",
+        "/dev/fd/../root/etc/shadow",
+        "/proc/1/cwd/root",
+        "/tmp/../../../root",
+    ):
+        await refused(inside, f"os.stat({path!r})")
+    heard = await said(inside, "ls /proc/self/fd; ls -l /proc/1/fd | grep -c :", "shell")
+    # The fourth is of `ls` itself, and of the first shell, which waits.
+    assert heard.out.split() == ["0", "1", "2", "3", "4"], heard
+
+
+async def test_the_servers_secrets_are_not_in_its_surroundings(
+    inside: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KHALA_SECRET", "sesame")
+    heard = await said(inside, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline", "shell")
+    assert "PATH=" in heard.out
+    assert "sesame" not in heard.out
+    assert os.environ["PATH"] not in heard.out
+
+
+async def test_other_processes_are_not_seen(inside: Sandbox) -> None:
+    marker = uuid4().hex
+    process = await asyncio.create_subprocess_exec("sh", "-c", f"sleep 60 && : {marker}")
+    try:
+        heard = await said(inside, "ls /proc | grep '^[0-9]'; cat /proc/[0-9]*/cmdline", "shell")
+        assert marker not in heard.out
+        assert len([line for line in heard.out.splitlines() if line.isdigit()]) < 8
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_the_server_can_not_be_killed_or_traced(inside: Sandbox) -> None:
+    for pid in (os.getpid(), os.getppid()):
+        await refused(inside, f"os.kill({pid}, 9)")
+    await refused(inside, f"call(101 if os.uname().machine == 'x86_64' else 117, 16, {os.getpid()}, 0, 0)")
+    await refused(inside, "call(101 if os.uname().machine == 'x86_64' else 117, 16, 1, 0, 0)")
+    heard = await said(inside, "import os\nos.kill(1, 9)\nprint('alive', flush=True)\nos.system('kill -9 -1')")
+    assert heard.out == "alive\n"
+    assert heard.end.reason == "signal"
+
+
+@pytest.mark.parametrize("language", ["python", "shell"])
+async def test_a_fork_bomb_does_no_harm(inside: Sandbox, language: str) -> None:
+    async with pulse() as beats:
+        if language == "python":
+            heard = await said(inside, "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", seconds=1.5)
+        else:
+            heard = await said(inside, "f() { f | f & }; f; wait; sleep 9", "shell", seconds=1.5)
+    assert heard.end.reason in {"timeout", "memory"}, heard
+    assert max(beats) < 0.5
+    assert (await said(inside, "echo next", "shell")).out == "next\n"
+
+
+async def test_processes_and_threads_are_counted(inside: Sandbox) -> None:
+    heard = await said(
+        inside,
+        "import subprocess\nmade = []\ntry:\n  while True: made.append(subprocess.Popen(['sleep', '60']))\n"
+        "except OSError: print(len(made))",
+    )
+    assert 1 < int(heard.out) < inside.options.processes
+
+
+HOARDS = {
+    "many processes": """
+import os, time
+for n in range(8):
+    if os.fork() == 0:
+        x = bytearray(b'x') * (200 << 20)
+        break
+time.sleep(9)
+""",
+    "many threads": """
+import threading
+x = []
+def grow():
+    while True: x.append(b'x' * (1 << 20))
+for n in range(8): threading.Thread(target=grow).start()
+""",
+    "files in memory": """
+import time
+for n in range(100_000): open(f'/tmp/{n}', 'w').close()
+time.sleep(9)
+""",
+    "page tables": """
+import mmap, os, time
+for n in range(60):
+    if os.fork() == 0: break
+x = mmap.mmap(-1, 400 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for n in range(0, 400 << 20, 4096): x[n] = 1
+time.sleep(9)
+""",
+}
+
+
+@pytest.mark.parametrize("way", HOARDS)
+async def test_memory_is_limited_however_it_is_taken(inside: Sandbox, way: str) -> None:
+    heard = await said(inside, HOARDS[way])
+    assert heard.end.reason == "memory" or "MemoryError" in heard.err, heard
+    assert heard.end.seconds < 5
+
+
+async def test_one_process_gets_no_more_than_its_memory(inside: Sandbox) -> None:
+    heard = await said(inside, "x = bytearray(10**9)")
+    assert heard.end.code == 1
+    assert "MemoryError" in heard.err
+    grow = "const all = []; for (;;) all.push(new Array(1e6).fill(Math.random()))"
+    heard = await said(inside, grow, "javascript", seconds=20)
+    assert heard.end.reason in {"signal", "memory"}, heard
+
+
+@pytest.mark.parametrize("numbers", ["319, 279", "29, 194", "447, 447", "68, 186", "206, 0"])
+async def test_memory_can_not_be_hidden(inside: Sandbox, numbers: str) -> None:
+    await refused(inside, f"call(({numbers})[os.uname().machine == 'aarch64'], b'x', 1 << 20, 0o1600)")
+
+
+async def test_shared_memory_is_in_files_which_are_counted(inside: Sandbox) -> None:
+    await refused(inside, "import mmap\nmmap.mmap(-1, 1 << 20)")
+    await refused(inside, "open('/dev/zero')")
+    heard = await said(
+        inside,
+        "from multiprocessing import shared_memory\nx = shared_memory.SharedMemory(create=True, size=1 << 20)\n"
+        "x.buf[0] = 7\ny = shared_memory.SharedMemory(x.name)\nprint(y.buf[0])\nx.unlink()",
+    )
+    assert heard.out == "7\n", heard
+
+
+async def test_disks_are_small(inside: Sandbox) -> None:
+    for folder in ("/tmp", "/dev/shm"):
+        await refused(inside, f"for n in range(20):\n  open('{folder}/' + str(n), 'wb').write(bytes(10 << 20))")
+    await refused(inside, "os.truncate(os.open('/tmp/x', os.O_CREAT | os.O_WRONLY), 1 << 40)")
+
+
+async def test_nothing_of_the_machine_can_be_written(inside: Sandbox) -> None:
+    heard = await said(inside, "import sys, os\nprint(os.__file__, os.path.realpath(sys.executable))")
+    folders = {str(Path(path).parent) for path in heard.out.split()}
+    for folder in (*folders, "/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/etc/alternatives", "/run", "/dev", "/proc"):
+        await refused(inside, f"open('{folder}/planted', 'w')")
+        assert not (Path(folder) / "planted").exists()
+    for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/etc/passwd", "/run/code.py", "/dev/mem"):
+        await refused(inside, f"open('{path}', 'w')")
+    heard = await said(inside, "echo 1 > /dev/null; touch /tmp/mine && ls /tmp", "shell")
+    assert heard.out == "mine\n"
+    assert (await said(inside, "ls -A /tmp /dev/shm", "shell")).out.split() == ["/dev/shm:", "/tmp:"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "call((165, 40)[arm], b'none', b'/tmp', b'tmpfs', 0, 0)",
+        "call((166, 39)[arm], b'/tmp', 0)",
+        "call((161, 51)[arm], b'/tmp')",
+        "call((272, 97)[arm], 0x10000000)",
+        "call((272, 97)[arm], 0x20000)",
+        "call((56, 220)[arm], 0x10000011, 0, 0, 0, 0)",
+        "call(435, bytes(88), 88)",
+        "call((308, 268)[arm], os.open('/proc/self/ns/user', 0), 0)",
+        "call((321, 280)[arm], 0, bytes(64), 64)",
+        "call((298, 241)[arm], bytes(128), 0, -1, -1, 0)",
+        "call(425, 1, bytes(128))",
+        "call((157, 167)[arm], 1, 0, 0, 0, 0)",
+        "call((248, 217)[arm], b'user', b'x', b'x', 1, -3)",
+        "call((169, 142)[arm], 0xfee1dead, 672274793, 0, 0)",
+        "os.mknod('/tmp/disk', 0o60666, os.makedev(254, 0))",
+        "os.setuid(0)",
+        "os.sethostname = socket.sethostname('mine')",
+    ],
+)
+async def test_privileged_calls_are_refused(inside: Sandbox, call: str) -> None:
+    await refused(inside, f"arm = os.uname().machine == 'aarch64'\n{call}")
+
+
+async def test_calls_of_another_architecture_are_death(inside: Sandbox) -> None:
+    heard = await attempt(inside, "call(0x40000000 + 39) if os.uname().machine == 'x86_64' else os.abort()")
+    assert heard.end.reason == "signal", heard
+
+
+async def test_there_is_no_way_to_become_somebody(inside: Sandbox) -> None:
+    heard = await said(inside, "id -u; grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status /proc/1/status", "shell")
+    uid, *lines = heard.out.splitlines()
+    assert uid == "65534"
+    fields = [line.split(":", 1)[1].split() for line in lines]
+    for name, value in ((field[0].rstrip(":"), field[1]) for field in fields):
+        assert int(value, 16) == {"NoNewPrivs": 1, "Seccomp": 2}.get(name, 0), lines
+    for become in ("su -c id", "mount -t tmpfs none /tmp", "unshare -Ur id", "sudo -n id", "newgrp root"):
+        heard = await said(inside, f"{become} </dev/null", "shell", seconds=3)
+        assert heard.end.code != 0, become
+        assert "uid=0" not in heard.out
+
+
+async def test_daemons_end_with_the_program(inside: Sandbox) -> None:
+    marker = f"97{uuid4().int % 10**12}"
+    code = (
+        "import os, subprocess\nfor n in range(3):\n  if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "      os.closerange(0, 100)\n"
+        f"      os.execvp('sleep', ['sleep', '{marker}'])\n    os._exit(0)\n"
+        f"subprocess.Popen(['setsid', 'sleep', '{marker}'])\nprint('gone')"
+    )
+    began = time.monotonic()
+    heard = await said(inside, code, seconds=30)
+    assert heard.out == "gone\n"
+    assert heard.end.code == 0
+    assert time.monotonic() - began < 5
+    assert not running(marker)
+
+
+async def test_the_first_process_is_no_way_around_the_limits(inside: Sandbox) -> None:
+    # A program may write to its memory, and gains nothing: it has the same user, the same filter, the same limits.
+    heard = await said(inside, "cat /proc/1/status /proc/1/limits", "shell")
+    assert "Uid:\t65534\t65534\t65534\t65534\n" in heard.out
+    assert "Seccomp:\t2\n" in heard.out
+    limits = {line[:26].strip(): line[26:].split()[:2] for line in heard.out.splitlines() if line.startswith("Max ")}
+    assert limits["Max processes"] == [str(inside.options.processes)] * 2
+    assert limits["Max data size"] == [str(inside.options.memory)] * 2
+    assert limits["Max open files"] == [str(inside.options.open_files)] * 2

@@ -1,0 +1,316 @@
+"""The workspace: what agents write is theirs alone, within bounds, and every line of it can be found."""
+
+import asyncio
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.domain import ids
+from app.domain.tools import Actor
+from app.store import files, todos
+from app.store.db import Database
+from app.tools.grep import Grep
+from app.tools.listing import Glob, ListDirectory
+from app.tools.todos import TodoAdd, TodoComplete, TodoList
+from app.tools.workspace import DeleteFile, EditFile, ReadFile, WriteFile
+from tests.support.calls_of_tools import call, guest, user
+from tests.support.people import new_user
+from tests.support.store import new_thread
+
+
+async def somebody(db: Database) -> Actor:
+    return user(await new_user(db))
+
+
+async def write(db: Database, actor: Actor, path: str, content: str) -> None:
+    said = await call(WriteFile(db), actor, path=path, content=content)
+    assert said.ok, said.text
+
+
+async def read(db: Database, actor: Actor, path: str) -> str:
+    said = await call(ReadFile(db), actor, path=path)
+    assert said.ok, said.text
+    return said.text
+
+
+async def paths_of(db: Database, actor: Actor) -> list[str]:
+    async with db.driver() as driver:
+        return [entry.path for entry in await files.entries(driver, actor.owner_id)]
+
+
+async def test_what_was_written_is_read_again_and_writing_it_twice_is_writing_it_once(db: Database) -> None:
+    actor = await somebody(db)
+    for _ in range(2):
+        await write(db, actor, "notes//./plan.md", "En taro\nAdun\n")
+    assert await paths_of(db, actor) == ["notes/plan.md"]
+    assert await read(db, actor, "notes/plan.md") == "En taro\nAdun\n"
+    await write(db, actor, "cafe\u0301.txt", "composed")
+    assert await read(db, actor, "caf\u00e9.txt") == "composed"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../x", "a/../../x", "/etc/passwd", "..", ".", "a/..", "a\0b", "a\nb", "\ud800", "x" * 513, "a/" * 16 + "b", "//"],
+)
+async def test_a_path_that_leads_elsewhere_or_nowhere_is_refused(db: Database, path: str) -> None:
+    actor = await somebody(db)
+    tools = (ReadFile(db), WriteFile(db), DeleteFile(db), EditFile(db))
+    args = ({}, {"content": "x"}, {}, {"old": "a", "new": "b"})
+    for tool, more in zip(tools, args, strict=True):
+        said = await call(tool, actor, path=path, **more)
+        assert not said.ok
+        assert said.result.code in ("bad_arguments", "not_found")
+    assert await paths_of(db, actor) == []
+
+
+async def test_a_file_and_a_folder_cant_have_one_name(db: Database) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "a/b", "x")
+    for path in ("a", "a/b/c"):
+        said = await call(WriteFile(db), actor, path=path, content="x")
+        assert (said.ok, "can't be a file" in said.text) == (False, True)
+    await write(db, actor, "a%", "x")
+    await write(db, actor, "a_/c", "x")
+    assert await paths_of(db, actor) == ["a%", "a/b", "a_/c"]
+
+
+async def test_nobody_sees_the_files_and_todos_of_another(db: Database) -> None:
+    one, other = await somebody(db), await somebody(db)
+    visitor, next_door = guest(await new_thread(db)), guest(await new_thread(db))
+    for actor in (one, other, visitor, next_door):
+        await write(db, actor, "secret.txt", f"of {actor.owner_id}")
+        await call(TodoAdd(db), actor, text=f"for {actor.owner_id}", key="the same")
+    for actor in (one, other, visitor, next_door):
+        assert await read(db, actor, "secret.txt") == f"of {actor.owner_id}"
+        found = await call(Grep(db), actor, pattern="of ")
+        assert found.text == f"[1 matching line]\nsecret.txt:1:of {actor.owner_id}"
+        listed = (await call(TodoList(db), actor)).json["todos"]
+        assert [(todo["id"], todo["text"]) for todo in listed] == [(1, f"for {actor.owner_id}")]
+    assert (await call(DeleteFile(db), one, path="secret.txt")).ok
+    assert await read(db, other, "secret.txt") == f"of {other.owner_id}"
+
+
+async def test_whoever_is_gone_writes_nothing(db: Database) -> None:
+    said = await call(WriteFile(db), user(ids.new()), path="a", content="x")
+    assert (said.ok, said.result.code) == (False, "not_found")
+
+
+async def test_reading_goes_on_line_by_line_and_says_how_many_there_are(db: Database) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "long.txt", "".join(f"line {number}\n" for number in range(1, 5001)))
+    first = await call(ReadFile(db), actor, path="long.txt")
+    assert first.text.startswith("[Lines 1 to 2000 of 5000; go on with from=2001]\nline 1\n")
+    last = await call(ReadFile(db), actor, **{"path": "long.txt", "from": 4999, "lines": 10})
+    assert last.text == "[Lines 4999 to 5000 of 5000]\nline 4999\nline 5000"
+    assert "there is no line 5001" in (await call(ReadFile(db), actor, **{"path": "long.txt", "from": 5001})).text
+    await write(db, actor, "empty.txt", "")
+    assert await read(db, actor, "empty.txt") == ""
+
+
+async def test_what_is_no_text_is_said_to_be_none(db: Database) -> None:
+    actor = await somebody(db)
+    await files.write(db, actor.owner_id, "image.png", b"\x89PNG\xff\x00")
+    for tool, args in ((ReadFile(db), {}), (EditFile(db), {"old": "P", "new": "Q"})):
+        said = await call(tool, actor, path="image.png", **args)
+        assert (said.ok, said.text) == (False, "image.png is no text (UTF-8), but 6 bytes of something else.")
+    assert (await call(Grep(db), actor, pattern="PNG")).text == "[0 matching lines; 1 file not searched, being no text]"
+
+
+async def test_an_edit_needs_the_old_text_exactly_once_unless_all_is_meant(db: Database) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "a.txt", "one two one")
+    edit = EditFile(db)
+    assert (await call(edit, actor, path="a.txt", old="three", new="x")).result.code == "not_found"
+    assert "2 times" in (await call(edit, actor, path="a.txt", old="one", new="x")).text
+    assert await read(db, actor, "a.txt") == "one two one"
+    assert (await call(edit, actor, path="a.txt", old="two", new="2")).ok
+    assert (await call(edit, actor, path="a.txt", old="one", new="1", all=True)).text == "Replaced it 2 times in a.txt."
+    assert await read(db, actor, "a.txt") == "1 2 1"
+    await write(db, actor, "a.txt", "x" * 100_000)
+    assert (await call(edit, actor, path="a.txt", old="x", new="y" * 1000, all=True)).result.code == "too_large"
+
+
+async def test_edits_at_once_are_made_one_after_the_other(db: Database) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "a.txt", "".join(f"<{number}>" for number in range(30)))
+    edits = (call(EditFile(db), actor, path="a.txt", old=f"<{number}>", new=f"[{number}]") for number in range(30))
+    assert all(said.ok for said in await asyncio.gather(*edits))
+    assert await read(db, actor, "a.txt") == "".join(f"[{number}]" for number in range(30))
+
+
+async def test_a_file_has_its_most_bytes_and_no_more(db: Database) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "a", "x" * files.MOST_BYTES)
+    said = await call(WriteFile(db), actor, path="b", content="ä" * (files.MOST_BYTES // 2) + "x")
+    assert (said.ok, said.result.code) == (False, "too_large")
+
+
+async def test_many_who_write_at_once_cant_pass_the_limits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_FILES", 20)
+    actor = await somebody(db)
+    calls = (call(WriteFile(db), actor, path=f"f{number}", content="x") for number in range(200))
+    assert sum(said.ok for said in await asyncio.gather(*calls)) == 20
+    assert len(await paths_of(db, actor)) == 20
+    assert (await call(WriteFile(db), actor, path=(await paths_of(db, actor))[0], content="y")).ok
+
+
+async def test_all_files_together_have_their_most_bytes_and_no_more(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_TOTAL", 1000)
+    actor = await somebody(db)
+    calls = (call(WriteFile(db), actor, path=f"f{number}", content="x" * 90) for number in range(50))
+    assert sum(said.ok for said in await asyncio.gather(*calls)) == 11
+    assert "together" in (await call(WriteFile(db), actor, path="f0", content="x" * 200)).text
+
+
+async def test_a_deleted_file_is_gone_and_deleting_waits_for_approval(db: Database) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "a/b.txt", "x")
+    assert DeleteFile.spec.approval == "ask"
+    assert (await call(DeleteFile(db), actor, path="a/b.txt")).ok
+    for tool in (DeleteFile(db), ReadFile(db)):
+        said = await call(tool, actor, path="a/b.txt")
+        assert (said.result.code, said.text) == ("not_found", "There is no file a/b.txt.")
+
+
+async def test_folders_are_listed_with_their_files_and_folders(db: Database) -> None:
+    actor = await somebody(db)
+    assert (await call(ListDirectory(db), actor)).text == "It is empty."
+    for path in ("b.txt", "a/x.txt", "a/y/z.txt", "ab/c"):
+        await write(db, actor, path, "xyz")
+    assert (await call(ListDirectory(db), actor)).text == "a/\nab/\nb.txt  3"
+    assert (await call(ListDirectory(db), actor, path="a")).text == "x.txt  3\ny/"
+    assert (await call(ListDirectory(db), actor, path="b.txt")).result.code == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*", "top.md"),
+        ("**", "src/a.py src/deep/b.py src/deep/er/c.ts top.md"),
+        ("**/*.py", "src/a.py src/deep/b.py"),
+        ("src/*.py", "src/a.py"),
+        ("src/**", "src/a.py src/deep/b.py src/deep/er/c.ts"),
+        ("src/**/c.ts", "src/deep/er/c.ts"),
+        ("src/?.py", "src/a.py"),
+        ("**/[!a].{py,ts}", "src/deep/b.py src/deep/er/c.ts"),
+        ("src/[a-z].py", "src/a.py"),
+        ("src/deep", ""),
+        ("*(a+)+$", ""),
+        ("a{b", ""),
+    ],
+)
+async def test_a_glob_finds_paths(db: Database, pattern: str, found: str) -> None:
+    actor = await somebody(db)
+    for path in ("src/a.py", "src/deep/b.py", "src/deep/er/c.ts", "top.md"):
+        await write(db, actor, path, "x")
+    said = await call(Glob(db), actor, pattern=pattern)
+    assert said.text == (found.replace(" ", "\n") or "No file has such a path.")
+
+
+async def every_line(db: Database, actor: Actor, pattern: str, **args: object) -> list[str]:
+    """All pages of a search, without their heads."""
+    lines: list[str] = []
+    after: dict[str, str] = {}
+    for _ in range(100):
+        said = await call(Grep(db), actor, pattern=pattern, **args, **after)
+        assert said.ok, said.text
+        head, *page = said.text.split("\n")
+        lines += page
+        more = re.search(r"go on with after=(.*?:\d+)[;\]]", head)
+        if more is None:
+            return lines
+        after = {"after": more[1]}
+    raise AssertionError("the pages have no end")
+
+
+LINE = st.text("ab \u00e9\r\x0b\u2028", max_size=6)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.lists(LINE, max_size=40).map("\n".join), min_size=1, max_size=4),
+    pattern=st.sampled_from(["a", "^b", "a+b", "[ab]$", "é", "."]),
+    page=st.integers(1, 7),
+)
+async def test_every_matching_line_can_be_had(db: Database, texts: list[str], pattern: str, page: int) -> None:
+    actor = await somebody(db)
+    for number, text in enumerate(texts):
+        await files.write(db, actor.owner_id, f"f{number}", text.encode())
+    naive = [
+        f"f{number}:{at}:{line}"
+        for number, text in enumerate(texts)
+        for at, line in enumerate(text.removesuffix("\n").split("\n") if text else [], 1)
+        if re.search(pattern.replace("$", r"\Z"), line)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.tools.grep.PAGE", page)
+        assert await every_line(db, actor, pattern) == naive
+        with_context = await every_line(db, actor, pattern, context=2)
+        assert [line for line in with_context if re.match(r"f\d+:", line)] == naive
+
+
+async def test_a_search_says_how_many_lines_there_are_and_shows_what_is_around(db: Database) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "src/a.py", "one\ntwo\nTHREE\nfour\nfive\nthree\n")
+    await write(db, actor, "b.md", "three")
+    said = await call(Grep(db), actor, pattern="three", glob="*.py", ignoreCase=True, context=1)
+    assert said.text.split("\n") == [
+        "[2 matching lines]", "src/a.py-2-two", "src/a.py:3:THREE", "src/a.py-4-four", "src/a.py-5-five", "src/a.py:6:three",
+    ]  # fmt: skip
+    assert (await call(Grep(db), actor, pattern="three", path="b.md")).text == "[1 matching line]\nb.md:1:three"
+    assert (await call(Grep(db), actor, pattern="three", path="src/")).text == "[1 matching line]\nsrc/a.py:6:three"
+    assert (await call(Grep(db), actor, pattern="(")).result.code == "bad_arguments"
+    assert (await call(Grep(db), actor, pattern="a(?=b)")).result.code == "bad_arguments"
+    assert (await call(Grep(db), actor, pattern="a", path="none")).result.code == "not_found"
+
+
+async def test_a_pattern_that_would_backtrack_for_ever_does_not(db: Database) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "a", "a" * 100_000 + "!")
+    assert (await call(Grep(db), actor, pattern="^(a+)+$")).text == "[0 matching lines]"
+
+
+async def test_a_long_line_is_shown_around_what_was_found(db: Database) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "min.js", "x" * 50_000 + "needle" + "y" * 50_000)
+    said = await call(Grep(db), actor, pattern="needle")
+    assert "needle" in said.text
+    assert "of 100,006 characters" in said.text
+    assert len(said.text) < 2000
+
+
+async def test_todos_are_numbered_and_a_call_that_is_repeated_adds_one(db: Database) -> None:
+    actor = await somebody(db)
+    for _ in range(2):
+        assert (await call(TodoAdd(db), actor, text="Probe", key="call 1")).json == {"id": 1, "text": "Probe"}
+    assert (await call(TodoAdd(db), actor, text="Pylon")).json["id"] == 2
+    for _ in range(2):
+        assert (await call(TodoComplete(db), actor, id=1)).text == "Todo 1 is done: Probe"
+    assert (await call(TodoList(db), actor)).json == {
+        "todos": [{"id": 1, "text": "Probe", "done": True}, {"id": 2, "text": "Pylon"}]
+    }
+    assert (await call(TodoComplete(db), actor, id=3)).result.code == "not_found"
+    assert "id: this is missing" in (await call(TodoComplete(db), actor)).text
+
+
+async def test_todos_that_are_added_at_once_get_numbers_of_their_own_within_the_limit(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(todos, "MOST_OPEN", 20)
+    actor = await somebody(db)
+    calls = await asyncio.gather(*(call(TodoAdd(db), actor, text=f"Todo {number}") for number in range(50)))
+    assert sorted(said.json["id"] for said in calls if said.ok) == list(range(1, 21))
+    for number in range(1, 21):
+        await call(TodoComplete(db), actor, id=number)
+    assert [(await call(TodoAdd(db), actor, text="more")).json["id"] for _ in range(20)] == list(range(21, 41))
+    for number in range(21, 41):
+        await call(TodoComplete(db), actor, id=number)
+    await call(TodoAdd(db), actor, text="last")
+    async with db.driver() as driver:
+        assert len(await todos.of(driver, actor.owner_id)) == 21
+
+

@@ -1,0 +1,131 @@
+"""Connections to servers for tests, and calls as a run would make them."""
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+
+from app.domain import ids
+from app.domain.tools import Actor
+from app.tools.mcp import Connections, McpConfig, Server, ServerState
+from app.tools.port import Call, Result
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30.0
+
+
+class Collected:
+    """A sink that keeps all."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    async def write(self, data: bytes) -> None:
+        self.content += data
+
+
+def a_call(key: str | None = None, *, told: list[str] | None = None, sink: Collected | None = None) -> Call:
+    return Call(
+        id="call",
+        idempotency_key=key or ids.new().hex,
+        actor=Actor(owner_id=UUID(int=1), user_id=UUID(int=1)),
+        sink=sink or Collected(),
+        progress=(told if told is not None else []).append,
+    )
+
+
+def stdio(journal: Path, name: str = "peculiar", **settings: Any) -> Server:
+    """The server of `tests/support/mcp_server.py` as a program."""
+    args = ("-m", "tests.support.mcp_server", "stdio", str(journal))
+    return Server(name=name, command=sys.executable, args=args, cwd=str(ROOT), **settings)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+class OverHttp:
+    """The same server at an address, where it may be killed and started again."""
+
+    def __init__(self, journal: Path) -> None:
+        self.port = free_port()
+        self._journal = journal
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def server(self, name: str = "peculiar", **settings: Any) -> Server:
+        return Server(name=name, url=f"http://127.0.0.1:{self.port}/mcp", **settings)
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.support.mcp_server", "http", str(self._journal), str(self.port)]
+        self._process = subprocess.Popen(command, cwd=ROOT)
+
+    async def up(self) -> None:
+        """Once it answers."""
+        async with asyncio.timeout(PATIENCE), httpx.AsyncClient() as http:
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    await http.get(f"http://127.0.0.1:{self.port}/mcp")
+                    return
+                await asyncio.sleep(0.02)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextlib.asynccontextmanager
+async def over_http(journal: Path) -> AsyncIterator[OverHttp]:
+    server = OverHttp(journal)
+    server.start()
+    try:
+        await server.up()
+        yield server
+    finally:
+        server.kill()
+
+
+@contextlib.asynccontextmanager
+async def connected(*servers: Server, ready: bool = True) -> AsyncIterator[Connections]:
+    """Connections that run for as long as this is open; `ready`: only once all are."""
+    connections = Connections(McpConfig(servers={one.name: one for one in servers}))
+    running = asyncio.create_task(connections.run())
+    try:
+        if ready:
+            await eventually(lambda: all(one.state == "ready" for one in connections.servers()), connections)
+        yield connections
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+    assert running.cancelled()
+
+
+async def eventually(holds: Callable[[], bool], what: object = "", seconds: float = PATIENCE) -> None:
+    """Wait for it, with a deadline."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not holds():
+        assert asyncio.get_running_loop().time() < deadline, _shown(what)
+        await asyncio.sleep(0.02)
+
+
+def _shown(what: object) -> object:
+    return what.servers() if isinstance(what, Connections) else what
+
+
+def state(connections: Connections, name: str = "peculiar") -> ServerState:
+    return next(one for one in connections.servers() if one.name == name)
+
+
+async def use(connections: Connections, tool: str, call: Call | None = None, **args: Any) -> Result:
+    """Call a tool by its full name."""
+    return await connections.tools()[tool].run(args, call or a_call())

@@ -1,0 +1,175 @@
+"""A server for tests that does whatever a server may do: hang, fail, die, change its mind, and write down what it did.
+
+Run as `python -m tests.support.mcp_server stdio JOURNAL` or `… http JOURNAL PORT`. The journal has one JSON line for
+each thing that happens.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import uvicorn
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}
+BROKEN = {"type": "object", "properties": {"a": {"type": 42}}}
+LONG = "a_tool_with_a_name_that_is_so_long_that_no_provider_of_models_would_ever_take_it"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+PAGE = 5
+
+Context = ServerRequestContext[Any, Any]
+
+
+def _tool(name: str, schema: dict[str, Any] = NUMBER, **hints: Any) -> types.Tool:
+    annotations = types.ToolAnnotations(**hints) if hints else None
+    return types.Tool(name=name, description=f"Does {name}.", input_schema=schema, annotations=annotations)
+
+
+class Peculiar:
+    """The server's doings."""
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+        self.grown = 0
+
+    def note(self, **what: Any) -> None:
+        with self._journal.open("a") as file:
+            file.write(json.dumps(what | {"pid": os.getpid()}) + "\n")
+
+    def listed(self) -> list[types.Tool]:
+        tools = [
+            _tool("echo", TEXT, read_only_hint=True),
+            _tool("fail"), _tool("hang"), _tool("count", idempotent_hint=True), _tool("once"), _tool("slow"),
+            _tool("big"), _tool("huge"), _tool("image"), _tool("mixed"), _tool("json"), _tool("whoami"), _tool("spawn"),
+            _tool("grow"), _tool("a.b"), _tool("a_b"), _tool("a/b"), _tool(LONG), _tool("broken", BROKEN),
+            types.Tool(name="talkative", description="Blah\u202e " * 10_000, input_schema=NUMBER),
+        ]  # fmt: skip
+        return tools + [_tool(f"grown_{number}") for number in range(self.grown)]
+
+    async def list_tools(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        start = int(params.cursor) if params and params.cursor else 0
+        tools = self.listed()
+        following = str(start + PAGE) if start + PAGE < len(tools) else None
+        return types.ListToolsResult(tools=tools[start : start + PAGE], next_cursor=following)
+
+    async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        key = (ctx.meta or {}).get("khala/idempotencyKey")
+        args = params.arguments or {}
+        self.note(event="began", tool=params.name, key=key, n=args.get("n"))
+        try:
+            does: Callable[[Context, dict[str, Any]], Awaitable[Any]] | None = getattr(self, f"_{params.name}", None)
+            answer = await does(ctx, args) if does else f"{params.name} done"
+        except anyio.get_cancelled_exc_class():
+            self.note(event="cancelled", tool=params.name, key=key)
+            raise
+        self.note(event="done", tool=params.name, key=key)
+        return answer if isinstance(answer, types.CallToolResult) else _said(str(answer))
+
+    async def _echo(self, _: Context, args: dict[str, Any]) -> str:
+        return str(args["text"])
+
+    async def _fail(self, *_: Any) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(text="it went wrong")], is_error=True)
+
+    async def _hang(self, *_: Any) -> str:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def _count(self, _: Context, args: dict[str, Any]) -> str:
+        """The first time it is called it waits so long that it can be killed; afterwards it answers at once."""
+        if len(calls(self._journal, "count")) <= (args.get("n") or 0):
+            await anyio.sleep(60)
+        return f"counted {len(calls(self._journal, 'count'))}"
+
+    _once = _count
+
+    async def _slow(self, ctx: Context, args: dict[str, Any]) -> str:
+        for step in range(3):
+            await ctx.session.report_progress(step + 1, 3, f"step {step + 1}")
+            await anyio.sleep(0.05)
+        return "at last"
+
+    async def _big(self, _: Context, args: dict[str, Any]) -> str:
+        return "x" * (args.get("n") or 1_000_000)
+
+    async def _huge(self, *_: Any) -> str:
+        return "x" * (17 << 20)
+
+    async def _image(self, *_: Any) -> types.CallToolResult:
+        return types.CallToolResult(content=[_png()])
+
+    async def _mixed(self, *_: Any) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(text="look:"), _png()])
+
+    async def _json(self, *_: Any) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(text='{"a": 1}')], structured_content={"a": 1})
+
+    async def _whoami(self, *_: Any) -> str:
+        return json.dumps({"pid": os.getpid(), "parent": os.getppid(), "env": dict(os.environ), "cwd": str(Path.cwd())})
+
+    async def _spawn(self, *_: Any) -> str:
+        """A grandchild that leaves its group and outlives us if it can."""
+        return str(subprocess.Popen(["sleep", "300"], start_new_session=True, stdout=subprocess.DEVNULL).pid)
+
+    async def _grow(self, ctx: Context, _: dict[str, Any]) -> str:
+        self.grown += 1
+        await ctx.session.send_tool_list_changed()
+        return "grown"
+
+
+def calls(journal: Path, tool: str, event: str = "began") -> list[dict[str, Any]]:
+    """What happened to calls of this tool."""
+    lines = journal.read_text().splitlines() if journal.exists() else []
+    happened = [json.loads(line) for line in lines]
+    return [one for one in happened if one["tool"] == tool and one["event"] == event]
+
+
+def _said(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)])
+
+
+def _png() -> types.ImageContent:
+    return types.ImageContent(data=base64.b64encode(PNG).decode(), mime_type="image/png")
+
+
+def made(journal: Path) -> Server[Any]:
+    peculiar = Peculiar(journal)
+    return Server("peculiar", version="1", on_list_tools=peculiar.list_tools, on_call_tool=peculiar.call_tool)
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    print("what is meant for people", flush=True)
+    print("a complaint", file=sys.stderr, flush=True)
+    options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+    async with stdio_server() as (read, write):
+        await server.run(read, write, options)
+
+
+async def serve_http(server: Server[Any], port: int) -> None:
+    app = server.streamable_http_app()
+    config = uvicorn.Config(app, port=port, log_level="warning", timeout_graceful_shutdown=0)
+    await uvicorn.Server(config).serve()
+
+
+def main(how: str, journal: str, port: str = "0") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    server = made(Path(journal))
+    asyncio.run(serve_stdio(server) if how == "stdio" else serve_http(server, int(port)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

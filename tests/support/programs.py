@@ -1,0 +1,106 @@
+"""Programs in the sandbox: run them, hear what they said, and see that nothing of them is left."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from app.domain.errors import PayloadTooLarge
+from app.tools.sandbox import Exit, Language, Program, Sandbox, SandboxOptions, missing
+
+
+class Heard:
+    """A sink that keeps what it hears, up to a limit, or only counts it."""
+
+    def __init__(self, most: int = 1_000_000, *, keep: bool = True) -> None:
+        self.data = bytearray()
+        self.size = 0
+        self.most = most
+        self.keep = keep
+
+    async def write(self, data: bytes) -> None:
+        if self.size + len(data) > self.most:
+            raise PayloadTooLarge("Too much.")
+        self.size += len(data)
+        if self.keep:
+            self.data += data
+
+    @property
+    def text(self) -> str:
+        return self.data.decode()
+
+
+class Said:
+    """How a program ended, and what it said."""
+
+    def __init__(self, end: Exit, heard: Heard) -> None:
+        self.end = end
+        self.out = heard.text
+        self.err = end.stderr.decode(errors="replace")
+
+    def __repr__(self) -> str:
+        return f"{self.end} {self.out[-2000:]}"
+
+
+async def sandbox(options: SandboxOptions | None = None) -> Sandbox:
+    """The sandbox; where there is none the test fails, and says what is missing."""
+    found = await Sandbox.find(options)
+    if found is None:
+        pytest.fail(missing() or "There is no sandbox, and nobody knows why.")
+    return found
+
+
+async def said(
+    inside: Sandbox,
+    code: str,
+    language: Language = "python",
+    *,
+    stdin: bytes = b"",
+    seconds: float = 10.0,
+    heard: Heard | None = None,
+) -> Said:
+    heard = heard or Heard()
+    program = Program(language=language, code=code, stdin=stdin, seconds=seconds)
+    return Said(await inside.run(program, heard), heard)
+
+
+def running(marker: str) -> list[int]:
+    """The processes of this machine whose command line has the marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if marker.encode() in words:
+                found.append(int(entry.name))
+    return found
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Waits until it is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "It never came to that."
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def pulse() -> AsyncIterator[list[float]]:
+    """Seconds between the beats of a task that wants to beat every 5 milliseconds."""
+    beats: list[float] = []
+
+    async def beat() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.005)
+            beats.append(time.monotonic() - began)
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(beat())
+        yield beats
+        task.cancel()

@@ -1,0 +1,79 @@
+"""A server that speaks S3's protocol, as a process of its own on the loopback."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import boto3
+import httpx
+
+from tests.support.server import free_port
+
+BUCKET = "khala"
+READY = 30.0
+
+
+class S3:
+    """The server's address; it may be ended and begun again."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a process needs to find it."""
+        return {
+            "BLOB_URL": f"s3://{BUCKET}/blobs",
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def start(self) -> None:
+        """Start it, wait until it answers, and make the bucket."""
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(command, env=dict(os.environ), stdout=quiet, stderr=quiet)
+        deadline = time.monotonic() + READY
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                httpx.get(f"{self.url}/moto-api/", timeout=2)
+                break
+            assert time.monotonic() < deadline, "the S3 server did not become ready"
+            time.sleep(0.05)
+        self.client().create_bucket(Bucket=BUCKET)
+
+    def stop(self) -> None:
+        """End it; what it had is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+            self._process = None
+
+    def client(self) -> "boto3.client":
+        """A client for it."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[S3]:
+    """An S3 server for as long as this is open."""
+    server = S3()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,190 @@
+"""Lines of blobs: cut, found and shown the same, however the bytes come."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import cast
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.blobs import lines, looking
+from app.blobs.looking import Look, Question
+from app.blobs.patterns import compiled
+from app.blobs.vault import Vault
+from app.blobs.views import Bounds
+from app.domain.errors import InvalidInput
+from app.store.blobs import Blob
+
+ROOMY = Bounds(seconds=60)
+
+
+class Memory:
+    """A vault of one blob, whose chunks have this size."""
+
+    def __init__(self, data: bytes, chunk: int = 64 * 1024) -> None:
+        self.data, self.chunk = data, chunk
+        self.read_bytes = 0
+
+    @asynccontextmanager
+    async def read(self, blob: Blob, start: int = 0, end: int | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def chunks() -> AsyncIterator[bytes]:
+            until = len(self.data) if end is None else min(end, len(self.data))
+            for at in range(start, until, self.chunk):
+                piece = self.data[at : min(at + self.chunk, until)]
+                self.read_bytes += len(piece)
+                yield piece
+
+        yield chunks()
+
+
+def blob(data: bytes) -> Blob:
+    nobody = UUID(int=0)
+    return Blob(
+        id=nobody, thread_id=nobody, run_id=None, sha256=b"", size=len(data), media_type="text/plain", name=None,
+        preview="", author_id=None, attached=True, created_at=datetime.now(UTC), expires_at=None,
+    )  # fmt: skip
+
+
+async def look(data: bytes, question: Question, bounds: Bounds = ROOMY, chunk: int = 64 * 1024) -> Look:
+    return await looking.look(cast("Vault", Memory(data, chunk)), blob(data), question, bounds)
+
+
+async def pages(data: bytes, question: Question, bounds: Bounds = ROOMY, chunk: int = 64 * 1024) -> list[Look]:
+    found = [await look(data, question, bounds, chunk)]
+    while found[-1].next is not None:
+        assert len(found) < 10_000
+        again = Question(**{name: getattr(question, name) for name in question.__struct_fields__ if name != "after"},
+                         after=found[-1].next)  # fmt: skip
+        found.append(await look(data, again, bounds, chunk))
+    return found
+
+
+def split(data: bytes) -> list[str]:
+    """The lines, the naive way."""
+    found = data.split(b"\n")
+    ended = [line.removesuffix(b"\r") for line in found[:-1]] + ([found[-1]] if found[-1] else [])
+    return [line.decode(errors="replace") for line in ended]
+
+
+def grepped(data: bytes, pattern: str, context: int) -> list[tuple[int, str, bool]]:
+    """Lines with the pattern, and those around them, the naive way."""
+    all_lines = split(data)
+    hits = {at for at, line in enumerate(all_lines) if re.search(pattern, line)}
+    near = {at + by for at in hits for by in range(-context, context + 1) if 0 <= at + by < len(all_lines)}
+    return [(at + 1, all_lines[at], at in hits) for at in sorted(near)]
+
+
+texts = st.lists(st.text("abé\r", max_size=6), max_size=40).flatmap(
+    lambda rows: st.sampled_from(["\n".join(rows), "\n".join(rows) + "\n", "\r\n".join(rows)])
+)
+
+
+@given(texts, st.sampled_from(["a", "b+a", "^a", "a$", "^$", "é", "[^a]b", "(a|b)(a|b)"]), st.integers(0, 3),
+       st.integers(1, 5), st.integers(1, 9))  # fmt: skip
+@settings(deadline=None, max_examples=300)
+def test_grep_page_by_page_finds_what_a_naive_one_finds(
+    text: str, pattern: str, context: int, most: int, chunk: int
+) -> None:
+    data = text.encode()
+    question = Question(mode="grep", pattern=pattern, context=context, lines=most)
+    for bounds in (ROOMY, Bounds(seconds=0), Bounds(text=3, seconds=60)):
+        found = asyncio.run(pages(data, question, bounds, chunk))
+        got = [(line.line, line.text, line.match) for page in found for line in page.items]
+        assert got == grepped(data, pattern, context)
+
+
+@given(texts, st.integers(1, 7), st.integers(1, 9))
+@settings(deadline=None, max_examples=200)
+def test_head_and_range_and_tail_show_what_a_split_shows(text: str, many: int, chunk: int) -> None:
+    data = text.encode()
+    expected = list(enumerate(split(data), 1))
+    found = asyncio.run(pages(data, Question(mode="head", lines=many), chunk=chunk))
+    assert [(line.line, line.text) for page in found for line in page.items] == expected
+    part = asyncio.run(look(data, Question(mode="range", start=3, lines=many), chunk=chunk))
+    assert [(line.line, line.text) for line in part.items] == expected[2 : 2 + many]
+    last = asyncio.run(look(data, Question(mode="tail", lines=many), chunk=chunk))
+    assert [line.text for line in last.items] == [line for _, line in expected[-many:]]
+    assert [line.line for line in last.items] == list(range(-len(last.items), 0))
+
+
+@given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 30))
+@settings(deadline=None, max_examples=200)
+def test_very_long_lines_are_found_in_pieces_each_line_once(lengths: list[int], chunk: int) -> None:
+    data = b"\n".join(b"x" * length + b"hit" + b"y" * length for length in lengths)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "PIECE", 16)
+        patch.setattr(lines, "OVERLAP", 4)
+        for bounds in (ROOMY, Bounds(seconds=0)):
+            found = asyncio.run(pages(data, Question(mode="grep", pattern="hit", lines=3), bounds, chunk))
+            hits = [line.line for page in found for line in page.items]
+            assert hits == list(range(1, len(lengths) + 1))
+            none = asyncio.run(pages(data, Question(mode="grep", pattern="^y|x$|^hit.*zz"), bounds, chunk))
+            assert not [line for page in none for line in page.items]
+
+
+async def test_the_end_is_read_from_the_end_across_borders_of_chunks() -> None:
+    data = b"".join(b"line %d\r\n" % number for number in range(1, 200_001))
+    memory = Memory(data)
+    last = await looking.look(cast("Vault", memory), blob(data), Question(mode="tail", lines=1000), ROOMY)
+    assert [line.text for line in last.items] == [f"line {number}" for number in range(199_001, 200_001)]
+    assert memory.read_bytes < 300_000
+    whole = await look(b"one\ntwo", Question(mode="tail", lines=5))
+    assert [(line.line, line.text) for line in whole.items] == [(-2, "one"), (-1, "two")]
+
+
+async def test_a_line_that_is_very_long_is_cut_with_a_mark_and_shown_around_what_was_found() -> None:
+    data = b"a" * 3_000_000 + b"needle" + b"b" * 3_000_000 + b"\nshort\n"
+    head = (await look(data, Question(lines=2))).items
+    assert (head[0].text, head[0].cut, head[1].text, head[1].cut) == ("a" * 2000 + "…", True, "short", False)
+    (hit,) = (await look(data, Question(mode="grep", pattern="needle"))).items
+    assert hit.line == 1
+    assert hit.cut
+    assert "aneedleb" in hit.text
+    assert len(hit.text) < 2100
+    tail = (await look(data, Question(mode="tail", lines=2))).items
+    assert (tail[1].text, tail[0].cut, tail[0].text[0]) == ("short", True, "…")
+
+
+async def test_an_answer_is_bounded_and_goes_on_where_it_ended() -> None:
+    data = b"".join(b"%05d %s\n" % (number, b"z" * 90) for number in range(5000))
+    small = Bounds(text=4000, seconds=60)
+    found = await pages(data, Question(lines=1000), small)
+    assert max(sum(len(line.text) for line in page.items) for page in found) < 4100
+    assert [line.line for page in found for line in page.items] == list(range(1, 5001))
+
+
+async def test_when_the_time_is_up_there_is_a_way_on_and_each_page_moves() -> None:
+    data = b"nothing here\n" * 100_000 + b"needle\n"
+    found = await pages(data, Question(mode="grep", pattern="needle", context=2), Bounds(seconds=0))
+    assert len(found) > 5
+    assert [(line.line, line.match) for page in found for line in page.items] == [
+        (99_999, False), (100_000, False), (100_001, True),
+    ]  # fmt: skip
+
+
+async def test_what_is_binary_is_told_as_such() -> None:
+    seen = await look(b"\x89PNG\r\n\x1a\n\0\0", Question())
+    assert seen == Look(items=[], binary=True)
+    assert (await look(b"", Question())) == Look(items=[])
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=x)x", "", "x" * 1001, r"(a)\1", "a{1001}"])
+async def test_a_pattern_that_cannot_be_used_is_told(pattern: str) -> None:
+    with pytest.raises(InvalidInput):
+        await look(b"x", Question(mode="grep", pattern=pattern))
+
+
+@pytest.mark.parametrize("after", ["1", "x.y", "1.2.3.4", "-1.0.0.0"])
+async def test_a_cursor_of_somebodys_making_is_refused(after: str) -> None:
+    with pytest.raises(InvalidInput):
+        await look(b"x", Question(after=after))
+
+
+def test_a_pattern_takes_linear_time() -> None:
+    assert compiled("(a+)+$").search(b"a" * 200_000 + b"b") is None
+    assert compiled("gr(ü|x).e", ignore_case=True).search("GRÜßE".encode()) is not None

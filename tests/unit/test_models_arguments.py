@@ -1,0 +1,57 @@
+"""Arguments of tool calls, however a model wrote them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.models import arguments
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), VALUES))
+def test_what_is_an_object_is_read_from_text_or_as_it_is(args: dict[str, Any]) -> None:
+    assert arguments.read(msgspec.json.encode(args).decode()) == (args, None)
+    assert arguments.of(args) == (args, None)
+
+
+@given(st.text())
+def test_any_text_is_arguments_or_a_problem_and_can_be_written(text: str) -> None:
+    args, problem = arguments.read(text)
+    assert problem is None or args == {}
+    msgspec.json.encode([args, problem])
+
+
+@pytest.mark.parametrize("nothing", ["", "  \n", "null", None, {}])
+def test_nothing_is_no_arguments(nothing: object) -> None:
+    assert arguments.of(nothing) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ('{"a": 1', "no JSON"),
+        ('{"a": NaN}', "no JSON"),
+        ('{"a": 1e999}', "no JSON"),
+        ('{"a": "\\ud800"}', "no JSON"),
+        ('{"a": "\ud800"}', "no JSON"),
+        ({"a": "\ud800"}, "no JSON"),
+        ('{"a": ' + "9" * 5000 + "}", "no JSON"),
+        ('{"a": ' + "[" * 9000 + "]" * 9000 + "}", "too deeply"),
+        ("[1]", "must be a JSON object"),
+        ('"text"', "must be a JSON object"),
+        ("0", "must be a JSON object"),
+    ],
+)
+def test_what_is_no_object_has_a_problem(written: object, problem: str) -> None:
+    args, told = arguments.of(written)
+    assert args == {}
+    assert problem in (told or "")
+    msgspec.json.encode(told)

@@ -1,0 +1,308 @@
+"""The demo model as an agent: which tools it is told to call, in which rounds, and how it goes on from anywhere."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.tools import Spec
+from app.models import demo_plan
+from app.models.demo import DemoModel
+from app.models.demo_script import HELP
+from app.models.demo_tools import direct
+from app.models.port import (
+    SUMMARISE,
+    Completed,
+    Event,
+    File,
+    ModelFailed,
+    Outcome,
+    Prompt,
+    Text,
+    ToolUse,
+    Turn,
+)
+
+TOOLS = (Spec(name="echo", description="Says it again.", parameters={"type": "object"}),)
+
+
+def user(text: str, *files: File) -> Turn:
+    return Turn(role="user", text=text, files=files)
+
+
+def asked(*turns: Turn, tools: tuple[Spec, ...] = TOOLS, said: str = "", system: str = "") -> Prompt:
+    return Prompt(system=system, turns=turns, tools=tools, said=said)
+
+
+async def ask(prompt: Prompt, model: DemoModel | None = None) -> list[Event]:
+    async with (model or DemoModel()).stream(prompt) as events:
+        return [event async for event in events]
+
+
+async def reply(*turns: Turn, tools: tuple[Spec, ...] = TOOLS, said: str = "") -> tuple[str, Completed]:
+    events = await ask(asked(*turns, tools=tools, said=said))
+    end = events[-1]
+    assert isinstance(end, Completed)
+    assert (end.finish_reason == "tool_calls") == bool(end.uses)
+    return "".join(event.text for event in events if isinstance(event, Text)), end
+
+
+def done(text: str, end: Completed, *, ok: bool = True) -> tuple[Turn, Turn]:
+    """The turns that a loop adds after a round."""
+    outcomes = tuple(Outcome(id=use.id, name=use.name, text=f"did {use.args}", ok=ok) for use in end.uses)
+    return Turn(role="assistant", text=text, uses=end.uses), Turn(role="tool", outcomes=outcomes)
+
+
+def called(end: Completed) -> list[tuple[str, dict[str, object]]]:
+    return [(use.name, use.args) for use in end.uses]
+
+
+async def conversation(question: Turn, most: int = 9) -> tuple[list[list[tuple[str, dict[str, object]]]], str]:
+    """The calls of each round, and the answer at the end."""
+    turns: list[Turn] = [question]
+    rounds: list[list[tuple[str, dict[str, object]]]] = []
+    for _ in range(most):
+        text, end = await reply(*turns)
+        if not end.uses:
+            return rounds, text
+        rounds.append(called(end))
+        turns += done(text, end)
+    return rounds, ""
+
+
+async def test_a_call_is_made_and_then_its_outcome_is_told() -> None:
+    rounds, answer = await conversation(user('/pace=0 Please /call echo {"a": {"b": "x } y"}}'))
+    assert rounds == [[("echo", {"a": {"b": "x } y"}})]]
+    assert answer == "The tools have answered:\n\n- `echo`: ok: did {'a': {'b': 'x } y'}}"
+
+
+async def test_calls_in_a_row_are_one_round_and_then_begins_the_next() -> None:
+    message = '/pace=0 /call one /call two {"n": 2} /then /call three{"n":\n3} /say All /three. /echoes.\nNot this.'
+    rounds, answer = await conversation(user(message))
+    assert rounds == [[("one", {}), ("two", {"n": 2})], [("three", {"n": 3})]]
+    assert answer == "All /three. /echoes."
+
+
+async def test_ids_are_unique_in_a_run_and_the_same_every_time() -> None:
+    question = user("/pace=0 /times=2 /call a /call b /then /call a")
+    text, end = await reply(question)
+    _, again = await reply(question)
+    _, further = await reply(question, *done(text, end))
+    assert end == again
+    assert len({use.id for use in (*end.uses, *further.uses)}) == 4
+
+
+async def test_a_call_is_repeated_with_its_number() -> None:
+    _, end = await reply(user('/pace=0 /times=200 /call echo {"text": "no {i}", "deep": [{"{i}": "{i}"}], "n": 1}'))
+    assert len(end.uses) == 200
+    assert end.uses[199].args == {"text": "no 200", "deep": [{"{i}": "200"}], "n": 1}
+
+
+async def test_calls_are_bounded() -> None:
+    _, end = await reply(user("/times=999999999 /call a"))
+    assert len(end.uses) == demo_plan.MOST_REPEATS
+    _, end = await reply(user("/times=256 /call a " * 5))
+    assert len(end.uses) == demo_plan.MOST_CALLS
+
+
+async def test_braces_stay_where_nothing_is_repeated() -> None:
+    _, end = await reply(user('/call run_code {"code": "print(f\'{i} {round}\')"}'))
+    assert end.uses[0].args == {"code": "print(f'{i} {round}')"}
+
+
+async def test_a_loop_never_ends_and_counts_its_rounds() -> None:
+    rounds, answer = await conversation(user('/pace=0 /loop /call first /then /call echo {"n": "{round}"}'), most=5)
+    assert rounds == [[("first", {})], *([("echo", {"n": str(number)})] for number in range(2, 6))]
+    assert answer == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ('{"a": ', "no JSON"),
+        ("{a: 1}", "no JSON"),
+        ('{"a": NaN}', "no JSON"),
+        ("[1]", "must be a JSON object"),
+        ('{"a": "\\ud800"}', "no JSON"),
+        ('{"a":' + "[" * 3000 + "]" * 3000 + "}", "too deeply"),
+    ],
+)
+async def test_arguments_that_cannot_be_read_are_a_use_with_a_problem(written: str, problem: str) -> None:
+    _, end = await reply(user(f'/call bad {written} /call good {{"a": 1}}\n/pace=0'))
+    bad, good = end.uses
+    assert (bad.name, bad.args) == ("bad", {})
+    assert problem in (bad.problem or "")
+    assert good == ToolUse(id=good.id, name="good", args={"a": 1})
+
+
+async def test_words_in_arguments_and_after_echo_direct_nothing() -> None:
+    rounds, answer = await conversation(user('/pace=0 /call a {"text": "now /words=3 /then /loop"} /echo /call b {}'))
+    assert rounds == [[("a", {"text": "now /words=3 /then /loop"})]]
+    assert answer == "/call b {}"
+
+
+async def test_the_other_directives_are_about_the_answer() -> None:
+    rounds, answer = await conversation(user("/words=2 /pace=0 /call a"))
+    assert (rounds, answer) == ([[("a", {})]], "word1 word2")
+
+
+async def test_text_comes_before_the_calls_of_its_round_and_goes_on_where_it_ended() -> None:
+    question = user("/pace=0 /text Let me see. /call a /then /text And now: /call b")
+    text, end = await reply(question)
+    assert (text, called(end)) == ("Let me see.", [("a", {})])
+    assert (await reply(question, said="Let me"))[0] == " see."
+    assert (await reply(question, *done(text, end)))[0] == "And now:"
+
+
+async def test_a_reply_that_only_asks_is_followed_by_the_rounds_once_it_is_spurred_on() -> None:
+    question = user("/pace=0 /ask Shall I? /plan /call a /say Done.")
+    text, end = await reply(question)
+    assert (text, end.uses) == ("Shall I?", ())
+    turns = [question, Turn(role="assistant", text=text), user("Go on until all is done.")]
+    text, end = await reply(*turns)
+    assert text == "I will call the tools one round after the other, and then answer."
+    turns += [Turn(role="assistant", text=text), user("Go on until all is done.")]
+    text, end = await reply(*turns)
+    assert called(end) == [("a", {})]
+    assert (await reply(*turns, *done(text, end)))[0] == "Done."
+
+
+async def test_a_hint_in_the_midst_of_the_rounds_changes_nothing() -> None:
+    question = user("/pace=0 /call a /then /call b")
+    text, end = await reply(question)
+    _, end = await reply(question, *done(text, end), user("Two rounds are left."))
+    assert called(end) == [("b", {})]
+
+
+def test_the_next_question_stands_alone() -> None:
+    before = (user("/call a {}"), Turn(role="assistant", text="The tools have answered."))
+    message, script = direct(asked(*before, user("Hello?")))
+    assert (message, script.uses) == ("Hello?", ())
+    assert "You asked: “Hello?”" in "".join(script.tokens)
+
+
+def test_a_question_that_nobody_answered_does_not_come_back() -> None:
+    assert direct(asked(user("/call a {}"), user("Hello?")))[0] == "Hello?"
+    assert direct(asked(user("/call a {}"), user("/words=3")))[1].uses == ()
+
+
+async def test_without_tools_it_says_how_far_it_came() -> None:
+    question = user('/pace=0 /loop /call echo {"n": "{round}"}')
+    first, second = await reply(question), await reply(question, *done(*await reply(question)))
+    text, end = await reply(question, *done(*first), *done(*second, ok=False), tools=())
+    assert text == "Stopped after 2 rounds.\n\nThe tools have answered:\n\n- `echo`: failed: did {'n': '2'}"
+    assert end.finish_reason == "stop"
+    assert (await reply(question, tools=()))[0].startswith("Stopped after 0 rounds.")
+    assert (await reply(question, *done(*first), tools=()))[0].startswith("Stopped after 1 round.")
+
+
+async def test_a_long_list_of_outcomes_is_cut() -> None:
+    _, answer = await conversation(user('/pace=0 /times=30 /call echo {"text": "' + "x" * 500 + '"}'))
+    lines = answer.split("\n")
+    assert (len(lines), lines[-1]) == (23, "- and 10 more")
+    assert max(map(len, lines)) < 250
+
+
+async def test_a_summary_is_short_and_the_plan_goes_on_after_it() -> None:
+    question = user('/pace=0 /loop /call echo {"n": "{round}"}')
+    turns = [question]
+    for _ in range(3):
+        turns += done(*await reply(*turns))
+    summary, _ = await reply(*turns, user(f"{SUMMARISE} in a few words."), tools=())
+    assert summary.startswith("Summary of 7 messages. Rounds of tools so far: 3.")
+    shapes: Sequence[Prompt] = (
+        asked(user(f"So far:\n{summary}")),
+        asked(user(f"So far:\n{summary}"), question),
+        asked(question, user(f"So far:\n{summary}")),
+        asked(question, Turn(role="system", text=summary)),
+        asked(question, system=f"Be kind.\n{summary}"),
+    )
+    for prompt in shapes:
+        end = (await ask(prompt))[-1]
+        assert isinstance(end, Completed)
+        assert called(end) == [("echo", {"n": "4"})]
+        text, following = await reply(*prompt.turns, *done("", end)) if not prompt.system else ("", None)
+        assert following is None or called(following) == [("echo", {"n": "5"})], text
+
+
+async def test_a_summary_of_a_summary_keeps_counting() -> None:
+    question = user("/pace=0 /loop /call a")
+    summary, _ = await reply(question, *done(*await reply(question)), user(SUMMARISE), tools=())
+    turns = [user(summary)]
+    turns += done(*await reply(*turns))
+    again, _ = await reply(*turns, user(SUMMARISE), tools=())
+    assert "so far: 2." in again
+
+
+async def test_a_conversation_without_a_plan_is_summarised_in_a_line() -> None:
+    text, _ = await reply(user("What is love?"), Turn(role="assistant", text="Baby."), user(SUMMARISE), tools=())
+    assert text == "Summary of 2 messages. The last question was: What is love?"
+
+
+async def test_files_are_named_in_the_answer() -> None:
+    files = (File(name="a b.png", media_type="image/png", data=b"12345"), File(name="c", media_type="text/x", data=b""))
+    listed = "- `a b.png`: image/png, 5 bytes\n- `c`: text/x, 0 bytes\n"
+    assert listed in (await reply(user("What is it? /pace=0", *files)))[0]
+    assert (await reply(user("/say Nice. /pace=0", *files)))[0] == f"Nice.\n\nWith it came:\n\n{listed}"
+    spurred = (user("/pace=0 /ask /call a", *files), Turn(role="assistant", text="Shall I go on?"), user("Yes."))
+    assert listed in (await reply(*spurred, *done(*await reply(*spurred))))[0]
+    assert (await reply(user("/words=1 /pace=0", *files)))[0] == "word1"
+
+
+async def test_a_round_can_lose_its_connection_always_or_so_many_times() -> None:
+    model = DemoModel()
+    question = user("/pace=0 /failround=2,1 /text Hm. /call a /then /call b")
+    turns = (question, *done(*await reply(question)))
+    with pytest.raises(ModelFailed) as caught:
+        await ask(asked(*turns), model)
+    assert (caught.value.code, caught.value.midstream) == ("connection_lost", False)
+    end = (await ask(asked(*turns), model))[-1]
+    assert isinstance(end, Completed)
+    assert called(end) == [("b", {})]
+    for _ in range(3):
+        with pytest.raises(ModelFailed) as caught:
+            await ask(asked(user("/pace=0 /failround=1 /text Hm. /call a")), model)
+        assert caught.value.midstream
+
+
+async def test_a_round_can_hang_and_can_take_its_time() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await reply(user("/hanground=1 /call a"))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await reply(user("/wait=0.1 /call a"))
+    assert loop.time() - began >= 0.1
+
+
+async def test_what_it_calls_is_output_and_what_it_is_offered_is_free() -> None:
+    question = user('/pace=0 /call echo {"text": "12345678"}')
+    _, end = await reply(question)
+    _, offered = await reply(question, tools=TOOLS * 9)
+    assert end.usage == offered.usage
+    assert end.usage.output_tokens == 1 + 5
+    _, later = await reply(question, *done("", end))
+    assert later.usage.input_tokens > end.usage.input_tokens + 10
+
+
+async def test_help_lists_these_directives_too() -> None:
+    for name in ("call", "then", "times", "loop", "text", "say", "ask", "plan", "wait", "failround", "hanground"):
+        assert f"`/{name}" in HELP
+
+
+UNREADABLE = ("/call", "/call {}", "/calls x", "/times=", "/times=x", "/wait=", "/loops", "x/call y", "/failround=x")
+
+
+@pytest.mark.parametrize("word", UNREADABLE)
+def test_what_cannot_be_read_is_an_ordinary_word(word: str) -> None:
+    plan = demo_plan.read(word)
+    assert (plan.empty, plan.rest) == (True, word)
+
+
+@given(st.text(), st.lists(st.sampled_from(["/call a", "/then", "/loop", "/times=2", '{"a"', "}", "/say", "\n", " "])))
+def test_no_message_breaks_the_plan(text: str, words: list[str]) -> None:
+    plan = demo_plan.read(" ".join([*words, text]))
+    for number in range(1, len(plan.rounds) + 2):
+        assert not plan.rounds or list(demo_plan.calls(plan, number))

@@ -1,0 +1,83 @@
+"""The filter of system calls, run as the kernel would, for processors that this machine doesn't have too."""
+
+import errno
+import struct
+
+import pytest
+
+from app.tools.sandbox import seccomp
+from app.tools.sandbox.seccomp import ALLOW, KILL, MACHINES, REFUSE
+
+READ, MMAP, SOCKET, CLONE, PRCTL = (0, 63), (9, 222), (41, 198), (56, 220), (157, 167)
+NAMES = list(MACHINES)
+
+
+def verdict(machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
+    """What the filter says of a call."""
+    padded = [*arguments, *[0] * (6 - len(arguments))]
+    call = struct.pack("=IIQ6Q", number, MACHINES[machine].audit if audit is None else audit, 0, *padded)
+    lines = list(struct.iter_unpack("=HBBI", seccomp.compiled(machine)))
+    value, at = 0, 0
+    while True:
+        code, then, otherwise, operand = lines[at]
+        at += 1
+        match code:
+            case 0x20:
+                [value] = struct.unpack_from("=I", call, operand)
+            case 0x54:
+                value &= operand
+            case 0x06:
+                return int(operand)
+            case _:
+                holds = {0x15: value == operand, 0x35: value >= operand, 0x45: bool(value & operand)}[code]
+                at += then if holds else otherwise
+
+
+@pytest.mark.parametrize("machine", NAMES)
+def test_ordinary_calls_pass(machine: str) -> None:
+    column = MACHINES[machine].column
+    assert verdict(machine, READ[column]) == ALLOW
+    assert verdict(machine, SOCKET[column], 1, 1) == ALLOW
+    assert verdict(machine, MMAP[column], 0, 4096, 3, 0x22) == ALLOW
+    assert verdict(machine, MMAP[column], 0, 4096, 3, 0x01, 5) == ALLOW
+    assert verdict(machine, CLONE[column], 0x3D0F00) == ALLOW
+    assert verdict(machine, CLONE[column], 0x01200011) == ALLOW
+    assert verdict(machine, PRCTL[column], 15) == ALLOW
+
+
+@pytest.mark.parametrize("machine", NAMES)
+def test_what_is_listed_is_refused(machine: str) -> None:
+    column = MACHINES[machine].column
+    for name, numbers in seccomp.REFUSED.items():
+        number = numbers[column]
+        if number is not None:
+            assert verdict(machine, number) == REFUSE | errno.EPERM, name
+    for name, known in seccomp.UNKNOWN.items():
+        assert verdict(machine, known[column]) == REFUSE | errno.ENOSYS, name
+
+
+@pytest.mark.parametrize("machine", NAMES)
+def test_some_calls_are_refused_by_what_they_ask_for(machine: str) -> None:
+    column = MACHINES[machine].column
+    for family in (0, 2, 10, 16, 17, 38, 40):
+        assert verdict(machine, SOCKET[column], family) == REFUSE | errno.EAFNOSUPPORT
+    for flag in (0x20000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
+        assert verdict(machine, CLONE[column], flag | 17) == REFUSE | errno.EPERM
+    assert verdict(machine, MMAP[column], 0, 4096, 3, 0x21) == REFUSE | errno.EPERM
+    assert verdict(machine, MMAP[column], 0, 4096, 3, 0x4023) == REFUSE | errno.EPERM
+    assert verdict(machine, PRCTL[column], 1, 0) == REFUSE | errno.EPERM
+
+
+@pytest.mark.parametrize("machine", NAMES)
+def test_no_call_passes_as_another_processors(machine: str) -> None:
+    assert verdict(machine, 0, audit=0x40000003) == KILL
+    if machine == "x86_64":
+        assert verdict(machine, 0x40000000) == KILL
+
+
+def test_the_numbers_are_no_other_calls() -> None:
+    for column in (0, 1):
+        numbers = [known[column] for known in (*seccomp.REFUSED.values(), *seccomp.UNKNOWN.values())]
+        listed = [number for number in numbers if number is not None]
+        assert len(listed) == len(set(listed))
+    assert not seccomp.known("riscv64")

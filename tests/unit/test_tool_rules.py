@@ -1,0 +1,52 @@
+"""Which tools rules and patterns fit, and what becomes of calls by them all."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.tools import STRICTNESS, Action, Rule, Spec, decide, offered
+
+ACTIONS: list[Action] = ["allow", "ask", "deny"]
+PATTERNS = st.sampled_from(["*", "read_*", "delete_file", "files__*", "files__delete_file", "other"])
+LISTS = st.lists(st.builds(Rule, pattern=PATTERNS, action=st.sampled_from(ACTIONS)), max_size=5)
+
+
+def spec(name: str = "delete_file", approval: Action = "ask") -> Spec:
+    return Spec(name=name, description="", parameters={"type": "object"}, approval=approval)
+
+
+def rule(pattern: str, action: Action) -> Rule:
+    return Rule(pattern=pattern, action=action)
+
+
+@pytest.mark.parametrize("name", ["delete_file", "files__delete_file", "disk__delete_file"])
+def test_a_denied_tool_is_denied_on_every_server(name: str) -> None:
+    assert decide(spec(name), [rule("delete_file", "deny")], []) == "deny"
+    assert decide(spec(name), [rule("delete_*", "deny")], [[rule("*", "allow")]]) == "deny"
+
+
+def test_a_pattern_with_a_servers_name_fits_there_only() -> None:
+    assert decide(spec("files__delete_file"), [rule("files__*", "deny")], []) == "deny"
+    assert decide(spec("delete_file"), [rule("files__*", "deny")], []) == "ask"
+    assert offered("files__delete_file", ["files__*"])
+    assert not offered("delete_file", ["files__*"])
+    assert not offered("delete_file", [])
+
+
+def test_without_rules_the_tools_own_policy_goes() -> None:
+    assert [decide(spec(approval=own), [], [[], []]) for own in ACTIONS] == ACTIONS
+
+
+def test_the_last_rule_that_fits_goes_and_the_threads_come_after_the_users() -> None:
+    user, thread = [rule("*", "deny"), rule("delete_file", "allow")], [rule("delete_*", "ask")]
+    assert decide(spec(), [], [user]) == "allow"
+    assert decide(spec(), [], [user, thread]) == "ask"
+    assert decide(spec("read_file"), [], [user, thread]) == "deny"
+
+
+@given(operator=LISTS, user=LISTS, thread=LISTS)
+def test_nobody_loosens_what_the_operator_says(operator: list[Rule], user: list[Rule], thread: list[Rule]) -> None:
+    tool = spec("files__delete_file")
+    strictest = max((STRICTNESS[one.action] for one in operator if one.fits(tool.name)), default=0)
+    found = decide(tool, operator, [user, thread])
+    assert STRICTNESS[found] == max(strictest, STRICTNESS[decide(tool, [], [user, thread])])
