@@ -50,6 +50,8 @@ WATCH = 1.0
 """Seconds between two looks at whether the embedded Postgres is well."""
 INNER_POOL = 6
 """Connections that the writer, the executor and the feed have for themselves."""
+SETTLING = 5.0
+"""Seconds that servers of tools have to be there before runs are worked on."""
 CLOSING = 3
 """Seconds that open requests have to end when the process stops."""
 MOST_SOCKET_FRAME = 1 << 20
@@ -98,6 +100,8 @@ async def tools(settings: Settings, db: Database, vault: Vault, connections: Con
     """The tools that there are."""
     sandbox = await Sandbox.find()
     async with _loops({"mcp": connections.run}):
+        # A run that is taken over goes on with its tools, and would take one for missing that is not there yet.
+        await connections.settled(SETTLING)
         yield Toolbox(db, vault, sandbox=sandbox, connections=connections, options=settings.tools)
 
 
@@ -284,6 +288,8 @@ def _application(
         limits=msgspec.structs.replace(settings.limits, budgets=settings.budgets),
         welcome=settings.welcome,
         allows_model=settings.allows,
+        models=settings.named_models,
+        detail_lasts=timedelta(minutes=settings.detail_minutes),
         origins=settings.origins,
         limiter=Limiter(settings.requests_per_minute, count_loopback=settings.count_loopback_requests),
         provider=provider,

@@ -70,9 +70,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grace: float
     cooldown: float
     approval_hours: float
+    detail_minutes: float
     reasoning: bool
     pool_size: int
     log_format: str
+
+    @property
+    def named_models(self) -> tuple[str, ...]:
+        """The models that callers may ask for, as far as they can be listed: not those that patterns stand for."""
+        whole = (name for name in self.allowed_models if not name.endswith("*"))
+        return tuple(dict.fromkeys((*map(str, self.models), *whole, "demo")))
 
     def allows(self, model: str) -> bool:
         """Whether callers may ask for this model: the configured ones, the demo, and what `KHALA_MODELS` names."""
@@ -131,6 +138,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         grace=read.number("KHALA_GRACE_SECONDS", 20.0, least=0.0, most=3600.0),
         cooldown=read.number("KHALA_COOLDOWN_MS", 100.0, least=0.0, most=60_000.0) / 1000,
         approval_hours=read.number("KHALA_APPROVAL_HOURS", 24.0, least=0.0001, most=24.0 * 365),
+        detail_minutes=read.number("KHALA_DETAIL_MINUTES", 60.0, least=0.001, most=24.0 * 60 * 365),
         reasoning=read.whole("KHALA_REASONING", 0, least=0, most=1) == 1,
         pool_size=read.whole("KHALA_POOL_SIZE", 16, least=4, most=500),
         log_format=read.one_of("KHALA_LOG", "text" if sys.stderr.isatty() else "json", "text", "json"),

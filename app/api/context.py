@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 
 import msgspec
 
@@ -33,6 +34,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     welcome: str
     allows_model: Callable[[str], bool]
+    models: tuple[str, ...]
+    """The models that callers may ask for by name, the default first; there may be others that `allows_model` takes."""
+    detail_lasts: timedelta
+    """How long a detail token is good."""
     origins: Origins
     limiter: Limiter
     provider: Provider | None

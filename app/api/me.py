@@ -96,7 +96,7 @@ class Me(Controller):
         responses=documented(*DENIED) | {200: LINES},
     )
     async def export(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Stream:
-        """All that the account owns, as JSON lines: the user, threads, messages, runs, parts and receipts."""
+        """All that the account owns, as JSON lines: the user, files, todos, tools, threads, and what is in those."""
         async with context.db.snapshot() as driver:
             user = await accounts.get(driver, user_of(caller))
         headers = {"Content-Disposition": 'attachment; filename="khala.jsonl"'}

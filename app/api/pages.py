@@ -13,7 +13,7 @@ from litestar.types import ControllerRouterHandler
 from app.api.problems import DETAILS, Problem, respond
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """What a page of ours may load, and from where: from here alone."""

@@ -19,12 +19,16 @@ from app.api.blobs import Blobs
 from app.api.bodies import MOST_BODY
 from app.api.callers import caller
 from app.api.context import Context
+from app.api.details import detail
 from app.api.events import events
 from app.api.health import HealthRoutes
 from app.api.mcp import McpRoutes
 from app.api.mcp import endpoint as mcp_endpoint
 from app.api.me import Me
 from app.api.oidc import Oidc
+from app.api.openai import errors as openai_errors
+from app.api.openai.options import HEADERS as OPENAI_HEADERS
+from app.api.openai.routes import complete, list_models, read_model
 from app.api.origins import SAFE, refuse_cross_site
 from app.api.problems import EXAMPLES, HANDLERS
 from app.api.runs import Runs
@@ -48,13 +52,13 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 """What every answer bears, errors too."""
-NEVER_KEPT = ("/api/", "/mcp", "/groups", "/health")
+NEVER_KEPT = ("/api/", "/v1/", "/autopilot/", "/mcp", "/groups", "/health")
 """Where answers are that are true for a moment only."""
 PROBES = ("/api/health", "/health")
 """What is asked for so often that it is neither counted nor logged."""
 KNOWN_HEADERS = (
     "Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID",
-    "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name",
+    "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", *OPENAI_HEADERS,
 )  # fmt: skip
 """What pages of other origins, where they may call, may say."""
 TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
@@ -81,11 +85,12 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         Threads, Sharing, claim_threads, Runs, Blobs, upload, events, follow, Auth, Oidc, Me, Tokens,
         Tools, ToolRules, HealthRoutes,
     ]  # fmt: skip
-    handlers: dict[Any, Any] = dict(HANDLERS)
+    handlers = openai_errors.shaped(HANDLERS)
     return Litestar(
         [
             Router("/api", route_handlers=routes, before_request=begin),
-            Router("/", route_handlers=[McpRoutes], before_request=begin),
+            Router("/", route_handlers=[McpRoutes, detail], before_request=begin),
+            Router(openai_errors.PREFIX, route_handlers=[complete, list_models, read_model], before_request=begin),
             mcp_endpoint(context),
             *pages.routes(web),
         ],
@@ -144,5 +149,5 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
         allow_origins=list(origins),
         allow_headers=[*KNOWN_HEADERS],
         allow_credentials="*" not in origins,
-        expose_headers=["Retry-After"],
+        expose_headers=["Retry-After", "x-thread-id", "x-run-id"],
     )

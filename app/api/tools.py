@@ -26,6 +26,8 @@ from app.tools.user_tools import MOST_CODE, checked
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 IN_THREAD = (*DENIED, "thread_not_found")
 BODY = ("payload_too_large", "unsupported_media_type")
+BY_THREADS_KEY: list[dict[str, list[str]]] = [{"anonKey": []}, {"shareKey": []}]
+"""For the OpenAPI document: besides what its controller says, a thread's key is enough for this operation."""
 NOBODY = UUID(int=0)
 """Owns what somebody has who has shown nothing: nothing."""
 SHOUT = {
@@ -98,7 +100,7 @@ class Tools(Controller):
         "/",
         operation_id="listTools",
         summary="Which tools are there?",
-        security=[*BY_KEY, {}],
+        security=BY_THREADS_KEY,
         response_description="Tools, the built-in ones first.",
         responses=documented(*IN_THREAD),
     )

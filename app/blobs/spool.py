@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from app.domain.errors import PayloadTooLarge
+from app.domain.errors import PayloadTooLarge, Unavailable
 
 MOST_OUTPUT = 128 << 20
 """Bytes that one call of a tool may put out."""
@@ -31,10 +31,11 @@ class Spool:
         self._waiting = bytearray()
         self._file: BinaryIO | None = None
         self._closed = False
+        self._writing: asyncio.Task[None] | None = None
         self._guard = threading.Lock()
 
     async def write(self, data: bytes) -> None:
-        """More bytes, in order. Raises `PayloadTooLarge` past the most that it takes."""
+        """More bytes, in order. Raises `PayloadTooLarge` past the most that it takes, and `Unavailable`."""
         if self.size + len(data) > self._most:
             raise PayloadTooLarge(f"This has more than {self._most:,} bytes.")
         if len(self.head) < HEAD:
@@ -63,7 +64,9 @@ class Spool:
         return self._hash.digest()
 
     async def close(self) -> None:
-        """Remove the file."""
+        """Remove the file, when nobody writes to it any more."""
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
         with self._guard:
             self._closed = True
             if self._file is not None:
@@ -71,8 +74,17 @@ class Spool:
             self._path.unlink(missing_ok=True)
 
     async def _flush(self) -> None:
-        data, self._waiting = self._waiting, bytearray()
-        await asyncio.to_thread(self._append, data)
+        try:
+            # A task that gave up while it wrote leaves a thread at it: what comes next goes behind, if that went well.
+            while self._writing is not None and not self._writing.done():
+                await asyncio.wait({self._writing})
+            if self._writing is not None:
+                self._writing.result()
+            data, self._waiting = self._waiting, bytearray()
+            self._writing = asyncio.create_task(asyncio.to_thread(self._append, data))
+            await asyncio.shield(self._writing)
+        except OSError as error:
+            raise Unavailable("There is no room for temporary files.", retry_after=30) from error
 
     def _append(self, data: bytearray) -> None:
         # The task that asked may be gone by now, and the file closed: a thread can't be called off.

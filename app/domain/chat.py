@@ -112,7 +112,8 @@ class RunOptions(Wire, frozen=True, kw_only=True):
     """How a run shall go: `model` as `provider:name`; `if_busy` says what happens while another run is active.
 
     With `autopilot` it goes on in rounds of tools, at most `max_steps` of them, until it has an answer; without, it has
-    one round. `tools` are patterns of the tools that it is offered, by default all.
+    one round. `tools` are patterns of the tools that it is offered, by default all. Each reply of the model's has at
+    most `max_output_tokens`.
     """
 
     model: str | None = None
@@ -122,6 +123,7 @@ class RunOptions(Wire, frozen=True, kw_only=True):
     max_steps: Any = STEPS
     tools: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_PATTERNS)] | None = None
     functions: Annotated[tuple[Function, ...], msgspec.Meta(max_length=MOST_FUNCTIONS)] = ()
+    max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
 
     @property
     def rounds(self) -> int:
@@ -147,7 +149,10 @@ class Run(Wire, frozen=True, kw_only=True):
 
 
 class Receipt(Wire, frozen=True, kw_only=True):
-    """What one model or tool call cost and how it went; `cost_usd` is a decimal string, absent where unknown."""
+    """What one model or tool call cost and how it went; `cost_usd` is a decimal string, absent where unknown.
+
+    `hash` (hex digits) is of this receipt and the `hash` of the one before: see `app.domain.receipts`.
+    """
 
     run_id: UUID
     seq: int
@@ -155,6 +160,7 @@ class Receipt(Wire, frozen=True, kw_only=True):
     tool_call_id: str | None = None
     data: dict[str, Any]
     cost_usd: str | None = None
+    hash: str | None = None
     created_at: datetime
 
 

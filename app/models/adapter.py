@@ -17,7 +17,6 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPart,
 )
-from pydantic_ai.settings import ModelSettings
 
 from app.domain.parts import Usage
 from app.models import arguments, failures, responses, tokens, told
@@ -38,14 +37,13 @@ class ProviderModel:
     @asynccontextmanager
     async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[Event]]:
         """Call the model once. See `port.Model.stream`."""
-        limit = ModelSettings(max_tokens=prompt.max_output_tokens) if prompt.max_output_tokens else None
         async with AsyncExitStack() as stack:
             try:
                 with responses.noted() as opened:
                     called = model_request_stream(
                         self._model,
                         list(told.messages(prompt)),
-                        model_settings=limit,
+                        model_settings=told.settings(prompt),
                         model_request_parameters=told.parameters(prompt),
                     )
                     response = await stack.enter_async_context(called)

@@ -30,8 +30,10 @@ These make it call tools, in rounds, before it answers; the ones above are about
 
 A TEXT ends with its line or at the next directive. Where the model is, it sees from the turns after the question, so
 any process can go on. If it is offered no tools while rounds are due, it says "Stopped after N rounds." and answers.
-Asked to summarise the conversation, it says how long that was; the summary has the rounds made and a question of up to
-2,000 characters, so that the plan goes on after it. The files that it is given it names in its answer.
+Asked to
+summarise the conversation, it says how long that was, how many rounds of tools it made since its last answer, and the
+last words; where that summary stands before the question, the plan goes on after those rounds. The files that it is
+given it names in its answer.
 
 A directive that can't be read is left alone, as any other word. An answer that was interrupted goes on where it ended;
 tokens are counted from its first beginning.

@@ -158,12 +158,12 @@ def _begun(progress: Progress) -> bool:
 def _since(question: Turn, plan: Plan, prompt: Prompt, place: int) -> Progress:
     """The progress of a plan since the turn at this place."""
     later = [turn for turn in prompt.turns[place + 1 :] if turn.role in ("assistant", "tool")]
-    summaries = (turn.text for turn in reversed(prompt.turns) if turn.role in ("system", "user"))
-    before = next(filter(None, map(_summarised, (*summaries, prompt.system))), 0)
+    told = (turn.text for turn in reversed(prompt.turns) if turn.role in ("system", "user"))
+    summary = next(filter(_SUMMARY.search, told), prompt.system)
     return Progress(
         question=question,
         plan=plan,
-        rounds=before + sum(bool(turn.uses) for turn in later),
+        rounds=_summarised(summary) + sum(bool(turn.uses) for turn in later),
         replies=sum(turn.role == "assistant" and not turn.uses for turn in later),
         outcomes=next((turn.outcomes for turn in reversed(later) if turn.role == "tool"), ()),
     )

@@ -19,8 +19,10 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from app.domain.tools import Spec
 from app.models import files
 from app.models.port import File, Outcome, Prompt, ToolUse, Turn
 
@@ -35,7 +37,10 @@ NOTHING = "(nothing)"
 
 
 def parameters(prompt: Prompt) -> ModelRequestParameters:
-    """The tools that the model may call. Not in providers' strict modes, which don't know every schema."""
+    """The tools that the model may call. Not in providers' strict modes, which don't know every schema.
+
+    Where it may call none, those that it has called are named all the same: Anthropic wants to know what was used.
+    """
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(
@@ -44,9 +49,24 @@ def parameters(prompt: Prompt) -> ModelRequestParameters:
                 parameters_json_schema=spec.parameters,
                 strict=False,
             )
-            for spec in prompt.tools
+            for spec in prompt.tools or _used(prompt)
         ]
     )
+
+
+def settings(prompt: Prompt) -> ModelSettings:
+    """The limit of the answer's length, and whether tools may be called."""
+    chosen = ModelSettings()
+    if prompt.max_output_tokens:
+        chosen["max_tokens"] = prompt.max_output_tokens
+    if not prompt.tools and _used(prompt):
+        chosen["tool_choice"] = "none"
+    return chosen
+
+
+def _used(prompt: Prompt) -> list[Spec]:
+    names = dict.fromkeys(_name(use.name) for turn in prompt.turns for use in turn.uses)
+    return [Spec(name=name, description="Not to be called any more.", parameters={"type": "object"}) for name in names]
 
 
 def messages(prompt: Prompt) -> Iterator[ModelMessage]:
@@ -101,7 +121,7 @@ def _return(call_id: str, name: str, text: str, *, ok: bool) -> ToolReturnPart:
 
 
 def _said(turn: Turn, pairs: _Pairs) -> Iterator[TextPart | ToolCallPart]:
-    if turn.text or not turn.uses:
+    if turn.text.strip():  # models begin with a blank line before they call tools, and some refuse to be told of it
         yield TextPart(turn.text)
     yield from map(pairs.use, turn.uses)
 

@@ -78,8 +78,8 @@ class Autopilot:
 
     async def run(self) -> Outcome:
         """Go on until the run ends, or has to wait for somebody's approval."""
-        tools = await self._offer()
         while True:
+            tools = await self._offer()
             rounds = self._progress.rounds
             if rounds and not rounds[-1].over:
                 awaited = await self._hands.finish(rounds[-1])
@@ -151,7 +151,7 @@ class Autopilot:
                 if summary is not None:
                     self._say(summary)
                     found = fitted()
-            return found.prompt
+            return msgspec.structs.replace(found.prompt, max_output_tokens=self._options.max_output_tokens)
 
         return build
 

@@ -1,6 +1,7 @@
 """The executor: claims runs, keeps their leases alive, and ends each in exactly one way."""
 
 import asyncio
+import time
 from enum import Enum
 from uuid import UUID
 
@@ -94,6 +95,7 @@ class Executor:
         self._wake = asyncio.Event()
         self._free = asyncio.Event()
         self._draining = False
+        self._expired_at = float("-inf")
         self._looking = asyncio.Lock()
 
     def notified(self, payload: str) -> None:
@@ -141,7 +143,9 @@ class Executor:
         """See which of our runs are called off or answered, and claim as many as there is room for."""
         self._wake.clear()
         working = list(self._working.values())
-        await approvals.expire(self._db)
+        if time.monotonic() - self._expired_at > self._options.sweep:
+            self._expired_at = time.monotonic()
+            await approvals.expire(self._db)
         async with self._db.driver() as driver:
             called_off = await runs.called_off(driver, _leases(working)) if working else ()
             await _hear(driver, working)
@@ -254,6 +258,7 @@ class Executor:
                 most=prompt.MOST_MESSAGES,
                 most_bytes=self._options.context_tokens * prompt.TOKEN_BYTES,
             )
+        system, history = prompt.instructed(self._options.system, history)
         turn = Turn(stream, meter, self._models, self._candidates(claimed))
         functions = claimed.options.functions
         return await Autopilot(
@@ -261,11 +266,11 @@ class Executor:
             progress=progress,
             meter=meter,
             turn=turn,
-            hands=Hands(stream, progress, _actor(claimed), self._kit, work.answers, functions),
+            hands=Hands(stream, progress, lambda: self._actor(claimed), self._kit, work.answers, functions),
             counter=self._counter,
             files=Files(self._kit.vault, claimed.lease.thread_id),
             manner=Manner(
-                system=self._options.system,
+                system=system,
                 context_tokens=self._options.context_tokens,
                 cooldown=self._options.cooldown,
             ),
@@ -273,19 +278,15 @@ class Executor:
             history=history,
         ).run()
 
+    async def _actor(self, claimed: Claimed) -> Actor:
+        thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
+        async with self._db.driver() as driver:
+            user_id = await runs.asker(driver, run_id)
+        return Actor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
+
     def _candidates(self, claimed: Claimed) -> list[ModelRef]:
         first = self._options.models if claimed.options.model is None else (catalog.parse(claimed.options.model),)
         return list(dict.fromkeys([*first, *self._options.models]))
-
-
-def _actor(claimed: Claimed) -> Actor:
-    thread_id = claimed.lease.thread_id
-    return Actor(
-        owner_id=claimed.user_id or thread_id,
-        user_id=claimed.user_id,
-        thread_id=thread_id,
-        run_id=claimed.lease.run_id,
-    )
 
 
 async def _hear(driver: Driver, working: list[Work]) -> None:

@@ -7,7 +7,7 @@ which were never begun, and of which nobody can tell.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -73,20 +73,20 @@ class Answers:
 
 
 class Hands:
-    """Carries out the calls of one run, for one actor."""
+    """Carries out the calls of one run. `who` tells for whom: a guest may have become a user meanwhile."""
 
     def __init__(
         self,
         stream: Stream,
         progress: Progress,
-        actor: Actor,
+        who: Callable[[], Awaitable[Actor]],
         kit: Kit,
         answers: Answers,
         functions: Sequence[Function] = (),
     ) -> None:
         self._stream = stream
         self._progress = progress
-        self._actor = actor
+        self._who = who
         self._kit = kit
         self._answers = answers
         self._functions = {function.name: function for function in functions}
@@ -96,6 +96,7 @@ class Hands:
 
     async def offer(self, patterns: Sequence[str] | None) -> list[Spec]:
         """The tools that the model may call now, those of the caller's own included."""
+        self._actor = await self._who()
         self._tools = await self._kit.toolbox.offered(self._actor, patterns)
         self._actions = await self._kit.toolbox.actions(self._actor, self._tools.values())
         own = [
@@ -146,7 +147,7 @@ class Hands:
 
     async def _call(self, step: int, use: ToolUse) -> ToolCall:
         encoded = msgspec.json.encode(use.args)
-        inline = len(encoded) <= INLINE_ARGS
+        inline = len(encoded) <= INLINE_ARGS and self._inline.take(len(encoded))
         return ToolCall(
             tool_call_id=f"call_{ids.new().hex}",
             step=step,
@@ -173,14 +174,13 @@ class Hands:
     async def _startable(self, round_: Round, under_way: set[str]) -> list[Call]:
         """The calls that are to run now, which is committed when this returns; others fail, or are asked for."""
         self._answers.news.clear()
-        ready = []
-        for call in round_.calls:
-            if call.result is None and call.id not in under_way and await self._load(call) and self._may(call):
-                ready.append(call)
+        waiting = [call for call in round_.calls if call.result is None and call.id not in under_way]
+        ready = [call for call in waiting if await self._load(call) and self._may(call)]
         for call in ready:
             self._say(self._started(call))
         self._answers.asking = any(call.state == "blocked" for call in round_.calls)
-        await self._stream.written()
+        if ready:
+            await self._stream.written()
         return ready
 
     def _may(self, call: Call) -> bool:
@@ -255,7 +255,7 @@ class Hands:
         return ToolStatus(tool_call_id=call.id, state="running", reason=reason, args=edited)
 
     async def _load(self, call: Call) -> bool:
-        """Have the arguments at hand, also those that an earlier executor has put into a blob; if not, the call fails."""
+        """Have the arguments at hand, also those that an earlier executor put into a blob; if not, the call fails."""
         if call.args is not None or call.args_blob is None:
             return True
         try:

@@ -14,6 +14,7 @@ from app.domain.parts import BlobRef
 from app.domain.redact import redacted
 from app.domain.rounds import Call, Progress, Round
 from app.domain.tools import Spec
+from app.models import files
 from app.models.port import File, ModelFailed, Outcome, Prompt, ToolUse, Turn
 from app.models.tokens import Counter, estimate_tool
 
@@ -29,6 +30,8 @@ OUTCOME = 6000
 """Characters of a tool's outcome that the model is told in the same answer; more of it is in its blob."""
 EARLIER = 1000
 """Characters of what tools put out for an earlier answer."""
+MOST_HANDED = 1 << 20
+"""Characters of what somebody's own tools came to, which the model has not heard yet."""
 SHORT = 200
 """Characters of an outcome that has to make room."""
 KEPT_ROUNDS = 2
@@ -100,7 +103,8 @@ def fit(
     fixed = ruler.text(system) + ruler.text(progress.said) + ruler.turns((*summary, *ending))
     offered, taken = _affordable(tools, limit) if reads_tools else (tuple(tools), 0)
     room = limit - fixed - taken
-    *older, question = [(message, turns_of(message, conversation.files)) for message in messages]
+    older = [(message, turns_of(message, conversation.files)) for message in messages[:-1]]
+    question = (messages[-1], turns_of(messages[-1], conversation.files, whole=True))
     own = _own(progress, room - ruler.turns(question[1]), ruler)
     taken = ruler.turns(own)
     room -= ruler.turns(question[1]) + taken
@@ -120,11 +124,17 @@ def fit(
     )
 
 
-def turns_of(message: Message, files: Mapping[UUID, bytes] | None = None) -> list[Turn]:
-    """What a message of the history was, as a model is told it."""
+def instructed(system: str, history: Sequence[Message]) -> tuple[str, list[Message]]:
+    """The instructions with those that the history itself has, and what else was said."""
+    told = [text_of(message.content or ()) for message in history if message.role == "system"]
+    return "\n\n".join(filter(None, (system, *told))), [one for one in history if one.role != "system"]
+
+
+def turns_of(message: Message, files: Mapping[UUID, bytes] | None = None, *, whole: bool = False) -> list[Turn]:
+    """What a message of the history was, as a model is told it; `whole` of one whose tools have only now come back."""
     content = message.content or ()
     if message.role == "assistant":
-        return list(_answered(content))
+        return list(_answered(content, whole=whole))
     attached = [block.blob for block in content if isinstance(block, FileBlock)]
     read = tuple(_file(blob, files[blob.blob_id]) for blob in attached if files and blob.blob_id in files)
     missing = [_mention(blob) for blob in attached if not files or blob.blob_id not in files]
@@ -172,8 +182,7 @@ def texts(turn: Turn) -> Iterator[str]:
     for outcome in turn.outcomes:
         yield outcome.text
     for file in turn.files:
-        if not _is_picture(file):
-            yield file.data.decode(errors="replace")
+        yield files.text(file) or ""
 
 
 def since_summary(conversation: Conversation) -> tuple[tuple[Turn, ...], Sequence[Message]]:
@@ -227,17 +236,16 @@ def _newest(older: Sequence[tuple[Message, list[Turn]]], room: int, ruler: Ruler
     return kept
 
 
-def _answered(content: Content) -> Iterator[Turn]:
-    """An earlier answer: its text, and the tools that it called, with what they put out in short."""
+def _answered(content: Content, *, whole: bool) -> Iterator[Turn]:
+    """An earlier answer: its text, and the tools that it called, with what they put out in short, or whole."""
     text = ""
     for step, blocks in groupby(content, key=_step):
         if step is None:
             text += "".join(block.text for block in blocks if isinstance(block, TextBlock))
             continue
         tools = [block for block in blocks if isinstance(block, ToolBlock)]
-        uses = tuple(ToolUse(id=one.tool_call_id, name=one.tool, args=_args(one.args, one.args_blob)) for one in tools)
-        yield Turn(role="assistant", text=text, uses=uses)
-        yield Turn(role="tool", outcomes=tuple(map(_earlier, tools)))
+        yield Turn(role="assistant", text=text, uses=tuple(map(_use if whole else _earlier_use, tools)))
+        yield Turn(role="tool", outcomes=tuple(map(_told if whole else _earlier, tools)))
         text = ""
     if text:
         yield Turn(role="assistant", text=text)
@@ -245,6 +253,29 @@ def _answered(content: Content) -> Iterator[Turn]:
 
 def _step(block: Block) -> int | None:
     return block.step if isinstance(block, ToolBlock) else None
+
+
+def _earlier_use(block: ToolBlock) -> ToolUse:
+    args = {name: _brief(value) for name, value in _args(block.args, block.args_blob).items()}
+    return ToolUse(id=block.tool_call_id, name=block.tool, args=args)
+
+
+def _brief(value: Any) -> Any:
+    """A value of an earlier call's arguments: texts without secrets, and only their beginning."""
+    if isinstance(value, str):
+        return shortened(redacted(value), EARLIER)
+    if isinstance(value, dict):
+        return {name: _brief(one) for name, one in value.items()}
+    return [_brief(one) for one in value] if isinstance(value, list) else value
+
+
+def _use(block: ToolBlock) -> ToolUse:
+    return ToolUse(id=block.tool_call_id, name=block.tool, args=_args(block.args, block.args_blob))
+
+
+def _told(block: ToolBlock) -> Outcome:
+    text = told(block.output, block.blob, block.summary or block.state, most=MOST_HANDED)
+    return Outcome(id=block.tool_call_id, name=block.tool, text=text, ok=block.state == "completed")
 
 
 def _earlier(block: ToolBlock) -> Outcome:
@@ -281,4 +312,4 @@ def _pictures(turn: Turn) -> int:
 
 
 def _is_picture(file: File) -> bool:
-    return not file.media_type.startswith("text/") and file.media_type != "application/json"
+    return files.sort(file) in ("image", "pdf")

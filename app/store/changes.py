@@ -19,6 +19,8 @@ from app.store.db import Driver
 
 MOST_PARTS = 2000
 """Parts that one delta carries; a reader that is further behind starts over from a snapshot."""
+MOST_BYTES = 2 << 20
+"""Bytes of content, as it is stored, that a page of messages has: what agents do can be much."""
 MOST_MESSAGES = 100
 """Messages that one delta carries, each with up to a whole text; as many as a snapshot has."""
 
@@ -44,6 +46,17 @@ PARTS = f"""
         SELECT * FROM message_parts WHERE message_parts.thread_id = watched.thread_id AND revision > watched.after
         ORDER BY revision, run_id, seq LIMIT {MOST_PARTS + 1}
     ) AS found ORDER BY revision, run_id, seq
+"""
+
+PAGE = """
+    SELECT * FROM (
+        SELECT page.*, count(*) OVER () AS total, row_number() OVER newest AS place,
+               sum(coalesce(pg_column_size(content), 0)) OVER newest AS bytes
+        FROM (
+            SELECT * FROM messages WHERE thread_id = $1 AND ($2::int IS NULL OR position < $2)
+            ORDER BY position DESC LIMIT $3
+        ) AS page WINDOW newest AS (ORDER BY position DESC)
+    ) AS sized WHERE place = 1 OR bytes <= $4 ORDER BY position DESC
 """
 
 
@@ -144,14 +157,11 @@ async def older(driver: Driver, thread_id: UUID, *, before: UUID, limit: int) ->
 
 
 async def _page(driver: Driver, thread_id: UUID, *, before: int | None, limit: int) -> tuple[tuple[Message, ...], bool]:
-    query = """
-        SELECT * FROM messages WHERE thread_id = $1 AND ($2::int IS NULL OR position < $2)
-        ORDER BY position DESC LIMIT $3
-    """
-    found = await driver.fetch(query, thread_id, before, limit + 1)
-    messages = [rows.message(row) for row in reversed(found[:limit])]
+    found = (await driver.fetch(PAGE, thread_id, before, limit + 1, MOST_BYTES))[:limit]
+    has_more = bool(found) and found[0]["total"] > len(found)
+    messages = [rows.message(row) for row in reversed(found)]
     live = await _live_parts(driver, [m.run_id for m in messages if m.status == "streaming" and m.run_id])
-    return tuple(_with_parts(m, live[m.run_id]) if m.run_id in live else m for m in messages), len(found) > limit
+    return tuple(_with_parts(m, live[m.run_id]) if m.run_id in live else m for m in messages), has_more
 
 
 async def _live_parts(driver: Driver, run_ids: list[UUID]) -> dict[UUID, list[Part]]:

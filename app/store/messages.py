@@ -17,10 +17,13 @@ PATH = """
         SELECT messages.*, depth, sum(octet_length(content::text)) OVER (ORDER BY depth) AS bytes
         FROM path JOIN messages USING (id)
     )
-    SELECT * FROM sized WHERE depth = 1 OR bytes <= $3 ORDER BY depth DESC
+    SELECT * FROM sized WHERE depth = 1 OR bytes <= $3 OR role = 'system' ORDER BY depth DESC
 """
 
 
 async def path(driver: Driver, leaf: UUID, *, most: int, most_bytes: int) -> list[Message]:
-    """The messages from root to leaf in order; of a longer path the newest, at most so many and so much."""
+    """The messages from root to leaf in order; of a longer path the newest, at most so many and so much.
+
+    Instructions among them don't count.
+    """
     return [rows.message(row) for row in await driver.fetch(PATH, leaf, most, most_bytes)]

@@ -55,6 +55,7 @@ SWEEPS = {
     "sessions": "expires_at < now()",
     "oidc_logins": "expires_at < now()",
     "share_links": "expires_at < now()",
+    "detail_tokens": "expires_at < now()",
     "api_tokens": "expires_at < now() - interval '30 days'",
     # What is reserved still is given back by the run that reserved it.
     "budgets": "ends_at < now() - interval '1 day' AND reserved = 0",

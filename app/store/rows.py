@@ -91,5 +91,6 @@ def receipt(row: Record) -> Receipt:
         tool_call_id=row["tool_call_id"],
         data=msgspec.json.decode(row["data"], type=dict[str, Any]),
         cost_usd=None if row["cost_usd"] is None else f"{row['cost_usd'].normalize():f}",
+        hash=None if row["hash"] is None else row["hash"].hex(),
         created_at=row["created_at"],
     )

@@ -71,8 +71,8 @@ async def set_thread(db: Database, thread_id: UUID, rules: Sequence[Rule], calle
         await connection.execute(update(threads_table).where(mine).values(tool_rules=_stored(rules)))
 
 
-def _stored(rules: Sequence[Rule]) -> list[Any] | None:
-    return [msgspec.to_builtins(rule) for rule in rules] or None
+def _stored(rules: Sequence[Rule]) -> list[Any]:
+    return [msgspec.to_builtins(rule) for rule in rules]
 
 
 def _rules(stored: str | None) -> tuple[Rule, ...]:

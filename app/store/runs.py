@@ -28,8 +28,6 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: Lease
     user_message_id: UUID
-    user_id: UUID | None
-    """Who asked, if they have an account."""
     options: RunOptions
     next_seq: int
     next_receipt: int
@@ -96,7 +94,6 @@ def _claimed(row: rows.Record, place: rows.Record) -> Claimed:
     return Claimed(
         lease=lease,
         user_message_id=row["user_message_id"],
-        user_id=row["user_id"],
         options=msgspec.json.decode(row["options"], type=RunOptions),
         next_seq=place["next_seq"],
         next_receipt=place["next_receipt"],
@@ -121,6 +118,12 @@ async def beat(driver: Driver, leases: list[Lease], *, lease_seconds: float) -> 
     """
     found = await driver.fetch(query, [x.run_id for x in leases], [x.epoch for x in leases], lease_seconds)
     return {row["id"] for row in found}
+
+
+async def asker(driver: Driver, run_id: UUID) -> UUID | None:
+    """Who asked for the run, if they have an account: by now, since a guest may have claimed the thread."""
+    user_id: UUID | None = await driver.fetchval("SELECT user_id FROM runs WHERE id = $1", run_id)
+    return user_id
 
 
 async def called_off(driver: Driver, leases: list[Lease]) -> set[UUID]:

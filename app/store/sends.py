@@ -55,16 +55,36 @@ async def send(db: Database, question: Question, caller: Caller, limits: Limits)
             before = await _sent_before(connection, question)
             if before is not None:
                 return before, False
-            now = datetime.now(UTC)
-            asks = _asks(thread, question, caller, limits.budgets, now)
-            await _make_room(connection, thread, question, limits, asks)
-            sent = await _store(connection, thread, question, caller)
-            # As late as can be: windows are shared, and locked from here to the commit.
-            await ledger.reserve(connection, sent.run_id, asks, now)
-            await listings.stamp(await driver_of(connection), [thread.id], said=True, by=caller.user_id)
-            return sent, True
+            return await ask(connection, thread, question, caller, limits), True
     except IntegrityError as error:
         raise Conflict("This messageId is taken.") from error
+
+
+async def ask(
+    connection: AsyncConnection,
+    thread: Row[tuple[object, ...]],
+    question: Question,
+    caller: Caller,
+    limits: Limits,
+    *,
+    stored: bool = False,
+) -> Sent:
+    """The same within a transaction that holds the thread's lock, for a message id that is new.
+
+    Of a message that is `stored` already the text says nothing: an answer whose tools have come back goes on so.
+    """
+    now = datetime.now(UTC)
+    asks = _asks(thread, question, caller, limits.budgets, now)
+    await _make_room(connection, thread, question, limits, asks)
+    if stored:
+        position = await _next_position(connection, question.thread_id)
+        sent = await _queue(connection, thread, question, caller, position)
+    else:
+        sent = await _store(connection, thread, question, caller)
+    # As late as can be: windows are shared, and locked from here to the commit.
+    await ledger.reserve(connection, sent.run_id, asks, now)
+    await listings.stamp(await driver_of(connection), [thread.id], said=True, by=caller.user_id)
+    return sent
 
 
 def _asks(
@@ -122,24 +142,51 @@ async def _store(
 ) -> Sent:
     parent_id = await _parent(connection, thread, question)
     asked_content = await _content(connection, question)
-    run_id, answer_id = ids.new(), ids.new()
     position = await _next_position(connection, question.thread_id)
+    sent = await _queue(connection, thread, question, caller, position + 1)
+    await connection.execute(
+        insert(messages).values(
+            id=question.message_id,
+            thread_id=question.thread_id,
+            parent_id=parent_id,
+            position=position,
+            role="user",
+            status="final",
+            content=asked_content,
+            author_id=caller.author_id,
+            author_name=caller.name,
+            revision=sent.revision,
+        )
+    )
+    return sent
+
+
+async def _queue(
+    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, caller: Caller, position: int
+) -> Sent:
+    """The answer-to-be to a message that is stored, at this position, and the run that writes it."""
+    run_id, answer_id = ids.new(), ids.new()
     revision = await threads.bump(connection, question.thread_id, active_leaf=answer_id)
-    common = {"thread_id": question.thread_id, "revision": revision}
-    asked = {"id": question.message_id, "parent_id": parent_id, "position": position, "role": "user",
-             "status": "final", "content": asked_content,
-             "author_id": caller.author_id, "author_name": caller.name}  # fmt: skip
-    answer = {"id": answer_id, "parent_id": question.message_id, "position": position + 1, "role": "assistant",
-              "status": "streaming", "run_id": run_id}  # fmt: skip
-    await connection.execute(insert(messages).values(**common, **asked))
-    await connection.execute(insert(messages).values(**common, **answer))
+    await connection.execute(
+        insert(messages).values(
+            id=answer_id,
+            thread_id=question.thread_id,
+            parent_id=question.message_id,
+            position=position,
+            role="assistant",
+            status="streaming",
+            run_id=run_id,
+            revision=revision,
+        )
+    )
     await connection.execute(
         insert(runs_table).values(
             id=run_id,
             thread_id=question.thread_id,
             message_id=answer_id,
             user_message_id=question.message_id,
-            position=position,
+            # The place of its question among those that are asked.
+            position=position - 1,
             fairness_key=_fairness_key(thread),
             status="queued",
             options=question.options,

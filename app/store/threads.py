@@ -35,6 +35,7 @@ from app.store import access, audit, ledger, listings, rows
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
 from app.store.tables import (
     blobs,
+    detail_tokens,
     files,
     memberships,
     message_parts,
@@ -211,7 +212,7 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
         await lock(connection, thread_id, caller)
         await ledger.cut_off(connection, [thread_id])
         # Blobs after runs: one that a run is just adding holds the run's row until it is there.
-        for table in (message_parts, messages, receipts, runs, blobs):
+        for table in (message_parts, messages, receipts, detail_tokens, runs, blobs):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))

@@ -1,4 +1,4 @@
-"""Verify: what is stored of a finished answer must be what its parts fold to."""
+"""Verify: what is stored of a finished answer must be what its parts fold to, and its receipts what they were."""
 
 from collections.abc import AsyncIterator
 from uuid import UUID
@@ -7,6 +7,8 @@ import msgspec
 
 from app.domain.chat import ACTIVE
 from app.domain.fold import fold
+from app.domain.parts import Finish, Part
+from app.domain.receipts import link
 from app.store import parts, rows
 from app.store.db import Database, Driver
 
@@ -73,6 +75,7 @@ async def _answer(driver: Driver, row: rows.Record) -> list[Difference]:
     stored = await parts.of_run(driver, row["run_id"])
     ended = row["status"] != "streaming"
     problems = _seqs([part.seq for part in stored])
+    problems += await _witness(driver, row["run_id"], stored)
     problems += _states(row, ended=ended)
     if ended:
         problems += _ends([part.kind for part in stored])
@@ -83,6 +86,23 @@ async def _answer(driver: Driver, row: rows.Record) -> list[Difference]:
     elif any(part.kind == "finish" for part in stored):
         problems.append("it has a finish and claims to be streaming")
     return [Difference(place, problem) for problem in problems]
+
+
+async def _witness(driver: Driver, run_id: UUID, stored: list[Part]) -> list[str]:
+    """Receipts are chained by their hashes, and the last one stands in the finish."""
+    last = b""
+    for entry in await driver.fetch("SELECT * FROM receipts WHERE run_id = $1 ORDER BY seq", run_id):
+        if entry["hash"] is None:
+            return []  # from before there was a chain
+        data = msgspec.json.decode(entry["data"])
+        about = {"run_id": run_id, "seq": entry["seq"], "kind": entry["type"], "tool_call_id": entry["tool_call_id"]}
+        last = link(last, **about, data=data, cost_usd=entry["cost_usd"])
+        if last != entry["hash"]:
+            return [f"its receipt {entry['seq']} is not what it was when it was written"]
+    finish = stored[-1].read() if stored else None
+    if isinstance(finish, Finish) and finish.witness != (last.hex() or None):
+        return ["its receipts are not those that its finish bears witness of"]
+    return []
 
 
 def _seqs(seqs: list[int]) -> list[str]:

@@ -23,10 +23,10 @@ from app.tools.workspace import schema
 MIB = 1 << 20
 USUAL = 5 * MIB
 MOST = 100 * MIB
-MOST_PAGE = 5 * MIB
+MOST_PAGE = 3 * MIB
 """Bytes of a page that is made into text."""
 REDIRECTS = 5
-CONNECT = 10.0
+CONNECT = 5.0
 READ = 15.0
 TOTAL = 60.0
 """Seconds."""
@@ -189,8 +189,11 @@ def _is_page(answer: Answer) -> bool:
 
 async def _page(answer: Answer, most: int, call: Call) -> Result:
     content = bytearray()
-    async for piece in _plain(answer, min(most, MOST_PAGE)):
+    async for piece in _plain(answer, most):
         content += piece
+        if len(content) > MOST_PAGE:
+            message = f"A page of more than {MOST_PAGE:,} bytes is not made into text: ask with format raw."
+            raise ToolFailed(message, code="too_large")
     title, text = await asyncio.to_thread(_read, bytes(content), answer.charset)
     head = "\n".join(filter(None, (title, str(answer.url))))
     return await said.text(call, f"{head}\n\n{text}", title or str(answer.url))

@@ -4,6 +4,7 @@ import codecs
 import html
 import re
 from collections.abc import Iterator
+from string import ascii_lowercase, ascii_uppercase
 
 BLOCKS = frozenset((
     "address", "article", "aside", "blockquote", "body", "br", "dd", "details", "dialog", "div", "dl", "dt", "fieldset",
@@ -15,6 +16,9 @@ BLOCKS = frozenset((
 UNSEEN = ("script", "style", "template", "noscript", "svg", "iframe", "textarea", "select", "object")
 """Elements whose content nobody reads."""
 TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})[^>\"']*(?:\"[^\"]*\"[^>\"']*|'[^']*'[^>\"']*)*>")
+LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
+MARKUP = re.compile(r"<[a-zA-Z/!?]")
+NAMED = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})")
 LONGEST_TAG = 2048
 """Characters of a tag that are read with care for what is quoted in it; a longer one ends at its first `>`."""
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
@@ -55,12 +59,11 @@ def text(page: str) -> tuple[str, str]:
 
 def _pieces(page: str) -> Iterator[tuple[str, str | None]]:
     """Text, and where blocks begin or end, by name; `/` for an end."""
-    lower = page.lower() if len(page.lower()) == len(page) else page
+    lower = page.translate(LOWER)
     at = 0
     while at < len(page):
-        tag = page.find("<", at)
-        if tag < 0:
-            tag = len(page)
+        begun = MARKUP.search(page, at)
+        tag = len(page) if begun is None else begun.start()
         if tag > at:
             yield _unescaped(page[at:tag]), None
         if tag == len(page):
@@ -84,7 +87,7 @@ def _after(page: str, lower: str, tag: int) -> tuple[int, str, bool]:
     if found is not None:
         name, end = found[1].lower(), found.end()
     else:
-        begun = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})").match(page, tag)
+        begun = NAMED.match(page, tag)
         if begun is None:
             return tag + 1, "", False
         name, end = begun[1].lower(), _beyond(page, ">", tag)

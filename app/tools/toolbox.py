@@ -26,6 +26,9 @@ from app.tools.workspace import DeleteFile, EditFile, ReadFile, WriteFile
 
 log = structlog.get_logger()
 
+MOST_NAMED = 100
+"""Tools that the log names because they can't be offered."""
+
 
 class ToolboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator says: patterns of what is offered at all, rules that nobody loosens, networks to fetch from."""
@@ -51,6 +54,7 @@ class Toolbox:
         self._sandbox = sandbox
         self._connections = connections
         self._options = options
+        self._left_out: set[str] = set()
         self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._made(vault)}
 
     def _made(self, vault: Vault | None) -> Iterable[Tool]:
@@ -104,10 +108,15 @@ class Toolbox:
         served: Mapping[str, Tool] = {} if self._connections is None else self._connections.tools()
         for name, tool in served.items():
             if NAME.fullmatch(name) is None or name in self._builtins:
-                log.warning("tool_left_out", tool=name, source=tool.spec.source)
+                self._leave_out(tool.spec)
             else:
                 found[name] = tool
         return dict(sorted(found.items()))
+
+    def _leave_out(self, spec: Spec) -> None:
+        if spec.name not in self._left_out and len(self._left_out) < MOST_NAMED:
+            self._left_out.add(spec.name)
+            log.warning("tool_left_out", tool=spec.name, source=spec.source)
 
     def _fits(self, spec: Spec, actor: Actor, patterns: Sequence[str] | None) -> bool:
         return (

@@ -2,14 +2,14 @@
 
 import * as chats from "./chats.js";
 import { confirmed } from "./dialogs.js";
-import { activeAnswer, textOf } from "./khala.js";
+import { activeAnswer, filesOf, textOf } from "./khala.js";
 
 const RESET = { title: "Reset this conversation?", text: "All of its messages are deleted, for everyone who follows it. This can’t be undone.", yes: "Reset" };
 
 export class Asked {
   #page;
 
-  /** `page`: `{shown, outbox, composer, scroller, feed, attempt}` of the page. */
+  /** `page`: `{shown, outbox, composer, attachments, autopilot, scroller, feed, attempt}` of the page. */
   constructor(page) {
     this.#page = page;
   }
@@ -27,11 +27,11 @@ export class Asked {
     return activeAnswer(this.#page.shown.state) !== null || this.#outgoing().some(({ pending }) => pending.phase !== "failed");
   }
 
-  send(text) {
-    const { shown, scroller, outbox } = this.#page;
+  send(text, files = []) {
+    const { shown, scroller, outbox, autopilot } = this.#page;
     if (chats.find(shown.chat.id)) shown.chat = chats.update(shown.chat, { usedAt: Date.now() });
     scroller.following = true;
-    outbox.add(shown.chat, text);
+    outbox.add(shown.chat, text, { files, options: autopilot.options });
   }
 
   async stop() {
@@ -41,10 +41,13 @@ export class Asked {
 
   /** Take back what was not sent, to change it. */
   edit(id) {
-    this.#page.composer.put(textOf(this.#page.outbox.take(id)));
+    const { composer, outbox, attachments } = this.#page;
+    const entry = outbox.take(id);
+    attachments.put(filesOf(entry));
+    composer.put(textOf(entry));
   }
 
-  /** Ask what this answer was the answer to once more. */
+  /** Ask what this answer was the answer to once more; its files stay with the question that has them. */
   again(id) {
     const { messages } = this.#page.shown.state;
     const index = messages.findIndex((message) => message.id === id);

@@ -55,9 +55,13 @@ export class Composer {
     this.#count.classList.toggle("bad", over);
     this.#text.setAttribute("aria-invalid", String(over));
     this.#text.disabled = closed;
-    this.#send.disabled = busy || closed || over || !this.#text.value.trim();
+    this.#send.disabled = busy || closed || over || this.#isEmpty || this.#actions.obstacle() !== null;
     this.#send.hidden = stoppable;
     this.#stop.hidden = !stoppable;
+  }
+
+  get #isEmpty() {
+    return !this.#text.value.trim() && this.#actions.files() === 0;
   }
 
   #edited() {
@@ -74,10 +78,11 @@ export class Composer {
 
   #submit() {
     const text = this.#text.value.replaceAll("\0", "").toWellFormed();
-    if (!text.trim()) return;
+    if (this.#isEmpty) return;
     if (text.length > LONGEST_TEXT) return this.say(`That is ${(text.length - LONGEST_TEXT).toLocaleString("en")} characters too long.`);
     if (this.#shown.closed) return;
     if (this.#actions.busy()) return this.say("An answer is being written; wait for it or stop it.");
+    if (this.#actions.obstacle() !== null) return this.say(this.#actions.obstacle());
     this.#hush();
     this.put("");
     this.#actions.typed(true);

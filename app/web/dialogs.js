@@ -2,7 +2,7 @@
 
 import { Refusal, isPassing } from "./khala.js";
 import { inWords } from "./outbox.js";
-import { make } from "./view.js";
+import { make } from "./elements.js";
 
 const $ = (id) => document.getElementById(id);
 

@@ -3,7 +3,7 @@
 import { account, nameOf } from "./account.js";
 import * as chats from "./chats.js";
 import { avatar } from "./presence.js";
-import { make } from "./view.js";
+import { drawing, make } from "./elements.js";
 
 export const addressOf = (id) => `/t/${id}`;
 const PENCIL = "M4 16l.8-3.4L13.5 4l2.5 2.5-8.6 8.7zM12 5.5 14.5 8";
@@ -168,12 +168,7 @@ class Row {
 
 function tool(title, path, onclick) {
   const button = make("button", { type: "button", className: "tool-button", title, onclick });
-  const picture = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  picture.setAttribute("viewBox", "0 0 20 20");
-  picture.setAttribute("aria-hidden", "true");
-  picture.append(document.createElementNS("http://www.w3.org/2000/svg", "path"));
-  picture.firstChild.setAttribute("d", path);
-  button.append(picture);
+  button.append(drawing(path));
   return button;
 }
 

@@ -1,6 +1,6 @@
 // The client: one WebSocket that follows a thread and an account's list of threads, each by its revision.
 
-import { EMPTY, UNLISTED, activeAnswer, applyAccount, applyDelta, backoff, fromSnapshot, withEarlier } from "./state.js";
+import { EMPTY, UNLISTED, activeAnswer, applyAccount, applyDelta, backoff, fromSnapshot, withEarlier, withProgress } from "./state.js";
 
 export * from "./requests.js";
 export * from "./state.js";
@@ -98,6 +98,11 @@ export class Feed {
   /** Put a page of older messages before what is known; nothing happens if another thread is followed by now. */
   adoptEarlier(threadId, page) {
     if (this.#target?.threadId === threadId) this.#on.state((this.#state = withEarlier(this.#state, page)), null);
+  }
+
+  /** Learn from parts how far an answer is, which a snapshot doesn't say. */
+  adoptProgress(threadId, messageId, parts) {
+    if (this.#target?.threadId === threadId) this.#on.state((this.#state = withProgress(this.#state, messageId, parts)));
   }
 
   /** The network or the tab has come back: connect at once, or make sure that the connection still lives. */

@@ -1,7 +1,7 @@
 // The messages on their way: shown at once, sent until the server says yes or no, and shown as not sent if it says no.
 
 import { keysOf, noteSent } from "./chats.js";
-import { Refusal, call, insist, isPassing, newId, pause } from "./khala.js";
+import { Refusal, call, filesOf, insist, isPassing, newId, pause } from "./khala.js";
 
 const WORDS = {
   run_active: "An answer is still being written; wait for it or stop it.",
@@ -35,11 +35,12 @@ export class Outbox {
     return this.#entries.filter((entry) => entry.chatId === chatId);
   }
 
-  /** Show the text as a message and send it. */
-  add(chat, text) {
+  /** Show the text and the files as a message and send it; `options` say how it is to be answered. */
+  add(chat, text, { files = [], options = {} } = {}) {
     const id = newId();
     noteSent(chat.id, id);
-    this.#entries.push({ id, chatId: chat.id, keys: keysOf(chat), role: "user", content: [{ type: "text", text }], pending: null });
+    const content = [{ type: "text", text }, ...files.map((blob) => ({ type: "file", blob }))];
+    this.#entries.push({ id, chatId: chat.id, keys: keysOf(chat), role: "user", content, options, pending: null });
     this.resend(id);
   }
 
@@ -57,8 +58,8 @@ export class Outbox {
   }
 
   #post(id) {
-    const { chatId, keys, content } = this.#entries.find((entry) => entry.id === id);
-    const body = { messageId: id, text: content[0].text };
+    const { chatId, keys, content, options } = this.#entries.find((entry) => entry.id === id);
+    const body = { messageId: id, text: content[0].text, attachments: filesOf({ content }).map(({ blobId }) => blobId), options };
     let attempt = 1;
     const wait = (delay) => (this.#set(id, { phase: "sending", attempt: ++attempt }), pause(delay));
     return insist(() => call("POST", `/api/threads/${chatId}/send`, { body, ...keys }), { wait });

@@ -3,10 +3,13 @@
 import * as accounts from "./account.js";
 import { Asked } from "./asked.js";
 import * as asking from "./asking.js";
+import { Attachments } from "./attachments.js";
+import { Autopilot } from "./autopilot.js";
 import { Belonging } from "./belonging.js";
+import { Blobs } from "./blobs.js";
 import * as chats from "./chats.js";
 import { Composer } from "./composer.js";
-import { EMPTY, Feed, Refusal, UNLISTED, textOf } from "./khala.js";
+import { EMPTY, Feed, Refusal, UNLISTED, activeAnswer, call, insist, textOf } from "./khala.js";
 import { Drawer, addressOf } from "./drawer.js";
 import { Outbox, inWords } from "./outbox.js";
 import { Presence } from "./presence.js";
@@ -18,6 +21,7 @@ import { Share } from "./share.js";
 import { SignIn } from "./signin.js";
 import { Messages } from "./view.js";
 
+const MOST_PARTS = 1000;
 const NOBODY = { participants: [], more: 0 };
 const ELSEWHERE = "This chat belongs to somebody else, or its key is in another browser.";
 const CUT = "You no longer have access to this chat.";
@@ -54,17 +58,31 @@ const feed = new Feed(`${location.protocol === "https:" ? "wss" : "ws"}://${loca
 const outbox = new Outbox(() => draw());
 const presence = new Presence((state) => feed.announce(state));
 const composer = new Composer({
-  send: (text) => asked.send(text),
+  send: (text) => asked.send(text, attachments.take()),
   stop: () => asked.stop(),
   busy: () => asked.isBusy,
   typed: (isEmpty) => presence.typed(isEmpty),
+  files: () => attachments.count,
+  obstacle: () => attachments.obstacle,
 });
+const blobs = new Blobs(() => shown.chat);
+const attachments = new Attachments({
+  upload: (file, signal) => blobs.upload(file, signal),
+  changed: () => draw(),
+  say: (words) => composer.say(words),
+});
+const autopilot = new Autopilot();
 const scroller = new Scroller($("scroll"), $("newest"));
-const asked = new Asked({ shown, outbox, composer, scroller, feed, attempt });
+const asked = new Asked({ shown, outbox, composer, attachments, autopilot, scroller, feed, attempt });
 const messages = new Messages($("messages"), {
   resend: (id) => outbox.resend(id),
   edit: (id) => asked.edit(id),
   again: (id) => asked.again(id),
+  decide: (runId, callId, body) => ask("POST", `/api/runs/${runId}/approvals/${encodeURIComponent(callId)}`, { body }),
+  approvals: (runId) => ask("GET", `/api/runs/${runId}/approvals`),
+  blobs,
+  unfolded: () => scroller.notice(),
+  folding: (element, act) => scroller.folding(element, act),
 });
 const reading = new ReadMarks();
 const share = new Share();
@@ -128,6 +146,7 @@ async function open(chat, implicit) {
 function closeChat() {
   presence.leave();
   share.close();
+  attachments.clear();
   $("announce").textContent = "";
 }
 
@@ -174,6 +193,17 @@ function takeState(state, frame) {
   nameChat(state, frame);
   share.update(shown.chat.id, state.thread.visibility);
   if (frame === null) scroller.keep(fromEnd);
+  if (frame?.type === "snapshot") learnProgress(state);
+}
+
+/** A snapshot doesn't say how far an answer is that is being written; its newest parts mostly do. */
+async function learnProgress(state) {
+  const answer = activeAnswer(state);
+  if (!answer?.runId || !answer.content.some((block) => block.type === "tool")) return;
+  const { id } = shown.chat;
+  const path = `/api/runs/${answer.runId}/parts?after=${Math.max(-1, answer.seq - MOST_PARTS - 1)}&limit=${MOST_PARTS}`;
+  const page = await asking.quietly("GET", path, { chat: shown.chat });
+  if (page) feed.adoptProgress(id, answer.id, page.items);
 }
 
 /** The chat has opened: this is where the person is, until another does. */
@@ -236,6 +266,11 @@ function forget(id) {
   draw();
 }
 
+/** Ask and insist, where the answer is shown where it was asked for. */
+function ask(method, path, given = {}) {
+  return insist(() => call(method, path, { ...given, ...chats.keysOf(shown.chat) }), { tries: 5 });
+}
+
 function attempt(what, method, path, given = {}) {
   return asking.attempt((words) => composer.say(words), what, method, path, { chat: shown.chat, ...given });
 }
@@ -253,7 +288,7 @@ function drawNow() {
   cancelAnimationFrame(due?.frame);
   clearTimeout(due?.timer);
   due = null;
-  screen.draw(shown, { messages, composer, drawer, outbox, isBusy: asked.isBusy, hasAsked: asked.any });
+  screen.draw(shown, { messages, composer, attachments, drawer, outbox, isBusy: asked.isBusy, hasAsked: asked.any });
   presence.enter(isSeen() ? chats.own(shown.chat.id).name : null);
   reading.consider(shown, (id, revision) => asking.quietly("PUT", `/api/threads/${id}/read`, { body: { revision } }));
   scroller.follow();

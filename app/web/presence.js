@@ -1,6 +1,6 @@
 // Who else is here, and who is typing; and telling the others the same of us.
 
-import { make } from "./view.js";
+import { make } from "./elements.js";
 
 const QUIET_MS = 2000;
 const TYPING_MS = 4000;

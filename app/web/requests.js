@@ -3,6 +3,8 @@
 import { backoff } from "./state.js";
 
 const REQUEST_MS = 15_000;
+/** Files may take their time. */
+const FILE_MS = 600_000;
 
 /** A new id: a UUID of version 7. Made by hand, because `crypto.randomUUID` is missing on plain-HTTP hosts. */
 export function newId() {
@@ -37,24 +39,44 @@ export class Refusal extends Error {
 /** The server could not be reached, or did not answer in time. What was asked may have happened all the same. */
 export class Unreachable extends Error {}
 
-/** One request to the API: its JSON answer, or a Refusal, or Unreachable. `key` and `shareKey` open a thread. */
-export async function call(method, path, { body, key, shareKey } = {}) {
-  const headers = { Accept: "application/json" };
-  if (key) headers["X-Anon-Key"] = key;
-  if (shareKey) headers["X-Share-Key"] = shareKey;
+/**
+ * One request to the API: its JSON answer, or a Refusal, or Unreachable. `key` and `shareKey` open a thread; `file` is sent
+ * as it is, until `signal` aborts that.
+ */
+export async function call(method, path, { body, file, signal, key, shareKey } = {}) {
+  const headers = { Accept: "application/json", ...opening({ key, shareKey }) };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const response = await answered(path, { method, headers, body: body && JSON.stringify(body) });
+  if (file) headers["Content-Type"] = file.type || "application/octet-stream";
+  const response = await answered(path, { method, headers, body: file ?? (body && JSON.stringify(body)) }, file ? FILE_MS : REQUEST_MS, signal);
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => null);
   if (response.ok && answer !== null) return answer;
   if (response.ok) throw new Unreachable("The answer was cut off.");
-  const seconds = Number.parseFloat(response.headers.get("Retry-After") ?? "");
-  throw new Refusal(response.status, answer ?? {}, Number.isFinite(seconds) ? seconds : null);
+  throw refusal(response, answer);
 }
 
-async function answered(path, init) {
+/** What is kept at an address of the API, as a Blob; or a Refusal, or Unreachable. */
+export async function bytes(path, keys = {}) {
+  const response = await answered(path, { headers: opening(keys) }, FILE_MS);
+  if (!response.ok) throw refusal(response, await response.json().catch(() => null));
+  return response.blob().catch((error) => {
+    throw new Unreachable("The answer was cut off.", { cause: error });
+  });
+}
+
+function opening({ key, shareKey }) {
+  return { ...(key && { "X-Anon-Key": key }), ...(shareKey && { "X-Share-Key": shareKey }) };
+}
+
+function refusal(response, answer) {
+  const seconds = Number.parseFloat(response.headers.get("Retry-After") ?? "");
+  return new Refusal(response.status, answer ?? {}, Number.isFinite(seconds) ? seconds : null);
+}
+
+async function answered(path, init, patience = REQUEST_MS, signal = null) {
+  const ends = [AbortSignal.timeout(patience), ...(signal ? [signal] : [])];
   try {
-    return await fetch(path, { ...init, cache: "no-store", signal: AbortSignal.timeout(REQUEST_MS) });
+    return await fetch(path, { ...init, cache: "no-store", signal: AbortSignal.any(ends) });
   } catch (error) {
     throw new Unreachable("The server could not be reached.", { cause: error });
   }

@@ -3,7 +3,7 @@
 import { account } from "./account.js";
 import * as chats from "./chats.js";
 import { drawAccount, listed } from "./drawer.js";
-import { activeAnswer, standing, textOf } from "./khala.js";
+import { activeAnswer, standing, textOf, waiting } from "./khala.js";
 import { Company, others } from "./presence.js";
 
 const $ = (id) => document.getElementById(id);
@@ -34,7 +34,7 @@ export function titleOf({ chat, state, list }) {
   return state.thread?.title ?? chat.title ?? list.entries.get(chat.id)?.thread.title ?? null;
 }
 
-export function draw(shown, { messages, composer, drawer, outbox, isBusy, hasAsked }) {
+export function draw(shown, { messages, composer, attachments, drawer, outbox, isBusy, hasAsked }) {
   const { chat, state, refused, list } = shown;
   const now = Date.now();
   const role = roleIn(shown);
@@ -53,6 +53,7 @@ export function draw(shown, { messages, composer, drawer, outbox, isBusy, hasAsk
   $("reset").disabled = refused !== null || !hasAsked || role !== "owner";
   $("share-open").disabled = refused !== null || state.revision === null || role !== "owner";
   const stoppable = mayWrite && (activeAnswer(state) !== null || pending.some((one) => one.pending.runId));
+  attachments.draw(refused === null && mayWrite && state.revision !== null);
   composer.draw({ busy: isBusy, closed: refused !== null || !mayWrite, stoppable });
   drawOnlooker(shown, role);
   drawBanner(shown);
@@ -99,11 +100,18 @@ function drawCompany({ chat, present, refused }) {
   company.draw(others(present.participants, chats.own(chat.id).name, account.user?.id), present.more);
 }
 
-/** Tell a screen reader once, when an answer ends while it is being watched. */
+function speakOfWaiting(before, after) {
+  const known = new Set(before.map(({ toolCallId }) => toolCallId));
+  const fresh = after.filter(({ toolCallId }) => !known.has(toolCallId));
+  if (fresh.length) $("announce").textContent = fresh.length > 1 ? `${fresh.length} tool calls need approval.` : `${fresh[0].tool} needs approval.`;
+}
+
+/** Tell a screen reader once, when an answer ends or begins to wait while it is being watched. */
 export function speak(before, after) {
   const was = before && activeAnswer(before);
   const is = was && after.messages.find((message) => message.id === was.id);
-  if (!is || standing(is) === "writing") return;
+  if (is && standing(is) === "writing") return speakOfWaiting(waiting(was.content) ?? [], waiting(is.content) ?? []);
+  if (!is) return;
   const words = { done: "Answer finished.", stopped: "Answer stopped.", failed: "Answer failed." };
   $("announce").textContent = `${words[standing(is)]} ${textOf(is).slice(0, SPOKEN)}`;
 }

@@ -10,7 +10,7 @@ export class Scroller {
   constructor(area, button) {
     this.#area = area;
     this.#button = button;
-    area.addEventListener("scroll", () => this.#notice(), { passive: true });
+    area.addEventListener("scroll", () => this.notice(), { passive: true });
     button.addEventListener("click", () => this.#jump());
     new ResizeObserver(() => this.follow()).observe(area);
   }
@@ -30,7 +30,17 @@ export class Scroller {
     requestAnimationFrame(() => (this.#area.scrollTop = this.#area.scrollHeight - fromEnd));
   }
 
-  #notice() {
+  /** Fold something away: what is in sight below it stays where it is. */
+  folding(element, act) {
+    const isAbove = element.getBoundingClientRect().bottom < this.#area.getBoundingClientRect().top;
+    const fromEnd = this.fromEnd();
+    act();
+    if (this.following) this.follow();
+    else if (isAbove) this.#area.scrollTop = this.#area.scrollHeight - fromEnd;
+  }
+
+  /** What is in sight may be another part of it now. */
+  notice() {
     this.following = this.fromEnd() - this.#area.clientHeight < NEAR_END;
     this.#button.hidden = this.following;
   }

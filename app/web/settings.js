@@ -5,7 +5,7 @@ import { quietly } from "./asking.js";
 import { button, closable, confirmed, fill, moment, onSubmit, row, tried } from "./dialogs.js";
 import { call } from "./khala.js";
 import { inWords } from "./outbox.js";
-import { copyButton } from "./view.js";
+import { copyButton } from "./elements.js";
 
 const $ = (id) => document.getElementById(id);
 const DAY_MS = 86_400_000;

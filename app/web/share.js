@@ -6,7 +6,7 @@ import { keysOf } from "./chats.js";
 import { button, closable, fill, moment, onSubmit, row, tried } from "./dialogs.js";
 import { call } from "./khala.js";
 import { inWords } from "./outbox.js";
-import { copyButton, make } from "./view.js";
+import { copyButton, make } from "./elements.js";
 
 const $ = (id) => document.getElementById(id);
 const DAY_MS = 86_400_000;

@@ -106,7 +106,29 @@ function withOwnParts(message, parts) {
     finish: last("finish") ?? message.finish,
     failure: last("error") ?? message.failure,
     round: last("step") ?? message.round,
+    began: beginnings(message.began, fresh),
   };
+}
+
+/** When tool calls began to run, in milliseconds of the server's clock, by their ids. */
+function beginnings(before, parts) {
+  const found = parts.filter(({ kind, data }) => kind === "tool-status" && data.state === "running");
+  return found.length ? { ...before, ...Object.fromEntries(found.map(({ data, createdAt }) => [data.toolCallId, Date.parse(createdAt)])) } : before;
+}
+
+/** The state with what a snapshot doesn't say of the answer `messageId`: which step it is at, and since when tools run. */
+export function withProgress(state, messageId, parts) {
+  const round = parts.findLast((part) => part.kind === "step")?.data;
+  const messages = state.messages.map((message) =>
+    message.id === messageId ? { ...message, round: message.round ?? round, began: { ...beginnings({}, parts), ...message.began } } : message,
+  );
+  return { ...state, messages };
+}
+
+/** The tool calls of a content that wait for approval, or null if there are none. */
+export function waiting(content) {
+  const blocked = content.filter((block) => block.type === "tool" && block.state === "blocked");
+  return blocked.length ? blocked : null;
 }
 
 /** An answer that has ended, by its head, with more parts than have come. */
@@ -123,12 +145,19 @@ export function fold(content, parts) {
 
 const FOLDS = {
   "text-delta": (blocks, { text }) => appendText(blocks, text),
-  "tool-call": (blocks, { toolCallId, ...rest }) => updateTool(blocks, toolCallId, rest),
-  "tool-status": (blocks, { toolCallId, state, reason }) => updateTool(blocks, toolCallId, { state, reason }),
-  "tool-result": (blocks, { toolCallId, ok, ...rest }) =>
-    updateTool(blocks, toolCallId, { ...rest, state: ok ? "completed" : "failed" }),
+  "tool-call": (blocks, { toolCallId, tool, step, args, argsBlob }) => updateTool(blocks, toolCallId, { tool, step, args, argsBlob }),
+  "tool-status": (blocks, { toolCallId, ...said }) => updateTool(blocks, toolCallId, status(said)),
+  "tool-result": (blocks, { toolCallId, ok, summary, output, blob, durationMs }) =>
+    updateTool(blocks, toolCallId, { state: ok ? "completed" : "failed", summary, output, blob, durationMs }),
   notice: (blocks, { code, message }) => blocks.push({ type: "notice", code, message }),
+  compaction: (blocks, { summary, messageId, step }) => blocks.push({ type: "compaction", summary, messageId, step: step ?? 0 }),
 };
+
+/** What a status says; only new arguments take the place of the old ones. */
+function status({ state, reason, digest, expiresAt, args, argsBlob }) {
+  const said = { state, reason, digest, expiresAt };
+  return args === undefined && argsBlob === undefined ? said : { ...said, args, argsBlob };
+}
 
 function appendText(blocks, text) {
   const last = blocks.at(-1);
@@ -147,6 +176,11 @@ function updateTool(blocks, toolCallId, changes) {
 /** All text of a message, joined. */
 export function textOf(message) {
   return message.content.map((block) => (block.type === "text" ? block.text : "")).join("");
+}
+
+/** The files of a message. */
+export function filesOf(message) {
+  return message.content.flatMap((block) => (block.type === "file" ? [block.blob] : []));
 }
 
 /** How a message stands: "writing", "done", "stopped" or "failed". A finish outranks the row's status. */

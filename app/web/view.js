@@ -1,33 +1,20 @@
 // Messages as DOM: kept in step with the state by changing as little as possible, so that a selection survives streaming.
 
-import { standing } from "./state.js";
+import { copyButton, cost, make, milliseconds, setText, sync } from "./elements.js";
+import { fileView } from "./files.js";
+import { standing, waiting } from "./state.js";
+import { Group } from "./tools.js";
 
 const STANDINGS = { stopped: "Stopped", failed: "Failed" };
 const REASONS = {
   length: "Cut off at the length limit",
   max_steps: "Stopped at the step limit",
+  no_progress: "Stopped: no progress",
   budget: "Stopped at the budget",
+  tool_calls: "Left to the caller’s tools",
   blocked: "Blocked",
 };
-const TOOL_STATES = {
-  queued: "queued",
-  running: "running",
-  completed: "done",
-  failed: "failed",
-  blocked: "needs your approval",
-  cancelled: "cancelled",
-};
-
 const MARKS = ["code", "strong", "emphasis", "heading"];
-
-/** An element with properties and children; a text child is only ever text. */
-export function make(tag, properties = {}, ...children) {
-  const { data = {}, ...rest } = properties;
-  const element = Object.assign(document.createElement(tag), rest);
-  Object.assign(element.dataset, data);
-  element.append(...children);
-  return element;
-}
 
 /** The text cut into prose and fenced code; a fence that is still open counts as code to the end. */
 export function segments(text) {
@@ -61,30 +48,6 @@ export function marks(prose) {
   return found;
 }
 
-/** Make the children of `parent` show `items`, reusing those of the same kind. */
-function sync(parent, items, kindOf, create, update) {
-  items.forEach((item, index) => {
-    let child = parent.children[index];
-    if (child?.dataset.kind !== kindOf(item)) {
-      const fresh = create(item);
-      fresh.dataset.kind = kindOf(item);
-      if (child) child.replaceWith(fresh);
-      else parent.append(fresh);
-      child = fresh;
-    }
-    update(child, item);
-  });
-  while (parent.children.length > items.length) parent.lastElementChild.remove();
-}
-
-/** Text that grew is appended to; only other text is replaced. */
-function setText(element, text) {
-  const node = element.firstChild ?? element.appendChild(document.createTextNode(""));
-  if (text === node.data) return;
-  if (text.startsWith(node.data)) node.appendData(text.slice(node.data.length));
-  else node.data = text;
-}
-
 const MARK_TAGS = { plain: "span", code: "code", strong: "strong", emphasis: "em", heading: "strong" };
 
 function updateSegment(element, segment) {
@@ -102,60 +65,47 @@ function createSegment(segment) {
   return make("div", { className: "code" }, bar, make("pre", { tabIndex: 0 }, code));
 }
 
-/** A button that copies what `text()` says. */
-export function copyButton(text) {
-  const button = make("button", { type: "button", className: "quiet copy", textContent: "Copy", hidden: !navigator.clipboard });
-  button.addEventListener("click", async () => {
-    const copied = await navigator.clipboard.writeText(text()).then(() => true, () => false);
-    button.textContent = copied ? "Copied" : "Not copied";
-    setTimeout(() => (button.textContent = "Copy"), 1500);
-  });
-  return button;
+/** Content as it is shown: the tool calls of a step that follow each other are one group. */
+function grouped(content) {
+  const items = [];
+  for (const block of content) {
+    const last = items.at(-1);
+    const step = block.step ?? 0;
+    if (block.type !== "tool") items.push(block);
+    else if (last?.type === "group" && last.step === step) last.tools.push(block);
+    else items.push({ type: "group", step, tools: [block] });
+  }
+  return items;
 }
 
-function createBlock(block) {
+const keyOf = (item) => (item.type === "group" ? item.tools[0].toolCallId : item.type);
+const drawn = new WeakMap();
+
+function createBlock(block, actions) {
   if (block.type === "text") return make("div", { className: "text" });
   if (block.type === "notice") return make("p", { className: "notice" });
-  if (block.type !== "tool") return make("div", { hidden: true });
-  const summary = make("summary", {}, ...["tool-name", "tool-state", "tool-summary"].map((className) => make("span", { className })));
-  const details = make("details", {}, summary, make("pre", { className: "tool-body", tabIndex: 0 }));
-  return make("div", { className: "tool" }, details);
+  if (block.type === "compaction") return make("details", { className: "notice" }, make("summary", { textContent: "Older turns were summarised for the model" }), make("p", { className: "prose" }));
+  if (block.type === "file") return fileView(block.blob, actions.blobs);
+  if (block.type !== "group") return make("div", { hidden: true });
+  const group = new Group(actions);
+  drawn.set(group.element, group);
+  return group.element;
 }
 
-function updateBlock(element, block) {
+function updateBlock(element, block, about) {
+  if (block.type === "group") return drawn.get(element).update(block, about);
+  if (drawn.get(element) === block) return undefined;
+  drawn.set(element, block);
   if (block.type === "text") sync(element, segments(block.text), (part) => part.kind, createSegment, updateSegment);
   else if (block.type === "notice") setText(element, block.message);
-  else if (block.type === "tool") updateTool(element, block);
-}
-
-function updateTool(element, block) {
-  element.dataset.state = block.state;
-  element.querySelector(".tool-name").textContent = block.tool;
-  element.querySelector(".tool-state").textContent = TOOL_STATES[block.state] ?? block.state;
-  element.querySelector(".tool-summary").textContent = block.summary ?? block.reason ?? "";
-  element.querySelector(".tool-body").textContent = toolBody(block);
-}
-
-function toolBody({ args, output, blob, durationMs }) {
-  const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
-  const lines = [args && `Arguments\n${shown(args)}`, output != null && `Result\n${shown(output)}`];
-  if (blob) lines.push(`Result, ${blob.size} bytes, begins\n${blob.preview}`);
-  if (durationMs != null) lines.push(`Took ${milliseconds(durationMs)}`);
-  return lines.filter(Boolean).join("\n\n");
-}
-
-function milliseconds(value) {
-  return value < 1000 ? `${value} ms` : `${(value / 1000).toFixed(1)} s`;
+  else if (block.type === "compaction") setText(element.lastElementChild, block.summary);
+  return undefined;
 }
 
 /** "demo · 57 + 200 tokens · $0.0004 · 2.1 s" */
 export function facts({ model, usage, costUsd, totalMs }) {
   const tokens = usage && `${usage.inputTokens.toLocaleString("en")} in, ${usage.outputTokens.toLocaleString("en")} out tokens`;
   return [model, tokens, costUsd && cost(Number(costUsd)), totalMs != null && milliseconds(totalMs)].filter(Boolean).join(" · ");
-}
-
-function cost(usd) {
-  return usd === 0 ? "$0" : `$${usd >= 0.01 ? usd.toFixed(2) : usd.toPrecision(2)}`;
 }
 
 /** One message, or one that is still on its way (`message.pending`). */
@@ -167,9 +117,10 @@ export class MessageView {
   constructor(message, actions) {
     this.#actions = actions;
     this.content = make("div", { className: "content" });
+    this.files = make("div", { className: "files", hidden: true });
     this.foot = make("div", { className: "foot" });
     this.who = make("span", { className: "unseen" });
-    this.element = make("li", { className: `message ${message.role}`, data: { id: message.id, role: message.role } }, this.who, this.content, this.foot);
+    this.element = make("li", { className: `message ${message.role}`, data: { id: message.id, role: message.role } }, this.who, this.files, this.content, this.foot);
   }
 
   /**
@@ -186,10 +137,24 @@ export class MessageView {
     this.element.classList.toggle("others", Boolean(author));
     const state = message.role === "user" ? (pending?.phase ?? "sent") : standing(message);
     this.element.dataset.state = state;
-    if (message.role === "user") setText(this.content, message.content.map((block) => block.text ?? "").join(""));
-    else sync(this.content, message.content, (block) => block.toolCallId ?? block.type, createBlock, updateBlock);
+    if (message.role === "user") this.#updateQuestion(message);
+    else this.#updateAnswer(message, mayWrite);
     this.element.setAttribute("aria-busy", String(state === "writing"));
     this.#updateFoot(pending ? pendingFoot(message, this.#actions, now) : answerFoot(message, state, last && mayWrite, this.#actions));
+  }
+
+  #updateQuestion({ content }) {
+    const files = content.filter((block) => block.type === "file");
+    const text = content.map((block) => block.text ?? "").join("");
+    this.content.hidden = !text;
+    setText(this.content, text);
+    this.files.hidden = files.length === 0;
+    sync(this.files, files, ({ blob }) => blob.blobId, ({ blob }) => fileView(blob, this.#actions.blobs), () => {});
+  }
+
+  #updateAnswer({ content, runId, began }, mayWrite) {
+    const about = { runId, began: began ?? {}, mayWrite };
+    sync(this.content, grouped(content), keyOf, (block) => createBlock(block, this.#actions), (element, block) => updateBlock(element, block, about));
   }
 
   /** Rebuilt only when it says something else, so that a focused button stays. */
@@ -221,9 +186,15 @@ function answerFoot(message, state, mayRetry, actions) {
   return parts;
 }
 
-function roundFoot({ round }, state) {
-  if (state !== "writing" || !round || round.step < 2) return [];
-  return [make("span", { className: "status", textContent: `Step ${round.step} of ${round.maxSteps}` })];
+/** "Step 3/20 · 1,204 tokens · $0.01 so far" */
+function roundFoot({ round, content }, state) {
+  if (state !== "writing") return [];
+  const step = Math.max(round?.step ?? 0, ...content.map((block) => block.step ?? 0));
+  const steps = round?.maxSteps > 1 ? `Step ${step}/${round.maxSteps}` : !round && step > 0 && `Step ${step}`;
+  const { usage, costUsd } = round ?? {};
+  const used = [usage && `${(usage.inputTokens + usage.outputTokens).toLocaleString("en")} tokens`, costUsd && cost(Number(costUsd))].filter(Boolean).join(" · ");
+  const words = [steps, waiting(content) && "waits for approval", used && `${used} so far`].filter(Boolean).join(" · ");
+  return words ? [make("span", { className: "status", textContent: words })] : [];
 }
 
 /** Make a list show these messages in order, each with its own view, which it keeps. */

@@ -65,9 +65,7 @@ def upgrade() -> None:
     )
     op.create_index("blobs_sha256_idx", "blobs", ["sha256"], unique=False)
     op.create_index("blobs_thread_id_idx", "blobs", ["thread_id"], unique=False)
-    op.create_index(
-        "blobs_waiting_idx", "blobs", ["author_id"], unique=False, postgresql_where=sa.text("NOT attached")
-    )
+    op.create_index("blobs_waiting_idx", "blobs", ["author_id"], unique=False, postgresql_where=sa.text("NOT attached"))
     op.create_table(
         "detail_tokens",
         sa.Column("token_hash", sa.LargeBinary(), nullable=False),

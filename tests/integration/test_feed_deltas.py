@@ -71,6 +71,7 @@ async def test_the_frames_of_an_answer_have_the_documented_shape(server: Inside)
         "reason",
         "usage",
         "costUsd",
+        "witness",
         "model",
         "provider",
         "timeToFirstTokenMs",

@@ -85,7 +85,7 @@ async def test_large_results_go_to_the_sink_and_too_large_ones_fail_alone(how: s
         assert (big.output, len(sink.content)) == (None, 1_000_000)
         with pytest.raises(ToolFailed) as failed:
             await use(connections, "peculiar__huge")
-        assert failed.value.code in ("too_large", "unknown")
+        assert failed.value.code == "too_large"
         assert (await use(connections, "peculiar__echo", text="still here")).output == "still here"
 
 
@@ -231,6 +231,40 @@ async def test_names_are_such_that_every_provider_takes_them(journal: Path) -> N
         talkative = tools["Pe_culiar__talkative"].spec.description
         assert len(talkative) == 2000
         assert "\u202e" not in talkative
+
+
+async def test_guests_are_offered_only_what_the_operator_opens_to_them(journal: Path) -> None:
+    opened = stdio(journal, "opened", anonymous=True, read_only=("once",))
+    async with connected(opened) as connections:
+        specs = {name: tool.spec for name, tool in connections.tools().items()}
+        assert all(not spec.permissions for spec in specs.values())
+        assert (specs["opened__once"].approval, specs["opened__once"].idempotent) == ("allow", True)
+        assert specs["opened__fail"].approval == "ask"
+
+
+async def test_one_tool_that_is_none_spoils_nothing() -> None:
+    listed = [
+        {"name": "good", "inputSchema": {"type": "object"}},
+        {"name": "plain", "inputSchema": {}, "outputSchema": {"type": "array"}},
+        {"name": "listed", "inputSchema": {"type": "array"}},
+        {"name": "remote", "inputSchema": {"type": "object", "$ref": "https://example.com/schema.json"}},
+        {"name": 42, "inputSchema": {"type": "object"}},
+        {"name": "bare"}, None,
+    ]  # fmt: skip
+    program = (
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    asked = json.loads(line)\n"
+        "    said = {'protocolVersion': '2025-06-18', 'capabilities': {'tools': {}},\n"
+        "            'serverInfo': {'name': 'odd', 'version': '1'}}\n"
+        "    if asked['method'] == 'tools/list':\n"
+        f"        said = {{'tools': json.loads({json.dumps(listed)!r})}}\n"
+        "    if 'id' in asked:\n"
+        "        print(json.dumps({'jsonrpc': '2.0', 'id': asked['id'], 'result': said}), flush=True)\n"
+    )
+    async with connected(Server(name="odd", command=sys.executable, args=("-c", program))) as connections:
+        assert set(connections.tools()) == {"odd__good", "odd__plain"}
+        assert connections.tools()["odd__plain"].spec.parameters == {"type": "object"}
 
 
 async def test_a_program_gets_no_more_of_the_environment_than_it_was_given(

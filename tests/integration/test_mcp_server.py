@@ -1,6 +1,7 @@
 """Khala as an MCP server: the official client works with it, and nobody gets more than they may."""
 
 import asyncio
+import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -16,10 +17,13 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from app.api import mcp_server
+from app.api.offering import Offering
 from app.domain.access import SCOPES, Scope
+from app.domain.tools import Spec
 from app.store import tokens
 from app.store.db import Database
 from app.tools.mcp import Server
+from app.tools.port import Call, Result, Tool
 from tests.support.cast import Person, person
 from tests.support.inside import Inside
 from tests.support.mcp_client import connected, use
@@ -37,9 +41,13 @@ async def server(postgres_url: str, template: str, tmp_path_factory: pytest.Temp
     config = {"mcpServers": {"silent": silent}, "groups": {"mine": ["todo_*"], "security": None}}
     (folder / "mcp.json").write_text(json.dumps(config))
     async with shared(
-        postgres_url, template, with_executor=False, KHALA_MCP_CONFIG=str(folder / "mcp.json"), KHALA_TOOLS_ASK="edit_*",
+        postgres_url,
+        template,
+        with_executor=False,
+        KHALA_MCP_CONFIG=str(folder / "mcp.json"),
+        KHALA_TOOLS_ASK="edit_*",
         KHALA_TOOLS_DENY="delete_file",
-    ) as inside:  # fmt: skip
+    ) as inside:
         yield inside
 
 
@@ -57,7 +65,7 @@ async def client(
     """The official client, with these headers."""
     async with httpx2.AsyncClient(headers=who or {}, timeout=20) as http:
         transport = streamable_http_client(f"{server.url}/mcp{group}", http_client=http)
-        async with Client(transport, **more) as one:  # type: ignore[arg-type]
+        async with Client(transport, **more) as one:
             yield one
 
 
@@ -167,14 +175,84 @@ async def test_a_token_that_may_only_read_calls_only_what_reads(server: Inside, 
         assert {"edit_file", "fetch_url"} <= await names(one), "what asks is approved by the client's own person"
 
 
+class Shouting:
+    """A tool that puts out as much as it is asked for, in the way that it is asked for."""
+
+    ended = asyncio.Event()
+    spec = Spec(name="shout", description="Shouts.", parameters={"type": "object"})
+
+    async def run(self, args: dict[str, Any], call: Call) -> Result:
+        call.progress("breathing in")
+        if args["how"] == "for ever":
+            await self._for_ever()
+        await asyncio.sleep(0.05)
+        if args["how"] == "text":
+            return Result(output="a" * args["size"])
+        for _ in range(args["size"] // 1000):
+            await call.sink.write(b"a" * 1000)
+        return Result(media_type=args["how"])
+
+    async def _for_ever(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+
+
+@pytest.fixture
+def shouting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def tools(_: Offering) -> dict[str, Tool]:
+        return {"shout": Shouting()}
+
+    monkeypatch.setattr(Offering, "tools", tools)
+
+
+@pytest.mark.usefixtures("shouting")
 async def test_what_is_large_is_cut_with_a_word_about_it(server: Inside, store: Database) -> None:
     owner = await person(store)
     async with client(server, owner.headers) as one:
-        for part in range(2):
-            text = f"{part}" * 200_000
-            assert not (await one.call_tool("write_file", {"path": f"{part}.txt", "content": text})).is_error
-        found = await one.call_tool("grep", {"pattern": "0+", "path": "0.txt"})
-        assert len(_text(found)) <= mcp_server.KEPT + 200
+        for how in ("text", "text/csv"):
+            told = _text(await one.call_tool("shout", {"how": how, "size": 1_000_000}))
+            assert len(told) < mcp_server.KEPT + 200
+            assert told.endswith("[cut off: 1,000,000 bytes in all, of which 262,144 are here]")
+            assert _text(await one.call_tool("shout", {"how": how, "size": 5000})) == "a" * 5000
+        large = await one.call_tool("shout", {"how": "image/png", "size": 1_000_000})
+        assert _text(large) == "[image/png, 1,000,000 bytes, left out]"
+        small = (await one.call_tool("shout", {"how": "image/png", "size": 3000})).content[0]
+        assert isinstance(small, types.ImageContent)
+        assert base64.b64decode(small.data) == b"a" * 3000
+
+
+@pytest.mark.usefixtures("shouting")
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_progress_reaches_the_client(server: Inside, store: Database, mode: str) -> None:
+    told: list[str | None] = []
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message)
+
+    async with client(server, (await person(store)).headers, mode=mode) as one:
+        await one.call_tool("shout", {"how": "text", "size": 1}, progress_callback=heard)
+    assert told == ["breathing in"]
+
+
+@pytest.mark.usefixtures("shouting")
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_client_that_hangs_up_ends_its_call(server: Inside, store: Database, mode: str) -> None:
+    Shouting.ended = asyncio.Event()
+    under_way = asyncio.Event()
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        under_way.set()
+
+    async with client(server, (await person(store)).headers, mode=mode) as one:
+        call = asyncio.create_task(one.call_tool("shout", {"how": "for ever", "size": 1}, progress_callback=heard))
+        async with asyncio.timeout(10):
+            await under_way.wait()
+        call.cancel()
+        await asyncio.wait({call})
+    async with asyncio.timeout(10):
+        await Shouting.ended.wait()
 
 
 async def test_other_sites_pages_may_not_ask(server: Inside) -> None:

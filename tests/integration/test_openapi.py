@@ -40,6 +40,8 @@ BY_ACCOUNT = {
     "post /api/claims", "post /api/auth/password", "get /api/me", "patch /api/me", "delete /api/me",
     "get /api/me/export", "get /api/me/audit", "get /api/me/sessions", "delete /api/me/sessions/{session_id}",
     "post /api/tokens", "get /api/tokens", "delete /api/tokens/{token_id}",
+    "post /api/tools", "get /api/tools/mine", "post /api/tools/{name}/decision", "delete /api/tools/{name}",
+    "get /api/me/tool-rules", "put /api/me/tool-rules",
 }  # fmt: skip
 """Operations that a key does not open; it opens all others."""
 
@@ -108,6 +110,8 @@ async def keyed(server: Inside) -> Asker:
     other = Thread(server.http, made.raise_for_status().json()["thread"]["id"], thread.key)
     run_id = (await other.send("Hello"))["runId"]
     ids = {"thread_id": thread.id, "run_id": run_id, "user_id": str(uuid.uuid4()), "link_id": str(uuid.uuid4())}
+    file = await server.http.post(f"/api/threads/{other.id}/blobs", content=b"one\ntwo\n", headers=other.headers)
+    ids["blob_id"] = file.raise_for_status().json()["blobId"]
     return Asker(headers=thread.headers, ids=ids)
 
 
@@ -153,7 +157,7 @@ async def test_with_an_account_nothing_happens_that_is_not_documented(
 
 async def test_every_operation_says_what_it_is_and_what_it_answers(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(document)]
-    assert len(set(names)) == len(names) == 43
+    assert len(set(names)) == len(names) == 60
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"].endswith("."), name
@@ -216,8 +220,11 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
     needed = {
         "patch /api/threads/{thread_id}", f"post {SEND}", "post /api/threads/{thread_id}/claim",
         "put /api/threads/{thread_id}/read", "put /api/threads/{thread_id}/members/{user_id}",
-        "post /api/threads/{thread_id}/links", "post /api/claims", "post /api/auth/register", "post /api/auth/login",
+        "post /api/threads/{thread_id}/links", "post /api/threads/{thread_id}/blobs",
+        "post /api/claims", "post /api/auth/register", "post /api/auth/login",
         "post /api/auth/password", "patch /api/me", "post /api/tokens",
+        "post /api/tools", "post /api/tools/{name}/decision", "put /api/me/tool-rules",
+        "put /api/threads/{thread_id}/tool-rules", "post /api/runs/{run_id}/approvals/{call_id}",
     }  # fmt: skip
     optional = {"post /api/threads", "post /api/runs/{run_id}/cancel", "delete /api/me"}
     assert required == dict.fromkeys(needed, True) | dict.fromkeys(optional, False)

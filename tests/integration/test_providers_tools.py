@@ -251,6 +251,14 @@ async def test_an_empty_outcome_is_told_in_words(protocol: str) -> None:
     assert NOTHING in str(await told(protocol, with_tools(PROMPT.turns[0], used, nothing)))
 
 
+@each_protocol
+async def test_blank_text_before_calls_is_not_told(protocol: str) -> None:
+    blank = Turn(role="assistant", text="\n\n"), Turn(role="assistant", text="\n \n", uses=(use("a"),))
+    body = str(await told(protocol, with_tools(PROMPT.turns[0], *blank)))
+    assert "\\n" not in body
+    assert "call_1" in body
+
+
 FILES = (
     File(name="cat.png", media_type="image/png", data=PNG),
     File(name="paper.pdf", media_type="application/pdf", data=b"%PDF-1.7 \0\xff"),
@@ -310,3 +318,16 @@ async def test_a_scripted_provider_counts_the_rounds_of_the_last_question(protoc
             assert said(await ask(model, with_tools(*turns))) == "Done."
             turns += Turn(role="assistant", text="Done."), Turn(role="user", text="Again!")
             assert completed(await ask(model, with_tools(*turns))).uses
+
+
+@each_protocol
+async def test_where_no_tool_may_be_called_those_that_were_are_named(protocol: str) -> None:
+    turns = (*PROMPT.turns, *round_of(use("a", text="hi")), Turn(role="user", text="Now answer."))
+    body = await told(protocol, Prompt(system="Be brief.", turns=turns))
+    assert "echo" in str(body["tools"])
+    forbidden: dict[str, Any] = {
+        "openai": {"tool_choice": "none"},
+        "anthropic": {"tool_choice": {"type": "none"}},
+        "google": {"toolConfig": {"functionCallingConfig": {"mode": "NONE"}}},
+    }
+    assert {name: body.get(name) for name in forbidden[protocol]} == forbidden[protocol]

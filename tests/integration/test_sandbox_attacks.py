@@ -159,7 +159,7 @@ async def test_a_fork_bomb_does_no_harm(inside: Sandbox, language: str) -> None:
         else:
             heard = await said(inside, "f() { f | f & }; f; wait; sleep 9", "shell", seconds=1.5)
     assert heard.end.reason in {"timeout", "memory"}, heard
-    assert max(beats) < 0.5
+    assert max(beats) < 1.5
     assert (await said(inside, "echo next", "shell")).out == "next\n"
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +14,7 @@ from app.store import files, todos
 from app.store.db import Database
 from app.tools.grep import Grep
 from app.tools.listing import Glob, ListDirectory
+from app.tools.port import Tool
 from app.tools.todos import TodoAdd, TodoComplete, TodoList
 from app.tools.workspace import DeleteFile, EditFile, ReadFile, WriteFile
 from tests.support.calls_of_tools import call, guest, user
@@ -56,9 +58,13 @@ async def test_what_was_written_is_read_again_and_writing_it_twice_is_writing_it
 )
 async def test_a_path_that_leads_elsewhere_or_nowhere_is_refused(db: Database, path: str) -> None:
     actor = await somebody(db)
-    tools = (ReadFile(db), WriteFile(db), DeleteFile(db), EditFile(db))
-    args = ({}, {"content": "x"}, {}, {"old": "a", "new": "b"})
-    for tool, more in zip(tools, args, strict=True):
+    args: dict[Tool, dict[str, Any]] = {
+        ReadFile(db): {},
+        WriteFile(db): {"content": "x"},
+        DeleteFile(db): {},
+        EditFile(db): {"old": "a", "new": "b"},
+    }
+    for tool, more in args.items():
         said = await call(tool, actor, path=path, **more)
         assert not said.ok
         assert said.result.code in ("bad_arguments", "not_found")
@@ -102,9 +108,11 @@ async def test_reading_goes_on_line_by_line_and_says_how_many_there_are(db: Data
     await write(db, actor, "long.txt", "".join(f"line {number}\n" for number in range(1, 5001)))
     first = await call(ReadFile(db), actor, path="long.txt")
     assert first.text.startswith("[Lines 1 to 2000 of 5000; go on with from=2001]\nline 1\n")
-    last = await call(ReadFile(db), actor, **{"path": "long.txt", "from": 4999, "lines": 10})
+    end: dict[str, Any] = {"from": 4999, "lines": 10}
+    last = await call(ReadFile(db), actor, path="long.txt", **end)
     assert last.text == "[Lines 4999 to 5000 of 5000]\nline 4999\nline 5000"
-    assert "there is no line 5001" in (await call(ReadFile(db), actor, **{"path": "long.txt", "from": 5001})).text
+    beyond: dict[str, Any] = {"from": 5001}
+    assert "there is no line 5001" in (await call(ReadFile(db), actor, path="long.txt", **beyond)).text
     await write(db, actor, "empty.txt", "")
     assert await read(db, actor, "empty.txt") == ""
 
@@ -112,7 +120,8 @@ async def test_reading_goes_on_line_by_line_and_says_how_many_there_are(db: Data
 async def test_what_is_no_text_is_said_to_be_none(db: Database) -> None:
     actor = await somebody(db)
     await files.write(db, actor.owner_id, "image.png", b"\x89PNG\xff\x00")
-    for tool, args in ((ReadFile(db), {}), (EditFile(db), {"old": "P", "new": "Q"})):
+    either: dict[Tool, dict[str, Any]] = {ReadFile(db): {}, EditFile(db): {"old": "P", "new": "Q"}}
+    for tool, args in either.items():
         said = await call(tool, actor, path="image.png", **args)
         assert (said.ok, said.text) == (False, "image.png is no text (UTF-8), but 6 bytes of something else.")
     assert (await call(Grep(db), actor, pattern="PNG")).text == "[0 matching lines; 1 file not searched, being no text]"
@@ -211,10 +220,10 @@ async def test_a_glob_finds_paths(db: Database, pattern: str, found: str) -> Non
     assert said.text == (found.replace(" ", "\n") or "No file has such a path.")
 
 
-async def every_line(db: Database, actor: Actor, pattern: str, **args: object) -> list[str]:
+async def every_line(db: Database, actor: Actor, pattern: str, **args: Any) -> list[str]:
     """All pages of a search, without their heads."""
     lines: list[str] = []
-    after: dict[str, str] = {}
+    after: dict[str, Any] = {}
     for _ in range(100):
         said = await call(Grep(db), actor, pattern=pattern, **args, **after)
         assert said.ok, said.text
@@ -259,7 +268,8 @@ async def test_a_search_says_how_many_lines_there_are_and_shows_what_is_around(d
     await write(db, actor, "b.md", "three")
     said = await call(Grep(db), actor, pattern="three", glob="*.py", ignoreCase=True, context=1)
     assert said.text.split("\n") == [
-        "[2 matching lines]", "src/a.py-2-two", "src/a.py:3:THREE", "src/a.py-4-four", "src/a.py-5-five", "src/a.py:6:three",
+        "[2 matching lines]",
+        "src/a.py-2-two", "src/a.py:3:THREE", "src/a.py-4-four", "src/a.py-5-five", "src/a.py:6:three",
     ]  # fmt: skip
     assert (await call(Grep(db), actor, pattern="three", path="b.md")).text == "[1 matching line]\nb.md:1:three"
     assert (await call(Grep(db), actor, pattern="three", path="src/")).text == "[1 matching line]\nsrc/a.py:6:three"
@@ -312,5 +322,3 @@ async def test_todos_that_are_added_at_once_get_numbers_of_their_own_within_the_
     await call(TodoAdd(db), actor, text="last")
     async with db.driver() as driver:
         assert len(await todos.of(driver, actor.owner_id)) == 21
-
-

@@ -55,7 +55,8 @@ class Peculiar:
             _tool("echo", TEXT, read_only_hint=True),
             _tool("fail"), _tool("hang"), _tool("count", idempotent_hint=True), _tool("once"), _tool("slow"),
             _tool("big"), _tool("huge"), _tool("image"), _tool("mixed"), _tool("json"), _tool("whoami"), _tool("spawn"),
-            _tool("grow"), _tool("a.b"), _tool("a_b"), _tool("a/b"), _tool(LONG), _tool("broken", BROKEN),
+            _tool("deed", idempotent_hint=True), _tool("risk"), _tool("grow"),
+            _tool("a.b"), _tool("a_b"), _tool("a/b"), _tool(LONG), _tool("broken", BROKEN),
             types.Tool(name="talkative", description="Blah\u202e " * 10_000, input_schema=NUMBER),
         ]  # fmt: skip
         return tools + [_tool(f"grown_{number}") for number in range(self.grown)]
@@ -96,6 +97,19 @@ class Peculiar:
         return f"counted {len(calls(self._journal, 'count'))}"
 
     _once = _count
+
+    async def _deed(self, ctx: Context, args: dict[str, Any]) -> str:
+        """Does its deed once for each key, however often it is called."""
+        key = (ctx.meta or {}).get("khala/idempotencyKey")
+        if not any(one["key"] == key for one in calls(self._journal, "deed", "did")):
+            self.note(event="did", tool="deed", key=key, n=args.get("n"))
+        await anyio.sleep(0.3)
+        return f"deed {args.get('n')} is done"
+
+    async def _risk(self, ctx: Context, args: dict[str, Any]) -> str:
+        self.note(event="did", tool="risk", key=(ctx.meta or {}).get("khala/idempotencyKey"), n=args.get("n"))
+        await anyio.sleep(1)
+        return "it went well"
 
     async def _slow(self, ctx: Context, args: dict[str, Any]) -> str:
         for step in range(3):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,40 +206,51 @@ async def test_a_long_list_of_outcomes_is_cut() -> None:
     assert max(map(len, lines)) < 250
 
 
-async def test_a_summary_is_short_and_the_plan_goes_on_after_it() -> None:
-    question = user('/pace=0 /loop /call echo {"n": "{round}"}')
-    turns = [question]
-    for _ in range(3):
-        turns += done(*await reply(*turns))
-    summary, _ = await reply(*turns, user(f"{SUMMARISE} in a few words."), tools=())
-    assert summary.startswith("Summary of 7 messages. Rounds of tools so far: 3.")
-    shapes: Sequence[Prompt] = (
-        asked(user(f"So far:\n{summary}")),
-        asked(user(f"So far:\n{summary}"), question),
-        asked(question, user(f"So far:\n{summary}")),
-        asked(question, Turn(role="system", text=summary)),
-        asked(question, system=f"Be kind.\n{summary}"),
-    )
-    for prompt in shapes:
+def as_text(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns as a summary's prompt tells them, so that no call stands without its outcome."""
+    told: list[Turn] = []
+    for turn in turns:
+        calls = [use.name + msgspec.json.encode(use.args).decode() for use in turn.uses]
+        text = "\n".join((turn.text, *calls, *(outcome.text for outcome in turn.outcomes))).strip()
+        told.append(Turn(role="assistant" if turn.role == "assistant" else "user", text=text))
+    return told
+
+
+async def rounds_of(question: Turn, count: int) -> list[Turn]:
+    turns: list[Turn] = []
+    for _ in range(count):
+        turns += done(*await reply(question, *turns))
+    return turns
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_plan_goes_on_after_a_summary_of_its_rounds(plain: bool) -> None:
+    question = user('/pace=0 /loop /text Next: /call echo {"n": "{round}"}')
+    earlier = [user("/call a"), *await rounds_of(user("/call a"), 1), Turn(role="assistant", text="It went well.")]
+    turns = [*earlier, *await rounds_of(question, 3)]
+    request = user(f"{SUMMARISE} in a few words.")
+    summary, _ = await reply(*(as_text(turns) if plain else turns), request, tools=())
+    assert summary.startswith("Summary of 10 messages. Rounds of tools so far: 3.")
+    told = Turn(role="system", text=f"So far:\n{summary}")
+    for prompt in (asked(told, question), asked(question, told), asked(question, system=told.text)):
         end = (await ask(prompt))[-1]
         assert isinstance(end, Completed)
         assert called(end) == [("echo", {"n": "4"})]
-        text, following = await reply(*prompt.turns, *done("", end)) if not prompt.system else ("", None)
-        assert following is None or called(following) == [("echo", {"n": "5"})], text
+    text, end = await reply(told, question)
+    later = [told, *done(text, end)]
+    again, _ = await reply(*(as_text(later[1:]) if plain else later[1:]), request, tools=())
+    assert "so far: 1." in again
+    again, _ = await reply(told, *(as_text(later[1:]) if plain else later[1:]), request, tools=())
+    assert "so far: 4." in again
 
 
-async def test_a_summary_of_a_summary_keeps_counting() -> None:
-    question = user("/pace=0 /loop /call a")
-    summary, _ = await reply(question, *done(*await reply(question)), user(SUMMARISE), tools=())
-    turns = [user(summary)]
-    turns += done(*await reply(*turns))
-    again, _ = await reply(*turns, user(SUMMARISE), tools=())
-    assert "so far: 2." in again
-
-
-async def test_a_conversation_without_a_plan_is_summarised_in_a_line() -> None:
-    text, _ = await reply(user("What is love?"), Turn(role="assistant", text="Baby."), user(SUMMARISE), tools=())
-    assert text == "Summary of 2 messages. The last question was: What is love?"
+async def test_a_summary_of_what_was_answered_has_no_rounds() -> None:
+    question = user("/pace=0 /call a")
+    turns = (question, *await rounds_of(question, 1), Turn(role="assistant", text="It went well."))
+    summary, _ = await reply(*turns, user(SUMMARISE), tools=())
+    assert summary == "Summary of 4 messages. Rounds of tools so far: 0. The last words were: It went well."
+    _, end = await reply(Turn(role="system", text=summary), question)
+    assert called(end) == [("a", {})]
 
 
 async def test_files_are_named_in_the_answer() -> None:

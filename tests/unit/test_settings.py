@@ -10,6 +10,7 @@ from app.domain.flush import FlushPolicy
 from app.models.catalog import ModelRef
 from app.settings import BadSetting, Settings, from_environment
 from app.store.sends import Limits
+from app.tools.toolbox import ToolboxOptions
 
 
 def test_an_empty_environment_gives_what_the_protocol_says() -> None:
@@ -42,6 +43,10 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
         ("KHALA_HOME", "khala", "home", Path.cwd() / "khala"),
         ("DATABASE_URL", "postgres://u:p@h/d", "database_url", "postgres://u:p@h/d"),
         ("DATABASE_URL", "  ", "database_url", None),
+        ("BLOB_URL", "s3://bucket/prefix", "blob_url", "s3://bucket/prefix"),
+        ("BLOB_URL", "", "blob_url", None),
+        ("KHALA_UPLOAD_MB", "1", "most_upload", 1 << 20),
+        ("KHALA_THREAD_BLOB_MB", "2", "most_in_thread", 2 << 20),
         ("KHALA_MODEL", "demo", "models", (ModelRef("demo", "demo"),)),
         ("KHALA_MODELS", "openai:gpt-*, demo,,", "allowed_models", ("openai:gpt-*", "demo")),
         ("KHALA_FLUSH_MS", "10", "flush", FlushPolicy(milliseconds=10)),
@@ -85,6 +90,9 @@ def test_a_variable_sets_its_field_and_no_other(name: str, value: str, field: st
     ("name", "value"),
     [
         *[("DATABASE_URL", value) for value in ("mysql://u:secret@h/d", "localhost/secret", "secret")],
+        *[("BLOB_URL", value) for value in ("https://u:secret@h/b", "s3://u:secret@b", "s3://", "/var/lib")],
+        *[("KHALA_UPLOAD_MB", value) for value in ("0", "1025", "0.5")],
+        ("KHALA_THREAD_BLOB_MB", "0"),
         *[("PORT", value) for value in ("-1", "65536", "http", "80.5", "nan", "inf", "0x50", "8000,8001", "1e400")],
         *[("KHALA_FLUSH_MS", value) for value in ("0", "9", "10001", "fast")],
         *[("KHALA_FLUSH_CHARS", value) for value in ("0", "100001")],
@@ -156,3 +164,18 @@ def test_settings_are_read_from_what_is_given_and_nothing_else(monkeypatch: pyte
     assert from_environment({"PORT": "1"}).port == 1
     monkeypatch.setenv("PORT", "2")
     assert from_environment().port == 2
+
+
+def test_tools_are_all_offered_unless_said_otherwise_and_the_operators_rules_are_read() -> None:
+    assert from_environment({}).tools == ToolboxOptions()
+    assert from_environment({"KHALA_TOOLS": ""}).tools.offered == ()
+    found = from_environment({
+        "KHALA_TOOLS": "read_*, grep", "KHALA_TOOLS_ASK": "fetch_url", "KHALA_TOOLS_DENY": "delete_*",
+        "KHALA_FETCH_ALLOW": "10.0.0.0/8, ::1",
+    }).tools  # fmt: skip
+    assert found.offered == ("read_*", "grep")
+    assert [(rule.pattern, rule.action) for rule in found.rules] == [("fetch_url", "ask"), ("delete_*", "deny")]
+    assert [str(network) for network in found.fetch_allow] == ["10.0.0.0/8", "::1/128"]
+    for name, value in (("KHALA_FETCH_ALLOW", "everywhere"), ("KHALA_TOOLS_DENY", "x" * 201)):
+        with pytest.raises(BadSetting, match=name):
+            from_environment({name: value})

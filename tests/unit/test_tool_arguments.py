@@ -85,7 +85,11 @@ def test_a_schema_that_refers_to_itself_without_end_is_given_up(parameters: dict
 
 
 def test_patterns_take_linear_time() -> None:
-    slow = {"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}, "patternProperties": {"^(b+)+$": {}}}
+    slow: dict[str, Any] = {
+        "type": "object",
+        "properties": {"a": {"pattern": "^(a+)+$"}},
+        "patternProperties": {"^(b+)+$": {}},
+    }
     slow["additionalProperties"] = False
     assert "does not match" in (problem(slow, {"a": "a" * 5000 + "!"}) or "")
     assert "no such argument" in (problem(slow, {"b" * 5000 + "!": 1}) or "")

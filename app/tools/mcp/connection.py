@@ -62,6 +62,8 @@ class Connection:
         """`adapted` makes tools of what the server lists, by their full names."""
         self.server = server
         self.tools: dict[str, Tool] = {}
+        self.settled = asyncio.Event()
+        """Set once it was ready, or has failed, for the first time."""
         self._adapted = adapted
         self._session: Session | None = None
         self._watch = Watch()
@@ -112,6 +114,7 @@ class Connection:
             self._session = None
         error = None if life.cancelled() else life.exception()
         self._error = _told(error)
+        self.settled.set()
         if error is not None:
             log.debug("mcp_connection_ended", server=self.server.name, error=repr(_first(error))[:LONGEST_LOGGED])
 
@@ -133,6 +136,7 @@ class Connection:
     def _began(self, session: "Session") -> None:
         self._session, self._error, self._attempts = session, None, 0
         self._connected_at = datetime.now(UTC)
+        self.settled.set()
         self._was_seen()
         log.info("mcp_server_ready", server=self.server.name, tools=len(self.tools))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from app.tools.mcp import names
 from app.tools.mcp.config import McpConfig
@@ -23,6 +24,13 @@ class Connections:
             for connection in self._connections:
                 group.create_task(connection.run(), name=f"mcp {connection.server.name}")
             await asyncio.Event().wait()
+
+    async def settled(self, within: float) -> None:
+        """Wait until each is ready or has failed for the first time, for so many seconds at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                for connection in self._connections:
+                    await connection.settled.wait()
 
     def tools(self) -> Mapping[str, Tool]:
         """What the servers offer at this moment, by full name. A lost server's tools stay, and fail as unavailable."""

@@ -12,11 +12,14 @@ from pydantic import ValidationError
 
 from app.tools.mcp import http, stdio
 from app.tools.mcp.config import Server
+from app.tools.mcp.lenient import Lenient
 from app.tools.mcp.watch import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, Watch
 
 MOST_PAGES = 100
 MOST_TOOLS = 500
 """Tools of one server; what it has beyond them is left out."""
+TOO_LARGE_EVENT = "SSE stream failed"
+"""What the SDK says of an answer that is over its limit: it is not to be asked for again."""
 KEY = "khala/idempotencyKey"
 """Under which the idempotency key of a call stands in its `_meta`."""
 
@@ -46,7 +49,7 @@ async def opened(server: Server, watch: Watch) -> AsyncIterator["Session"]:
     info = types.Implementation(name="khala", version=version("khala"))
     async with (
         transport as (read, write),
-        ClientSession(read, write, message_handler=heard, client_info=info) as client,
+        ClientSession(Lenient(read, server.name), write, message_handler=heard, client_info=info) as client,
     ):
         try:
             await _greet(client)
@@ -118,6 +121,8 @@ class Session:
 
 def _broken(error: MCPError) -> Broken:
     match error.code:
+        case code if code == CONNECTION_CLOSED and error.message.startswith(TOO_LARGE_EVENT):
+            return Broken("The server's answer is too large.", sent=True, over=False, code="too_large")
         case code if code == UNREACHABLE:
             return Broken(error.message, sent=False, over=True)
         case code if code in (FORGOTTEN, REFUSED):

@@ -33,8 +33,9 @@ LINKS = ("/etc/alternatives", "/etc/ld.so.cache")
 """Of the machine's own settings only where commands and libraries lie."""
 
 # This is the sandbox's first process: when it goes, all go. It begins only when the server says so, and not when the
-# server is gone. It holds no more privileges than the program, and the same filter.
+# server is gone, nor without any of its limits. It holds no more privileges than the program, and the same filter.
 FIRST = """
+set -e
 echo ready
 read -r go || exit 126
 ulimit -c 0
@@ -44,7 +45,7 @@ ulimit -f {file_blocks}
 ulimit -n {open_files}
 ulimit -d {memory}
 {address_space}
-ulimit -u {processes} 2>/dev/null || ulimit -p {processes} || exit 126
+ulimit -u {processes} 2>/dev/null || ulimit -p {processes}
 echo 1000 > /proc/self/oom_score_adj
 nice -n 10 "$@" < {stdin}
 exit $?
@@ -131,14 +132,14 @@ def _held(command: Command, content: bytes) -> int:
 
 def _first(runtime: Runtime, program: Program, options: SandboxOptions) -> str:
     cpu = int(program.seconds) + 1
-    kibibytes = options.memory // 1024
+    kibibytes = (options.memory + runtime.reserves) // 1024
     return FIRST.format(
         cpu=cpu,
         cpu_hard=cpu + 1,
         file_blocks=options.file // 512,
         open_files=options.open_files,
         memory=kibibytes,
-        address_space=f"ulimit -v {kibibytes}" if runtime.address_space else "",
+        address_space="" if runtime.reserves else f"ulimit -v {kibibytes}",
         processes=options.processes,
         stdin=STDIN,
     )

@@ -11,6 +11,7 @@ import msgspec
 
 from app.tools.sandbox.program import MIB, Language
 
+V8_RESERVES = 1024 * MIB
 TRIALS: dict[Language, str] = {
     "shell": 'n=$((20 + 1)); (echo "hello $n")',
     "python": "import json, subprocess, threading\nprint('hello', json.loads('21'))",
@@ -28,14 +29,15 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A way to run a language: `command` is followed by the path of the code.
 
     `shown` are folders and files to see beyond the system's, `hidden` folders among them to find empty.
-    `address_space`: whether the limit of memory may hold for addresses; else it holds for what is private and writable.
+    `reserves`: bytes of memory that it asks for and hardly uses. Where there are any, the limit of a process's memory
+    is so much higher, and holds for what is private and writable only, not for addresses.
     """
 
     command: tuple[str, ...]
     suffix: str
     shown: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    address_space: bool = True
+    reserves: int = 0
 
 
 def candidates(language: Language, memory: int) -> Iterator[Runtime]:
@@ -91,4 +93,4 @@ def _node(path: Path, memory: int) -> Runtime:
     system = any(path.is_relative_to(folder) for folder in SYSTEM)
     # V8 reserves far more addresses than it uses.
     heap = f"--max-old-space-size={max(64, memory * 3 // 4 // MIB)}"
-    return Runtime(command=(str(path), heap), suffix=".js", shown=() if system else (str(path),), address_space=False)
+    return Runtime(command=(str(path), heap), suffix=".js", shown=() if system else (str(path),), reserves=V8_RESERVES)

@@ -1,0 +1,81 @@
+"""`/v1`: chat completions and models, so that OpenAI's own clients work with Khala as they are."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
+from litestar.response import Stream
+
+from app.api.callers import user_of
+from app.api.context import Context
+from app.api.openai import history, options, streams
+from app.api.openai.asking import ask
+from app.api.openai.request import MOST_REQUEST
+from app.api.openai.request import read as asking_of
+from app.api.openai.streams import Asking
+from app.domain.access import Caller
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that may be asked for."""
+
+    id: str
+    created: int
+    owned_by: str
+    object: str = "model"
+
+
+class Models(msgspec.Struct, frozen=True, kw_only=True):
+    """All models that may be asked for by these names."""
+
+    data: list[Model]
+    object: str = "list"
+
+
+@post("/chat/completions", status_code=200, include_in_schema=False, request_max_body_size=MOST_REQUEST)
+async def complete(
+    request: Request[Any, Any, Any], context: NamedDependency[Context], caller: NamedDependency[Caller]
+) -> Response[Any]:
+    """Answer the conversation, as a run of a thread that can be watched, and goes on if nobody listens any more."""
+    user_of(caller)
+    asked = asking_of(await request.body())
+    wish = options.read(asked, request.headers, context)
+    sent = await ask(context, caller, history.read(asked.messages), wish)
+    asking = Asking(context=context, caller=caller, wish=wish, sent=sent)
+    headers = {"x-thread-id": str(sent.thread_id), "x-run-id": str(sent.run_id)}
+    if not wish.stream:
+        # Only who wants the run to end with their connection has it watched.
+        left = partial(_hung_up, request) if wish.cancels else asyncio.Event().wait
+        return Response(await streams.whole(asking, left), headers=headers, media_type="application/json")
+    told = streams.events(asking) if wish.events else streams.chunks(asking)
+    headers |= {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return Stream(told, media_type="text/event-stream", headers=headers)
+
+
+@get("/models", include_in_schema=False)
+async def list_models(context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Models:
+    """The models that may be asked for by name."""
+    user_of(caller)
+    return Models(data=[_model(name) for name in (options.DEFAULTS[0], *context.models)])
+
+
+@get("/models/{name:path}", include_in_schema=False)
+async def read_model(context: NamedDependency[Context], caller: NamedDependency[Caller], name: str) -> Model:
+    """One of them, or one that a pattern of the operator's allows."""
+    user_of(caller)
+    known = name.removeprefix("/")
+    options.model_named(known, context)
+    return _model(known)
+
+
+def _model(name: str) -> Model:
+    return Model(id=name, created=0, owned_by=name.partition(":")[0])
+
+
+async def _hung_up(request: Request[Any, Any, Any]) -> None:
+    """Returns when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue

@@ -1,0 +1,275 @@
+"""Runs that act: rounds of tools side by side, limits, approvals, and what is left of all that."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.store.db import Database
+from app.store.verify import Checked, differences
+from tests.support.agents import PECULIAR, act, call, done, rules, with_peculiar
+from tests.support.inside import Inside, khala
+from tests.support.providers import serving
+
+
+@pytest.fixture
+async def server(database_url: str) -> AsyncIterator[Inside]:
+    async with khala(database_url) as inside:
+        yield inside
+    await verified(database_url)
+
+
+async def verified(database_url: str) -> None:
+    db = Database(database_url)
+    try:
+        assert [found async for found in differences(db, Checked())] == []
+    finally:
+        await db.close()
+
+
+async def test_rounds_of_tools_go_on_until_the_answer(server: Inside) -> None:
+    thread = await server.thread()
+    calls = f"{call('write_file', path='a.txt', content='one')} {call('todo_add', text='two')}"
+    said = f"{calls} /then {call('read_file', path='a.txt')} /then {call('glob', pattern='*.txt')} /say All done."
+    agent = await act(thread, said)
+    run = await agent.ended()
+    assert (run["status"], run["steps"], run["finish"]["reason"]) == ("final", 3, "stop")
+    cards = await agent.cards()
+    assert [(card["tool"], card["step"]) for card in cards] == [
+        ("write_file", 1), ("todo_add", 1), ("read_file", 2), ("glob", 3),
+    ]  # fmt: skip
+    assert {card["state"] for card in cards} == {"completed"}
+    assert cards[2]["output"] == "one"
+    assert (await agent.text()).endswith("All done.")
+    steps = await agent.parts("step")
+    assert [(step["step"], step["maxSteps"], step["toolCount"]) for step in steps] == [
+        (1, 20, 2),
+        (2, 20, 1),
+        (3, 20, 1),
+    ]
+    assert steps[1]["usage"]["inputTokens"] > steps[0]["usage"]["inputTokens"]
+
+
+async def test_all_calls_of_a_step_are_told_before_any_update(server: Inside) -> None:
+    agent = await act(await server.thread(), "/times=40 " + call("todo_add", text="{i}"))
+    await agent.ended()
+    kinds = [part["kind"] for part in await agent.parts()]
+    assert kinds[:41] == ["step", *["tool-call"] * 40]
+    assert kinds.count("tool-result") == 40
+    assert kinds.index("tool-result") > kinds.index("tool-status")
+
+
+async def test_two_hundred_tools_run_in_one_round(server: Inside) -> None:
+    thread = await server.thread()
+    agent = await act(thread, "/times=200 " + call("write_file", path="f{i}.txt", content="{i}") + " /say Written.")
+    await agent.ended(within=60)
+    assert set(await agent.states()) == {"completed"}
+    found = await act(thread, call("glob", pattern="f*.txt") + " /say Found.")
+    await found.ended()
+    assert (await found.cards())[0]["summary"].startswith("200 files")
+
+
+async def test_without_autopilot_there_is_one_round_and_then_the_answer(server: Inside) -> None:
+    agent = await act(await server.thread(), f"{call('todo_list')} /then {call('todo_list')}", autopilot=False)
+    run = await agent.ended()
+    assert (run["steps"], run["finish"]["reason"]) == (1, "stop")
+    assert await agent.text()
+    assert await agent.parts("notice") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "most"), [(3, 3), (99, 50), ("many", 20), (0, 20), (None, 20), (2.5, 20), (True, 20)]
+)
+async def test_steps_are_limited_and_junk_is_twenty(server: Inside, asked: Any, most: int) -> None:
+    agent = await act(await server.thread(), call("todo_list"), maxSteps=asked)
+    await agent.ended()
+    assert [step["maxSteps"] for step in await agent.parts("step")] == [most]
+
+
+async def test_at_the_limit_a_summary_says_so(server: Inside) -> None:
+    agent = await act(await server.thread(), "/loop " + call("glob", pattern="{round}*"), maxSteps=3)
+    run = await agent.ended()
+    assert (run["status"], run["steps"], run["finish"]["reason"]) == ("final", 3, "max_steps")
+    (notice,) = await agent.parts("notice")
+    assert notice == {"code": "max_steps", "message": "Stopped after 3 rounds of tools, the most that were allowed."}
+    assert (await agent.text()).startswith("Stopped after 3 rounds.")
+
+
+async def test_the_same_calls_with_the_same_results_stop_the_run(server: Inside) -> None:
+    agent = await act(await server.thread(), "/loop " + call("todo_list"))
+    run = await agent.ended()
+    assert (run["steps"], run["finish"]["reason"]) == (3, "no_progress")
+
+
+async def test_rounds_in_which_all_fails_stop_the_run(server: Inside) -> None:
+    agent = await act(await server.thread(), "/loop " + call("read_file", path="missing{round}.txt"))
+    run = await agent.ended()
+    assert (run["steps"], run["finish"]["reason"]) == (5, "no_progress")
+
+
+async def test_a_budget_of_calls_stops_the_run_with_a_summary(server: Inside) -> None:
+    said = "/times=3 " + call("todo_add", text="{i}") + " /loop"
+    agent = await act(await server.thread(), said, budget={"toolCalls": 5})
+    run = await agent.ended()
+    assert run["finish"]["reason"] == "budget"
+    assert len(await agent.cards()) == 5
+    assert (await agent.parts("notice"))[-1]["message"] == "Stopped after 5 tool calls, the most that were allowed."
+
+
+async def test_a_budget_of_tokens_stops_the_loop_and_says_why(server: Inside) -> None:
+    agent = await act(await server.thread(), "/loop " + call("glob", pattern="{round}*"), budget={"tokens": 300})
+    run = await agent.ended()
+    assert (run["status"], run["finish"]["reason"]) == ("error", "budget")
+    assert "budget" in (await agent.text())
+    assert (await agent.parts("error"))[0]["code"] == "budget_exhausted"
+
+
+async def test_a_reply_that_only_asks_or_plans_is_asked_to_go_on(server: Inside) -> None:
+    said = f"/ask Shall I look at the list? /plan I will now look at the list. {call('todo_list')} /say Nothing to do."
+    agent = await act(await server.thread(), said)
+    run = await agent.ended()
+    assert [part["code"] for part in await agent.parts("notice")] == ["reprompted", "reprompted"]
+    assert run["steps"] == 1
+    assert (await agent.text()).endswith("Nothing to do.")
+
+
+async def test_a_real_answer_that_contains_next_is_the_answer(server: Inside) -> None:
+    agent = await act(await server.thread(), "/say The next train leaves at noon; I found two more.")
+    await agent.ended()
+    assert await agent.parts("notice") == []
+    assert await agent.text() == "The next train leaves at noon; I found two more."
+
+
+async def test_missing_unknown_and_misnamed_are_failed_cards_and_the_run_goes_on(server: Inside) -> None:
+    said = f'{call("read_file")} {call("no_such_tool")} /call todo_add {{"text": }} {call("todo_list")} /say On.'
+    agent = await act(await server.thread(), said)
+    run = await agent.ended()
+    assert run["status"] == "final"
+    states = await agent.states()
+    assert (states[0], states[1], states[-1]) == ("failed", "failed", "completed")
+    cards = await agent.cards()
+    assert "path" in cards[0]["summary"]
+    assert "no_such_tool" in cards[1]["summary"]
+
+
+async def test_summaries_are_one_short_line(server: Inside) -> None:
+    thread = await server.thread()
+    await (await act(thread, call("write_file", path="long.txt", content="word\n" * 300))).ended()
+    agent = await act(thread, call("read_file", path="long.txt"))
+    await agent.ended()
+    (result,) = await agent.parts("tool-result")
+    assert len(result["summary"]) <= 120
+    assert "\n" not in result["summary"]
+
+
+async def test_a_large_output_and_large_arguments_are_blobs_that_only_readers_of_the_thread_get(server: Inside) -> None:
+    thread, other = await server.thread(), await server.thread()
+    content = "0123456789" * 2000
+    await (await act(thread, call("write_file", path="big.txt", content=content))).ended()
+    agent = await act(thread, call("read_file", path="big.txt") + " /say Read.")
+    await agent.ended()
+    (result,) = await agent.parts("tool-result")
+    assert "output" not in result
+    assert result["blob"]["size"] == len(content)
+    assert content.startswith(result["blob"]["preview"])
+    path = f"/api/blobs/{result['blob']['blobId']}"
+    assert (await server.http.get(path, headers=thread.headers)).text == content
+    assert (await server.http.get(path, headers=other.headers)).status_code == 403
+    assert all(len(json.dumps(part)) < 4200 for part in await agent.parts())
+    first = (await thread.snapshot())["messages"][2]
+    args = next(block for block in first["content"] if block["type"] == "tool")["argsBlob"]
+    found = await server.http.get(f"/api/blobs/{args['blobId']}", headers=thread.headers)
+    assert found.json() == {"path": "big.txt", "content": content}
+
+
+async def test_earlier_results_reach_the_next_prompt_without_their_secrets(database_url: str) -> None:
+    db = Database(database_url)
+    async with serving() as provider:
+        settings = {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "KHALA_MODELS": "openai:*"}
+        async with khala(database_url, with_executor=True, **settings) as server:
+            thread = await server.thread()
+            async with db.engine.begin() as connection:
+                kept = {"owner": thread.id, "content": b"password=hunter2secret\ncolour=green"}
+                command = "INSERT INTO files (owner_id, path, content) VALUES (:owner, 'env', :content)"
+                await connection.execute(text(command), kept)
+            await (await act(thread, call("read_file", path="env") + " /say Read.")).ended()
+            await (await act(thread, "And the colour?", model="openai:gpt-test")).ended()
+    told = json.dumps(provider.calls[-1].body["messages"])
+    assert "colour=green" in told
+    assert "hunter2secret" not in told
+    assert "[redacted]" in told
+    await db.close()
+
+
+async def test_every_call_leaves_a_receipt_and_a_changed_one_is_found(database_url: str) -> None:
+    async with khala(database_url) as server:
+        agent = await act(await server.thread(), f"{call('todo_add', text='a')} {call('read_file')} /say Done.")
+        run = await agent.ended()
+        receipts = await agent.receipts()
+    assert [one["type"] for one in receipts].count("model") == 2
+    tools = {one["data"]["tool"]: one["data"] for one in receipts if one["type"] == "tool"}
+    assert (tools["todo_add"]["outcome"], tools["read_file"]["outcome"]) == ("ok", "bad_arguments")
+    assert receipts[-1]["hash"] == run["finish"]["witness"]
+    await verified(database_url)
+    db = Database(database_url)
+    for tampering in (
+        "UPDATE receipts SET cost_usd = 5 WHERE seq = 0",
+        "UPDATE receipts SET data = jsonb_set(data, '{outcome}', '\"ok\"') WHERE data->>'tool' = 'read_file'",
+        "DELETE FROM receipts WHERE seq = 3",
+        "DELETE FROM receipts WHERE seq = 1",
+    ):
+        async with db.engine.connect() as connection:
+            await connection.execute(text(tampering))
+            await connection.commit()
+        found = [one.problem async for one in differences(db, Checked())]
+        assert len(found) == 1, tampering
+        assert "receipt" in found[0]
+    await db.close()
+
+
+async def test_one_that_hangs_fails_at_its_timeout_and_the_others_go_on(database_url: str, tmp_path: Path) -> None:
+    async with with_peculiar(database_url, tmp_path, TIMEOUT="1.5") as (server, _):
+        thread = await server.thread()
+        await rules(thread, _all="allow")
+        said = f"{call(PECULIAR + 'hang')} {call(PECULIAR + 'echo', text='hi')} {call('todo_list')} /say On."
+        agent = await act(thread, said)
+        await agent.until("running", "completed", "completed", within=3)
+        run = await agent.ended(within=10)
+        assert run["status"] == "final"
+        hung, echoed, _ = await agent.cards()
+        assert (hung["state"], echoed["output"]) == ("failed", "hi")
+        assert "imed out" in hung["summary"]
+        order = [part["toolCallId"] for part in await agent.parts("tool-result")]
+        assert order[-1] == hung["toolCallId"]
+
+
+async def test_stop_cancels_model_and_tools_within_a_second(database_url: str, tmp_path: Path) -> None:
+    async with with_peculiar(database_url, tmp_path) as (server, journal):
+        thread = await server.thread()
+        await rules(thread, _all="allow")
+        agent = await act(thread, f"{call(PECULIAR + 'hang')} {call('todo_list')}")
+        await agent.until("running", "completed")
+        while not done(journal, "hang"):
+            await asyncio.sleep(0.02)
+        began = time.monotonic()
+        await agent.cancel()
+        run = await agent.ended(within=5)
+        assert time.monotonic() - began < 1
+        assert (run["status"], await agent.states()) == ("canceled", ["cancelled", "completed"])
+        async with asyncio.timeout(3):
+            while not done(journal, "hang", "cancelled"):
+                await asyncio.sleep(0.02)
+
+
+async def test_a_tool_of_the_callers_own_is_handed_to_the_caller(server: Inside) -> None:
+    function = {"name": "blink", "description": "Blink.", "parameters": {"type": "object"}}
+    agent = await act(await server.thread(), call("blink", times=2), functions=[function])
+    run = await agent.ended()
+    assert (run["status"], run["finish"]["reason"]) == ("final", "tool_calls")
+    (card,) = await agent.cards()
+    assert card["args"] == {"times": 2}

@@ -1,0 +1,193 @@
+"""Approvals: a call that needs somebody's word waits for it, holds nobody, and gets just one answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.store.db import Database
+from app.store.verify import Checked, differences
+from tests.support.agents import Agent, act, call, rules
+from tests.support.cast import owned_thread, person
+from tests.support.client import Thread
+from tests.support.inside import Inside, khala
+
+ASK = call("delete_file", path="a.txt")
+
+
+@pytest.fixture
+async def server(database_url: str) -> AsyncIterator[Inside]:
+    async with khala(database_url) as inside:
+        yield inside
+    db = Database(database_url)
+    assert [found async for found in differences(db, Checked())] == []
+    await db.close()
+
+
+async def blocked(server: Inside, said: str = ASK, **options: Any) -> tuple[Agent, str]:
+    """A run that waits for approval of its last card."""
+    thread = await server.thread()
+    await (await act(thread, call("write_file", path="a.txt", content="one"))).ended()
+    agent = await act(thread, said + " /say Over.", **options)
+    await agent.status("blocked")
+    return agent, (await agent.cards())[-1]["toolCallId"]
+
+
+async def test_a_call_that_needs_approval_waits_without_an_executor(server: Inside) -> None:
+    agent, call_id = await blocked(server)
+    (card,) = await agent.cards()
+    assert (card["state"], card["args"], len(card["digest"])) == ("blocked", {"path": "a.txt"}, 64)
+    found = await server.http.get(f"/api/runs/{agent.run_id}/approvals", headers=agent.thread.headers)
+    (asked,) = found.json()["items"]
+    assert (asked["toolCallId"], asked["state"], asked["digest"]) == (call_id, "pending", card["digest"])
+    db = Database(server.database_url)
+    async with db.driver() as driver:
+        row = await driver.fetchrow("SELECT lease_owner, lease_expires_at FROM runs WHERE id = $1", agent.run_id)
+    await db.close()
+    assert tuple(row) == (None, None)
+
+
+async def test_approved_it_runs_and_the_answer_goes_on(server: Inside) -> None:
+    agent, call_id = await blocked(server)
+    assert (await agent.decide(call_id, approved=True)).json()["state"] == "approved"
+    run = await agent.ended()
+    assert (run["status"], await agent.states()) == ("final", ["completed"])
+    assert await agent.text() == "Over."
+    assert await agent.parts("notice") == []
+    (receipt,) = await agent.receipts("tool")
+    assert receipt["data"]["approval"]["state"] == "approved"
+
+
+async def test_denied_it_fails_and_the_model_hears_of_it(server: Inside) -> None:
+    agent, call_id = await blocked(server)
+    await agent.decide(call_id, approved=False, reason="not that one")
+    await agent.ended()
+    (card,) = await agent.cards()
+    assert card["state"] == "failed"
+    assert card["summary"] == "Denied by somebody: not that one"
+    found = await act(agent.thread, call("read_file", path="a.txt") + " /say Read.")
+    await found.ended()
+    assert await found.states() == ["completed"]
+
+
+async def test_the_model_is_told_of_a_denial(server: Inside) -> None:
+    thread = await server.thread()
+    agent = await act(thread, ASK)  # the demo's own words are what its tools came to
+    await agent.status("blocked")
+    await agent.decide((await agent.cards())[0]["toolCallId"], approved=False, reason="never")
+    await agent.ended()
+    assert "never" in await agent.text()
+
+
+async def test_siblings_run_meanwhile_and_keep_their_results(server: Inside) -> None:
+    agent, call_id = await blocked(server, f"{call('todo_add', text='x')} {ASK}")
+    assert await agent.states() == ["completed", "blocked"]
+    await agent.decide(call_id, approved=True)
+    await agent.ended()
+    assert await agent.states() == ["completed", "completed"]
+    assert len(await agent.parts("tool-result")) == 2
+
+
+async def test_each_of_several_runs_as_soon_as_it_is_approved(server: Inside) -> None:
+    agent, last = await blocked(server, f"{call('delete_file', path='b.txt')} {ASK}")
+    await agent.decide(last, approved=True)
+    await agent.until("blocked", "completed")
+    await agent.status("blocked")
+    await agent.decide((await agent.cards())[0]["toolCallId"], approved=False)
+    assert (await agent.ended())["status"] == "final"
+
+
+async def test_changed_arguments_are_checked_shown_and_used(server: Inside) -> None:
+    agent, call_id = await blocked(server)
+    wrong = await agent.decide(call_id, approved=True, editedArgs={"file": "b"})
+    assert (wrong.status_code, wrong.json()["errors"][0]["path"]) == (400, "editedArgs")
+    assert (await agent.decide(call_id, approved=True, editedArgs={"path": "b.txt"})).status_code == 200
+    await agent.ended()
+    (card,) = await agent.cards()
+    assert (card["args"], card["state"]) == ({"path": "b.txt"}, "failed")
+    found = await act(agent.thread, call("read_file", path="a.txt"))
+    await found.ended()
+    assert await found.states() == ["completed"]
+
+
+async def test_the_first_answer_stands(server: Inside) -> None:
+    agent, call_id = await blocked(server)
+    found = await asyncio.gather(*(agent.decide(call_id, approved=number % 2 == 0) for number in range(20)))
+    codes = [one.status_code for one in found]
+    assert sorted(set(codes)) == [200, 409]
+    assert len({one.json()["state"] for one in found if one.status_code == 200}) == 1
+    assert {one.json()["code"] for one in found if one.status_code == 409} == {"already_decided"}
+    await agent.ended()
+    decided = next(one.json()["state"] for one in found if one.status_code == 200)
+    assert await agent.states() == ["completed" if decided == "approved" else "failed"]
+    assert (await agent.decide(call_id, approved=decided == "approved")).status_code == 200
+    assert (await agent.decide(call_id, approved=decided != "approved")).status_code == 409
+
+
+async def test_an_answer_is_bound_to_the_call_that_was_seen(server: Inside) -> None:
+    agent, call_id = await blocked(server)
+    (card,) = await agent.cards()
+    other = await agent.decide(call_id, approved=True, digest="0" * 64)
+    assert (other.status_code, other.json()["code"]) == (409, "conflict")
+    assert (await agent.decide(call_id, approved=True, digest=card["digest"])).status_code == 200
+
+
+async def test_nobody_answers_in_time(database_url: str) -> None:
+    async with khala(database_url, KHALA_APPROVAL_HOURS="0.0002") as server:
+        agent, call_id = await blocked(server)
+        assert (await agent.ended())["status"] == "final"
+        (card,) = await agent.cards()
+        assert (card["state"], card["summary"]) == ("failed", "Nobody approved of this in time.")
+        assert (await agent.decide(call_id, approved=True)).status_code == 409
+
+
+async def test_a_blocked_run_can_be_called_off(server: Inside) -> None:
+    agent, call_id = await blocked(server)
+    await agent.cancel()
+    run = await agent.ended(within=2)
+    assert (run["status"], await agent.states()) == ("canceled", ["cancelled"])
+    late = await agent.decide(call_id, approved=True)
+    assert (late.status_code, late.json()["code"]) == (409, "conflict")
+    assert run["finish"]["usage"]["inputTokens"] > 0
+
+
+async def test_what_does_not_fit_is_not_asked_about(server: Inside) -> None:
+    agent = await act(await server.thread(), call("delete_file", file="a.txt"))
+    await agent.ended()
+    assert await agent.states() == ["failed"]
+
+
+async def test_rules_allow_ask_and_deny(server: Inside) -> None:
+    thread = await server.thread()
+    await rules(thread, delete_file="allow", todo_add="ask", todo_list="deny")
+    agent = await act(thread, f"{call('delete_file', path='x')} {call('todo_add', text='x')} {call('todo_list')}")
+    await agent.until("failed", "blocked", "failed")
+    assert "todo_list" in (await agent.cards())[2]["summary"]
+    await agent.cancel()
+
+
+async def test_unknown_calls_are_not_found_and_viewers_may_not_decide(server: Inside) -> None:
+    db = Database(server.database_url)
+    owner, viewer, editor = [await person(db, name) for name in ("Owner", "Viewer", "Editor")]
+    thread_id = await owned_thread(db, owner)
+    thread = Thread(server.http, str(thread_id), "")
+    thread.headers = owner.headers
+    for who, role in ((viewer, "viewer"), (editor, "editor")):
+        path = f"/api/threads/{thread_id}/members/{who.id}"
+        (await server.http.put(path, json={"role": role}, headers=owner.headers)).raise_for_status()
+    agent = await act(thread, ASK)
+    await agent.status("blocked")
+    call_id = (await agent.cards())[0]["toolCallId"]
+
+    async def decide(headers: dict[str, str], **said: Any) -> httpx.Response:
+        return await server.http.post(f"/api/runs/{agent.run_id}/approvals/{call_id}", json=said, headers=headers)
+
+    assert (await agent.decide("call_none", approved=True)).status_code == 404
+    assert (await decide(viewer.headers, approved=True)).status_code == 403
+    assert (await decide({}, approved=True)).status_code == 403
+    assert (await decide(editor.headers, approved=True, editedArgs={"path": "b"})).status_code == 403
+    assert (await decide(editor.headers, approved=True)).json()["decidedName"] == "Editor"
+    await agent.ended()
+    await db.close()

@@ -1,0 +1,197 @@
+"""Which tools who is offered, and what becomes of calls: by the operator, the user, the thread and permissions."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from app.domain.tools import Actor, Rule, Spec
+from app.store.db import Database
+from app.tools.port import Call, Result
+from app.tools.toolbox import Toolbox, ToolboxOptions
+from tests.support.calls_of_tools import call, guest, user
+from tests.support.cast import owned_thread, person
+from tests.support.inside import Inside
+from tests.support.people import add_member
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False, KHALA_TOOLS_DENY="todo_complete") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+def toolbox(store: Database, *patterns: str, deny: str | None = None, connections: Any = None) -> Toolbox:
+    rules = () if deny is None else (Rule(pattern=deny, action="deny"),)
+    options = ToolboxOptions(offered=patterns or ("*",), rules=rules)
+    return Toolbox(store, None, sandbox=None, connections=connections, options=options)
+
+
+def rules(*said: tuple[str, str]) -> dict[str, Any]:
+    return {"items": [{"pattern": pattern, "action": action} for pattern, action in said]}
+
+
+async def actions(server: Inside, who: dict[str, str], thread_id: UUID | str | None = None) -> dict[str, str]:
+    params = {} if thread_id is None else {"threadId": str(thread_id)}
+    answer = await server.http.get("/api/tools", headers=who, params=params)
+    assert answer.status_code == 200, answer.text
+    return {tool["name"]: tool["action"] for tool in answer.json()["items"]}
+
+
+async def put(server: Inside, path: str, who: dict[str, str], body: dict[str, Any]) -> int:
+    answer = await server.http.put(f"/api{path}", headers=who, json=body)
+    if answer.status_code == 200:
+        assert (await server.http.get(f"/api{path}", headers=who)).json() == body
+    return answer.status_code
+
+
+async def test_a_user_is_offered_all_and_a_guest_what_reaches_no_network(server: Inside, store: Database) -> None:
+    everything = await actions(server, (await person(store)).headers)
+    assert list(everything)[:8] == [
+        "read_file", "write_file", "edit_file", "delete_file", "list_directory", "glob", "grep", "todo_add",
+    ]  # fmt: skip
+    assert (everything["read_file"], everything["delete_file"]) == ("allow", "ask")
+    thread = await server.thread()
+    for who, where in ((thread.headers, thread.id), ({}, None)):
+        offered = await actions(server, who, where)
+        assert "read_file" in offered
+        assert not {"fetch_url", "run_code", "todo_complete"} & set(offered)
+    assert "fetch_url" in everything
+
+
+async def test_a_thread_is_asked_about_only_by_who_may_read_it(server: Inside, store: Database) -> None:
+    thread_id = await owned_thread(store, await person(store))
+    answer = await server.http.get(f"/api/tools?threadId={thread_id}", headers=(await person(store)).headers)
+    assert answer.status_code == 403
+
+
+async def test_rules_change_what_becomes_of_calls(server: Inside, store: Database) -> None:
+    owner = await person(store)
+    thread_id = await owned_thread(store, owner)
+    assert await put(server, "/me/tool-rules", owner.headers, rules(("delete_*", "allow"), ("grep", "deny"))) == 200
+    found = await actions(server, owner.headers)
+    assert (found["delete_file"], "grep" in found) == ("allow", False)
+    thread_rules = rules(("grep", "ask"), ("write_file", "deny"))
+    assert await put(server, f"/threads/{thread_id}/tool-rules", owner.headers, thread_rules) == 200
+    here = await actions(server, owner.headers, thread_id)
+    assert (here["grep"], here["delete_file"], "write_file" in here) == ("ask", "allow", False)
+    assert "write_file" in await actions(server, owner.headers)
+    assert await put(server, "/me/tool-rules", owner.headers, rules()) == 200
+    assert (await actions(server, owner.headers))["delete_file"] == "ask"
+
+
+async def test_nobody_gets_back_what_the_operator_denies(server: Inside, store: Database) -> None:
+    owner = await person(store)
+    assert await put(server, "/me/tool-rules", owner.headers, rules(("*", "allow"))) == 200
+    found = await actions(server, owner.headers)
+    assert (found["delete_file"], "todo_complete" in found) == ("allow", False)
+
+
+async def test_a_guests_thread_has_rules_by_its_key(server: Inside) -> None:
+    thread = await server.thread()
+    path = f"/threads/{thread.id}/tool-rules"
+    assert await put(server, path, thread.headers, rules(("delete_file", "allow"), ("fetch_url", "allow"))) == 200
+    found = await actions(server, thread.headers, thread.id)
+    assert (found["delete_file"], "fetch_url" in found) == ("allow", False)
+    assert await put(server, path, {}, rules()) == 403
+
+
+async def test_anothers_thread_may_hold_a_members_tools_back_and_no_more(server: Inside, store: Database) -> None:
+    owner, member = await person(store), await person(store)
+    thread_id = await owned_thread(store, owner)
+    await add_member(store, thread_id, member.id, "editor")
+    path = f"/threads/{thread_id}/tool-rules"
+    said = rules(("delete_file", "allow"), ("glob", "deny"), ("grep", "allow"))
+    assert await put(server, path, owner.headers, said) == 200
+    assert await put(server, path, member.headers, rules()) == 403
+    assert await put(server, "/me/tool-rules", member.headers, rules(("grep", "deny"))) == 200
+    theirs, mine = await actions(server, member.headers, thread_id), await actions(server, owner.headers, thread_id)
+    assert (theirs["delete_file"], "glob" in theirs, "grep" in theirs) == ("ask", False, False)
+    assert (mine["delete_file"], "glob" in mine, mine["grep"]) == ("allow", False, "allow")
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"pattern": "", "action": "ask"}],
+        [{"pattern": "x" * 201, "action": "ask"}],
+        [{"pattern": "\0", "action": "ask"}],
+        [{"pattern": "x", "action": "maybe"}],
+        [{"pattern": "x", "action": "ask"}] * 101,
+        [{"action": "ask"}],
+        "x",
+    ],
+)
+async def test_rules_that_cant_be_are_refused(server: Inside, store: Database, items: Any) -> None:
+    who = (await person(store)).headers
+    assert await put(server, "/me/tool-rules", who, {"items": items}) == 400
+
+
+class Served:
+    """A tool of a server's."""
+
+    def __init__(self, name: str) -> None:
+        self.spec = Spec(name=name, description="", parameters={"type": "object"}, source=name.partition("__")[0])
+
+    async def run(self, args: dict[str, Any], call: Call) -> Result:
+        return Result(output="done")
+
+
+class Server:
+    name = "files"
+
+
+class Servers:
+    """What stands for connections to servers."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def tools(self) -> dict[str, Served]:
+        return {name: Served(name) for name in self._names}
+
+    def servers(self) -> list[Server]:
+        return [Server()]
+
+
+async def names_of(box: Toolbox, actor: Actor, *patterns: str) -> list[str]:
+    return list(await box.offered(actor, patterns or None))
+
+
+async def test_servers_tools_come_after_the_built_in_ones_and_cant_take_their_names(store: Database) -> None:
+    who = user((await person(store)).id)
+    served = Servers("zeal__b", "files__delete_file", "read_file", "bad name", "alpha__a")
+    found = await names_of(toolbox(store, connections=served), who)
+    assert found[0] == "read_file"
+    assert found[-3:] == ["alpha__a", "files__delete_file", "zeal__b"]
+    assert "files" in toolbox(store, connections=served).taken
+    denied = await names_of(toolbox(store, connections=served, deny="delete_file"), who)
+    assert not [name for name in denied if "delete_file" in name]
+
+
+async def test_patterns_of_the_operator_and_of_a_run_leave_tools_out(store: Database) -> None:
+    who = user((await person(store)).id)
+    assert await names_of(toolbox(store, "todo_*", "grep"), who) == ["grep", "todo_add", "todo_list", "todo_complete"]
+    assert await names_of(toolbox(store, "todo_*"), who, "*_list", "read_file", "") == ["todo_list"]
+    box = Toolbox(store, None, sandbox=None, connections=None, options=ToolboxOptions(offered=()))
+    assert await names_of(box, who) == []
+
+
+async def test_what_a_call_needs_and_its_actor_lacks_is_named(store: Database) -> None:
+    fetch = (await toolbox(store).offered(user((await person(store)).id)))["fetch_url"]
+    visitor = guest((await person(store)).id)
+    said = await call(fetch, visitor, url="http://127.0.0.1/")
+    assert (said.ok, said.result.code) == (False, "forbidden")
+    assert said.text == "fetch_url needs the permission network, which this caller does not have."

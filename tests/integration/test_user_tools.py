@@ -1,0 +1,237 @@
+"""Tools that users had made: none runs before its user approves of it, and it reaches nothing but its arguments."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from app.domain.tools import Actor
+from app.store.db import Database
+from app.tools.port import Tool
+from app.tools.sandbox import Sandbox
+from app.tools.toolbox import Toolbox, ToolboxOptions
+from tests.support.calls_of_tools import call, user
+from tests.support.cast import Person, person
+from tests.support.inside import Inside
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SHOUT: dict[str, Any] = {
+    "name": "shout",
+    "description": "Say it in capitals.",
+    "parameters": {
+        "type": "object",
+        "properties": {"text": {"type": "string"}},
+        "required": ["text"],
+        "additionalProperties": False,
+    },
+    "language": "python",
+    "code": "import json, sys\nprint(json.dumps({'said': json.load(sys.stdin)['text'].upper()}))",
+}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def toolbox(store: Database) -> Toolbox:
+    sandbox = await Sandbox.find()
+    if sandbox is None:
+        pytest.skip("this machine has no sandbox")
+    return Toolbox(store, None, sandbox=sandbox, connections=None, options=ToolboxOptions())
+
+
+class Maker:
+    """A user who makes tools over REST."""
+
+    def __init__(self, server: Inside, who: Person) -> None:
+        self.http = server.http
+        self.who = who
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        return await self.http.request(method, f"/api/tools{path}", json=body, headers=headers or self.who.headers)
+
+    async def make(self, **changes: Any) -> dict[str, Any]:
+        answer = await self.ask("POST", "", SHOUT | changes)
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    async def decide(self, name: str, *, approved: bool = True, **more: Any) -> httpx.Response:
+        return await self.ask("POST", f"/{name}/decision", {"approved": approved} | more)
+
+    async def usable(self, toolbox: Toolbox, **changes: Any) -> Tool:
+        """A tool of this kind, approved of and offered."""
+        made = await self.make(**changes)
+        assert (await self.decide(made["name"])).status_code == 200
+        return (await toolbox.offered(self.actor))[made["name"]]
+
+    @property
+    def actor(self) -> Actor:
+        return user(self.who.id)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def maker(server: Inside, store: Database) -> Maker:
+    return Maker(server, await person(store))
+
+
+async def test_a_tool_is_offered_once_its_user_approves_and_to_nobody_else(
+    maker: Maker, store: Database, toolbox: Toolbox
+) -> None:
+    made = await maker.make()
+    assert (made["state"], "decidedAt" in made) == ("pending", False)
+    assert "shout" not in await toolbox.offered(maker.actor)
+    assert (await maker.decide("shout")).json()["state"] == "approved"
+    offered = await toolbox.offered(maker.actor)
+    assert (offered["shout"].spec.source, *offered["shout"].spec.permissions) == ("user", "code")
+    assert "shout" not in await toolbox.offered(user((await person(store)).id))
+    said = await call(offered["shout"], maker.actor, text="en taro adun")
+    assert said.json == {"said": "EN TARO ADUN"}
+    assert "text: this is missing" in (await call(offered["shout"], maker.actor)).text
+
+
+async def test_the_first_word_on_a_tool_stands(maker: Maker, toolbox: Toolbox) -> None:
+    await maker.make()
+    assert (await maker.decide("none")).status_code == 404
+    assert (await maker.decide("shout", approved=False)).json()["state"] == "rejected"
+    assert (await maker.decide("shout", approved=False)).status_code == 200
+    refused = await maker.decide("shout")
+    assert (refused.status_code, refused.json()["code"]) == (409, "already_decided")
+    assert "shout" not in await toolbox.offered(maker.actor)
+    assert (await maker.ask("DELETE", "/shout")).status_code == 204
+    assert (await maker.ask("DELETE", "/shout")).status_code == 404
+    await maker.make()
+    assert (await maker.decide("shout")).status_code == 200
+
+
+async def test_of_two_words_at_once_one_stands(maker: Maker) -> None:
+    await maker.make()
+    words = await asyncio.gather(*(maker.decide("shout", approved=number % 2 == 0) for number in range(10)))
+    assert sorted(answer.status_code for answer in words) == [200] * 5 + [409] * 5
+
+
+async def test_who_approves_of_what_they_saw_approves_of_nothing_else(maker: Maker) -> None:
+    seen = await maker.make()
+    await maker.ask("DELETE", "/shout")
+    await maker.make(code="print('something else')")
+    refused = await maker.decide("shout", digest=seen["digest"])
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    [mine] = (await maker.ask("GET", "/mine")).json()["items"]
+    assert mine["code"] == "print('something else')"
+    assert (await maker.decide("shout", digest=mine["digest"])).status_code == 200
+
+
+async def test_a_token_that_may_only_write_makes_tools_and_cant_approve_of_them(
+    server: Inside, store: Database
+) -> None:
+    agent = Maker(server, await person(store, scopes=("read", "write")))
+    await agent.make()
+    assert (await agent.decide("shout")).status_code == 403
+    assert (await agent.ask("GET", "/mine")).json()["items"][0]["state"] == "pending"
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"name": "read_file"}, "name"),
+        ({"name": "run_code"}, "name"),
+        ({"name": "github__shout"}, "name"),
+        ({"name": "1shout"}, "name"),
+        ({"name": "s" * 65}, "name"),
+        ({"name": "sho ut"}, "name"),
+        ({"name": ""}, "name"),
+        ({"description": ""}, "description"),
+        ({"parameters": {"type": "strin"}}, "parameters"),
+        ({"parameters": {"type": "object", "properties": {"a": {"$ref": "http://x"}}}}, "parameters"),
+        ({"parameters": {"type": "object", "description": "\0"}}, "parameters"),
+        ({"code": " "}, "code"),
+        ({"code": "ä" * 40_000}, "code"),
+        ({"code": "\0"}, "code"),
+        ({"permissions": ["network"]}, "permissions"),
+        ({"permissions": ["code", "fs"]}, "permissions"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": 61}, "timeout"),
+        ({"language": "shell"}, "language"),
+    ],
+)
+async def test_a_tool_that_cant_be_is_refused_with_the_reason(maker: Maker, changes: dict[str, Any], path: str) -> None:
+    answer = await maker.ask("POST", "", SHOUT | changes)
+    assert (answer.status_code, answer.json()["errors"][0]["path"]) == (400, path), answer.text
+
+
+async def test_a_name_that_is_taken_is_a_conflict(maker: Maker) -> None:
+    answers = await asyncio.gather(*(maker.ask("POST", "", SHOUT) for _ in range(5)))
+    assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409, 409]
+
+
+async def test_a_user_has_at_most_so_many_tools(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.user_tools.MOST", 3)
+    answers = await asyncio.gather(*(maker.ask("POST", "", SHOUT | {"name": f"tool{n}"}) for n in range(6)))
+    assert sorted(answer.status_code for answer in answers) == [201] * 3 + [409] * 3
+
+
+async def test_a_tool_that_was_changed_or_deleted_since_it_was_offered_does_not_run(
+    maker: Maker, toolbox: Toolbox
+) -> None:
+    tool = await maker.usable(toolbox)
+    await maker.ask("DELETE", "/shout")
+    assert (await call(tool, maker.actor, text="x")).result.code == "not_found"
+    await maker.make(description="Something else.")
+    await maker.decide("shout")
+    assert (await call(tool, maker.actor, text="x")).result.code == "not_found"
+
+
+async def test_what_a_program_says_is_json_or_text_and_what_is_long_is_passed_on(
+    maker: Maker, toolbox: Toolbox
+) -> None:
+    plain = await maker.usable(toolbox, name="plain", code="print('En taro', end='')")
+    assert (await call(plain, maker.actor, text="x")).result.output == "En taro"
+    long = await maker.usable(toolbox, name="long", code="print('x' * 200_000, end='')")
+    said = await call(long, maker.actor, text="x")
+    assert (said.result.output, said.content) == (None, b"x" * 200_000)
+
+
+async def test_a_program_that_fails_or_lasts_too_long_is_a_failure_with_its_reason(
+    maker: Maker, toolbox: Toolbox
+) -> None:
+    crash = await maker.usable(toolbox, name="crash", code="raise ValueError('no pylon')")
+    said = await call(crash, maker.actor, text="x")
+    assert (said.ok, said.result.code) == (False, "failed")
+    assert "ValueError: no pylon" in said.text
+    slow = await maker.usable(toolbox, name="slow", code="import time\ntime.sleep(60)", timeout=1)
+    said = await call(slow, maker.actor, text="x")
+    assert (said.result.code, said.text) == ("timeout", "Timed out after 1 s.")
+
+
+async def test_a_program_reaches_no_network_and_none_of_our_files(
+    maker: Maker, toolbox: Toolbox, server: Inside
+) -> None:
+    port = server.url.rpartition(":")[2]
+    code = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 2)"
+    said = await call(await maker.usable(toolbox, name="reach", code=code), maker.actor, text="x")
+    assert not said.ok
+    look = "import os\nprint(os.environ.get('DATABASE_URL'), os.path.exists('/work'), os.path.exists('/etc/shadow'))"
+    said = await call(await maker.usable(toolbox, name="look", code=look), maker.actor, text="x")
+    assert said.text.strip() == "None False False"
+
+
+async def test_javascript_is_run_too(maker: Maker, toolbox: Toolbox) -> None:
+    code = "let s=''; process.stdin.on('data', d => s += d).on('end', () => console.log(JSON.parse(s).text.length))"
+    tool = await maker.usable(toolbox, language="javascript", code=code)
+    assert (await call(tool, maker.actor, text="four")).result.output == 4

@@ -1,0 +1,168 @@
+"""What belongs to whom in workspaces: it goes along with a claim, comes with an export, and ends with its owner."""
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.access import Caller
+from app.domain.errors import NotFound
+from app.store import accounts, claims, export, files, retention, threads, todos, user_tools
+from app.store.db import Database
+from app.store.user_tools import Definition
+from tests.support.cast import person
+from tests.support.store import CALLER, new_thread
+
+
+async def fill(db: Database, owner_id: UUID, *paths: str) -> None:
+    for path in paths:
+        await files.write(db, owner_id, path, f"{path} of {owner_id}".encode())
+    await todos.add(db, owner_id, "Probe", key=f"probe of {owner_id}")
+    await todos.add(db, owner_id, "Pylon", key=f"pylon of {owner_id}")
+    await todos.complete(db, owner_id, 2)
+
+
+async def owned(db: Database, owner_id: UUID) -> tuple[dict[str, bytes], list[tuple[int, str, bool]]]:
+    async with db.driver() as driver:
+        entries = await files.entries(driver, owner_id)
+        contents = await files.contents(driver, owner_id, [entry.path for entry in entries])
+        listed = await todos.of(driver, owner_id)
+    return contents, [(todo.id, todo.text, todo.done) for todo in listed]
+
+
+async def count(db: Database, owner_id: UUID) -> int:
+    contents, listed = await owned(db, owner_id)
+    return len(contents) + len(listed)
+
+
+async def test_a_claim_takes_files_and_todos_along_and_overwrites_nothing(db: Database) -> None:
+    who = await person(db)
+    thread_id = await new_thread(db)
+    assert CALLER.anon_key_hash
+    await fill(db, thread_id, "same.txt", "new.txt", "folder", "deep/er/file")
+    await fill(db, who.id, "same.txt", "folder/inside", "deep")
+    await claims.claim(db, thread_id, CALLER.anon_key_hash, who.caller)
+    contents, listed = await owned(db, who.id)
+    aside = f"claimed/{str(thread_id)[:8]}"
+    assert {path: content.decode() for path, content in contents.items()} == {
+        "same.txt": f"same.txt of {who.id}",
+        "folder/inside": f"folder/inside of {who.id}",
+        "deep": f"deep of {who.id}",
+        "new.txt": f"new.txt of {thread_id}",
+        f"{aside}/same.txt": f"same.txt of {thread_id}",
+        f"{aside}/folder": f"folder of {thread_id}",
+        f"{aside}/deep/er/file": f"deep/er/file of {thread_id}",
+    }
+    assert listed == [(1, "Probe", False), (2, "Pylon", True), (3, "Probe", False), (4, "Pylon", True)]
+    assert await count(db, thread_id) == 0
+    await claims.claim(db, thread_id, CALLER.anon_key_hash, who.caller)
+    assert await count(db, who.id) == 11
+
+
+PATHS = st.sets(st.lists(st.sampled_from(["a", "b", "claimed", "x"]), min_size=1, max_size=4).map("/".join), max_size=8)
+
+
+def possible(paths: set[str]) -> set[str]:
+    """As many of them as can be files together."""
+    chosen: set[str] = set()
+    for path in sorted(paths):
+        if not any(folder in chosen for folder in files.folders(path)):
+            chosen.add(path)
+    return chosen
+
+
+@given(before=PATHS.map(possible), after=PATHS.map(possible))
+def test_files_that_move_never_meet_another_file_or_folder(before: set[str], after: set[str]) -> None:
+    moves = files.moved(sorted(before), after, "claimed/x")
+    assert [move.before for move in moves] == sorted(before)
+    together = [*after, *(move.after for move in moves)]
+    assert len(set(together)) == len(together)
+    assert possible(set(together)) == set(together)
+    assert all(move.after == move.before or move.after.startswith("claimed") for move in moves)
+
+
+async def test_an_export_has_files_todos_and_tools(db: Database) -> None:
+    who = await person(db)
+    await fill(db, who.id, "a.txt")
+    definition = Definition(name="shout", description="Loud.", parameters={"type": "object"}, language="python")
+    await user_tools.add(db, who.id, definition, "print(1)")
+    async with db.driver() as driver:
+        me = await accounts.get(driver, who.id)
+    lines = [msgspec.json.decode(line) async for line in export.lines(db, me)]
+    assert [line["type"] for line in lines] == ["user", "file", "todo", "todo", "tool"]
+    assert msgspec.convert(lines[1]["data"]["content"], bytes, strict=False) == f"a.txt of {who.id}".encode()
+    assert (lines[2]["data"], lines[4]["data"]["code"]) == ({"id": 1, "text": "Probe"}, "print(1)")
+
+
+async def test_with_the_account_its_files_todos_and_tools_are_gone(db: Database) -> None:
+    who, other = await person(db), await person(db)
+    await fill(db, who.id, "a.txt")
+    await fill(db, other.id, "a.txt")
+    definition = Definition(name="shout", description="Loud.", parameters={"type": "object"}, language="python")
+    await user_tools.add(db, who.id, definition, "print(1)")
+    await accounts.remove(db, who.caller)
+    assert (await count(db, who.id), await count(db, other.id)) == (0, 3)
+    async with db.driver() as driver:
+        assert await user_tools.of_user(driver, who.id) == []
+
+
+async def test_with_a_guests_thread_its_files_and_todos_are_purged(db: Database) -> None:
+    gone, stays = await new_thread(db), await new_thread(db)
+    for thread_id in (gone, stays):
+        await fill(db, thread_id, "a.txt")
+    await threads.remove(db, gone, CALLER)
+    done = await retention.purge(db, retention.Policy(idle=timedelta(0)))
+    assert (done["files"], done["todos"]) == (1, 2)
+    assert (await count(db, gone), await count(db, stays)) == (0, 3)
+
+
+async def test_a_reset_empties_a_guests_workspace(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await fill(db, thread_id, "a.txt")
+    await threads.reset(db, thread_id, CALLER, welcome="")
+    assert await count(db, thread_id) == 0
+
+
+async def test_a_reset_of_a_users_thread_keeps_their_workspace(db: Database) -> None:
+    who = await person(db)
+    thread_id = await new_thread(db)
+    assert CALLER.anon_key_hash
+    await claims.claim(db, thread_id, CALLER.anon_key_hash, who.caller)
+    await fill(db, who.id, "a.txt")
+    await threads.reset(db, thread_id, Caller(user_id=who.id), welcome="")
+    assert await count(db, who.id) == 3
+
+
+async def test_an_account_that_ends_while_its_tools_write_leaves_nothing(db: Database) -> None:
+    who = await person(db)
+
+    async def write(number: int) -> bool:
+        """Write until it is refused."""
+        for again in range(200):
+            try:
+                await files.write(db, who.id, f"f{number}", str(again).encode())
+                await todos.add(db, who.id, "Probe", key=f"{number} {again % 5}")
+            except NotFound:
+                return True
+        return False
+
+    writing = [asyncio.create_task(write(number)) for number in range(8)]
+    while not await count(db, who.id):
+        await asyncio.sleep(0)
+    await accounts.remove(db, who.caller)
+    assert all([await task for task in writing])
+    assert await count(db, who.id) == 0
+
+
+async def test_a_claim_while_a_guests_tools_write_loses_and_doubles_nothing(db: Database) -> None:
+    who, thread_id = await person(db), await new_thread(db)
+    assert CALLER.anon_key_hash
+    writing = [asyncio.create_task(files.write(db, thread_id, f"f{number}", b"x")) for number in range(30)]
+    await asyncio.wait(writing[:5])
+    await claims.claim(db, thread_id, CALLER.anon_key_hash, who.caller)
+    await asyncio.gather(*writing)
+    (mine, _), (left, _) = await owned(db, who.id), await owned(db, thread_id)
+    assert (len(mine) + len(left), mine.keys() & left.keys()) == (30, set())

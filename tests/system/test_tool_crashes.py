@@ -1,0 +1,188 @@
+"""Executors that are killed amid their tools: nothing is done twice, nothing is lost, and the run ends."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.agents import PECULIAR, Agent, act, call, peculiar, rules
+from tests.support.client import Thread
+from tests.support.flight import assert_verified
+from tests.support.mcp_server import calls
+from tests.support.server import Server, Worker, ended
+
+LEASE = 1.2
+STEPS, AT_ONCE = 5, 4
+PROMPTLY = 15.0
+
+
+class Stage:
+    """An API without executors, one executor that can be killed, and tools that survive it."""
+
+    def __init__(self, http: httpx.AsyncClient, journal: Path, folder: Path, env: dict[str, str]) -> None:
+        self.http = http
+        self.journal = journal
+        self._folder = folder
+        self._env = env
+        self._workers: list[Worker] = []
+
+    def hire(self) -> None:
+        """Start an executor."""
+        worker = Worker(self._folder / f"worker{len(self._workers)}.log", self._env)
+        self._workers.append(worker)
+        worker.start()
+
+    def kill(self) -> None:
+        """Kill it, and start another one."""
+        self._workers[-1].kill()
+        self.hire()
+
+    async def thread(self) -> Thread:
+        thread = await Thread.create(self.http)
+        await rules(thread, _all="allow")
+        return thread
+
+    def happened(self, tool: str, event: str = "did") -> Counter[str]:
+        """How often this happened, by call."""
+        return Counter(one["key"] for one in calls(self.journal, tool, event))
+
+    @property
+    def workers(self) -> list[Worker]:
+        return self._workers
+
+
+@pytest.fixture
+async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with peculiar(tmp_path) as (served, journal):
+        config = tmp_path / "mcp.json"
+        address = f"http://127.0.0.1:{served.port}/mcp"
+        config.write_text(json.dumps({"mcpServers": {"peculiar": {"url": address, "anonymous": True}}}))
+        env = {
+            "DATABASE_URL": database_url,
+            "KHALA_MODEL": "demo",
+            "KHALA_LEASE_SECONDS": str(LEASE),
+            "KHALA_GRACE_SECONDS": "0",
+            "KHALA_COOLDOWN_MS": "0",
+            "KHALA_MCP_CONFIG": str(config),
+        }
+        server = Server(tmp_path / "server.log", env, "--no-executor")
+        with ended(server):
+            server.start()
+            async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+                stage = Stage(http, journal, tmp_path, env)
+                stage.hire()
+                try:
+                    yield stage
+                finally:
+                    for worker in stage.workers:
+                        if worker.running():
+                            worker.kill()
+            assert not server.crashes()
+            assert not [line for worker in stage.workers for line in worker.crashes()]
+    assert_verified({"DATABASE_URL": database_url})
+
+
+def rounds(tool: str) -> str:
+    """Five rounds of four calls each."""
+    steps = [
+        " ".join(call(PECULIAR + tool, n=AT_ONCE * step + place) for place in range(AT_ONCE)) for step in range(STEPS)
+    ]
+    return " /then ".join(steps) + " /say Finished."
+
+
+async def when(condition: Callable[[], Awaitable[bool]], *, within: float = PROMPTLY) -> None:
+    async with asyncio.timeout(within):
+        while not await condition():
+            await asyncio.sleep(0.005)
+
+
+Boundary = Callable[[Stage, Agent, int], Awaitable[bool]]
+
+
+async def called(stage: Stage, agent: Agent, step: int) -> bool:
+    """The calls of the step are told, and perhaps not yet made."""
+    return [part["step"] for part in await agent.parts("tool-call")].count(step) == AT_ONCE
+
+
+async def acted(stage: Stage, agent: Agent, step: int) -> bool:
+    """A tool of the step has had its effect, and its result is not yet told."""
+    return len(stage.happened("deed")) > AT_ONCE * (step - 1)
+
+
+async def told(stage: Stage, agent: Agent, step: int) -> bool:
+    """A result of the step is told."""
+    return len(await agent.parts("tool-result")) > AT_ONCE * (step - 1)
+
+
+@pytest.mark.parametrize("boundary", [called, acted, told])
+@pytest.mark.timeout(180)
+async def test_a_killed_executor_does_nothing_twice(stage: Stage, boundary: Boundary) -> None:
+    agent = await act(await stage.thread(), rounds("deed"))
+    for step in range(1, STEPS + 1):
+
+        async def there(step: int = step) -> bool:
+            return await boundary(stage, agent, step)
+
+        await when(there)
+        stage.kill()
+    run = await agent.ended(within=60)
+    assert (run["status"], run["steps"], run["attempt"]) == ("final", STEPS, STEPS + 1)
+    deeds = stage.happened("deed")
+    assert len(deeds) == STEPS * AT_ONCE
+    assert set(deeds.values()) == {1}
+    await whole(agent, STEPS * AT_ONCE)
+
+
+@pytest.mark.timeout(120)
+async def test_a_call_whose_outcome_nobody_knows_is_shown_and_not_made_again(stage: Stage) -> None:
+    said = f"{call(PECULIAR + 'risk', n=1)} {call('todo_add', text='x')} /say Finished."
+    agent = await act(await stage.thread(), said)
+
+    async def risked() -> bool:
+        return bool(stage.happened("risk")) and len(await agent.parts("tool-result")) == 1
+
+    await when(risked)
+    stage.kill()
+    run = await agent.ended(within=30)
+    assert run["status"] == "final"
+    assert stage.happened("risk", "began").total() == 1
+    risky, added = await agent.cards()
+    assert (risky["state"], added["state"]) == ("failed", "completed")
+    assert "unknown" in risky["summary"]
+    assert [one["data"]["outcome"] for one in await agent.receipts("tool")] == ["ok", "unknown"]
+    assert (await agent.text()).endswith("Finished.")
+
+
+@pytest.mark.timeout(120)
+async def test_approval_survives_the_death_of_the_executor(stage: Stage) -> None:
+    thread = await stage.thread()
+    await rules(thread, _all="allow", **{PECULIAR + "risk": "ask"})
+    agent = await act(thread, f"{call(PECULIAR + 'deed', n=1)} {call(PECULIAR + 'risk', n=1)} /say Finished.")
+    cards = await agent.until("running", "blocked")
+    stage.kill()  # the sibling is under way, and nobody has answered
+    await agent.status("blocked")
+    assert (await agent.states()) == ["completed", "blocked"]
+    stage.kill()  # nobody holds the run, so nobody misses this
+    assert (await agent.decide(cards[1]["toolCallId"], approved=True)).status_code == 200
+    run = await agent.ended(within=30)
+    assert run["status"] == "final"
+    assert list(stage.happened("deed").values()) == [1]
+    assert list(stage.happened("risk").values()) == [1]
+    await whole(agent, 2)
+
+
+async def whole(agent: Agent, count: int) -> None:
+    """Every card has ended well and once, and the text is there, to the last word and once."""
+    cards = await agent.cards()
+    assert len(cards) == count
+    assert {card["state"] for card in cards} == {"completed"}
+    results: Counter[Any] = Counter(part["toolCallId"] for part in await agent.parts("tool-result"))
+    assert set(results.values()) == {1}
+    assert (await agent.text()).count("Finished.") == 1
+    receipts = Counter(one["toolCallId"] for one in await agent.receipts("tool"))
+    assert receipts == results

@@ -1,0 +1,137 @@
+"""The file that says which MCP servers there are: what is wrong is said with its place, and no secret is repeated."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.tools import NAME, SEPARATOR
+from app.settings import BadSetting, from_environment
+from app.tools.mcp import BadConfig, McpConfig, names
+
+TWELVE = {
+    "core", "files", "tasks", "web", "code", "data", "memory", "agents", "planning", "browser", "security", "devtools",
+}  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mcp.json"
+
+
+def read(path: Path, said: Any, **env: str) -> McpConfig:
+    path.write_text(said if isinstance(said, str) else json.dumps(said))
+    return McpConfig.read(path, env)
+
+
+def test_without_a_file_there_are_twelve_groups_and_no_servers() -> None:
+    config = McpConfig.read(None, {})
+    assert (config.servers, set(config.groups)) == ({}, TWELVE)
+    assert all(group.title and group.description and group.tools for group in config.groups.values())
+    assert config.groups["tasks"].has("todo_add")
+    assert not config.groups["tasks"].has("read_file")
+
+
+def test_servers_are_read_in_their_customary_shape(path: Path) -> None:
+    local = {
+        "command": "python",
+        "args": ["-m", "${WHAT:-tool}"],
+        "env": {"TOKEN": "${SECRET}"},
+        "cwd": str(path.parent),
+    }
+    remote = {"url": "https://x.example/mcp", "headers": {"Authorization": "Bearer ${SECRET}"}, "timeout": 5}
+    off = {"command": "${NOT_SET}", "disabled": True}
+    more = {"anonymous": True, "idempotent": ["get_*"], "readOnly": ["list_*"], "type": "http"}
+    config = read(path, {"mcpServers": {"local": local, "remote": remote | more, "off": off}}, SECRET="hush")
+    assert list(config.servers) == ["local", "remote"]
+    one, other = config.servers["local"], config.servers["remote"]
+    assert (one.transport, one.args, one.env, one.timeout) == ("stdio", ("-m", "tool"), {"TOKEN": "hush"}, 30.0)
+    assert (other.transport, other.headers, other.timeout) == ("http", {"Authorization": "Bearer hush"}, 5)
+    assert (other.anonymous, other.may_repeat("get_x"), other.may_repeat("list_x"), other.may_repeat("put")) == (
+        True, True, True, False,
+    )  # fmt: skip
+    assert (other.only_reads("list_x"), other.only_reads("get_x")) == (True, False)
+
+
+def test_groups_are_overridden_extended_and_taken_away(path: Path) -> None:
+    groups = {"web": {"title": "The web"}, "files": ["read_file"], "browser": None, "ours": {"tools": ["x_*"]}}
+    config = read(path, {"groups": groups})
+    assert set(config.groups) == TWELVE - {"browser"} | {"ours"}
+    assert config.groups["web"].title == "The web"
+    assert config.groups["web"].has("fetch_url")
+    assert config.groups["files"].tools == ("read_file",)
+    assert (config.groups["ours"].name, config.groups["ours"].title, config.groups["ours"].has("x_y")) == (
+        "ours", "Ours", True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ("{", "it is no JSON"),
+        ("[]", "the file: this must be an object"),
+        ({"servers": {}}, "servers: there is no such setting"),
+        ({"mcpServers": []}, "mcpServers: this must be an object"),
+        ({"mcpServers": {"a": {}}}, "mcpServers.a: give either command"),
+        ({"mcpServers": {"a": {"command": "x", "url": "http://x"}}}, "mcpServers.a: give either command"),
+        ({"mcpServers": {"a": {"comand": "x"}}}, "mcpServers.a: Object contains unknown field `comand`"),
+        ({"mcpServers": {"a": {"command": "x", "timeout": 0}}}, "mcpServers.a.timeout"),
+        ({"mcpServers": {"a": {"command": "x", "args": [1]}}}, "mcpServers.a.args[0]"),
+        ({"mcpServers": {"a": {"command": "x", "env": {"T": "${HUSH}"}}}}, "mcpServers.a.env.T: the variable HUSH"),
+        ({"mcpServers": {"a": {"command": "x", "cwd": "/no/such/folder"}}}, "mcpServers.a.cwd"),
+        ({"mcpServers": {"a": {"command": "x", "headers": {"A": "b"}}}}, "mcpServers.a.headers"),
+        ({"mcpServers": {"a": {"command": "x", "type": "http"}}}, "mcpServers.a.type"),
+        ({"mcpServers": {"a": {"url": "ftp://x"}}}, "mcpServers.a.url"),
+        ({"mcpServers": {"a": {"url": "http://[x"}}}, "mcpServers.a.url"),
+        ({"mcpServers": {"a": {"url": "http://x", "headers": {"A": "b\r\nC: d"}}}}, "mcpServers.a.headers.A"),
+        ({"mcpServers": {"a": {"url": "http://x", "env": {"A": "b"}}}}, "mcpServers.a: only a server with a command"),
+        ({"mcpServers": {"builtin": {"command": "x"}}}, "mcpServers.builtin: this name is taken"),
+        ({"mcpServers": {"a/b": {"command": "x"}}}, "mcpServers.a/b: a name has"),
+        ({"mcpServers": {str(n): {"command": "x"} for n in range(51)}}, "mcpServers: there may be 50"),
+        ({"groups": {"Web": []}}, "groups.Web: a group's name"),
+        ({"groups": {"web": {"tools": [""]}}}, "groups.web.tools[0]"),
+        ({"groups": {"web": "x"}}, "groups.web: this must be an object"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_place(path: Path, said: Any, place: str) -> None:
+    with pytest.raises(BadConfig) as bad:
+        read(path, said, OTHER="hush-hush")
+    assert place in str(bad.value)
+    assert str(path) in str(bad.value)
+
+
+def test_a_secret_is_never_repeated(path: Path) -> None:
+    with pytest.raises(BadConfig) as bad:
+        read(path, {"mcpServers": {"a": {"url": "ftp://x?token=${SECRET}"}}}, SECRET="hush-hush")
+    assert "hush" not in str(bad.value)
+
+
+def test_the_file_is_the_one_that_is_named_or_the_one_at_home(tmp_path: Path) -> None:
+    home, named = tmp_path / "mcp.json", tmp_path / "other.json"
+    assert from_environment({"KHALA_HOME": str(tmp_path)}).mcp.servers == {}
+    home.write_text('{"mcpServers": {"at-home": {"command": "x"}}}')
+    named.write_text('{"mcpServers": {"named": {"command": "x"}}}')
+    assert list(from_environment({"KHALA_HOME": str(tmp_path)}).mcp.servers) == ["at-home"]
+    env = {"KHALA_HOME": str(tmp_path), "KHALA_MCP_CONFIG": str(named)}
+    assert list(from_environment(env).mcp.servers) == ["named"]
+    with pytest.raises(BadSetting, match=r"KHALA_MCP_CONFIG: .*missing"):
+        from_environment(env | {"KHALA_MCP_CONFIG": str(tmp_path / "missing.json")})
+
+
+@given(
+    st.lists(st.text(max_size=100), unique=True, max_size=20), st.lists(st.text(max_size=100), unique=True, max_size=9)
+)
+def test_names_are_valid_and_apart_whatever_servers_and_tools_are_called(tools: list[str], servers: list[str]) -> None:
+    prefixes = names.prefixes(servers)
+    full = [name for prefix in prefixes.values() for name in names.full_names(prefix, tools).values()]
+    assert len(set(full)) == len(full) == len(servers) * len(tools)
+    assert all(NAME.fullmatch(name) for name in full)
+    assert all(name.count(SEPARATOR) == 1 for name in full)
+
+
+@given(st.from_regex(r"[a-z]([a-z0-9-]|_[a-z0-9]){0,30}", fullmatch=True))
+def test_a_good_name_stays_whatever_else_there_is(tool: str) -> None:
+    assert names.full_names("server", [f"{tool}.", tool, f"_{tool}"])[tool] == f"server__{tool}"

@@ -1,0 +1,119 @@
+"""A call of a tool ends: with a result, a failure that is told, or its caller's cancellation."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import structlog
+
+from app.domain import ids
+from app.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge, Unavailable
+from app.domain.tools import Permission, Spec
+from app.tools import invoke as invoking
+from app.tools.port import Call, Result, ToolFailed
+from tests.support.calls_of_tools import call, guest, user
+
+
+class Probe:
+    """A tool that does what it is told."""
+
+    def __init__(self, what: Any, *, seconds: float = 5.0, permissions: frozenset[Permission] = frozenset()) -> None:
+        self.what = what
+        self.cleaned = False
+        self.spec = Spec(
+            name="probe",
+            description="",
+            parameters={"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False},
+            timeout=seconds,
+            permissions=permissions,
+        )
+
+    async def run(self, args: dict[str, Any], call: Call) -> Result:
+        try:
+            if isinstance(self.what, BaseException):
+                raise self.what
+            await self.what()
+        finally:
+            self.cleaned = True
+        return Result(output="done")
+
+
+async def nothing() -> None:
+    pass
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def stubborn() -> None:
+    while True:
+        try:
+            await asyncio.sleep(0.5)
+        except asyncio.CancelledError:
+            if not ENOUGH.is_set():
+                continue
+            raise
+
+
+ENOUGH = asyncio.Event()
+WHO = user(ids.new())
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "code"),
+    [
+        (ToolFailed("No pylon.", code="not_found"), "No pylon.", "not_found"),
+        (NotFound("No such file."), "No such file.", "not_found"),
+        (InvalidInput("Not so."), "Not so.", "bad_arguments"),
+        (PayloadTooLarge("Too much."), "Too much.", "too_large"),
+        (Unavailable("Away."), "Away.", "unavailable"),
+        (KhalaError("Hm."), "Hm.", "unavailable"),
+        (ValueError("secret"), "The tool failed inside.", "failed"),
+        (asyncio.CancelledError(), "The tool failed inside.", "failed"),
+        (ExceptionGroup("secrets", [ValueError("secret")]), "The tool failed inside.", "failed"),
+    ],
+)
+async def test_a_failure_is_a_result_with_its_message_and_code(error: BaseException, message: str, code: str) -> None:
+    with structlog.testing.capture_logs() as logs:
+        said = await call(Probe(error), WHO)
+    assert (said.ok, said.text, said.result.code) == (False, message, code)
+    assert [line["event"] for line in logs] == (["tool_crashed"] if message == "The tool failed inside." else [])
+
+
+async def test_what_takes_too_long_is_cancelled_and_told() -> None:
+    probe = Probe(for_ever, seconds=0.05)
+    said = await call(probe, WHO)
+    assert (said.text, said.result.code, probe.cleaned) == ("Timed out after 0.05 s.", "timeout", True)
+
+
+async def test_a_tool_that_ignores_its_cancellation_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invoking, "PATIENCE", 0.05)
+    with structlog.testing.capture_logs() as logs:
+        said = await call(Probe(stubborn, seconds=0.05), WHO)
+    assert said.result.code == "timeout"
+    assert [line["event"] for line in logs] == ["tool_left_behind"]
+    ENOUGH.set()
+    for task in [*invoking._left_behind]:
+        task.cancel()
+        await asyncio.wait({task})
+    assert not invoking._left_behind
+
+
+async def test_the_callers_cancellation_goes_through_and_ends_the_tool() -> None:
+    probe = Probe(for_ever)
+    task = asyncio.create_task(call(probe, WHO))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert probe.cleaned
+
+
+async def test_nothing_is_run_for_arguments_that_dont_fit_or_permissions_that_are_missing() -> None:
+    probe = Probe(nothing, permissions=frozenset({"network", "code", "fs"}))
+    said = await call(probe, guest(ids.new()))
+    assert said.text == "probe needs the permission code, network, which this caller does not have."
+    assert (await call(probe, WHO, n="1")).result.code == "bad_arguments"
+    assert not probe.cleaned
+    assert (await call(probe, WHO, n=1)).ok
