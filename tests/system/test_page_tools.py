@@ -148,6 +148,7 @@ def test_the_six_states_of_a_card_differ_in_shape_and_in_words(chat: Chat) -> No
 
 
 def test_cards_follow_their_calls_live_and_a_finished_group_folds_away(chat: Chat) -> None:
+    chat.register(ADA, "Ada")  # who is nobody has no tools that reach the network
     with an_address_that_answers_late() as (url, go):
         chat.send(f'{WRITE} /call fetch_url {{"url":"{url}"}} /call nonsense {{"a":1}}')
         expect(card(chat, "write_file")).to_have_attribute("data-state", "completed")
@@ -300,6 +301,7 @@ def test_the_autopilot_is_remembered_and_tells_its_steps_its_cost_and_why_it_sto
 
 
 def test_stop_cancels_what_runs_and_what_waits(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
     with an_address_that_answers_late() as (url, _):
         chat.send(f'/call fetch_url {{"url":"{url}"}} {DELETE}')
         late, waiting = card(chat, "fetch_url"), card(chat, "delete_file")

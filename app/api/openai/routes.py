@@ -2,11 +2,12 @@
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
+from litestar.params import PathParameter
 from litestar.response import Stream
 
 from app.api.callers import user_of
@@ -17,6 +18,8 @@ from app.api.openai.request import MOST_REQUEST
 from app.api.openai.request import read as asking_of
 from app.api.openai.streams import Asking
 from app.domain.access import Caller
+
+ModelName = Annotated[str, PathParameter(description="The model's name, as the list tells it.")]
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +66,7 @@ async def list_models(context: NamedDependency[Context], caller: NamedDependency
 
 
 @get("/models/{name:path}", include_in_schema=False)
-async def read_model(context: NamedDependency[Context], caller: NamedDependency[Caller], name: str) -> Model:
+async def read_model(context: NamedDependency[Context], caller: NamedDependency[Caller], name: ModelName) -> Model:
     """One of them, or one that a pattern of the operator's allows."""
     user_of(caller)
     known = name.removeprefix("/")

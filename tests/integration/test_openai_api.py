@@ -1,0 +1,472 @@
+"""OpenAI's own clients, as they are, against Khala: what they ask becomes a durable run."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import pytest_asyncio
+
+from app.store.db import Database
+from tests.support import openai_node
+from tests.support.client import text_of
+from tests.support.inside import Inside, khala
+from tests.support.mcp_server import PNG
+from tests.support.openai_api import WEATHER, Asker, user
+from tests.support.providers import Reply, serving
+from tests.support.shared import shared
+from tests.support.wires import UseTool
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CALL = '/text Let me see. /call weather {"city": "Aiur"} /say It is fine.'
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def asker(server: Inside, store: Database) -> Asker:
+    return await Asker.new(server, store)
+
+
+def content(completion: Any) -> str:
+    return str(completion.choices[0].message.content)
+
+
+async def streamed(stream: Any) -> tuple[str, list[Any]]:
+    chunks = [chunk async for chunk in stream]
+    return "".join(one.choices[0].delta.content or "" for one in chunks if one.choices), chunks
+
+
+async def test_the_python_client_gets_a_completion(asker: Asker) -> None:
+    completion = await asker.ask("/echo En taro Adun")
+    assert content(completion) == "En taro Adun"
+    assert (completion.object, completion.model) == ("chat.completion", "khala")
+    assert completion.choices[0].finish_reason == "stop"
+    assert completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens
+    assert completion.usage.completion_tokens == 3
+
+
+async def test_the_python_client_gets_a_stream_which_says_the_same(asker: Asker) -> None:
+    asked = {"stream": True, "stream_options": {"include_usage": True}}
+    text, chunks = await streamed(await asker.ask("/words=400 /pace=0", **asked))
+    assert text == content(await asker.ask("/words=400 /pace=0"))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [one.choices[0].finish_reason for one in chunks if one.choices][-2:] == [None, "stop"]
+    assert (chunks[-1].choices, chunks[-1].usage.completion_tokens) == ([], 400)
+    assert len({one.id for one in chunks}) == 1
+
+
+async def test_the_node_client_works_as_it_is(server: Inside, asker: Asker) -> None:
+    heard = await openai_node.talk(f"{server.url}/v1", asker.who.token)
+    assert heard["models"] == ["khala", "demo"]
+    assert heard["whole"] == "En taro Adun"
+    assert heard["streamed"] == " ".join(f"word{number}" for number in range(1, 51))
+    assert heard["usage"]["completion_tokens"] == 50
+    assert heard["call"] == {"name": "weather", "args": {"city": "Aiur"}, "why": "tool_calls"}
+    assert (heard["answer"], heard["agent"]) == ("Fine.", "Done.")
+    assert heard["error"] == {"status": 404, "code": "model_not_found", "param": "model"}
+
+
+async def test_what_is_asked_is_a_thread_that_can_be_watched_and_read(asker: Asker) -> None:
+    said = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Who are you?"},
+        {"role": "assistant", "content": "Zeratul."},
+        {"role": "developer", "content": "Be kind."},
+        {"role": "user", "content": "/echo Adun toridas"},
+    ]
+    completion = await asker.ask("", messages=said)
+    thread_id = completion.khala["threadId"]
+    found = [(one["role"], text_of(one)) for one in await asker.thread(thread_id)]
+    assert found == [
+        ("system", "Be brief.\n\nBe kind."),
+        ("user", "Who are you?"),
+        ("assistant", "Zeratul."),
+        ("user", "/echo Adun toridas"),
+        ("assistant", "Adun toridas"),
+    ]
+    assert (await asker.get(f"/api/threads/{thread_id}"))["thread"]["title"] == "Who are you?"
+    assert thread_id in [one["id"] for one in (await asker.get("/api/threads"))["items"]]
+
+
+async def test_an_answer_names_its_thread_and_run_and_the_thread_can_go_on(asker: Asker) -> None:
+    first = await asker.post({"model": "khala", "messages": user("/echo one")})
+    thread_id, run_id = first.headers["x-thread-id"], first.headers["x-run-id"]
+    assert (await asker.get(f"/api/runs/{run_id}"))["status"] == "final"
+    said = [*user("/echo one"), {"role": "assistant", "content": "one"}, *user("/echo two")]
+    second = await asker.ask("", messages=said, headers={"x-thread-id": thread_id})
+    assert second.khala["threadId"] == thread_id
+    assert [text_of(one) for one in await asker.thread(thread_id)] == ["/echo one", "one", "/echo two", "two"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_function_is_called_by_whoever_asked_and_the_answer_goes_on(asker: Asker, stream: bool) -> None:
+    said = user(CALL)
+    if stream:
+        text, chunks = await streamed(await asker.ask("", messages=said, tools=[WEATHER], stream=True))
+        calls = [call for one in chunks for call in one.choices[0].delta.tool_calls or []]
+        reason = chunks[-1].choices[0].finish_reason
+    else:
+        completion = await asker.ask("", messages=said, tools=[WEATHER])
+        text, reason, calls = content(completion), completion.choices[0].finish_reason, None
+        calls = completion.choices[0].message.tool_calls
+    assert (text, reason) == ("Let me see.", "tool_calls")
+    (call,) = calls
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Aiur"})
+    used = {"id": call.id, "type": "function", "function": call.function.model_dump()}
+    said += [
+        {"role": "assistant", "content": text, "tool_calls": [used]},
+        {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
+    ]
+    answer = await asker.ask("", messages=said, tools=[WEATHER])
+    assert (content(answer), answer.choices[0].finish_reason) == ("It is fine.", "stop")
+    before = (await asker.thread(answer.khala["threadId"]))[1]
+    assert [block["type"] for block in before["content"]] == ["text", "tool"]
+    assert (before["content"][1]["state"], before["content"][1]["output"]) == ("completed", "sunny")
+
+
+async def test_in_a_thread_that_goes_on_the_tools_come_back_to_the_answer_that_has_called(asker: Asker) -> None:
+    asked = await asker.ask(CALL, tools=[WEATHER])
+    (call,) = asked.choices[0].message.tool_calls
+    thread = {"x-thread-id": asked.khala["threadId"]}
+    back = [{"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    used = [{"id": call.id, "type": "function", "function": call.function.model_dump()}]
+    said = [*user(CALL), {"role": "assistant", "content": None, "tool_calls": used}, *back]
+    answer = await asker.ask("", messages=said, tools=[WEATHER], headers=thread)
+    assert content(answer) == "It is fine."
+    question, waited, settled, last = await asker.thread(asked.khala["threadId"])
+    assert (waited["parentId"], settled["parentId"], last["parentId"]) == (
+        question["id"],
+        question["id"],
+        settled["id"],
+    )
+    with pytest.raises(openai.BadRequestError, match="no such call"):
+        await asker.ask("", messages=said, tools=[WEATHER], headers=thread)
+
+
+async def test_a_provider_is_told_the_history_and_the_outcomes_as_they_are(database_url: str) -> None:
+    long = "cloudy " * 1000
+    said = [
+        {"role": "system", "content": "Be brief."},
+        *user("What is the weather?"),
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": f"c{number}",
+                    "type": "function",
+                    "function": {"name": "weather", "arguments": '{"city": "Aiur"}'},
+                }
+                for number in (1, 2)
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c2", "content": "sunny, sk-abcdefghijklmnopqrstuvwxyz"},
+        {"role": "tool", "tool_call_id": "c1", "content": long},
+    ]
+    calls = Reply(calls=(UseTool(name="weather", args={"city": "Shakuras"}),))
+    async with serving(Reply(tokens=("Fine", ".")), calls) as provider:
+        env = {"KHALA_MODEL": "openai:local", "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "k"}
+        async with khala(database_url, **env) as inside:
+            db = Database(database_url)
+            asker = await Asker.new(inside, db)
+            assert content(await asker.ask("", messages=said, tools=[WEATHER], max_tokens=77)) == "Fine."
+            asked = await asker.ask("And there?", tools=[WEATHER])
+            await db.close()
+        body = (await provider.call(0)).body
+    assert [one["role"] for one in body["messages"]] == ["system", "user", "assistant", "tool", "tool"]
+    assert "Be brief." in body["messages"][0]["content"]
+    assert [one["content"] for one in body["messages"][3:]] == [long, "sunny, sk-abcdefghijklmnopqrstuvwxyz"]
+    assert [one["function"]["name"] for one in body["tools"]] == ["weather"]
+    assert 77 in (body.get("max_tokens"), body.get("max_completion_tokens"))
+    (call,) = asked.choices[0].message.tool_calls
+    assert json.loads(call.function.arguments) == {"city": "Shakuras"}
+
+
+async def test_large_arguments_come_whole(asker: Asker) -> None:
+    city = "Aiur " * 2000
+    asked = await asker.ask(f"/call weather {json.dumps({'city': city})}", tools=[WEATHER])
+    assert json.loads(asked.choices[0].message.tool_calls[0].function.arguments) == {"city": city}
+
+
+async def test_khalas_own_tools_are_offered_only_if_they_are_asked_for(asker: Asker) -> None:
+    wish = '/call todo_add {"text": "Warp in"} /call todo_list {} /say Over.'
+    plain = await asker.ask(wish)
+    assert "Stopped after 0 rounds." in content(plain)
+    named = await asker.ask(wish, headers={"x-khala-tools": "todo_add"})
+    states = [one["state"] for one in (await asker.thread(named.khala["threadId"]))[-1]["content"] if "state" in one]
+    assert states == ["completed", "failed"]
+    assert content(named) == "Over."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_python_client_drives_three_rounds_in_one_request(asker: Asker, stream: bool) -> None:
+    wish = '/call todo_list {} /then /call todo_add {"text": "Warp in"} /then /call todo_list {} /say All done.'
+    headers = {"x-autopilot": "true", "x-autopilot-events": "false"}
+    if stream:
+        text, chunks = await streamed(await asker.ask(wish, stream=True, headers=headers))
+        assert chunks[-1].choices[0].finish_reason == "stop"
+    else:
+        completion = await asker.ask(wish, headers=headers)
+        text = content(completion)
+        assert (completion.khala["steps"], completion.khala["reason"]) == (3, "stop")
+    assert text == "All done."
+
+
+async def test_what_is_said_between_rounds_is_told_apart_in_a_stream_and_left_out_of_the_whole(asker: Asker) -> None:
+    wish = "/text Looking. /call todo_list {} /say All done."
+    headers = {"x-autopilot": "true", "x-autopilot-events": "false"}
+    assert (await streamed(await asker.ask(wish, stream=True, headers=headers)))[0] == "Looking.\n\nAll done."
+    assert content(await asker.ask(wish, headers=headers)) == "All done."
+
+
+async def test_an_image_is_kept_and_shown_to_the_model(asker: Asker) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+    said = [{"role": "user", "content": parts}, {"role": "assistant", "content": "A dot."}]
+    completion = await asker.ask("", messages=[*said, {"role": "user", "content": parts}])
+    assert "image/png" in content(completion)
+    messages = await asker.thread(completion.khala["threadId"])
+    for message in (messages[0], messages[2]):
+        (blob,) = [block["blob"] for block in message["content"] if block["type"] == "file"]
+        found = await asker.inside.http.get(f"/api/blobs/{blob['blobId']}", headers=asker.who.headers)
+        assert found.content == PNG
+
+
+async def test_the_most_tokens_of_an_answer_are_kept_to(asker: Asker) -> None:
+    completion = await asker.ask("/words=50 /pace=0", max_tokens=3)
+    assert content(completion).strip() == "word1 word2 word3"
+    assert completion.choices[0].finish_reason == "length"
+
+
+async def test_the_models_that_may_be_asked_for_are_listed_and_found(asker: Asker) -> None:
+    assert [one.id async for one in asker.client.models.list()] == ["khala", "demo"]
+    assert (await asker.client.models.retrieve("demo")).id == "demo"
+    with pytest.raises(openai.NotFoundError) as refused:
+        await asker.client.models.retrieve("openai:gpt-none")
+    assert refused.value.code == "model_not_found"
+
+
+REMOTE = [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
+BROKEN = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,???"}}]
+NO_IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAECAw=="}}]
+SOUND = [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]
+CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]}
+BAD: dict[str, tuple[dict[str, Any], str | None]] = {
+    "no messages": ({"messages": []}, "messages"),
+    "an unknown role": ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
+    "nothing said": ({"messages": user(" ")}, "text"),
+    "an answer last": ({"messages": [*user("x"), {"role": "assistant", "content": "y"}]}, "messages"),
+    "only instructions": ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
+    "an outcome without a call": (
+        {"messages": [*user("x"), {"role": "tool", "tool_call_id": "c", "content": "y"}]},
+        "messages[1].tool_call_id",
+    ),
+    "a call without an outcome": ({"messages": [*user("x"), CALLED, *user("y")]}, "messages"),
+    "a NUL": ({"messages": user("a\0b")}, "messages[0].content"),
+    "an image elsewhere": ({"messages": [{"role": "user", "content": REMOTE}]}, "messages[0].content[0]"),
+    "an image that is none": ({"messages": [{"role": "user", "content": NO_IMAGE}]}, "messages[0].content[0]"),
+    "broken base64": ({"messages": [{"role": "user", "content": BROKEN}]}, "messages[0].content[0]"),
+    "sound": ({"messages": [{"role": "user", "content": SOUND}]}, "messages[0].content[0]"),
+    "two choices": ({"n": 2}, "n"),
+    "a form": ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
+    "a stop": ({"stop": ["x"]}, "stop"),
+    "a choice of tool": ({"tool_choice": "required"}, "tool_choice"),
+    "a name that is none": ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+    "the same name twice": ({"tools": [WEATHER, WEATHER]}, "tools"),
+    "no model": ({"model": 1}, "model"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_what_cant_be_done_is_refused_and_leaves_no_thread(asker: Asker, name: str) -> None:
+    body, param = BAD[name]
+    refused = await asker.post({"model": "khala", "messages": user("x")} | body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), refused.text
+    assert set(refused.json()["error"]) == {"message", "type", "code", "param"}
+    assert (refused.json()["error"]["type"], refused.json()["error"]["code"]) == (
+        "invalid_request_error",
+        "invalid_input",
+    )
+    assert (await asker.get("/api/threads"))["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "param"),
+    [
+        ({"x-thread-id": "none"}, "x-thread-id"),
+        ({"x-autopilot": "perhaps"}, "x-autopilot"),
+        ({"x-budget-usd": "-1"}, "x-budget-usd"),
+        ({"x-budget-tokens": "many"}, "x-budget-tokens"),
+    ],
+)
+async def test_headers_that_cant_be_read_are_refused(asker: Asker, headers: dict[str, str], param: str) -> None:
+    refused = await asker.post({"model": "khala", "messages": user("x")}, **headers)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+
+
+async def test_what_cant_be_honoured_and_does_no_harm_is_ignored(asker: Asker) -> None:
+    odd = {
+        "temperature": 0.1,
+        "top_p": 0.5,
+        "seed": 1,
+        "user": "somebody",
+        "logit_bias": {"1": 1},
+        "n": 1,
+        "stop": None,
+    }
+    assert content(await asker.ask("/echo yes", **odd, response_format={"type": "text"}, store=True)) == "yes"
+
+
+async def test_each_error_is_the_one_that_the_client_knows(server: Inside, store: Database, asker: Asker) -> None:
+    nobody = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="khala_none", max_retries=0)
+    with pytest.raises(openai.AuthenticationError):
+        await nobody.models.list()
+    bare = await server.http.post("/v1/chat/completions", json={"model": "khala", "messages": user("x")})
+    assert (bare.status_code, bare.json()["error"]["type"]) == (401, "authentication_error")
+    keyed = {"X-Anon-Key": "k" * 40}
+    bare = await server.http.post("/v1/chat/completions", json={"model": "khala", "messages": user("x")}, headers=keyed)
+    assert bare.status_code == 401
+    reader = await Asker.new(server, store, scopes=("read",))
+    assert [one.id async for one in reader.client.models.list()]
+    with pytest.raises(openai.PermissionDeniedError):
+        await reader.ask("x")
+    with pytest.raises(openai.NotFoundError) as unknown:
+        await asker.ask("x", model="openai:gpt-none")
+    assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
+    foreign = (await asker.ask("/echo x")).khala["threadId"]
+    with pytest.raises(openai.PermissionDeniedError):
+        await (await Asker.new(server, store)).ask("x", headers={"x-thread-id": foreign})
+    large = await asker.post({"model": "khala", "messages": user("x" * (9 << 20))})
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "payload_too_large")
+    wordy = await asker.post({"model": "khala", "messages": [*user("x" * (1 << 20)), *user("y")]})
+    assert (wordy.status_code, wordy.json()["error"]["code"]) == (413, "payload_too_large")
+    for method, path, status in (("GET", "/v1/nothing", 404), ("DELETE", "/v1/models", 405)):
+        odd = await server.http.request(method, path, headers=asker.who.headers)
+        assert (odd.status_code, set(odd.json()["error"])) == (status, {"message", "type", "code", "param"})
+    form = await server.http.post("/v1/chat/completions", data={"model": "x"}, headers=asker.who.headers)
+    assert (form.status_code, form.json()["error"]["code"]) == (415, "unsupported_media_type")
+
+
+async def test_a_thread_that_is_busy_says_so(asker: Asker) -> None:
+    async with asker.stream("/words=500 /pace=20", x_autopilot="false") as stream:
+        thread_id, run_id = stream.response.headers["x-thread-id"], stream.response.headers["x-run-id"]
+        with pytest.raises(openai.ConflictError) as busy:
+            await asker.ask("And?", headers={"x-thread-id": thread_id})
+        assert busy.value.code == "run_active"
+        await asker.inside.http.post(f"/api/runs/{run_id}/cancel", headers=asker.who.headers)
+        chunks = await stream.all()
+    assert (chunks[-1]["error"]["code"], stream.done) == ("canceled", False)
+
+
+async def test_a_budget_that_is_used_up_is_told_with_when_to_come_again(database_url: str) -> None:
+    async with khala(database_url, KHALA_USER_RUNS_PER_HOUR="1") as inside:
+        db = Database(database_url)
+        asker = await Asker.new(inside, db)
+        await asker.ask("/echo one")
+        with pytest.raises(openai.RateLimitError) as spent:
+            await asker.ask("/echo two")
+        await db.close()
+        assert spent.value.code == "budget_exhausted"
+        assert int(spent.value.response.headers["retry-after"]) > 0
+        assert len((await asker.get("/api/threads"))["items"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("wish", "status", "code"),
+    [
+        ("/fail=3 /words=9 /pace=0", 502, "connection_lost"),
+        ("/ratelimit=1", 429, "rate_limited"),
+        ("/empty", 502, "no_response"),
+    ],
+)
+async def test_an_answer_that_fails_is_an_error_and_not_tried_again(
+    asker: Asker, wish: str, status: int, code: str
+) -> None:
+    with pytest.raises(openai.APIStatusError) as failed:
+        await asker.ask(wish)
+    assert (failed.value.status_code, failed.value.code) == (status, code)
+    assert failed.value.response.headers["x-should-retry"] == "false"
+
+
+async def test_a_stream_that_fails_tells_what_was_said_then_the_error_and_no_end(asker: Asker) -> None:
+    async with asker.stream("/fail=3 /words=9 /pace=0", x_autopilot="false") as stream:
+        chunks = await stream.all()
+    assert not stream.done
+    assert "".join(one["choices"][0]["delta"].get("content", "") for one in chunks[:-1]) == "word1 word2 word3 "
+    assert chunks[-1]["error"]["code"] == "connection_lost"
+    with pytest.raises(openai.APIError, match="lose the connection"):
+        await streamed(await asker.ask("/fail=3 /words=9 /pace=0", stream=True))
+
+
+async def test_a_budget_of_the_requests_own_ends_the_answer(asker: Asker) -> None:
+    with pytest.raises(openai.RateLimitError) as spent:
+        await asker.ask("/words=9000 /pace=0", headers={"x-budget-tokens": "300"})
+    assert spent.value.code == "budget_exhausted"
+
+
+async def leave(asker: Asker, *, stream: bool, **headers: str) -> str:
+    """Ask, and hang up while the answer is written; the run's id."""
+    wish = "/words=60 /pace=40"
+    if stream:
+        async with asker.stream(wish, x_autopilot="false", **headers) as told:
+            async for _ in told:
+                return str(told.response.headers["x-run-id"])
+    body = {"model": "khala", "messages": user(wish)}
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with httpx.AsyncClient(base_url=asker.inside.url, headers=asker.who.headers | named) as http:
+        asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
+        run_id = await begun(asker)
+        asking.cancel()
+        await asyncio.wait({asking})
+    return run_id
+
+
+async def begun(asker: Asker) -> str:
+    """The run of the asker's one thread, once something was said."""
+    async with asyncio.timeout(20):
+        while True:
+            for thread in (await asker.get("/api/threads"))["items"]:
+                last = (await asker.thread(thread["id"]))[-1]
+                if text_of(last).startswith("word1"):
+                    return str(last["runId"])
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_hangs_up_leaves_the_run_going(asker: Asker, stream: bool) -> None:
+    run_id = await leave(asker, stream=stream)
+    run = await asker.ended(run_id)
+    assert (run["status"], run["finish"]["reason"]) == ("final", "stop")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_wants_it_so_takes_the_run_along(asker: Asker, stream: bool) -> None:
+    run_id = await leave(asker, stream=stream, x_cancel_on_disconnect="true")
+    run = await asker.ended(run_id)
+    assert (run["status"], run["finish"]["reason"]) == ("canceled", "canceled")
+
+
+async def test_two_who_listen_hear_the_same(asker: Asker) -> None:
+    """The page follows the thread's feed while the client has its stream."""
+    async with asker.stream("/words=40 /pace=200", x_autopilot="false") as stream:
+        thread_id = stream.response.headers["x-thread-id"]
+        chunks = await stream.all()
+    text = "".join(one["choices"][0]["delta"].get("content", "") for one in chunks if one["choices"])
+    assert text_of((await asker.thread(thread_id))[-1]) == text
