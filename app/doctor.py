@@ -15,6 +15,7 @@ from app.models.providers import Providers
 from app.settings import Settings
 from app.store import migrate
 from app.store.db import EVERYTHING, Database
+from app.tools.sandbox import Sandbox, missing
 
 OLDEST_POSTGRES = 150_000
 LEAST_FREE = 1 << 30
@@ -37,6 +38,7 @@ async def examine(settings: Settings, db: Database, vault: Vault) -> list[Findin
         "schema": lambda: _schema(db),
         "notify": lambda: _notify(db),
         "blobs": lambda: _blobs(settings, vault),
+        "sandbox": _sandbox,
     }
     found = [await _checked(what, check) for what, check in checks.items()]
     return [*found, *_models(settings), _disk(settings)]
@@ -95,6 +97,14 @@ async def _notify(db: Database) -> Finding:
         well=True,
         says=f"{(asyncio.get_running_loop().time() - began) * 1000:.1f} ms from NOTIFY to LISTEN",
     )
+
+
+async def _sandbox() -> Finding:
+    why_not = await asyncio.to_thread(missing)
+    found = None if why_not else await Sandbox.find()
+    if found is None:
+        return Finding(what="sandbox", well=True, says=f"none here, so no code is run: {why_not}")
+    return Finding(what="sandbox", well=True, says=f"runs {', '.join(sorted(found.languages))}")
 
 
 async def _blobs(settings: Settings, vault: Vault) -> Finding:

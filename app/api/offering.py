@@ -29,9 +29,8 @@ class Offering:
     async def tools(self) -> dict[str, Tool]:
         """By name. What asks for approval is offered to who may write: an MCP client's own person approves of it."""
         offered = await self._toolbox.offered(self.actor)
-        fitting = {name: tool for name, tool in offered.items() if self._fits(tool)}
-        actions = await self._toolbox.actions(self.actor, fitting.values())
-        return {name: tool for name, tool in fitting.items() if self._may(tool, actions[name])}
+        fitting = {name: tool for name, tool in offered.tools.items() if self._fits(tool)}
+        return {name: tool for name, tool in fitting.items() if self._may(tool, offered.actions[name])}
 
     def _fits(self, tool: Tool) -> bool:
         return tool.spec.source in SOURCES and (self._group is None or self._group.has(tool.spec.name))

@@ -113,9 +113,8 @@ class Tools(Controller):
                 await access.admit(driver, thread_id, caller)
         owner_id = caller.user_id or thread_id or NOBODY
         actor = Actor(owner_id=owner_id, user_id=caller.user_id, thread_id=thread_id)
-        tools = await context.toolbox.offered(actor)
-        actions = await context.toolbox.actions(actor, tools.values())
-        return Items(items=[_offered(tool.spec, actions[name]) for name, tool in tools.items()])
+        offer = await context.toolbox.offered(actor)
+        return Items(items=[_offered(tool.spec, offer.actions[name]) for name, tool in offer.tools.items()])
 
     @post(
         "/",

@@ -27,5 +27,18 @@ def link(
 ) -> bytes:
     """The hash (SHA-256) of a receipt that follows the one with the hash `before`."""
     cost = None if cost_usd is None else f"{cost_usd.normalize():f}"
-    told = [run_id, seq, kind, tool_call_id, data, cost]
+    told = [run_id, seq, kind, tool_call_id, _stored(data), cost]
     return hashlib.sha256(before + msgspec.json.encode(told, order="deterministic")).digest()
+
+
+def _stored(value: Any) -> Any:
+    """The value with its numbers as they come back from Postgres, which writes 1e16 as the whole number that it is."""
+    match value:
+        case float() if value.is_integer():
+            return int(Decimal(repr(value)))
+        case dict():
+            return {key: _stored(one) for key, one in value.items()}
+        case list():
+            return [_stored(one) for one in value]
+        case _:
+            return value

@@ -29,7 +29,7 @@ from app.store.approvals import Approval
 from app.store.writer import Stream
 from app.tools import arguments, port
 from app.tools.invoke import invoke
-from app.tools.port import Result, Tool, ToolFailed
+from app.tools.port import Tool, ToolFailed
 from app.tools.toolbox import Toolbox
 
 log = structlog.get_logger()
@@ -97,8 +97,8 @@ class Hands:
     async def offer(self, patterns: Sequence[str] | None) -> list[Spec]:
         """The tools that the model may call now, those of the caller's own included."""
         self._actor = await self._who()
-        self._tools = await self._kit.toolbox.offered(self._actor, patterns)
-        self._actions = await self._kit.toolbox.actions(self._actor, self._tools.values())
+        offer = await self._kit.toolbox.offered(self._actor, patterns)
+        self._tools, self._actions = offer.tools, offer.actions
         own = [
             Spec(name=one.name, description=one.description, parameters=one.parameters, source="caller")
             for one in self._functions.values()
@@ -119,6 +119,8 @@ class Hands:
             call.args = use.args  # all of them, where the part holds only where they are
             if use.problem is not None:
                 self._fail(call, use.problem, "bad_arguments")
+            elif len(msgspec.json.encode(use.args)) > MOST_ARGS:
+                self._fail(call, f"The arguments of a call have at most {MOST_ARGS:,} bytes.", "too_large")
         await self._stream.written()
         return round_
 
@@ -273,13 +275,14 @@ class Hands:
         tool = self._tools[call.tool]
         began = time.monotonic()
         args = call.args or {}
-        async with self._kit.vault.spool() as sink:
-            if len(msgspec.json.encode(args)) > MOST_ARGS:
-                result = Result(ok=False, output=f"Arguments have at most {MOST_ARGS:,} bytes.", code="too_large")
-            else:
+        try:
+            async with self._kit.vault.spool() as sink:
                 about = port.Call(id=call.id, idempotency_key=call.id, actor=self._actor, sink=sink)
                 result = await invoke(tool, args, about)
-            kept = await results.kept(result, sink, self._kit.vault, self._actor, self._inline)
+                kept = await results.kept(result, sink, self._kit.vault, self._actor, self._inline)
+        except KhalaError as error:
+            lost = f"It may have run, but what it put out could not be kept: {error.message}"
+            kept = results.failure(lost, "unknown")
         self._end(call, kept, milliseconds=int((time.monotonic() - began) * 1000), source=tool.spec.source)
 
     def _fail(self, call: Call, message: str, code: str) -> None:

@@ -64,11 +64,14 @@ async def kept(result: Result, sink: Spool, vault: Vault, actor: Actor, allowanc
         output = (await sink.whole()).decode(errors="replace")
     if isinstance(output, str):
         output = storable(output)
-    said = result.summary or (_begin(sink.head) if output is None else _text(output))
+    try:
+        encoded = msgspec.json.encode(output)
+    except (ValueError, TypeError, RecursionError) as error:
+        return failure(f"It ran, but what it gave back is no JSON that can be kept: {error}.", "failed")
+    said = result.summary or (_begin(sink.head) if output is None else _text(output, encoded))
     about: dict[str, Any] = {"ok": result.ok, "code": result.code or (None if result.ok else "failed")}
     if output is None and sink.size:
         return await _in_blob(sink, media_type, said, vault, actor, about)
-    encoded = msgspec.json.encode(output)
     if output is None or allowance.take(len(encoded)):
         return Kept(**about, summary=one_line(said), output=output, size=0 if output is None else len(encoded))
     async with vault.spool() as spool:
@@ -98,10 +101,8 @@ def one_line(text: str) -> str:
     return line if len(line) <= MOST_SUMMARY else line[: MOST_SUMMARY - 1] + "…"
 
 
-def _text(output: Any) -> str:
-    if isinstance(output, str):
-        return output
-    return msgspec.json.encode(output)[: 4 * MOST_SUMMARY].decode(errors="ignore")
+def _text(output: Any, encoded: bytes) -> str:
+    return output if isinstance(output, str) else encoded[: 4 * MOST_SUMMARY].decode(errors="ignore")
 
 
 def _begin(head: bytes) -> str:

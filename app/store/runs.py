@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, func, insert, select, text, update
+from sqlalchemy import Row, case, func, insert, literal, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Caller
@@ -149,11 +149,13 @@ async def hand_over(db: Database, lease: Lease, entries: Sequence[Entry], *, awa
             return
         held = (runs.c.id == lease.run_id) & (runs.c.epoch == lease.epoch) & (runs.c.status == "running")
         waits = awaits and not await approvals.answered(connection, lease.run_id, awaits)
-        freed = {"status": "blocked" if waits else "queued", "lease_owner": None, "lease_expires_at": None}
-        found = await connection.execute(update(runs).where(held).values(**freed).returning(runs.c.id))
-        if found.first() is not None and entries:
+        # One that was called off meanwhile waits for nobody: whoever claims it ends it.
+        status = case((runs.c.cancel_requested_at.is_(None) & literal(bool(waits)), "blocked"), else_="queued")
+        freed = {"status": status, "lease_owner": None, "lease_expires_at": None}
+        found = (await connection.execute(update(runs).where(held).values(**freed).returning(runs.c.status))).first()
+        if found is not None and entries:
             await connection.execute(insert(receipts), [_receipt(lease, entry) for entry in entries])
-        if waits:
+        if found is not None and found.status == "blocked":
             await listings.stamp(await driver_of(connection), [lease.thread_id])
         else:
             await notify(connection, RUNS_CHANNEL, "")

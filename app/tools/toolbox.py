@@ -38,6 +38,13 @@ class ToolboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     fetch_allow: tuple[Network, ...] = ()
 
 
+class Offer(msgspec.Struct, frozen=True):
+    """The tools that somebody is offered, and what becomes of calls of each, by name."""
+
+    tools: dict[str, Tool]
+    actions: dict[str, Action]
+
+
 class Toolbox:
     """All tools of this process. The built-in ones are the same for everybody; servers' come and go."""
 
@@ -74,30 +81,28 @@ class Toolbox:
         servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
         return frozenset({*self._builtins, "read_blob", "run_code", *servers})
 
-    async def offered(self, actor: Actor, patterns: Sequence[str] | None = None) -> dict[str, Tool]:
-        """The tools that this actor may use, by name: the built-in ones first, then all others by name.
+    async def offered(self, actor: Actor, patterns: Sequence[str] | None = None) -> Offer:
+        """The tools that this actor may use: the built-in ones first, then all others by name.
 
-        Left out is what the operator doesn't offer, what `patterns` don't fit, what needs more than the actor may, and
-        what the rules deny.
+        What becomes of a call is by all rules: the operator's, the user's and the thread's. Left out is what the
+        operator doesn't offer, what `patterns` don't fit, what needs more than the actor may, and what is denied.
         """
         said, own = await self._read(actor)
-        return {
-            name: tool
-            for name, tool in (self._builtins | self._others(own)).items()
-            if self._fits(tool.spec, actor, patterns) and self._action(tool.spec, said) != "deny"
+        tools = self._builtins | self._others(own)
+        actions = {
+            name: self._action(tool.spec, said)
+            for name, tool in tools.items()
+            if self._fits(tool.spec, actor, patterns)
         }
+        allowed: dict[str, Action] = {name: action for name, action in actions.items() if action != "deny"}
+        return Offer({name: tools[name] for name in allowed}, allowed)
 
-    async def actions(self, actor: Actor, tools: Iterable[Tool]) -> dict[str, Action]:
-        """What becomes of calls of each of these tools, by all rules: the operator's, the user's and the thread's."""
-        said, _ = await self._read(actor, with_tools=False)
-        return {tool.spec.name: self._action(tool.spec, said) for tool in tools}
-
-    async def _read(self, actor: Actor, *, with_tools: bool = True) -> tuple[Rules, list[Tool]]:
+    async def _read(self, actor: Actor) -> tuple[Rules, list[Tool]]:
         if actor.thread_id is None and actor.user_id is None:
             return Rules(), []
         async with self._db.driver() as driver:
             said = await rules.read(driver, thread_id=actor.thread_id, user_id=actor.user_id)
-            if actor.user_id is None or self._sandbox is None or not with_tools:
+            if actor.user_id is None or self._sandbox is None:
                 return said, []
             definitions = await user_tools.approved(driver, actor.user_id)
         programs = [one for one in definitions if one.language in self._sandbox.languages]

@@ -29,11 +29,12 @@ export function fileView(blob, blobs) {
 export function pictureOf(blob, blobs) {
   const image = make("img", { alt: blob.name ?? "Image", hidden: true });
   const frame = make("div", { className: "picture" }, image);
+  const fail = () => frame.replaceChildren(make("span", { textContent: "The image could not be shown." }));
   loads.set(frame, async () => {
     const found = await blobs.quietly(blob.blobId);
-    if (!found) return frame.append(make("span", { textContent: "The image could not be loaded." }));
-    image.onload = image.onerror = () => URL.revokeObjectURL(image.src);
-    image.hidden = false;
+    if (!found) return fail();
+    image.onload = () => (URL.revokeObjectURL(image.src), (image.hidden = false));
+    image.onerror = () => (URL.revokeObjectURL(image.src), fail());
     image.src = URL.createObjectURL(found);
     return undefined;
   });

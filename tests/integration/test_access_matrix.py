@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +17,7 @@ from app.api.context import Context
 from app.api.origins import Origins
 from app.api.routes import application
 from app.domain import frames
+from app.store import details
 from app.store.db import Database
 from tests.support.blobs import kept
 from tests.support.cast import Cast, cast, secrets_of
@@ -112,6 +114,11 @@ MATRIX: dict[str, dict[str, int]] = {
     "PUT /api/threads/{thread_id}/tool-rules": OWNERS,
     "GET /api/health/live": OPEN,
     "GET /api/health/ready": OPEN,
+    "POST /v1/chat/completions": ACCOUNTS,
+    "GET /v1/models": ACCOUNTS,
+    "GET /v1/models/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    # Of a call that was never made: only who may read the thread is told so.
+    "GET /autopilot/detail/{token}": READERS | dict.fromkeys(("right key", *LOOKING_ON, *WRITING, "owner"), 404),
     "GET /groups": ANYBODY,
     "GET /mcp-servers": ACCOUNTS,
     "GET /health": OPEN,
@@ -129,6 +136,7 @@ TOOL = {
     "name": "shout", "description": "Say it in capitals.", "parameters": {"type": "object"}, "language": "python",
     "code": "print(1)",
 }  # fmt: skip
+QUESTION = {"role": "user", "content": "Hello?"}
 SUBSCRIBED = dict.fromkeys(STRANGERS, "forbidden")
 SIGNED_IN = dict.fromkeys(set(WHO) - set(USERS), "unauthorized")
 FRAMES: dict[str, dict[str, str]] = {
@@ -191,6 +199,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     run_id: uuid.UUID
     message_id: uuid.UUID
     blob_id: uuid.UUID
+    detail_token: str
     http: httpx.AsyncClient
 
     def path(self, template: str) -> str:
@@ -203,6 +212,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             session_id=uuid.uuid4(),
             token_id=person.token_id if person else uuid.uuid4(),
             blob_id=self.blob_id,
+            token=self.detail_token,
             file_path="index.html",
             name="shout",
             path="nothing",
@@ -227,6 +237,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "PATCH /api/me": {"name": "Zeratul"},
             "POST /api/tokens": {"name": "another"},
             "POST /api/tools": TOOL,
+            "POST /v1/chat/completions": {"model": "khala", "stream": True, "messages": [QUESTION]},
             "POST /api/tools/{name}/decision": {"approved": True},
             "PUT /api/me/tool-rules": {"items": []},
             "PUT /api/threads/{thread_id}/tool-rules": {"items": []},
@@ -255,12 +266,16 @@ async def scene(server: Inside, store: Database, who: str) -> Scene:
     sent = await ask(store, thread_id, caller=asker, key=everybody.key)
     http = httpx.AsyncClient(base_url=server.url, timeout=30)
     blob = await kept(store, thread_id)
+    async with store.driver() as driver:
+        about: dict[str, Any] = {"thread_id": thread_id, "run_id": sent.run_id, "calls": ["call"]}
+        tokens = await details.make(driver, **about, lasts=timedelta(hours=1))
     return Scene(
         cast=everybody,
         who=who,
         run_id=sent.run_id,
         message_id=sent.user_message_id,
         blob_id=blob.blob_id,
+        detail_token=tokens["call"],
         http=http,
     )
 

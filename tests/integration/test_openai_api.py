@@ -63,7 +63,7 @@ async def test_the_python_client_gets_a_completion(asker: Asker) -> None:
 
 
 async def test_the_python_client_gets_a_stream_which_says_the_same(asker: Asker) -> None:
-    asked = {"stream": True, "stream_options": {"include_usage": True}}
+    asked: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
     text, chunks = await streamed(await asker.ask("/words=400 /pace=0", **asked))
     assert text == content(await asker.ask("/words=400 /pace=0"))
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -124,7 +124,7 @@ async def test_a_function_is_called_by_whoever_asked_and_the_answer_goes_on(aske
         reason = chunks[-1].choices[0].finish_reason
     else:
         completion = await asker.ask("", messages=said, tools=[WEATHER])
-        text, reason, calls = content(completion), completion.choices[0].finish_reason, None
+        text, reason = content(completion), completion.choices[0].finish_reason
         calls = completion.choices[0].message.tool_calls
     assert (text, reason) == ("Let me see.", "tool_calls")
     (call,) = calls
@@ -182,7 +182,11 @@ async def test_a_provider_is_told_the_history_and_the_outcomes_as_they_are(datab
     ]
     calls = Reply(calls=(UseTool(name="weather", args={"city": "Shakuras"}),))
     async with serving(Reply(tokens=("Fine", ".")), calls) as provider:
-        env = {"KHALA_MODEL": "openai:local", "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "k"}
+        env: dict[str, Any] = {
+            "KHALA_MODEL": "openai:local",
+            "OPENAI_BASE_URL": f"{provider.url}/v1",
+            "OPENAI_API_KEY": "k",
+        }
         async with khala(database_url, **env) as inside:
             db = Database(database_url)
             asker = await Asker.new(inside, db)
@@ -322,7 +326,7 @@ async def test_headers_that_cant_be_read_are_refused(asker: Asker, headers: dict
 
 
 async def test_what_cant_be_honoured_and_does_no_harm_is_ignored(asker: Asker) -> None:
-    odd = {
+    odd: dict[str, Any] = {
         "temperature": 0.1,
         "top_p": 0.5,
         "seed": 1,

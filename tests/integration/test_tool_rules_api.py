@@ -167,7 +167,7 @@ class Servers:
 
 
 async def names_of(box: Toolbox, actor: Actor, *patterns: str) -> list[str]:
-    return list(await box.offered(actor, patterns or None))
+    return list((await box.offered(actor, patterns or None)).tools)
 
 
 async def test_servers_tools_come_after_the_built_in_ones_and_cant_take_their_names(store: Database) -> None:
@@ -190,7 +190,7 @@ async def test_patterns_of_the_operator_and_of_a_run_leave_tools_out(store: Data
 
 
 async def test_what_a_call_needs_and_its_actor_lacks_is_named(store: Database) -> None:
-    fetch = (await toolbox(store).offered(user((await person(store)).id)))["fetch_url"]
+    fetch = (await toolbox(store).offered(user((await person(store)).id))).tools["fetch_url"]
     visitor = guest((await person(store)).id)
     said = await call(fetch, visitor, url="http://127.0.0.1/")
     assert (said.ok, said.result.code) == (False, "forbidden")

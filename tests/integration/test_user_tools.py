@@ -79,7 +79,7 @@ class Maker:
         """A tool of this kind, approved of and offered."""
         made = await self.make(**changes)
         assert (await self.decide(made["name"])).status_code == 200
-        return (await toolbox.offered(self.actor))[made["name"]]
+        return (await toolbox.offered(self.actor)).tools[made["name"]]
 
     @property
     def actor(self) -> Actor:
@@ -96,11 +96,11 @@ async def test_a_tool_is_offered_once_its_user_approves_and_to_nobody_else(
 ) -> None:
     made = await maker.make()
     assert (made["state"], "decidedAt" in made) == ("pending", False)
-    assert "shout" not in await toolbox.offered(maker.actor)
+    assert "shout" not in (await toolbox.offered(maker.actor)).tools
     assert (await maker.decide("shout")).json()["state"] == "approved"
-    offered = await toolbox.offered(maker.actor)
+    offered = (await toolbox.offered(maker.actor)).tools
     assert (offered["shout"].spec.source, *offered["shout"].spec.permissions) == ("user", "code")
-    assert "shout" not in await toolbox.offered(user((await person(store)).id))
+    assert "shout" not in (await toolbox.offered(user((await person(store)).id))).tools
     said = await call(offered["shout"], maker.actor, text="en taro adun")
     assert said.json == {"said": "EN TARO ADUN"}
     assert "text: this is missing" in (await call(offered["shout"], maker.actor)).text
@@ -113,7 +113,7 @@ async def test_the_first_word_on_a_tool_stands(maker: Maker, toolbox: Toolbox) -
     assert (await maker.decide("shout", approved=False)).status_code == 200
     refused = await maker.decide("shout")
     assert (refused.status_code, refused.json()["code"]) == (409, "already_decided")
-    assert "shout" not in await toolbox.offered(maker.actor)
+    assert "shout" not in (await toolbox.offered(maker.actor)).tools
     assert (await maker.ask("DELETE", "/shout")).status_code == 204
     assert (await maker.ask("DELETE", "/shout")).status_code == 404
     await maker.make()

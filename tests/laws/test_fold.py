@@ -1,14 +1,20 @@
 """Laws of the fold and of cutting text: they hold for all inputs, not for examples."""
 
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.flush import pieces, storable
-from app.domain.fold import Content, TextBlock, ToolBlock, fold, text_of
+from app.domain.fold import CompactionBlock, Content, FileBlock, TextBlock, ToolBlock, cancelled, fold, text_of
 from app.domain.parts import (
     INLINE_LIMIT,
     KINDS,
+    BlobRef,
+    Compaction,
     Failure,
     Finish,
     Notice,
@@ -29,17 +35,64 @@ from app.store.writer import PIECE
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 calls = st.sampled_from(["a", "b", "c"])
 
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+arguments = st.dictionaries(texts, json_values, max_size=3)
+times = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+blobs = st.builds(
+    BlobRef,
+    blob_id=st.uuids(),
+    size=st.integers(0, 2**40),
+    sha256=st.just("ab" * 32),
+    media_type=st.just("text/plain"),
+    preview=texts,
+    name=st.none() | texts,
+)
+usages = st.builds(Usage, input_tokens=st.integers(0, 10**9), output_tokens=st.integers(0, 10**9))
+maybe_args, maybe_blob, maybe_text = st.none() | arguments, st.none() | blobs, st.none() | texts
+
 parts: st.SearchStrategy[PartData | None] = st.one_of(
     st.none(),
     st.builds(TextDelta, text=texts),
     st.builds(ReasoningDelta, text=texts),
-    st.builds(ToolCall, tool_call_id=calls, step=st.integers(0, 9), tool=texts, args=st.just({"x": 1})),
-    st.builds(ToolStatus, tool_call_id=calls, state=st.sampled_from(["running", "blocked", "cancelled"])),
-    st.builds(ToolResult, tool_call_id=calls, ok=st.booleans(), summary=texts, duration_ms=st.integers(0, 9)),
-    st.builds(Step, step=st.integers(1, 9), max_steps=st.just(20), tool_count=st.integers(0, 9)),
-    st.builds(Notice, code=st.just("resumed"), message=texts),
+    st.builds(ToolCall, tool_call_id=calls, step=st.integers(0, 9), tool=texts, args=maybe_args, args_blob=maybe_blob),
+    st.builds(
+        ToolStatus,
+        tool_call_id=calls,
+        state=st.sampled_from(["queued", "running", "blocked", "cancelled"]),
+        reason=maybe_text,
+        digest=maybe_text,
+        expires_at=st.none() | times,
+        args=maybe_args,
+        args_blob=maybe_blob,
+    ),
+    st.builds(
+        ToolResult,
+        tool_call_id=calls,
+        ok=st.booleans(),
+        summary=texts,
+        duration_ms=st.integers(0, 9),
+        output=json_values,
+        blob=maybe_blob,
+    ),
+    st.builds(
+        Step,
+        step=st.integers(1, 9),
+        max_steps=st.just(20),
+        tool_count=st.integers(0, 9),
+        usage=st.none() | usages,
+        cost_usd=st.none() | st.just("0.01"),
+    ),
+    st.builds(Notice, code=st.sampled_from(["resumed", "reprompted"]), message=texts),
+    st.builds(Compaction, summary=texts, message_id=st.none() | st.uuids(), step=st.integers(0, 9)),
     st.builds(Failure, code=st.just("timeout"), message=texts),
-    st.builds(Finish, reason=st.just("stop"), usage=st.just(Usage())),
+    st.builds(Finish, reason=st.just("stop"), usage=usages, witness=st.none() | st.just("cd" * 32)),
+)
+beginnings: st.SearchStrategy[Content] = st.one_of(
+    st.just(()), st.tuples(st.builds(TextBlock, text=texts), st.builds(FileBlock, blob=blobs))
 )
 
 
@@ -51,12 +104,23 @@ def test_the_fold_at_k_and_the_parts_after_it_give_the_fold_at_n(
     assert fold(fold((), all_parts[:k]), all_parts[k:]) == fold((), all_parts)
 
 
-@given(st.lists(parts, max_size=30), st.data())
-def test_the_law_holds_across_the_wire(all_parts: list[PartData | None], data: st.DataObject) -> None:
+@given(beginnings, st.lists(parts, max_size=30), st.data())
+def test_the_law_holds_across_the_wire(
+    beginning: Content, all_parts: list[PartData | None], data: st.DataObject
+) -> None:
     k = data.draw(st.integers(0, len(all_parts)))
-    at_k = msgspec.json.decode(msgspec.json.encode(fold((), all_parts[:k])), type=Content)
+    at_k = msgspec.json.decode(msgspec.json.encode(fold(beginning, all_parts[:k])), type=Content)
     rest = [part and read(*_travelled(part)) for part in all_parts[k:]]
-    assert fold(at_k, rest) == fold((), all_parts)
+    assert fold(at_k, rest) == fold(beginning, all_parts)
+
+
+@given(beginnings, st.lists(parts, max_size=30))
+def test_once_what_is_open_is_cancelled_nothing_is_open(beginning: Content, all_parts: list[PartData | None]) -> None:
+    content = fold(beginning, all_parts)
+    ended = fold(content, cancelled(content))
+    assert cancelled(ended) == []
+    assert text_of(ended) == text_of(content)
+    assert len(ended) == len(content)
 
 
 def _travelled(part: PartData) -> tuple[str, bytes]:
@@ -126,6 +190,24 @@ def test_an_orphan_result_shows() -> None:
     assert (block.tool, block.state, block.summary) == ("unknown", "completed", "done")
 
 
+def test_arguments_stay_until_new_ones_come_and_those_take_the_place_of_both() -> None:
+    blob = BlobRef(blob_id=UUID(int=1), size=9, sha256="0" * 64, media_type="application/json")
+    called = ToolCall(tool_call_id="a", step=1, tool="grep", args_blob=blob)
+    (block,) = fold((), [called, ToolStatus(tool_call_id="a", state="running")])
+    assert isinstance(block, ToolBlock)
+    assert (block.args, block.args_blob) == (None, blob)
+    (block,) = fold((block,), [ToolStatus(tool_call_id="a", state="running", args={})])
+    assert isinstance(block, ToolBlock)
+    assert (block.args, block.args_blob) == ({}, None)
+
+
+def test_a_summary_is_a_block_where_it_was_made() -> None:
+    made = Compaction(summary="s", message_id=UUID(int=2), step=3)
+    content = fold((), [TextDelta(text="a"), made, TextDelta(text="b")])
+    block = CompactionBlock(summary="s", message_id=UUID(int=2), step=3)
+    assert content == (TextBlock(text="a"), block, TextBlock(text="b"))
+
+
 def test_reasoning_is_no_part_of_the_content() -> None:
     assert fold((), [ReasoningDelta(text="hm")]) == ()
 
@@ -136,7 +218,13 @@ def test_every_kind_is_read_as_the_type_that_wrote_it() -> None:
         Notice(code="c", message="m"),
         Failure(code="c", message="m"),
         Finish(reason="stop", usage=Usage()),
+        ReasoningDelta(text="r"),
+        ToolCall(tool_call_id="a", step=1, tool="t"),
+        ToolStatus(tool_call_id="a", state="blocked", expires_at=datetime(2030, 1, 1, tzinfo=UTC)),
+        ToolResult(tool_call_id="a", ok=False, summary="s", duration_ms=1, output=0),
+        Step(step=1, max_steps=2, tool_count=3, usage=Usage()),
+        Compaction(summary="s"),
     ]
     for part in examples:
         assert read(*_travelled(part)) == part
-    assert set(KINDS.values()) >= {type(part) for part in examples}
+    assert set(KINDS.values()) == {type(part) for part in examples}

@@ -2,7 +2,9 @@
 
 import json
 import re
+import struct
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,13 +24,20 @@ from tests.system.browser import Chat, Server, a_browser, another
 pytestmark = pytest.mark.timeout(180)
 
 ADA = "ada@example.com"
-PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63606060000000040001f6173855"
-    "0000000049454e44ae426082"
-)
 DELETE = '/call delete_file {"path":"a.txt"}'
 WRITE = '/call write_file {"path":"a.txt","content":"hi"}'
 ASKS = f"{WRITE} /then {DELETE}"
+
+
+def picture(width: int, height: int) -> bytes:
+    """A PNG, all of it grey."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x80" * width) * height)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 @pytest.fixture
@@ -129,8 +138,7 @@ def test_the_page_folds_parts_as_the_server_does(chat: Chat) -> None:
     here = fold((), [read(kind, json.dumps(data).encode()) for kind, data in told])
     parts = [{"kind": kind, "data": data} for kind, data in told]
     script = "async (parts) => JSON.stringify((await import('/web/khala.js')).fold([], parts))"
-    there = [json.loads(block) for block in map(json.dumps, json.loads(chat.page.evaluate(script, parts)))]
-    assert there == json.loads(msgspec.json.encode(here))
+    assert json.loads(chat.page.evaluate(script, parts)) == json.loads(msgspec.json.encode(here))
 
 
 def test_the_six_states_of_a_card_differ_in_shape_and_in_words(chat: Chat) -> None:
@@ -360,7 +368,9 @@ def test_what_a_tool_or_a_model_says_is_never_markup(chat: Chat) -> None:
     bad = "<img src=x onerror=alert(1)>"
     chat.send(f"/call write_file {json.dumps({'path': 'x.txt', 'content': bad})} /call {bad} {{}} /say {bad}")
     chat.wait_for_end()
-    chat.page.locator(".group-head").click()
+    head = chat.page.locator(".group-head")
+    expect(head).to_have_attribute("aria-expanded", "false")
+    head.click()
     for one in chat.page.locator(".card").all():
         opened(one)
     expect(chat.page.locator("#messages img")).to_have_count(0)
@@ -373,7 +383,7 @@ def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: B
     expect(chat.button("Attach files")).to_be_enabled()
     field.set_input_files(
         [
-            {"name": "dot.png", "mimeType": "image/png", "buffer": PIXEL},
+            {"name": "dot.png", "mimeType": "image/png", "buffer": picture(40, 30)},
             {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"remember the milk\n"},
             {"name": "odd.bin", "mimeType": "application/octet-stream", "buffer": b"\xff\xfe\x00\x01"},
         ]
@@ -393,7 +403,7 @@ def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: B
     for one in (chat, viewer):
         question = one.page.locator(".message.user").last
         expect(question.get_by_role("img", name="dot.png")).to_be_visible()
-        assert question.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 1
+        assert question.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 40
         with one.page.expect_download() as download:
             question.get_by_role("button", name="notes.txt").click()
         assert download.value.suggested_filename == "notes.txt"

@@ -1,0 +1,59 @@
+"""What a tool gave back is kept, or told to be lost: it never ends the run."""
+
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from app.blobs.spool import spooled
+from app.blobs.vault import Vault
+from app.domain.tools import Actor
+from app.runs.results import PLENTY, Allowance, Kept, kept, one_line
+from app.tools.port import Result
+
+ACTOR = Actor(owner_id=UUID(int=1), thread_id=UUID(int=2))
+NO_VAULT = cast("Vault", None)
+
+
+async def of(tmp_path: Path, result: Result, said: bytes = b"", allowance: Allowance | None = None) -> Kept:
+    async with spooled(tmp_path, 1 << 20) as sink:
+        await sink.write(said)
+        return await kept(result, sink, NO_VAULT, ACTOR, allowance or Allowance())
+
+
+async def test_small_output_is_in_the_part(tmp_path: Path) -> None:
+    assert (await of(tmp_path, Result(output={"a": 1}))).output == {"a": 1}
+    assert (await of(tmp_path, Result(), b"hello\nyou")).output == "hello\nyou"
+    assert (await of(tmp_path, Result(), b"hello\nyou")).summary == "hello you"
+    assert (await of(tmp_path, Result(output=""))).output == ""
+
+
+@pytest.mark.parametrize("odd", ["\ud800", {"a": "\ud800"}, object(), {1: {2, 3, object()}}])
+async def test_what_is_no_json_is_a_failure_that_says_so(tmp_path: Path, odd: Any) -> None:
+    found = await of(tmp_path, Result(output=odd))
+    assert found.ok is isinstance(odd, str)  # a text is mended
+    assert found.summary
+
+
+async def test_failures_have_a_code(tmp_path: Path) -> None:
+    assert (await of(tmp_path, Result(ok=False, output="no"))).code == "failed"
+    assert (await of(tmp_path, Result(ok=False, output="no", code="timeout"))).code == "timeout"
+    assert (await of(tmp_path, Result(output="yes"))).code is None
+
+
+def test_a_run_has_so_much_output_in_its_parts_and_then_less() -> None:
+    allowance = Allowance()
+    assert not allowance.take(3001)
+    taken = 0
+    while allowance.take(3000):
+        taken += 3000
+    assert PLENTY <= taken < PLENTY + 3000
+    assert allowance.take(300)
+    assert not allowance.take(301)
+
+
+def test_a_summary_is_one_line_of_at_most_120_characters() -> None:
+    assert one_line("a\n  b\tc") == "a b c"
+    assert len(one_line("word " * 100)) == 120
+    assert one_line("x\0y") == "x\ufffdy"
