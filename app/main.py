@@ -87,7 +87,7 @@ async def blobs(settings: Settings, db: Database) -> AsyncIterator[Vault]:
     """The vault; its store and the folder of its temporary files are there for as long as this is open."""
     store = blob_settings.opened(settings.blob_url, settings.home)
     with folders.temporary(settings.home / "spool") as folder:
-        vault = Vault(db, store, folder=folder, most_in_thread=settings.most_in_thread)
+        vault = Vault(db, store, folder=folder, room=settings.room)
         try:
             yield vault
         finally:

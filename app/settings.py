@@ -19,6 +19,7 @@ from app.identity.oidc import OidcSettings
 from app.models import catalog
 from app.models.catalog import ModelRef
 from app.models.providers import ProviderSettings
+from app.store.blobs import Room
 from app.store.sends import Limits
 from app.tools import guarded
 from app.tools.mcp import BadConfig, McpConfig
@@ -46,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_url: str | None
     blob_url: str | None
     most_upload: int
-    most_in_thread: int
+    room: Room
     tools: ToolboxOptions
     mcp: McpConfig
     models: tuple[ModelRef, ...]
@@ -102,7 +103,10 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         database_url=read.postgres("DATABASE_URL"),
         blob_url=read.bucket("BLOB_URL"),
         most_upload=read.whole("KHALA_UPLOAD_MB", 20, least=1, most=1024) << 20,
-        most_in_thread=read.whole("KHALA_THREAD_BLOB_MB", 1024, least=1, most=1_000_000) << 20,
+        room=Room(
+            thread=read.whole("KHALA_THREAD_BLOB_MB", 1024, least=1, most=1_000_000) << 20,
+            guest=read.whole("KHALA_GUEST_BLOB_MB", 64, least=1, most=1_000_000) << 20,
+        ),
         tools=_tools(read),
         mcp=_mcp(read, home, env),
         models=_models(env),

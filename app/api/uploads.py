@@ -70,7 +70,7 @@ async def upload(
         raise PayloadTooLarge(f"A file has at most {most:,} bytes.")
     async with context.db.driver() as driver:
         await access.admit(driver, thread_id, caller, "editor")
-        await blobs.check_room(driver, thread_id, 0, context.vault.most_in_thread, uploader=caller.author_id)
+        await blobs.check_room(driver, thread_id, 0, context.vault.room, uploader=caller.author_id)
     async with context.vault.spool(most) as spool:
         media_type = await _received(request, spool, claimed)
         return await context.vault.keep(

@@ -18,12 +18,12 @@ from app.domain import ids
 from app.domain.errors import KhalaError, Unavailable
 from app.domain.parts import BlobRef
 from app.store import blobs
-from app.store.blobs import Blob
+from app.store.blobs import Blob, Room
 from app.store.db import Database
 
 log = structlog.get_logger()
 
-MOST_IN_THREAD = 1 << 30
+ROOM = Room(thread=1 << 30, guest=64 << 20)
 """Bytes that the blobs of one thread have together, unless the operator says otherwise."""
 TRIES = 3
 LONGEST_NAME = 200
@@ -38,10 +38,10 @@ CHECKED = 10.0
 class Vault:
     """Puts bytes into the store and rows into the database, in an order in which a crash leaves only bytes too many."""
 
-    def __init__(self, db: Database, store: BlobStore, *, folder: Path, most_in_thread: int = MOST_IN_THREAD) -> None:
+    def __init__(self, db: Database, store: BlobStore, *, folder: Path, room: Room = ROOM) -> None:
         """`folder` is where spools live, of this process alone."""
         self.store = store
-        self.most_in_thread = most_in_thread
+        self.room = room
         self._db = db
         self._folder = folder
         self._checking: asyncio.Task[bool] | None = None
@@ -97,7 +97,7 @@ class Vault:
         if time.monotonic() - began > LONGEST_PUT:
             return False
         async with self._db.transaction() as connection:
-            return await blobs.add(connection, new, put=not stored, most_bytes=self.most_in_thread)
+            return await blobs.add(connection, new, put=not stored, room=self.room)
 
     async def find(self, blob_id: UUID, thread_id: UUID | None = None) -> Blob:
         """The blob. Raises `BlobNotFound`; also for one that has expired, or is another thread's than the one named."""

@@ -116,7 +116,14 @@ async def forget_stored(driver: Driver, sha256: bytes) -> None:
     await driver.execute("UPDATE objects SET stored = false WHERE sha256 = $1", sha256)
 
 
-async def add(connection: AsyncConnection, new: New, *, put: bool, most_bytes: int) -> bool:
+class Room(msgspec.Struct, frozen=True):
+    """Bytes that the blobs of one thread have together: of a user's, and of a guest's."""
+
+    thread: int
+    guest: int
+
+
+async def add(connection: AsyncConnection, new: New, *, put: bool, room: Room) -> bool:
     """Refer to the object, which is stored, or was `put` just now; False if it was collected meanwhile.
 
     Raises `ThreadNotFound` or `RunNotFound` where the place is gone, `PayloadTooLarge` where the thread keeps too much,
@@ -127,7 +134,7 @@ async def add(connection: AsyncConnection, new: New, *, put: bool, most_bytes: i
     await connection.execute(lock, {"class": KEEPING, "thread": str(new.thread_id)})
     driver = await driver_of(connection)
     await _stand_still(driver, new)
-    await check_room(driver, new.thread_id, new.size, most_bytes, uploader=None if new.attached else new.author_id)
+    await check_room(driver, new.thread_id, new.size, room, uploader=None if new.attached else new.author_id)
     if not await driver.fetchval(CONFIRM, new.sha256, put):
         return False
     await driver.execute(INSERT, *msgspec.structs.astuple(new))
@@ -145,11 +152,11 @@ async def _stand_still(driver: Driver, new: New) -> None:
             raise RunNotFound("There is no such run.")
 
 
-async def check_room(
-    driver: Driver, thread_id: UUID, size: int, most_bytes: int, *, uploader: UUID | None = None
-) -> None:
+async def check_room(driver: Driver, thread_id: UUID, size: int, room: Room, *, uploader: UUID | None = None) -> None:
     """Raise unless the thread may keep so many bytes more, and this author may upload into it."""
     kept = await driver.fetchval("SELECT coalesce(sum(size), 0)::bigint FROM blobs WHERE thread_id = $1", thread_id)
+    owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", thread_id)
+    most_bytes = room.thread if owned else min(room.guest, room.thread)
     if kept + size > most_bytes:
         raise PayloadTooLarge(f"A thread keeps at most {most_bytes:,} bytes; this one has {kept:,} already.")
     if uploader is None:

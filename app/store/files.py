@@ -16,6 +16,8 @@ MOST_FILES = 1000
 """Of one owner."""
 MOST_TOTAL = 50 << 20
 """Bytes of all files of one owner."""
+MOST_OF_GUEST = 5 << 20
+"""Bytes of all files of a guest's thread: guests can begin as many threads as they like."""
 
 WRITE = """
     INSERT INTO files (owner_id, path, content) VALUES ($1, $2, $3)
@@ -26,6 +28,7 @@ ENTRIES = """
 """
 OTHERS = """
     SELECT count(*) AS many, coalesce(sum(octet_length(content)), 0) AS bytes,
+           EXISTS (SELECT FROM users WHERE id = $1) AS known,
            min(path) FILTER (WHERE path = ANY ($3::text[]) OR starts_with(path, $2 || '/')) AS in_the_way
     FROM files WHERE owner_id = $1 AND path <> $2
 """
@@ -90,8 +93,9 @@ async def _put(driver: Driver, owner_id: UUID, path: str, content: bytes) -> Non
         raise Conflict(f"{path} can't be a file: {others['in_the_way']} is one.")
     if others["many"] >= MOST_FILES:
         raise PayloadTooLarge(f"There are {MOST_FILES:,} files, which is the most. Delete some first.")
-    if others["bytes"] + len(content) > MOST_TOTAL:
-        raise PayloadTooLarge(f"All files together have at most {MOST_TOTAL:,} bytes. Delete some first.")
+    most = MOST_TOTAL if others["known"] else MOST_OF_GUEST
+    if others["bytes"] + len(content) > most:
+        raise PayloadTooLarge(f"All files together have at most {most:,} bytes. Delete some first.")
     await driver.execute(WRITE, owner_id, path, content)
 
 

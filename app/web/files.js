@@ -6,7 +6,7 @@ import { drawing, make, size } from "./elements.js";
 export const PAPER = "M6 3h5l4 4v10H6zM11 3v4h4";
 const AHEAD = "400px";
 const loads = new WeakMap();
-const sight = new IntersectionObserver((entries) => entries.forEach(load), { rootMargin: AHEAD });
+const sight = new IntersectionObserver((entries) => entries.forEach(load), { rootMargin: AHEAD, scrollMargin: AHEAD });
 
 function load({ isIntersecting, target }) {
   if (!isIntersecting) return;

@@ -45,6 +45,7 @@ const shown = {
   implicit: false,
   joining: false,
   keepable: 0,
+  lag: Infinity,
 };
 
 const feed = new Feed(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/ws`, {
@@ -185,6 +186,7 @@ function takeState(state, frame) {
   const before = shown.chat && shown.state;
   const fromEnd = scroller.fromEnd();
   if (frame?.reset) outbox.clear(shown.chat.id);
+  if (frame?.parts?.length) shown.lag = Math.min(shown.lag, Date.now() - Date.parse(frame.parts.at(-1).createdAt));
   if (frame) chats.noteAuthors(shown.chat.id, frame.messages);
   outbox.settle(shown.chat.id, state);
   screen.speak(before, state);

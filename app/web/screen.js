@@ -35,12 +35,12 @@ export function titleOf({ chat, state, list }) {
 }
 
 export function draw(shown, { messages, composer, attachments, drawer, outbox, isBusy, hasAsked }) {
-  const { chat, state, refused, list } = shown;
+  const { chat, state, refused, list, lag } = shown;
   const now = Date.now();
   const role = roleIn(shown);
   const mayWrite = role === "owner" || role === "editor";
   const pending = outbox.of(chat.id);
-  messages.update(refused ? [] : [...state.messages, ...pending], { now, authorOf: authorsOf(shown), mayWrite });
+  messages.update(refused ? [] : [...state.messages, ...pending], { now, lag: Number.isFinite(lag) ? lag : 0, authorOf: authorsOf(shown), mayWrite });
   $("loading").hidden = state.revision !== null || refused !== null;
   $("earlier").hidden = !state.hasMore;
   const fresh = state.revision !== null && refused === null && !hasAsked;

@@ -135,7 +135,7 @@ class Card {
   #actions;
   #block = null;
   #about = null;
-  #since = null;
+  #seenAt = null;
   #isOpen = false;
   #question = null;
   #picture = make("span", { className: "card-state" });
@@ -171,13 +171,19 @@ class Card {
     this.element.dataset.state = state;
     this.#picture.replaceChildren(drawing(SHAPES[state] ?? SHAPES.queued), make("span", { className: "unseen", textContent: `${WORDS[state] ?? state}: ` }));
     if (state !== "running") return;
-    this.#since = Math.min(Date.now(), this.#about.began[this.#block.toolCallId] ?? Infinity);
+    this.#seenAt = Date.now();
     count(this);
+  }
+
+  /** When it began to run, by our clock; no later than we saw it run. */
+  get #startedAt() {
+    const { began, lag } = this.#about;
+    return Math.min(this.#seenAt, (began[this.#block.toolCallId] ?? Infinity) + lag);
   }
 
   #drawTime() {
     const { state, durationMs } = this.#block;
-    const seconds = Math.floor((Date.now() - this.#since) / 1000);
+    const seconds = Math.floor((Date.now() - this.#startedAt) / 1000);
     const took = durationMs > 0 ? milliseconds(durationMs) : "";
     const words = { running: `running ${seconds} s`, completed: took || "done", failed: took ? `failed · ${took}` : "failed" };
     setText(this.#time, words[state] ?? WORDS[state] ?? state);

@@ -124,10 +124,10 @@ export class MessageView {
   }
 
   /**
-   * Show this message; `last` is whether nothing comes after it, `now` the time for what counts down, `author` the name
-   * above somebody else's message, null above one's own.
+   * Show this message; `last` is whether nothing comes after it, `now` the time for what counts down, `lag` how far our
+   * clock is ahead of the server's, `author` the name above somebody else's message, null above one's own.
    */
-  update(message, { last, now, author, mayWrite }) {
+  update(message, { last, now, lag, author, mayWrite }) {
     const { pending } = message;
     const shown = this.#shown;
     if (shown.message === message && shown.last === last && shown.author === author && shown.mayWrite === mayWrite && !pending?.retryAt) return;
@@ -138,7 +138,7 @@ export class MessageView {
     const state = message.role === "user" ? (pending?.phase ?? "sent") : standing(message);
     this.element.dataset.state = state;
     if (message.role === "user") this.#updateQuestion(message);
-    else this.#updateAnswer(message, mayWrite);
+    else this.#updateAnswer(message, { lag, mayWrite });
     this.element.setAttribute("aria-busy", String(state === "writing"));
     this.#updateFoot(pending ? pendingFoot(message, this.#actions, now) : answerFoot(message, state, last && mayWrite, this.#actions));
   }
@@ -152,8 +152,8 @@ export class MessageView {
     sync(this.files, files, ({ blob }) => blob.blobId, ({ blob }) => fileView(blob, this.#actions.blobs), () => {});
   }
 
-  #updateAnswer({ content, runId, began }, mayWrite) {
-    const about = { runId, began: began ?? {}, mayWrite };
+  #updateAnswer({ content, runId, began }, rest) {
+    const about = { runId, began: began ?? {}, ...rest };
     sync(this.content, grouped(content), keyOf, (block) => createBlock(block, this.#actions), (element, block) => updateBlock(element, block, about));
   }
 
@@ -207,13 +207,13 @@ export class Messages {
   }
 
   /** `authorOf(message)` names the author where that is somebody else; `mayWrite` is whether one may ask again. */
-  update(messages, { now, authorOf, mayWrite }) {
+  update(messages, { now, lag, authorOf, mayWrite }) {
     const gone = new Set(this.#views.keys());
     messages.forEach((message, index) => {
       gone.delete(message.id);
       if (!this.#views.has(message.id)) this.#views.set(message.id, new MessageView(message, this.actions));
       const view = this.#views.get(message.id);
-      view.update(message, { last: index === messages.length - 1, now, author: authorOf(message), mayWrite });
+      view.update(message, { last: index === messages.length - 1, now, lag, author: authorOf(message), mayWrite });
       if (this.list.children[index] !== view.element) this.list.insertBefore(view.element, this.list.children[index] ?? null);
     });
     for (const id of gone) this.#remove(id);

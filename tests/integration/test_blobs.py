@@ -32,6 +32,7 @@ from app.domain.errors import (
 )
 from app.domain.parts import BlobRef
 from app.store import blobs, objects, threads
+from app.store.blobs import Room
 from app.store.db import Database
 from app.store.retention import Policy, due, purge
 from tests.support.s3 import BUCKET, S3, serving
@@ -386,7 +387,7 @@ async def test_a_reader_that_gives_up_closes_what_it_had_open(vault: Vault, thre
 
 
 async def test_a_thread_keeps_so_many_bytes_and_no_more(db: Database, vault: Vault, thread_id: UUID) -> None:
-    vault.most_in_thread = 100
+    vault.room = Room(thread=1000, guest=100)  # the threads of these tests are guests'
     await keep(vault, thread_id, b"x" * 60)
     found = await asyncio.gather(*(keep(vault, thread_id, b"y" * 30) for _ in range(4)), return_exceptions=True)
     assert [type(one) for one in found if isinstance(one, Exception)] == [PayloadTooLarge] * 3

@@ -41,7 +41,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     max_leaves=5,
 )
 arguments = st.dictionaries(texts, json_values, max_size=3)
-times = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+times = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))
 blobs = st.builds(
     BlobRef,
     blob_id=st.uuids(),

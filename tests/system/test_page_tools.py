@@ -75,7 +75,7 @@ def an_address_that_answers_late() -> Iterator[tuple[str, threading.Event]]:
             self.end_headers()
             self.wfile.write(b"at last")
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *args: Any) -> None:
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Late) as late:
@@ -146,7 +146,7 @@ def test_the_six_states_of_a_card_differ_in_shape_and_in_words(chat: Chat) -> No
         const { Group } = await import("/web/tools.js");
         const group = new Group({ blobs: {} });
         const tools = states.map((state) => ({ type: "tool", toolCallId: state, tool: "grep", state }));
-        group.update({ step: 1, tools }, { began: {}, mayWrite: false });
+        group.update({ step: 1, tools }, { began: {}, lag: 0, mayWrite: false });
         return [...group.element.querySelectorAll(".card")].map((card) =>
             [card.querySelector(".card-state path").getAttribute("d"), card.querySelector(".card-head").textContent]);
     }"""
@@ -402,6 +402,7 @@ def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: B
     chat.page.reload()
     for one in (chat, viewer):
         question = one.page.locator(".message.user").last
+        question.scroll_into_view_if_needed()  # images are asked for when they are about to be seen
         expect(question.get_by_role("img", name="dot.png")).to_be_visible()
         assert question.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 40
         with one.page.expect_download() as download:

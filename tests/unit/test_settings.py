@@ -9,6 +9,7 @@ from app.api.origins import Origins, networks
 from app.domain.flush import FlushPolicy
 from app.models.catalog import ModelRef
 from app.settings import BadSetting, Settings, from_environment
+from app.store.blobs import Room
 from app.store.sends import Limits
 from app.tools.toolbox import ToolboxOptions
 
@@ -46,7 +47,7 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
         ("BLOB_URL", "s3://bucket/prefix", "blob_url", "s3://bucket/prefix"),
         ("BLOB_URL", "", "blob_url", None),
         ("KHALA_UPLOAD_MB", "1", "most_upload", 1 << 20),
-        ("KHALA_THREAD_BLOB_MB", "2", "most_in_thread", 2 << 20),
+        ("KHALA_THREAD_BLOB_MB", "2", "room", Room(thread=2 << 20, guest=64 << 20)),
         ("KHALA_MODEL", "demo", "models", (ModelRef("demo", "demo"),)),
         ("KHALA_MODELS", "openai:gpt-*, demo,,", "allowed_models", ("openai:gpt-*", "demo")),
         ("KHALA_FLUSH_MS", "10", "flush", FlushPolicy(milliseconds=10)),

@@ -1,0 +1,240 @@
+"""The autopilot's judgement, held to replies as models write them: which are answers, and when there is no use."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from app.domain.autopilot import FAILED_ROUNDS, LONGEST_PLAN, SAME_ROUNDS, Limits, Stop, only_asks_or_plans, stop
+from app.domain.parts import BlobRef, ToolResult
+from app.domain.rounds import Call, Round
+
+ASKS = [
+    "Shall I go on?",
+    "Should I delete the old files as well?",
+    "Would you like me to create the file?",
+    "Do you want me to run the tests now?",
+    "I can look this up. Shall I?",
+    "I could read the file first. Would you like me to do that?",
+    "There are two files here. May I overwrite them?",
+    "Is that OK?",
+    "Is this okay with you?",
+    "Ready to proceed?",
+    "**Should I continue?**",
+    'Shall we begin with "notes.txt"?',
+    "I need your permission to write to the workspace. Can I proceed?",
+    "This will take three steps:\n\n1. Read the file\n2. Change it\n3. Write it\n\nShall I proceed?",
+]
+PLANS = [
+    "I will now read the file.",
+    "I'll start by listing the files.",
+    "I’ll start by listing the files.",
+    "Let me look at the workspace first.",
+    "Sure! Let me check the list for you.",
+    "Okay, I'm going to search for it.",
+    "First, I will read the notes. Then I will summarise them.",
+    "Next, I'll update the configuration.",
+    "Now let me check the other file.",
+    "Let's look at what we have.",
+    "Great, I'll do that right away.",
+    "I am going to run the code now.",
+    "Certainly. I will search the web for it.",
+    "My plan: read the file, change the colour, write it back.",
+    "I'll read the file:",
+    "I need to look at the file first.",
+    "Let me check…",
+    "One moment, let me look that up.",
+]
+ANSWERS = [
+    "Yes.",
+    "No.",
+    "42",
+    "42.",
+    "Paris",
+    "The capital of France is Paris.",
+    "The next train leaves at noon; I found two more.",
+    "Next Monday is a holiday.",
+    "First come, first served.",
+    "First, boil the water. Then add the tea.",
+    "Then it is settled.",
+    "Now is a good time to plant trees.",
+    "I will always love you is a song by Dolly Parton.",
+    'The song is "I Will Always Love You".',
+    "I can't open that page: it wants a password.",
+    "I cannot help with that.",
+    "I can not do this, because the tool is forbidden here.",
+    "I can see three files: a.txt, b.txt and c.txt.",
+    "I can confirm that the file has 12 lines.",
+    "I will not do that.",
+    "I won't do that.",
+    "I would say about 20 minutes.",
+    "I would recommend the second one.",
+    "I would choose Postgres: it is simpler to run.",
+    "I'd go with the second one.",
+    "I need to know your time zone to answer that.",
+    "I need more to go on: which of the two files do you mean?",
+    "Let me know if you need anything else.",
+    "The file is written. Let me know if you would like any changes!",
+    "The weather is fine today. Would you like me to check tomorrow's?",
+    "The total is 12.50 €. Do you want me to convert it to dollars?",
+    "It failed because the disk is full. Should I try again?",
+    "Done.",
+    "Done! I created notes.txt. Shall I open it?",
+    "I've written the file. Do you want me to run it?",
+    "I have checked the list; it is empty.",
+    "I checked the list; it is empty.",
+    "Let me explain: a monad is a monoid in the category of endofunctors.",
+    "Let me put it this way: it depends on how often you write.",
+    "Let me be clear: nobody knows.",
+    "Let's say that x is 3. Then y is 6.",
+    "Let's see: 6 times 7 is 42.",
+    "Let me think. 17 is prime, and so is 19.",
+    "I'll be honest: this code is slow.",
+    "I'll keep it short: no.",
+    "I will answer with one word: yes.",
+    "I will be 30 next year. That's what the text says.",
+    "Which of the two files do you mean?",
+    "What is your name?",
+    "Who should I say is calling?",
+    "What should I call the file?",
+    "Which colour would you like me to use?",
+    "How may I help you?",
+    "How can I help you today?",
+    "Hello! How can I help you?",
+    "What can I do for you?",
+    "To be, or not to be?",
+    '"Shall I compare thee to a summer\'s day?" is the first line of Sonnet 18.',
+    'The first line is "Shall I compare thee to a summer\'s day?"',
+    "The sentence means: may I come in?",
+    'In English: "Can I have the bill?"',
+    "```python\nprint('Shall I?')\n```",
+    "I'll use this:\n\n```sh\nls\n```",
+    "- one\n- two\n- three",
+    "1. Read the file.\n2. Change it.\n3. Write it.",
+    "| a | b |\n| --- | --- |\n| 1 | 2 |",
+    "There are 12 files. The next step would be to sort them.",
+    "My plan for the week: Monday swimming, Tuesday running, Wednesday rest.",
+    "My plan would be to wait.",
+    "Right now it is raining.",
+    "Of course you can.",
+    "Sure, that works.",
+    "Ja.",
+    "Nein, das geht nicht.",
+    "Die Datei hat zwölf Zeilen.",
+    "Berlin ist die Hauptstadt von Deutschland.",
+    "Als Nächstes kommt der Zug um zwölf.",
+    "好的。",
+    "C'est la vie.",
+    "👍",
+    "…",
+    "",
+    "   \n",
+    "I'll",
+]
+GERMAN = [
+    "Soll ich weitermachen?",
+    "Ich werde jetzt die Datei lesen.",
+]
+"""Not understood, so taken for answers: a real answer that is asked for again is worse than a plan that is not."""
+
+
+@pytest.mark.parametrize("reply", [*ASKS, *PLANS])
+def test_a_reply_that_only_asks_or_plans_is_told(reply: str) -> None:
+    assert only_asks_or_plans(reply)
+
+
+@pytest.mark.parametrize("reply", [*ANSWERS, *GERMAN])
+def test_an_answer_is_an_answer(reply: str) -> None:
+    assert not only_asks_or_plans(reply)
+
+
+@pytest.mark.parametrize("reply", [*ASKS, *PLANS])
+def test_whoever_says_more_has_something_to_say(reply: str) -> None:
+    assert not only_asks_or_plans("The list has no end. " * (LONGEST_PLAN // 20) + reply)
+
+
+@pytest.mark.parametrize("reply", [*ASKS, *PLANS])
+def test_space_around_a_reply_changes_nothing(reply: str) -> None:
+    assert only_asks_or_plans(f"\n  {reply}\n\n")
+
+
+def blob(sha256: str) -> BlobRef:
+    return BlobRef(blob_id=UUID(int=1), size=9, sha256=sha256, media_type="text/plain")
+
+
+def call(number: int, *, ok: bool = True, said: Any = "same", kept: BlobRef | None = None, **args: Any) -> Call:
+    result = ToolResult(tool_call_id=f"c{number}", ok=ok, summary="s", duration_ms=number, output=said, blob=kept)
+    return Call(id=f"c{number}", tool="grep", args=args, state="completed", result=result)
+
+
+def rounds(*calls: list[Call]) -> list[Round]:
+    return [Round(step=step, calls=made) for step, made in enumerate(calls, 1)]
+
+
+ROOMY = Limits(steps=50)
+
+
+@pytest.mark.parametrize(("done", "why"), [(0, None), (2, None), (3, "max_steps"), (4, "max_steps")])
+def test_after_the_most_steps_there_is_no_further_one(done: int, why: Stop | None) -> None:
+    assert stop(rounds(*([call(n, said=n)] for n in range(done))), Limits(steps=3)) == why
+
+
+def test_a_round_without_tools_is_no_step() -> None:
+    found = rounds([call(1)], [], [], [call(2, said="other")], [])
+    assert stop(found, Limits(steps=3)) is None
+    assert stop(found, Limits(steps=2)) == "max_steps"
+
+
+@pytest.mark.parametrize(("most", "why"), [(7, None), (6, "budget"), (5, "budget")])
+def test_calls_are_limited_over_all_rounds(most: int, why: Stop | None) -> None:
+    found = rounds(*([call(n, said=n), call(n + 1, said=n)] for n in range(3)))
+    assert stop(found, Limits(steps=50, calls=most)) == why
+
+
+def test_the_same_calls_with_the_same_results_bring_nothing() -> None:
+    same = [[call(n, pattern="x")] for n in range(SAME_ROUNDS)]
+    assert stop(rounds(*same), ROOMY) == "no_progress"
+    assert stop(rounds(*same[1:]), ROOMY) is None
+    assert stop(rounds([call(9, said="first")], *same), ROOMY) == "no_progress"
+    assert stop(rounds(*same, [call(9, said="news")]), ROOMY) is None
+
+
+def test_replies_between_the_same_calls_are_no_progress() -> None:
+    assert stop(rounds([call(1)], [], [call(2)], [], [call(3)]), ROOMY) == "no_progress"
+
+
+@pytest.mark.parametrize(
+    "third",
+    [call(3, said="other"), call(3, ok=False), call(3, pattern="y"), call(3, kept=blob("b" * 64))],
+    ids=["output", "failure", "arguments", "blob"],
+)
+def test_the_same_calls_with_different_results_are_progress(third: Call) -> None:
+    assert stop(rounds([call(1)], [call(2)], [third]), ROOMY) is None
+
+
+def test_what_is_in_blobs_is_compared_by_its_hash() -> None:
+    alike = [[call(n, said=None, kept=blob("a" * 64))] for n in range(3)]
+    assert stop(rounds(*alike), ROOMY) == "no_progress"
+    changing = [[call(n, said=None, kept=blob(f"{n}" * 64))] for n in range(3)]
+    assert stop(rounds(*changing), ROOMY) is None
+
+
+def test_one_call_more_or_less_is_another_round() -> None:
+    assert stop(rounds([call(1)], [call(2)], [call(3), call(4)]), ROOMY) is None
+
+
+def test_the_order_of_arguments_makes_no_difference() -> None:
+    found = rounds([call(1, a=1, b=2)], [call(2, b=2, a=1)], [call(3, a=1, b=2)])
+    assert stop(found, ROOMY) == "no_progress"
+
+
+def test_rounds_in_which_all_fails_are_no_progress_and_one_success_is() -> None:
+    failing = [[call(n, ok=False, said=n), call(n, ok=False, said=n)] for n in range(FAILED_ROUNDS)]
+    assert stop(rounds(*failing), ROOMY) == "no_progress"
+    assert stop(rounds(*failing[1:]), ROOMY) is None
+    failing[2] = [call(2, ok=False, said=2), call(2, said=2)]
+    assert stop(rounds(*failing), ROOMY) is None
+
+
+def test_the_limit_of_steps_is_told_before_other_reasons() -> None:
+    assert stop(rounds(*([call(n)] for n in range(3))), Limits(steps=3, calls=3)) == "max_steps"
