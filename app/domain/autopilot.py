@@ -25,22 +25,44 @@ MOST_REPROMPTS = 2
 LONGEST_PLAN = 600
 """Characters; whoever says more has something to say."""
 
+LONGEST_SENTENCE = 240
+
+_ACTS = (
+    r"(look|check|read|open|search|browse|list|fetch|get|retrieve|run|execute|call (the|some|my|your)|query|inspect"
+    r"|examine|explore|investigate|review|verify|gather|collect|create|write|add|update|change|edit|delete|remove"
+    r"|overwrite|replace|move|rename|copy|save|store|try|start|begin|go (on|ahead|through|over)|continue|proceed|test"
+    r"|find|do (that|this|it|so)|take a (closer )?look|analy[sz]e|summari[sz]e|calculate|compute|compare|count"
+    r"|download|install|set up|prepare|implement|fix|build|use (the|your|my|a|an)? ?[\w-]+ (tool|function)s?)\b"
+)
+"""What is announced, or asked for, and done with tools. Whoever wants to explain, or would choose, is answering."""
+_SOON = r"((first|now|next|then|also|just|quickly|start by|begin by|go ahead and|have to|need to) )*"
+_YES = (
+    r"(okay|ok|sure|great|certainly|of course|right|alright|all right|got it|understood|one moment|absolutely|perfect)"
+)
+_LEAD = rf"({_YES}\b[,;!.]* +)?((so|first|first of all|next|now|then|after that|finally)\b,? +)?"
+
 _ASKS = re.compile(
-    r"\b(shall|should|may|can|could) (i|we)\b|\b(would|do) you (like|want) (me|us) to\b"
-    r"|\blet me know (if|whether|when)\b|\bis (that|this) (ok|okay|all right)\b"
-    r"|\b(ready|okay|ok|want me) to (go on|continue|proceed|start|begin)\b",
+    rf"{_LEAD}((shall|should|may|can|could) (i|we) {_SOON}{_ACTS}.*\?|shall (i|we)\?"
+    r"|(would you like|do you want|want) (me|us) to \b.*\?"
+    r"|is (that|this) (ok|okay|all right|alright)( (with|for) you)?\?"
+    r"|(are you )?ready to (go on|continue|proceed|start|begin)\?"
+    r"|let me know (if|whether|when) (i should|(you'd|you would|you) (like|want) me to)\b.*)",
     re.IGNORECASE,
 )
 _PLANS = re.compile(
-    r"^\W*((okay|ok|sure|great|certainly|of course|right|alright)\b\W*)?"
-    r"((first|next|now|then)\b\W*)?(i('ll| will| am going to|'m going to| need to| would| can)|let me|let's|my plan)\b",
+    rf"{_LEAD}(i'll|i will|i am going to|i'm going to|i need to|i have to|let me|let's|my plan is to) "
+    rf"{_SOON}{_ACTS}.*",
     re.IGNORECASE,
 )
-_DONE = re.compile(
-    r"\b(done|finished|completed|created|wrote|written|found|fixed|updated|added|removed|result|results|here (is|are)|"
-    r"i('ve| have))\b",
+_BESIDES = re.compile(
+    rf"{_YES}|(i can|i could) {_SOON}{_ACTS}.*|(here is|here's) (my|the) plan|(my|the) plan( is)?"
+    r"|this (will|would) take \w+ steps|i need your (permission|approval|consent)\b.*",
     re.IGNORECASE,
 )
+"""What may stand beside asking and planning, and isn't worth an answer."""
+_ITEMS = re.compile(rf"{_SOON}{_ACTS}.*", re.IGNORECASE)
+_BULLET = re.compile(r"\s*([-*•]|[0-9]{1,2}[.)])\s+")
+_TELLS = re.compile(r"=|\b(because|which (is|are|gives|makes|means)|done|here are|i've)\b", re.IGNORECASE)
 
 SENTENCES: dict[Stop, str] = {
     "max_steps": "Stopped after {steps} rounds of tools, the most that were allowed.",
@@ -77,17 +99,34 @@ def stop(rounds: Sequence[Round], limits: Limits) -> Stop | None:
 
 
 def only_asks_or_plans(text: str) -> bool:
-    """Whether a reply asks for leave, or says what comes next, and nothing else.
+    """Whether a reply asks for leave, or says what comes next, in English, and nothing else.
 
-    It must be short, and end in such a question or begin with such an announcement without telling of anything done.
+    It must be short, and each of its sentences be of that sort: an answer that is taken for a plan is asked for again,
+    which is worse than a plan that is taken for the answer.
     """
     text = text.strip()
-    if not text or len(text) > LONGEST_PLAN or "```" in text:
+    if not text or len(text) > LONGEST_PLAN or "`" * 3 in text:
         return False
-    last = re.split(r"(?<=[.!?:])\s+|\n+", text)[-1]
-    if last.endswith("?") and _ASKS.search(last):
-        return not _DONE.search(text)
-    return bool(_PLANS.match(text)) and not _DONE.search(text)
+    sorts = [_sort(line) for line in text.replace("’", "'").splitlines() if line.strip()]
+    return None not in sorts and any(sorts)
+
+
+def _sort(line: str) -> bool | None:
+    """Whether a line asks or plans; None if it says something else."""
+    bullet = _BULLET.match(line)
+    said = line[bullet.end() :] if bullet else line
+    sorts = [_sort_sentence(one, item=bullet is not None) for one in re.split(r"(?<=[.!?:…])\s+", said) if one.strip()]
+    return None if None in sorts else any(sorts)
+
+
+def _sort_sentence(sentence: str, *, item: bool) -> bool | None:
+    sentence = sentence.strip(" \t*_#>")
+    if len(sentence) > LONGEST_SENTENCE or _TELLS.search(sentence):
+        return None
+    if _ASKS.fullmatch(sentence) or _PLANS.fullmatch(sentence):
+        return True
+    besides = _BESIDES.fullmatch(sentence.rstrip(".!:… ")) or (item and _ITEMS.match(sentence))
+    return False if besides else None
 
 
 def _repeats(rounds: Sequence[Round]) -> bool:

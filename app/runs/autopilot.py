@@ -33,6 +33,8 @@ log = structlog.get_logger()
 
 OUTPUT_SHARE = 0.25
 """The part of a model's window that is left for its answer."""
+TOOLS_SHARE = 0.1
+"""The part of what the run may use that one description of the tools may take: it is repeated in each round."""
 NO_TOOLS = "You have used your tools. Answer now with what you know."
 
 
@@ -143,6 +145,7 @@ class Autopilot:
                     limit=limit,
                     ruler=ruler,
                     reads_tools=model.reads_tools,
+                    tools_limit=TOOLS_SHARE * self._meter.affords(model.provider, model.name),
                 )
 
             found = fitted()

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
 import structlog
 
 from app.domain.chat import Message
-from app.domain.parts import Compaction
+from app.domain.flush import storable
+from app.domain.parts import INLINE_LIMIT, Compaction
+from app.domain.redact import redacted
 from app.domain.rounds import Progress, Round
 from app.models.port import Model, Prompt
 from app.models.port import Turn as Told
@@ -20,8 +23,8 @@ MOST_SUMMARIES = 5
 """Of one run."""
 KEPT_SHARE = 0.4
 """The part of the limit that the newest messages keep for themselves, so that summaries are rare."""
-MOST_CHARS = 3000
-"""Characters of a summary: it has to fit into a part."""
+MOST_BYTES = INLINE_LIMIT - 128
+"""Bytes of a summary as JSON: with what it stands for it has to fit into a part."""
 SYSTEM = "You keep the memory of a conversation between a user and an assistant who has tools."
 INSTRUCTION = (
     "Summarise the conversation up to here for the assistant, who will go on with it and sees nothing else of it. Keep "
@@ -46,7 +49,7 @@ class Compactor:
             return None
         self._asked_at.add(round_)
         messages = self._old_messages(found, ruler, limit) if found.dropped else []
-        rounds = self._progress.rounds[:-KEPT_ROUNDS] if found.tight else []
+        rounds = prompt.unsummarised(self._progress)[:-KEPT_ROUNDS] if found.tight else []
         if not messages and not rounds:
             return None
         turns = self._turns(messages, rounds, ruler, limit)
@@ -58,10 +61,11 @@ class Compactor:
         if not isinstance(said, Said) or not said.text.strip():
             log.warning("no_summary", messages=len(messages), rounds=len(rounds))
             return None
+        before = self._progress.compaction or Compaction(summary="")
         return Compaction(
-            summary=said.text.strip()[:MOST_CHARS],
-            message_id=messages[-1].id if messages else None,
-            step=rounds[-1].step if rounds else 0,
+            summary=_fitting(storable(redacted(said.text.strip()))),
+            message_id=messages[-1].id if messages else before.message_id,
+            step=max((before.step, *(round_.step for round_ in rounds))),
         )
 
     def _old_messages(self, found: Fitted, ruler: Ruler, limit: int) -> list[Message]:
@@ -83,7 +87,9 @@ class Compactor:
         old = [turn for message in messages for turn in prompt.turns_of(message)]
         # Told as text, so that no call stands without its outcome where the beginning is cut off.
         old += prompt.own_turns(rounds, most=lambda _: SHORT)
-        told = [Told(role=_voice(turn), text=text) for turn in old if (text := "\n".join(prompt.texts(turn)).strip())]
+        whole = ((turn, "\n".join(prompt.texts(turn)).strip()) for turn in old)
+        # About a quarter of what can be read: so one that is long doesn't take the place of all others, or has none.
+        told = [Told(role=_voice(turn), text=prompt.shortened(text, limit)) for turn, text in whole if text]
         request = Told(role="user", text=INSTRUCTION)
         room = limit - ruler.text(SYSTEM) - ruler.turns((*before, request))
         kept: list[Told] = []
@@ -93,6 +99,12 @@ class Compactor:
                 break
             kept.append(turn)
         return (*before, *reversed(kept), request)
+
+
+def _fitting(text: str) -> str:
+    while len(msgspec.json.encode(text)) > MOST_BYTES:
+        text = text[: len(text) * 9 // 10]
+    return text
 
 
 def _voice(turn: Told) -> Literal["assistant", "user"]:

@@ -83,6 +83,17 @@ class Meter:
             else:
                 await self._cover({"seconds": self._seconds()})
 
+    def affords(self, provider: str, model: str) -> float:
+        """Tokens that the run's own limits let this model read still."""
+        rooms = [float("inf")]
+        for entry in self._account.entries:
+            if entry.scope == "run" and entry.measure == "tokens":
+                rooms.append(float(entry.most - self._tokens()))
+            if entry.scope == "run" and entry.measure == "usd":
+                price = cost(provider, model, Usage(input_tokens=SAMPLE))
+                rooms.append(float((entry.most - self._usd()) / price * SAMPLE) if price else float("inf"))
+        return max(0.0, min(rooms))
+
     def _needs(self, size: int) -> dict[Measure, Decimal]:
         said = Decimal(size) / TOKEN_SIZE
         needs: dict[Measure, Decimal] = {"tokens": self._tokens() + self._rate.tokens + said}

@@ -1,5 +1,6 @@
 """The prompt: instructions, as much of the newest history as the model takes, and what the answer has done so far."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -58,7 +59,7 @@ class Conversation(msgspec.Struct, kw_only=True):
 class Fitted(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt within its limit, and the messages that found no room in it, oldest first.
 
-    `tight` says that what the answer itself has done takes most of the room.
+    `tight` says that what the answer itself has done takes most of the room, or more than there was.
     """
 
     prompt: Prompt
@@ -90,10 +91,11 @@ def fit(
     limit: int,
     ruler: Ruler,
     reads_tools: bool = True,
+    tools_limit: float = math.inf,
 ) -> Fitted:
-    """The prompt in at most `limit` tokens: what doesn't fit are outcomes of older rounds, then the oldest messages.
+    """The prompt in at most `limit` tokens: what doesn't fit are outcomes of rounds, then the oldest of all there is.
 
-    Of more tools than a part of the limit can describe, the first are offered.
+    Of more tools than a part of the limit can describe, or `tools_limit` tokens, the first are offered.
 
     Raises `ModelFailed` if the question alone, with what its answer has done, is too long.
     """
@@ -101,13 +103,14 @@ def fit(
     summary, messages = since_summary(conversation)
     ending = (Turn(role="user", text=conversation.instruction),) if conversation.instruction else ()
     fixed = ruler.text(system) + ruler.text(progress.said) + ruler.turns((*summary, *ending))
-    offered, taken = _affordable(tools, limit) if reads_tools else (tuple(tools), 0)
+    offered, taken = _affordable(tools, min(TOOLS_SHARE * limit, tools_limit)) if reads_tools else (tuple(tools), 0)
     room = limit - fixed - taken
     older = [(message, turns_of(message, conversation.files)) for message in messages[:-1]]
-    question = (messages[-1], turns_of(messages[-1], conversation.files, whole=True))
-    own = _own(progress, room - ruler.turns(question[1]), ruler)
+    question = _question(messages[-1], conversation.files, room, ruler)
+    room -= ruler.turns(question)
+    own, cut = _own(progress, room, ruler)
     taken = ruler.turns(own)
-    room -= ruler.turns(question[1]) + taken
+    room -= taken
     if room < 0:
         raise ModelFailed("context_exceeded", "This message is longer than the model can read.")
     kept = _newest(older, room, ruler)
@@ -115,12 +118,12 @@ def fit(
     return Fitted(
         prompt=Prompt(
             system=system,
-            turns=(*summary, *turns, *question[1], *own, *ending),
+            turns=(*summary, *turns, *question, *own, *ending),
             tools=offered,
             said=progress.said,
         ),
         dropped=[message for message, _ in older[: len(older) - kept]],
-        tight=taken > TIGHT * limit,
+        tight=cut or taken > TIGHT * limit,
     )
 
 
@@ -203,26 +206,48 @@ def since_summary(conversation: Conversation) -> tuple[tuple[Turn, ...], Sequenc
     return (Turn(role="system", text=SUMMARY + summary),), messages[place:]
 
 
-def _affordable(tools: Sequence[Spec], limit: int) -> tuple[tuple[Spec, ...], int]:
-    """As many of the tools as their share of the limit can describe, and what that costs."""
+def unsummarised(progress: Progress) -> list[Round]:
+    """The rounds of the answer under way that no summary stands for."""
+    done = progress.compaction.step if progress.compaction else 0
+    places = (place for place, round_ in enumerate(progress.rounds, 1) if 0 < round_.step <= done)
+    return progress.rounds[max(places, default=0) :]
+
+
+def _affordable(tools: Sequence[Spec], limit: float) -> tuple[tuple[Spec, ...], int]:
+    """As many of the tools as so many tokens can describe, and what that costs."""
     taken = 0
     for place, tool in enumerate(tools):
         cost = estimate_tool(tool)
-        if taken + cost > TOOLS_SHARE * limit:
+        if taken + cost > limit:
             return tuple(tools[:place]), taken
         taken += cost
     return tuple(tools), taken
 
 
-def _own(progress: Progress, room: int, ruler: Ruler) -> list[Turn]:
-    """The turns of the answer under way; outcomes of all but the newest rounds make room if they must."""
-    done = progress.compaction.step if progress.compaction else 0
-    rounds = [round_ for round_ in progress.rounds if not done or round_.step > done]
+def _own(progress: Progress, room: int, ruler: Ruler) -> tuple[list[Turn], bool]:
+    """The turns of the answer under way, and whether they had to make room.
+
+    What does is first the outcomes of all but the newest rounds, then those of the newest, then the oldest rounds.
+    """
+    rounds = unsummarised(progress)
     turns = list(own_turns(rounds, most=lambda _: OUTCOME))
     if ruler.turns(turns) <= room:
-        return turns
+        return turns, False
     newest = {id(round_) for round_ in rounds[-KEPT_ROUNDS:]}
-    return list(own_turns(rounds, most=lambda round_: OUTCOME if id(round_) in newest else SHORT))
+    for most in (OUTCOME, EARLIER, SHORT):
+        turns = list(own_turns(rounds, most=lambda one, most=most: most if id(one) in newest else SHORT))  # type: ignore[misc]
+        if ruler.turns(turns) <= room:
+            return turns, True
+    while len(rounds) > 1 and ruler.turns(turns) > room:
+        rounds = rounds[1:]
+        turns = list(own_turns(rounds, most=lambda _: SHORT))
+    return turns, True
+
+
+def _question(message: Message, read: Mapping[UUID, bytes], room: int, ruler: Ruler) -> list[Turn]:
+    """The message that is answered, with its files if there is room for them; else they are only mentioned."""
+    turns = turns_of(message, read, whole=True)
+    return turns if ruler.turns(turns) <= room else turns_of(message, whole=True)
 
 
 def _newest(older: Sequence[tuple[Message, list[Turn]]], room: int, ruler: Ruler) -> int:

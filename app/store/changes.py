@@ -20,7 +20,7 @@ from app.store.db import Driver
 MOST_PARTS = 2000
 """Parts that one delta carries; a reader that is further behind starts over from a snapshot."""
 MOST_BYTES = 2 << 20
-"""Bytes of content, as it is stored, that a page of messages has: what agents do can be much."""
+"""Bytes of content, as JSON, that a page of more than one message has: what agents do can be much."""
 MOST_MESSAGES = 100
 """Messages that one delta carries, each with up to a whole text; as many as a snapshot has."""
 
@@ -49,14 +49,22 @@ PARTS = f"""
 """
 
 PAGE = """
-    SELECT * FROM (
-        SELECT page.*, count(*) OVER () AS total, row_number() OVER newest AS place,
-               sum(coalesce(pg_column_size(content), 0)) OVER newest AS bytes
-        FROM (
-            SELECT * FROM messages WHERE thread_id = $1 AND ($2::int IS NULL OR position < $2)
-            ORDER BY position DESC LIMIT $3
-        ) AS page WINDOW newest AS (ORDER BY position DESC)
-    ) AS sized WHERE place = 1 OR bytes <= $4 ORDER BY position DESC
+    WITH RECURSIVE newest AS (
+        (
+            SELECT id, position, 1 AS place, coalesce(octet_length(content::text), 0)::bigint AS bytes FROM messages
+            WHERE thread_id = $1 AND ($2::int IS NULL OR position < $2) ORDER BY position DESC LIMIT 1
+        )
+        UNION ALL
+        SELECT older.id, older.position, newest.place + 1, newest.bytes + coalesce(octet_length(older.content::text), 0)
+        FROM newest CROSS JOIN LATERAL (
+            SELECT * FROM messages WHERE thread_id = $1 AND position < newest.position ORDER BY position DESC LIMIT 1
+        ) AS older
+        WHERE newest.place < $3 AND (newest.place = 1 OR newest.bytes <= $4)
+    )
+    SELECT messages.*, newest.total FROM (SELECT *, count(*) OVER () AS total FROM newest) AS newest
+    JOIN messages USING (id) WHERE newest.place = 1 OR newest.bytes <= $4 ORDER BY messages.position DESC
+"""
+"""One message after the other, so that no more is looked at than is read: compressed, as it is stored, it tells little.
 """
 
 

@@ -49,10 +49,13 @@ export class Asked {
 
   /** Ask what this answer was the answer to once more; its files stay with the question that has them. */
   again(id) {
-    const { messages } = this.#page.shown.state;
+    const { composer, shown } = this.#page;
+    const { messages } = shown.state;
     const index = messages.findIndex((message) => message.id === id);
     const question = messages.slice(0, index).findLast((message) => message.role === "user");
-    if (question && !this.isBusy) this.send(textOf(question));
+    if (!question || this.isBusy) return;
+    if (textOf(question).trim()) this.send(textOf(question));
+    else composer.say("Attach the files again, please.");
   }
 
   async reset() {

@@ -71,12 +71,14 @@ export function size(bytes) {
   return `${(bytes / per).toFixed(1)} ${unit}`;
 }
 
-/**
- * A value as JSON to be read and edited by people. What would show as nothing, or turn the text around, is escaped: who
- * approves of a call has to see what is there.
- */
+/** A value as JSON to be read and edited by people. */
 export function pretty(value) {
-  return JSON.stringify(value, null, 2).replace(UNSEEN, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return seen(JSON.stringify(value, null, 2));
+}
+
+/** JSON in which what would show as nothing, or turn the text around, is escaped: who approves of a call has to see it. */
+export function seen(json) {
+  return json.replace(UNSEEN, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 const UNSEEN = /[\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;

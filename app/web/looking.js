@@ -1,7 +1,7 @@
 // Looking into a blob: how it begins, its first and last lines, those with a pattern, and the whole of it as a file.
 
 import { tried } from "./dialogs.js";
-import { make, size } from "./elements.js";
+import { make, seen, size } from "./elements.js";
 import { pictureOf } from "./files.js";
 
 const LINES = 100;
@@ -20,7 +20,8 @@ export class BlobPanel {
     this.#blobs = blobs;
     const act = (textContent, onclick) => make("button", { type: "button", className: "small", textContent, onclick });
     const download = act("Download", () => this.#tried(() => blobs.download(blob)));
-    const isText = Boolean(blob.preview) || /^text\/|json/.test(blob.mediaType);
+    const preview = blob.preview ?? "";
+    const isText = Boolean(preview) || /^text\/|json/.test(blob.mediaType);
     const isImage = blob.mediaType.startsWith("image/");
     const search = make("form", { className: "blob-search", onsubmit: (event) => (event.preventDefault(), this.#search()) }, this.#pattern, make("button", { className: "small", textContent: "Search" }));
     const looks = isText ? [act("First lines", () => this.#look({ mode: "head" })), act("Last lines", () => this.#look({ mode: "tail" })), download, search] : [download];
@@ -28,7 +29,8 @@ export class BlobPanel {
     this.element.append(make("p", { className: "blob-about", textContent: about }), isImage ? pictureOf(blob, blobs) : this.#shown);
     this.element.append(this.#more, make("div", { className: "blob-buttons" }, ...looks), make("p", { className: "wrong", role: "alert" }));
     this.#shown.hidden = !isText;
-    this.#shown.textContent = blob.preview.length < blob.size ? `${blob.preview} …` : blob.preview;
+    const begins = this.#plain(preview);
+    this.#shown.textContent = preview.length < blob.size ? `${begins} …` : begins;
   }
 
   #search() {
@@ -41,7 +43,7 @@ export class BlobPanel {
     const seen = await this.#tried(() => this.#blobs.lines(this.#blob.blobId, { lines: LINES, ...question }));
     if (!seen) return;
     const { items = [], next, binary } = seen;
-    const rows = items.map(lineOf);
+    const rows = items.map((line) => lineOf({ ...line, text: this.#plain(line.text) }));
     if (!isNext) this.#shown.replaceChildren();
     this.#shown.hidden = false;
     if (binary) this.#shown.textContent = "This is no text.";
@@ -50,6 +52,10 @@ export class BlobPanel {
     this.#more.hidden = !next;
     this.#more.onclick = () => this.#look({ ...question, after: next }, true);
     if (!isNext) this.#shown.scrollTop = 0;
+  }
+
+  #plain(text) {
+    return /json/.test(this.#blob.mediaType) ? seen(text) : text;
   }
 
   async #tried(ask) {

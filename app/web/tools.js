@@ -46,7 +46,13 @@ export function namesOf(tools) {
   return names.length > MOST_NAMES ? `${names.slice(0, MOST_NAMES).join(", ")} …` : names.join(", ");
 }
 
-/** The cards of a step. Its calls ran side by side, so it took as long as the longest of them. */
+/** How long calls took that ran side by side: as long as the longest of them. Nobody knows it of those that were cancelled. */
+function longest(tools) {
+  const took = Math.max(...tools.map((tool) => tool.durationMs ?? 0));
+  return took > 0 && !tools.some(({ state }) => state === "cancelled") && milliseconds(took);
+}
+
+/** The cards of a step. */
 export class Group {
   #actions;
   #cards = new Map();
@@ -72,8 +78,7 @@ export class Group {
     this.#tools = tools;
     this.#about = about;
     if (isNew && ended) this.#isOpen = false;
-    const longest = Math.max(...tools.map((tool) => tool.durationMs ?? 0));
-    const words = [step > 0 && `Step ${step}`, standingOf(tools), ended && longest > 0 && milliseconds(longest)];
+    const words = [step > 0 && `Step ${step}`, standingOf(tools), ended && longest(tools)];
     setText(this.#words, words.filter(Boolean).join(" · "));
     setText(this.#names, namesOf(tools));
     this.element.dataset.ended = ended;
@@ -159,7 +164,7 @@ class Card {
     this.#block = block;
     this.#drawState(block.state);
     setText(this.#name, block.tool);
-    setText(this.#args, block.argsBlob ? argsLine({ args: block.argsBlob.preview }) : argsLine(block.args));
+    setText(this.#args, block.argsBlob ? argsLine({ args: block.argsBlob.preview ?? "" }) : argsLine(block.args));
     setText(this.#summary, hasEnded(block) ? (block.summary ?? "") : "");
     this.#drawTime();
     this.#drawQuestion();

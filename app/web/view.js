@@ -194,7 +194,7 @@ function roundFoot({ round, content }, state) {
   const { usage, costUsd } = round ?? {};
   const used = [usage && `${(usage.inputTokens + usage.outputTokens).toLocaleString("en")} tokens`, costUsd && cost(Number(costUsd))].filter(Boolean).join(" · ");
   const words = [steps, waiting(content) && "waits for approval", used && `${used} so far`].filter(Boolean).join(" · ");
-  return words ? [make("span", { className: "status", textContent: words })] : [];
+  return words ? [make("span", { className: "status", textContent: words[0].toUpperCase() + words.slice(1) })] : [];
 }
 
 /** Make a list show these messages in order, each with its own view, which it keeps. */

@@ -13,13 +13,14 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from app.api.openai import following
 from app.store import changes, details, retention
 from app.store.db import Database
 from tests.support import everything, postgres
 from tests.support.agents import call, connected, peculiar
 from tests.support.client import text_of
 from tests.support.inside import Inside, khala
-from tests.support.openai_api import Asker
+from tests.support.openai_api import WEATHER, Asker
 from tests.support.server import ROOT
 from tests.support.shared import shared
 
@@ -277,6 +278,20 @@ async def test_r10_as_long_as_a_call_waits_the_stream_says_for_which(asker: Aske
     assert events[-1]["reason"] == "stop"
 
 
+async def test_a_stream_that_waits_shows_signs_of_life(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "SILENCE", 0.05)
+    async with asker.stream(f"{DELETE} /say Over.") as stream:
+        paused = await stream.until("autopilot_paused")
+        async with asyncio.timeout(10):
+            while (await asker.get(f"/api/runs/{paused['runId']}"))["status"] != "blocked":
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(0.2)
+        await decide(asker, paused, approved=False)
+        await stream.all()
+    assert stream.comments > 1
+    assert stream.done
+
+
 @pytest.mark.parametrize(
     ("asked", "most"), [(None, 20), ("3", 3), ("99", 50), ("0", 20), ("many", 20), ("-1", 20), ("1.5", 20)]
 )
@@ -393,6 +408,19 @@ async def test_three_rounds_with_two_mcp_servers_in_one_request(asker: Asker) ->
         await asker.get(f"/autopilot/detail/{task['detailToken']}") for group in groups for task in group["tasks"]
     ]
     assert [str(one["output"]) for one in details_][:4] == ["one", "Echo: two", "Echo: three", "four"]
+
+
+async def test_a_call_of_the_callers_own_tool_is_a_task_whose_detail_has_the_arguments(asker: Asker) -> None:
+    city = "Aiur " * 30
+    said = [{"role": "user", "content": "/call todo_list {} " + call("weather", city=city)}]
+    body = {"model": "khala", "stream": True, "messages": said, "tools": [WEATHER]}
+    lines = [line for line in (await asker.post(body, x_autopilot="true")).text.splitlines() if line]
+    assert lines.pop() == "data: [DONE]"
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
+    (group,) = of(events, "task_group_start")
+    found = await asker.get(f"/autopilot/detail/{group['tasks'][1]['detailToken']}")
+    assert (found["tool"], found["state"], found["args"]) == ("weather", "completed", {"city": city})
+    assert (ends(events), events[-1]["reason"]) == (["completed"] * 2, "tool_calls")
 
 
 async def test_without_streaming_the_same_is_one_completion(asker: Asker) -> None:

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from app.store.db import Database
+from tests.support.agents import act, call
 from tests.support.cast import Person, person
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket
@@ -183,3 +184,35 @@ async def test_a_link_made_before_the_claim_opens_the_thread_after_it(server: In
         await claim(thread, owner)
         delta = await feed.next()
         assert (delta["type"], delta["thread"]["ownerId"]) == ("delta", str(owner.id))
+
+
+async def test_claimed_between_two_rounds_of_tools_the_later_ones_act_for_the_user(
+    server: Inside, store: Database
+) -> None:
+    thread, owner = await server.thread(), await person(store)
+    ours = await other_thread(server, owner)
+    written = call("write_file", path="before.txt", content="guest")
+    later = f"{call('write_file', path='after.txt', content='user')} {call('glob', pattern='*')}"
+    agent = await act(thread, f"/wait=1 {written} /then {later} /say Written.")
+    await agent.until("completed")
+    assert (await claim(thread, owner)).status_code == 200
+    agent.thread = seen_by(thread, owner)
+    assert (await agent.ended())["status"] == "final"
+    cards = await agent.cards()
+    assert [card["state"] for card in cards] == ["completed"] * 3
+    found = await act(ours, call("glob", pattern="**/*") + " /say Found.")
+    await found.ended()
+    (card,) = await found.cards()
+    assert "after.txt" in card["output"]
+    assert "before.txt" in card["output"]
+    async with store.driver() as driver:
+        owners = await driver.fetch("SELECT DISTINCT owner_id FROM files WHERE path LIKE '%after.txt'")
+        asker = await driver.fetchval("SELECT user_id FROM runs WHERE id = $1", agent.run_id)
+    assert [row["owner_id"] for row in owners] == [owner.id]
+    assert asker == owner.id
+
+
+async def other_thread(server: Inside, owner: Person) -> Thread:
+    """Another thread of the user's, which sees the same files."""
+    made = (await server.http.post("/api/threads", json={}, headers=owner.headers)).json()
+    return seen_by(Thread(server.http, made["thread"]["id"], ""), owner)

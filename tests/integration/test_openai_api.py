@@ -11,7 +11,9 @@ import openai
 import pytest
 import pytest_asyncio
 
+from app.store import tokens
 from app.store.db import Database
+from app.store.verify import Checked, differences
 from tests.support import openai_node
 from tests.support.client import text_of
 from tests.support.inside import Inside, khala
@@ -30,6 +32,9 @@ CALL = '/text Let me see. /call weather {"city": "Aiur"} /say It is fine.'
 async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
     async with shared(postgres_url, template) as inside:
         yield inside
+        db = Database(inside.database_url)
+        assert [found async for found in differences(db, Checked())] == []
+        await db.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -203,6 +208,22 @@ async def test_a_provider_is_told_the_history_and_the_outcomes_as_they_are(datab
     assert json.loads(call.function.arguments) == {"city": "Shakuras"}
 
 
+async def test_instructions_stay_when_the_rest_of_a_long_history_makes_room(database_url: str) -> None:
+    earlier = [{"role": role, "content": f"{role} {'word ' * 900}"} for _ in range(6) for role in ("user", "assistant")]
+    said = [{"role": "system", "content": "Answer in Khalani."}, *earlier, *user("And now?")]
+    async with serving() as provider:
+        env: dict[str, Any] = {"KHALA_MODEL": "openai:local", "OPENAI_BASE_URL": f"{provider.url}/v1"}
+        env |= {"OPENAI_API_KEY": "k", "KHALA_CONTEXT_TOKENS": "2000"}
+        async with khala(database_url, **env) as inside:
+            db = Database(database_url)
+            await (await Asker.new(inside, db)).ask("", messages=said)
+            await db.close()
+        told = provider.calls[-1].body["messages"]
+    assert "Answer in Khalani." in told[0]["content"]
+    assert (told[-1]["role"], told[-1]["content"]) == ("user", "And now?")
+    assert len(told) < len(said)
+
+
 async def test_large_arguments_come_whole(asker: Asker) -> None:
     city = "Aiur " * 2000
     asked = await asker.ask(f"/call weather {json.dumps({'city': city})}", tools=[WEATHER])
@@ -275,7 +296,7 @@ CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "f
 BAD: dict[str, tuple[dict[str, Any], str | None]] = {
     "no messages": ({"messages": []}, "messages"),
     "an unknown role": ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
-    "nothing said": ({"messages": user(" ")}, "text"),
+    "nothing said": ({"messages": user(" ")}, "messages"),
     "an answer last": ({"messages": [*user("x"), {"role": "assistant", "content": "y"}]}, "messages"),
     "only instructions": ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
     "an outcome without a call": (
@@ -368,6 +389,39 @@ async def test_each_error_is_the_one_that_the_client_knows(server: Inside, store
     assert (form.status_code, form.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
+async def test_another_sites_page_may_not_ask_and_our_own_may_by_its_session(server: Inside, asker: Asker) -> None:
+    body = {"model": "khala", "messages": user("/echo yes")}
+    refused = await asker.post(body, sec_fetch_site="cross-site")
+    assert (refused.status_code, refused.json()["error"]["type"]) == (403, "permission_error")
+    account = {"email": "selendis@example.com", "password": "en taro tassadar"}
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as browser:
+        (await browser.post("/api/auth/register", json=account)).raise_for_status()
+        answer = await browser.post("/v1/chat/completions", json=body, headers={"Sec-Fetch-Site": "same-origin"})
+    assert answer.json()["choices"][0]["message"]["content"] == "yes"
+
+
+async def test_who_loses_access_hears_no_more(server: Inside, store: Database, asker: Asker) -> None:
+    async with asker.stream("/words=500 /pace=50", x_autopilot="false") as stream:
+        async for chunk in stream:
+            if chunk["choices"][0]["delta"].get("content"):
+                break
+        await tokens.revoke(store, asker.who.token_id, asker.who.caller)
+        chunks = await stream.all()
+    assert (chunks[-1]["error"]["code"], stream.done) == ("forbidden", False)
+
+
+async def test_ids_that_a_model_uses_again_are_told_apart(asker: Asker) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{"}}
+    rounds: list[Any] = []
+    for outcome in ("sunny", "cloudy"):
+        rounds.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        rounds.append({"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": outcome}]})
+    answer = await asker.ask("", messages=[*user("And?"), *rounds, *user("/echo yes")])
+    (_, before, *_) = await asker.thread(answer.khala["threadId"])
+    cards = [(one["toolCallId"], one["step"], one["output"], one["args"]) for one in before["content"]]
+    assert cards == [("call_1", 1, "sunny", {"…": "{"}), ("call_1-1", 2, "cloudy", {"…": "{"})]
+
+
 async def test_a_thread_that_is_busy_says_so(asker: Asker) -> None:
     async with asker.stream("/words=500 /pace=20", x_autopilot="false") as stream:
         thread_id, run_id = stream.response.headers["x-thread-id"], stream.response.headers["x-run-id"]
@@ -380,7 +434,7 @@ async def test_a_thread_that_is_busy_says_so(asker: Asker) -> None:
 
 
 async def test_a_budget_that_is_used_up_is_told_with_when_to_come_again(database_url: str) -> None:
-    async with khala(database_url, KHALA_USER_RUNS_PER_HOUR="1") as inside:
+    async with khala(database_url, KHALA_USER_RUNS_PER_HOUR="1", KHALA_REQUESTS_PER_MINUTE="3") as inside:
         db = Database(database_url)
         asker = await Asker.new(inside, db)
         await asker.ask("/echo one")
@@ -390,6 +444,10 @@ async def test_a_budget_that_is_used_up_is_told_with_when_to_come_again(database
         assert spent.value.code == "budget_exhausted"
         assert int(spent.value.response.headers["retry-after"]) > 0
         assert len((await asker.get("/api/threads"))["items"]) == 1
+        with pytest.raises(openai.RateLimitError) as hasty:
+            await asker.ask("/echo three")
+        assert (hasty.value.code, hasty.value.type) == ("rate_limited", "rate_limit_error")
+        assert int(hasty.value.response.headers["retry-after"]) > 0
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,14 @@ class Chat:
         """The chat in the list."""
         return self.page.locator("#chats").get_by_role("link", name=title)
 
+    def with_autopilot(self) -> None:
+        """Switch the autopilot on."""
+        self.page.get_by_role("switch", name="Autopilot").check()
+
+    def card(self, tool: str) -> Locator:
+        """The newest card of a tool."""
+        return self.page.locator(".card").filter(has=self.page.locator(".card-name", has_text=tool)).last
+
     def overflow(self) -> int:
         """By how many pixels the page is wider than its window."""
         pixels: int = self.page.evaluate(
@@ -176,6 +184,13 @@ class Chat:
             ".map((element) => element.scrollWidth - element.clientWidth))"
         )
         return pixels
+
+
+def opened(card: Locator) -> Locator:
+    """What a tool's card tells of the call, once it is opened."""
+    card.locator(".card-head").click()
+    expect(card.locator(".card-head")).to_have_attribute("aria-expanded", "true")
+    return card.locator(".card-body")
 
 
 def words(count: int) -> str:

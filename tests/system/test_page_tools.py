@@ -1,13 +1,8 @@
-"""Tools on the page, in a real browser: cards, approvals, the autopilot, large outputs and attached files."""
+"""Tools on the page, in a real browser: their cards, approvals and the autopilot."""
 
 import json
 import re
-import struct
-import threading
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +12,10 @@ from playwright.sync_api import BrowserContext, Locator, Route, expect
 
 from app.domain.fold import fold
 from app.domain.parts import read
+from tests.support.late import an_address_that_answers_late
 from tests.support.server import Server as Process
 from tests.support.server import ended
-from tests.system.browser import Chat, Server, a_browser, another
+from tests.system.browser import Chat, Server, a_browser, another, opened
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -27,17 +23,6 @@ ADA = "ada@example.com"
 DELETE = '/call delete_file {"path":"a.txt"}'
 WRITE = '/call write_file {"path":"a.txt","content":"hi"}'
 ASKS = f"{WRITE} /then {DELETE}"
-
-
-def picture(width: int, height: int) -> bytes:
-    """A PNG, all of it grey."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    rows = zlib.compress((b"\0" + b"\x80" * width) * height)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 @pytest.fixture
@@ -62,54 +47,11 @@ def chat(browser: BrowserContext, server: Server) -> Chat:
     return Chat(browser, server.url)
 
 
-@contextmanager
-def an_address_that_answers_late() -> Iterator[tuple[str, threading.Event]]:
-    """Its address, and the event that lets it answer."""
-    go = threading.Event()
-
-    class Late(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            go.wait(30)
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain")
-            self.end_headers()
-            self.wfile.write(b"at last")
-
-        def log_message(self, *args: Any) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Late) as late:
-        thread = threading.Thread(target=late.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{late.server_port}/", go
-        finally:
-            go.set()
-            late.shutdown()
-            thread.join()
-
-
-def card(chat: Chat, tool: str) -> Locator:
-    """The newest card of a tool."""
-    return chat.page.locator(".card").filter(has=chat.page.locator(".card-name", has_text=tool)).last
-
-
-def opened(card: Locator) -> Locator:
-    """The card with all that is known of its call."""
-    card.locator(".card-head").click()
-    expect(card.locator(".card-head")).to_have_attribute("aria-expanded", "true")
-    return card.locator(".card-body")
-
-
-def with_autopilot(chat: Chat) -> None:
-    chat.page.get_by_role("switch", name="Autopilot").check()
-
-
 def asked(chat: Chat) -> Locator:
     """A card that waits for approval, of the newest answer; the file that it is about is there."""
-    with_autopilot(chat)
+    chat.with_autopilot()
     chat.send(ASKS)
-    waiting = card(chat, "delete_file")
+    waiting = chat.card("delete_file")
     expect(waiting).to_have_attribute("data-state", "blocked")
     return waiting
 
@@ -159,9 +101,9 @@ def test_cards_follow_their_calls_live_and_a_finished_group_folds_away(chat: Cha
     chat.register(ADA, "Ada")  # who is nobody has no tools that reach the network
     with an_address_that_answers_late() as (url, go):
         chat.send(f'{WRITE} /call fetch_url {{"url":"{url}"}} /call nonsense {{"a":1}}')
-        expect(card(chat, "write_file")).to_have_attribute("data-state", "completed")
-        expect(card(chat, "nonsense")).to_have_attribute("data-state", "failed")
-        late = card(chat, "fetch_url")
+        expect(chat.card("write_file")).to_have_attribute("data-state", "completed")
+        expect(chat.card("nonsense")).to_have_attribute("data-state", "failed")
+        late = chat.card("fetch_url")
         expect(late).to_have_attribute("data-state", "running")
         expect(late).to_contain_text(re.compile(r"running [2-9] s"))
         expect(chat.page.locator(".group-head")).to_contain_text("Step 1 · 1 of 3 done, 1 failed")
@@ -182,12 +124,12 @@ def test_a_group_that_the_person_opened_again_stays_open_and_a_card_opens_by_key
     head = chat.page.locator(".group-head")
     expect(head).to_have_attribute("aria-expanded", "false")
     head.click()
-    card(chat, "write_file").locator(".card-head").focus()
+    chat.card("write_file").locator(".card-head").focus()
     chat.page.keyboard.press("Enter")
-    body = card(chat, "write_file").locator(".card-body")
+    body = chat.card("write_file").locator(".card-body")
     expect(body.get_by_label("Arguments")).to_contain_text('"path": "a.txt"')
     expect(body.get_by_label("Result")).to_contain_text("Wrote 2 bytes to a.txt.")
-    expect(opened(card(chat, "todo_list")).get_by_label("Result")).to_contain_text('"todos": []')
+    expect(opened(chat.card("todo_list")).get_by_label("Result")).to_contain_text('"todos": []')
     chat.page.wait_for_timeout(2500)
     expect(head).to_have_attribute("aria-expanded", "true")
     expect(body).to_be_visible()
@@ -262,7 +204,7 @@ def test_what_the_server_answers_to_a_decision_is_said_on_the_card(
 def test_a_viewer_sees_that_a_call_waits_but_no_buttons(browser: BrowserContext, chat: Chat) -> None:
     viewer = Chat(another(browser), chat.share("may look on"))
     waiting = asked(chat)
-    seen = card(viewer, "delete_file")
+    seen = viewer.card("delete_file")
     expect(seen).to_contain_text("delete_file waits for somebody’s approval.")
     expect(seen.get_by_role("button")).to_have_count(1)
     expect(seen.get_by_label("Reason")).to_have_count(0)
@@ -274,10 +216,10 @@ def test_a_viewer_sees_that_a_call_waits_but_no_buttons(browser: BrowserContext,
 
 def test_a_chat_with_a_call_that_waits_is_marked_in_the_list(chat: Chat) -> None:
     chat.register(ADA, "Ada")
-    with_autopilot(chat)
+    chat.with_autopilot()
     chat.send(f"Tidy up {DELETE}")
     expect(chat.listed("Tidy up")).to_contain_text("needs approval")
-    card(chat, "delete_file").get_by_role("button", name="Deny").click()
+    chat.card("delete_file").get_by_role("button", name="Deny").click()
     chat.wait_for_end()
     expect(chat.listed("Tidy up")).not_to_contain_text("needs approval")
 
@@ -285,7 +227,7 @@ def test_a_chat_with_a_call_that_waits_is_marked_in_the_list(chat: Chat) -> None
 def test_the_autopilot_is_remembered_and_tells_its_steps_its_cost_and_why_it_stopped(chat: Chat) -> None:
     steps = chat.page.get_by_label("Most steps")
     expect(steps).to_be_hidden()
-    with_autopilot(chat)
+    chat.with_autopilot()
     steps.fill("99")
     steps.blur()
     expect(steps).to_have_value("50")
@@ -312,7 +254,7 @@ def test_stop_cancels_what_runs_and_what_waits(chat: Chat) -> None:
     chat.register(ADA, "Ada")
     with an_address_that_answers_late() as (url, _):
         chat.send(f'/call fetch_url {{"url":"{url}"}} {DELETE}')
-        late, waiting = card(chat, "fetch_url"), card(chat, "delete_file")
+        late, waiting = chat.card("fetch_url"), chat.card("delete_file")
         expect(late).to_have_attribute("data-state", "running")
         expect(waiting).to_have_attribute("data-state", "blocked")
         chat.button("Stop").click()
@@ -320,6 +262,8 @@ def test_stop_cancels_what_runs_and_what_waits(chat: Chat) -> None:
             expect(one).to_have_attribute("data-state", "cancelled")
         expect(waiting.get_by_role("button", name="Approve")).to_have_count(0)
         expect(chat.answer).to_have_attribute("data-state", "stopped")
+    chat.page.set_viewport_size({"width": 390, "height": 844})
+    assert chat.overflow() == 0
     assert chat.complaints == []
 
 
@@ -336,34 +280,6 @@ def test_thirty_cards_of_one_step_are_in_order_and_fit_a_narrow_window(chat: Cha
     assert chat.overflow() == 0
 
 
-def test_a_large_output_is_looked_into_and_downloaded(chat: Chat) -> None:
-    with_autopilot(chat)
-    lines = [f"line {number} of the file, which has words" for number in range(1, 601)]
-    text = json.dumps({"path": "big.txt", "content": "\n".join(lines)})
-    chat.send(f'/call write_file {text} /then /call read_file {{"path":"big.txt"}}')
-    chat.wait_for_end()
-    heads = chat.page.locator(".group-head")
-    expect(heads.last).to_have_attribute("aria-expanded", "false")
-    heads.last.click()
-    result = opened(card(chat, "read_file")).get_by_label("Result")
-    expect(result).to_contain_text("kB")
-    result.get_by_role("button", name="Last lines").click()
-    expect(result.locator(".blob-line").last).to_contain_text("line 600 of")
-    result.get_by_role("button", name="First lines").click()
-    expect(result.locator(".blob-line")).to_have_count(100)
-    result.get_by_role("button", name="More").click()
-    expect(result.locator(".blob-line")).to_have_count(200)
-    result.get_by_label("Search in this").fill("LINE 59[0-9] ")
-    result.get_by_role("button", name="Search").click()
-    expect(result.locator(".found")).to_have_count(10)
-    result.get_by_label("Search in this").fill("(")
-    result.get_by_role("button", name="Search").click()
-    expect(result.get_by_role("alert")).not_to_be_empty()
-    with chat.page.expect_download() as download:
-        result.get_by_role("button", name="Download").click()
-    assert download.value.path().read_text().splitlines()[:600] == lines
-
-
 def test_what_a_tool_or_a_model_says_is_never_markup(chat: Chat) -> None:
     bad = "<img src=x onerror=alert(1)>"
     chat.send(f"/call write_file {json.dumps({'path': 'x.txt', 'content': bad})} /call {bad} {{}} /say {bad}")
@@ -375,60 +291,4 @@ def test_what_a_tool_or_a_model_says_is_never_markup(chat: Chat) -> None:
         opened(one)
     expect(chat.page.locator("#messages img")).to_have_count(0)
     expect(chat.page.locator(".card-body").first).to_contain_text(bad)
-    assert chat.complaints == []
-
-
-def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: BrowserContext, chat: Chat) -> None:
-    field = chat.page.locator("#attach-field")
-    expect(chat.button("Attach files")).to_be_enabled()
-    field.set_input_files(
-        [
-            {"name": "dot.png", "mimeType": "image/png", "buffer": picture(40, 30)},
-            {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"remember the milk\n"},
-            {"name": "odd.bin", "mimeType": "application/octet-stream", "buffer": b"\xff\xfe\x00\x01"},
-        ]
-    )
-    chips = chat.page.locator("#attached li")
-    expect(chips.filter(has_text="odd.bin")).to_contain_text("Not uploaded. This is no file that is taken.")
-    chat.button("Remove odd.bin").click()
-    expect(chips).to_have_count(2)
-    expect(chips.filter(has_text="Uploading")).to_have_count(0)
-    viewer = Chat(another(browser), chat.share("may look on"))
-    chat.page.get_by_label("Message", exact=True).focus()
-    chat.page.keyboard.press("Enter")
-    chat.wait_for_end()
-    expect(chips).to_have_count(0)
-    assert "notes.txt" in chat.stored_text()
-    chat.page.reload()
-    for one in (chat, viewer):
-        question = one.page.locator(".message.user").last
-        question.scroll_into_view_if_needed()  # images are asked for when they are about to be seen
-        expect(question.get_by_role("img", name="dot.png")).to_be_visible()
-        assert question.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 40
-        with one.page.expect_download() as download:
-            question.get_by_role("button", name="notes.txt").click()
-        assert download.value.suggested_filename == "notes.txt"
-        assert download.value.path().read_bytes() == b"remember the milk\n"
-    assert viewer.complaints == []
-
-
-def test_a_file_can_be_dropped_and_pasted(chat: Chat) -> None:
-    script = """([kind, selector]) => {
-        const data = new DataTransfer();
-        data.items.add(new File(["of " + kind], kind + ".txt", { type: "text/plain" }));
-        const Kind = kind === "paste" ? ClipboardEvent : DragEvent;
-        const given = kind === "paste" ? { clipboardData: data } : { dataTransfer: data };
-        const event = new Kind(kind, { ...given, bubbles: true, cancelable: true });
-        document.querySelector(selector).dispatchEvent(event);
-        return event.defaultPrevented;
-    }"""
-    expect(chat.button("Attach files")).to_be_enabled()
-    assert chat.page.evaluate(script, ["drop", "#messages"])
-    assert chat.page.evaluate(script, ["paste", "#text"])
-    chips = chat.page.locator("#attached li")
-    expect(chips.locator(".file-name")).to_have_text(["drop.txt", "paste.txt"])
-    expect(chips.filter(has_text="bytes")).to_have_count(2)
-    chat.send("/words=3")
-    chat.wait_for_end()
-    expect(chat.page.locator(".message.user .file-chip")).to_have_count(2)
     assert chat.complaints == []

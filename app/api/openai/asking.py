@@ -23,7 +23,9 @@ async def ask(context: Context, caller: Caller, history: History, wish: Wish) ->
     """Store what is new of the conversation, and queue its answer. Raises what sending raises."""
     last = history.turns[-1]
     if isinstance(last, Said):
-        sendable(last.text, alone=not last.files)
+        if not last.files and not last.text.strip():
+            raise InvalidInput("A message needs text.", path="messages")
+        sendable(last.text, alone=False)
     if wish.thread_id is None:
         return await _anew(context, caller, history, wish)
     if isinstance(last, Said):

@@ -190,9 +190,8 @@ class Narrator:
         )
         return GroupStart(group_id=self._group.id, step=self._group.step, tasks=tasks)
 
-    @property
-    def waits(self) -> frozenset[str]:
-        """The calls that the run waits for, if that was not told yet."""
+    def awaited(self) -> frozenset[str]:
+        """The calls that the run waits for, when it has begun to; none the next time, unless they are others then."""
         waits = self._group.waits if self._group is not None and not self.ended else frozenset()
         news = frozenset() if waits == self._told_waiting else waits
         self._told_waiting = waits

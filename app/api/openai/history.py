@@ -120,6 +120,7 @@ class _Draft:
         self.turns: list[Turn] = []
         self._blocks: list[Block] = []
         self._waiting: dict[str, int] = {}
+        self._named: set[str] = set()
         self._step = 0
 
     def take(self, path: str, message: Message) -> None:
@@ -141,7 +142,7 @@ class _Draft:
         self._answered()
         if self._blocks:
             self.turns.append(Answered(blocks=tuple(self._blocks)))
-        self._blocks, self._step = [], 0
+        self._blocks, self._named, self._step = [], set(), 0
 
     def _answered(self) -> None:
         if self._waiting:
@@ -161,13 +162,19 @@ class _Draft:
             self._waiting[storable(call.id, here)] = len(self._blocks)
             self._blocks.append(
                 ToolBlock(
-                    tool_call_id=call.id,
+                    tool_call_id=self._name(call.id),
                     tool=storable(call.function.name, here)[:MOST_ID],
                     state="queued",
                     step=self._step,
                     args=_args(call.function.arguments, here),
                 )
             )
+
+    def _name(self, call_id: str) -> str:
+        """The call's id, or another one where a round before had the same: not every model counts on."""
+        name = call_id if call_id not in self._named else f"{call_id}-{len(self._named)}"
+        self._named.add(name)
+        return name
 
     def _settle(self, path: str, message: ToolMessage) -> None:
         place = self._waiting.pop(message.tool_call_id, None)

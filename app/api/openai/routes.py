@@ -1,6 +1,5 @@
 """`/v1`: chat completions and models, so that OpenAI's own clients work with Khala as they are."""
 
-import asyncio
 from functools import partial
 from typing import Annotated, Any
 
@@ -50,9 +49,8 @@ async def complete(
     asking = Asking(context=context, caller=caller, wish=wish, sent=sent)
     headers = {"x-thread-id": str(sent.thread_id), "x-run-id": str(sent.run_id)}
     if not wish.stream:
-        # Only who wants the run to end with their connection has it watched.
-        left = partial(_hung_up, request) if wish.cancels else asyncio.Event().wait
-        return Response(await streams.whole(asking, left), headers=headers, media_type="application/json")
+        whole = await streams.whole(asking, partial(_hung_up, request))
+        return Response(whole, headers=headers, media_type="application/json")
     told = streams.events(asking) if wish.events else streams.chunks(asking)
     headers |= {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Stream(told, media_type="text/event-stream", headers=headers)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -51,7 +51,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
             return b"".join([chunk async for chunk in chunks]).decode()
 
 
-async def whole(asking: Asking, left: Callable[[], Any]) -> dict[str, Any]:
+async def whole(asking: Asking, left: Callable[[], Coroutine[Any, Any, None]]) -> dict[str, Any]:
     """The completion, when the run has ended. Raises `RunFailed`. `left` returns when the caller has hung up."""
     answer = asking.answer()
     hearing = asyncio.create_task(_hear(asking, answer))
@@ -59,7 +59,8 @@ async def whole(asking: Asking, left: Callable[[], Any]) -> dict[str, Any]:
     try:
         await asyncio.wait({hearing, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not hearing.done():
-            await _called_off(asking)
+            if asking.wish.cancels and not asking.context.stopping.is_set():
+                await _called_off(asking)
             raise RunFailed("canceled", "Whoever asked has hung up.")
         hearing.result()
     finally:
@@ -118,8 +119,8 @@ async def events(asking: Asking) -> AsyncGenerator[str]:
                             yield _line(event)
                         if narrator.untold:
                             yield _line(narrator.tell(await _tokens(asking, narrator.untold)))
-                    if waits := narrator.waits:
-                        yield _line(await _paused(asking, waits))
+                    if awaited := narrator.awaited():
+                        yield _line(await _paused(asking, awaited))
         except KhalaError as error:
             log.warning("stream_cut", run_id=str(asking.sent.run_id), error=error.message)
             return

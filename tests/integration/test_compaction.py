@@ -1,0 +1,212 @@
+"""Conversations that are longer than the model reads: it is asked for a summary, which then stands for what is old."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from app.domain.parts import INLINE_LIMIT
+from app.models.port import SUMMARISE
+from app.runs.prompt import SUMMARY
+from tests.integration.test_agents import verified
+from tests.support.agents import Agent, act, call
+from tests.support.client import Thread, text_of
+from tests.support.inside import Inside, khala
+from tests.support.providers import Call, Reply, Server, serving
+from tests.support.wires import UseTool
+
+CONTEXT = 1000
+IN_SHORT = "They count to ten; the colour is green."
+
+
+def asks_for_summary(one: Call) -> bool:
+    return SUMMARISE in one.wire.prompt(one.body)
+
+
+def summaries(provider: Server) -> list[Call]:
+    return [one for one in provider.calls if asks_for_summary(one)]
+
+
+def told(one: Call) -> str:
+    return json.dumps(one.body["messages"])
+
+
+def answering(summary: Reply, otherwise: Callable[[Call], Reply]) -> Callable[[Call], Reply]:
+    return lambda one: summary if asks_for_summary(one) else otherwise(one)
+
+
+def at_length(one: Call) -> Reply:
+    return Reply(tokens=("answer " * 60,))
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    database_url: str, default: Callable[[Call], Reply], **env: str
+) -> AsyncIterator[tuple[Inside, Server]]:
+    async with serving(default=default) as provider:
+        settings = {
+            "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "KHALA_MODEL": "openai:local",
+            "KHALA_CONTEXT_TOKENS": str(CONTEXT), "KHALA_SYSTEM_PROMPT": "Be brief.", "KHALA_WELCOME": "",
+            "KHALA_COOLDOWN_MS": "0", "KHALA_ANON_USD_PER_DAY": "0",
+        }  # fmt: skip
+        async with khala(database_url, **(settings | env)) as inside:
+            yield inside, provider
+    await verified(database_url)
+
+
+async def say(thread: Thread, number: int, **options: Any) -> Agent:
+    agent = await act(thread, f"question{number} " + "padding " * 70, **({"tools": [], "autopilot": False} | options))
+    await agent.ended()
+    return agent
+
+
+async def until_summarised(thread: Thread, provider: Server) -> tuple[Agent, int]:
+    """Talk until a summary is asked for; the answer for which it was, and how many there were by then."""
+    for number in range(1, 12):
+        agent = await say(thread, number)
+        if summaries(provider):
+            return agent, number
+    raise AssertionError("no summary was asked for")
+
+
+async def test_a_long_thread_is_summarised_once_and_later_prompts_use_the_summary(database_url: str) -> None:
+    async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), at_length)) as (server, provider):
+        thread = await server.thread()
+        agent, count = await until_summarised(thread, provider)
+        assert 3 <= count <= 6
+        (part,) = await agent.parts("compaction")
+        content = (await agent.message())["content"]
+        assert content[0] == {"type": "compaction"} | part
+        assert part["summary"] == IN_SHORT
+        assert part["messageId"] in [one["id"] for one in (await thread.snapshot())["messages"]]
+        (asked,) = summaries(provider)
+        assert "question1 " in told(asked)
+        assert "tools" not in asked.body
+        last = provider.calls[-1]
+        assert SUMMARY.splitlines()[0] in told(last)
+        assert IN_SHORT in told(last)
+        assert "question1 " not in told(last)
+        assert f"question{count} " in told(last)
+        again = await say(thread, count + 1)
+        assert len(summaries(provider)) == 1
+        assert await again.parts("compaction") == []
+        assert IN_SHORT in told(provider.calls[-1])
+        assert "question1 " not in told(provider.calls[-1])
+        receipts = await agent.receipts("model")
+        assert [one["data"]["outcome"] for one in receipts] == ["stop", "stop"]
+        assert [one["data"]["attempt"] for one in receipts] == [1, 2]
+        assert (await agent.run())["finish"]["usage"] == {"inputTokens": 22, "outputTokens": 14}
+
+
+async def test_a_second_summary_is_made_of_the_first_and_takes_its_place(database_url: str) -> None:
+    def summary(one: Call) -> Reply:
+        return Reply(tokens=("second" if "first" in told(one) else "first",))
+
+    def choose(one: Call) -> Reply:
+        return summary(one) if asks_for_summary(one) else at_length(one)
+
+    async with serve(database_url, choose) as (server, provider):
+        thread = await server.thread()
+        _, count = await until_summarised(thread, provider)
+        for number in range(count + 1, count + 8):
+            await say(thread, number)
+            if len(summaries(provider)) == 2:
+                break
+        assert "second" in told(provider.calls[-1])
+        assert "first" not in told(provider.calls[-1])
+        contents = [block for one in (await thread.snapshot())["messages"] for block in one["content"]]
+        assert [block["summary"] for block in contents if block["type"] == "compaction"] == ["first", "second"]
+
+
+async def test_a_failing_summary_leaves_out_the_oldest_and_the_answer_comes(database_url: str) -> None:
+    refused = Reply(status=400, message="no summaries today")
+    async with serve(database_url, answering(refused, at_length)) as (server, provider):
+        thread = await server.thread()
+        agent, count = await until_summarised(thread, provider)
+        run = await agent.run()
+        assert (run["status"], run["finish"]["reason"]) == ("final", "stop")
+        assert await agent.parts("compaction") == []
+        assert len(summaries(provider)) == 1
+        assert "question1 " not in told(provider.calls[-1])
+        assert f"question{count} " in told(provider.calls[-1])
+        assert text_of(await agent.message()).startswith("answer ")
+        assert [one["data"]["outcome"] for one in await agent.receipts("model")] == ["refused", "stop"]
+
+
+async def test_an_empty_summary_is_none(database_url: str) -> None:
+    async with serve(database_url, answering(Reply(tokens=(" \n",)), at_length)) as (server, provider):
+        agent, _ = await until_summarised(await server.thread(), provider)
+        assert (await agent.run())["status"] == "final"
+        assert await agent.parts("compaction") == []
+
+
+async def test_a_summary_of_any_length_fits_into_its_part_and_bears_no_secret(database_url: str) -> None:
+    long = "password=hunter2secret 🦄" + '"\n🦄' * 2000
+    async with serve(database_url, answering(Reply(tokens=(long,)), at_length)) as (server, provider):
+        agent, _ = await until_summarised(await server.thread(), provider)
+        (part,) = await agent.parts("compaction")
+        assert len(json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode()) <= INLINE_LIMIT
+        assert part["summary"].startswith("password=[redacted] 🦄")
+        assert len(part["summary"]) > 500
+
+
+async def test_one_message_that_is_too_long_to_summarise_whole_is_summarised_in_part(database_url: str) -> None:
+    async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), at_length)) as (server, provider):
+        thread = await server.thread()
+        pasted = "begin " + "middle " * 480 + "end"
+        await (await act(thread, pasted, tools=[], autopilot=False)).ended()
+        agent, _ = await until_summarised(thread, provider)
+        assert "begin middle" in told(summaries(provider)[0])
+        assert (await agent.run())["status"] == "final"
+
+
+def in_rounds(most: int) -> Callable[[Call], Reply]:
+    """Rounds of `glob` that differ, until there were so many of them."""
+    made = iter(range(1, most + 1))
+
+    def choose(one: Call) -> Reply:
+        number = next(made, None)
+        if number is None:
+            return Reply(tokens=("All done.",))
+        return Reply(
+            tokens=(f"round{number} " + "words " * 60,), calls=(UseTool(name="glob", args={"pattern": f"{number}*"}),)
+        )
+
+    return choose
+
+
+async def test_a_long_loop_of_tools_is_compacted(database_url: str) -> None:
+    async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), in_rounds(8))) as (server, provider):
+        agent = await act(await server.thread(), "Count.", tools=["glob"], maxSteps=30)
+        run = await agent.ended()
+        assert (run["status"], run["steps"]) == ("final", 8)
+        parts = await agent.parts("compaction")
+        assert 1 <= len(parts) <= 5
+        assert [part["step"] for part in parts] == sorted({part["step"] for part in parts})
+        assert all("messageId" not in part for part in parts)
+        last = provider.calls[-1]
+        assert IN_SHORT in told(last)
+        assert "Count." in told(last)
+        assert "round1 " not in told(last)
+        assert "round8 " in told(last)
+        assert len(await agent.receipts("model")) == 9 + len(parts)
+        assert [card["state"] for card in await agent.cards()] == ["completed"] * 8
+        assert (await agent.text()).endswith("All done.")
+
+
+async def test_the_demo_model_loops_with_large_outputs_and_ends_where_it_must(database_url: str) -> None:
+    async with khala(database_url, KHALA_CONTEXT_TOKENS="2000", KHALA_COOLDOWN_MS="0", KHALA_WELCOME="") as server:
+        thread = await server.thread()
+        written = call("write_file", path="big{i}.txt", content="0123456789 " * 250)
+        await (await act(thread, f"/times=3 {written}")).ended()
+        said = f"/loop {call('read_file', path='big1.txt')} {call('glob', pattern='{round}*')}"
+        agent = await act(thread, said, maxSteps=12)
+        run = await agent.ended()
+        assert (run["status"], run["steps"], run["finish"]["reason"]) == ("final", 12, "max_steps")
+        parts = await agent.parts("compaction")
+        assert parts
+        assert all(part["summary"].startswith("Summary of ") for part in parts)
+        assert (await agent.text()).startswith("Stopped after 12 rounds.")
+        patterns = [card["args"]["pattern"] for card in await agent.cards() if card["tool"] == "glob"]
+        assert patterns == [f"{number}*" for number in range(1, 13)]
+    await verified(database_url)

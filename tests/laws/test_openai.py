@@ -1,0 +1,132 @@
+"""What holds for an answer in OpenAI's words, and for its events, however its parts come."""
+
+import asyncio
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.openai.chunks import Answer, without_excuse
+from app.api.openai.events import Event, GroupEnd, GroupStart, Narrator, Text, Update
+from app.domain import ids
+from app.domain.chat import Sent
+from app.domain.parts import (
+    BlobRef,
+    Failure,
+    Finish,
+    Part,
+    PartData,
+    Step,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+    Usage,
+    encode,
+)
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SENT = Sent(
+    thread_id=ids.new(), user_message_id=ids.new(), assistant_message_id=ids.new(), run_id=ids.new(), revision=1
+)
+FINISH = Finish(reason="stop", usage=Usage(input_tokens=1, output_tokens=2))
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
+
+
+def stored(*said: PartData) -> list[Part]:
+    """These parts as they are read from the tables, a millisecond apart."""
+    parts = []
+    for seq, data in enumerate(said):
+        kind, text = encode(data)
+        at = NOW + timedelta(milliseconds=seq)
+        parts.append(
+            Part(
+                run_id=SENT.run_id,
+                message_id=SENT.assistant_message_id,
+                seq=seq,
+                kind=kind,
+                data=msgspec.Raw(text.encode()),
+                created_at=at,
+            )
+        )
+    return parts
+
+
+def batches(parts: list[Part], cuts: list[int]) -> list[list[Part]]:
+    """The parts, cut at these places."""
+    places = sorted({cut % (len(parts) + 1) for cut in cuts} | {0, len(parts)})
+    return [parts[start:end] for start, end in itertools.pairwise(places)]
+
+
+async def unread(_: BlobRef) -> str:
+    raise AssertionError("nothing was put away")
+
+
+def answered(parts: list[list[Part]], *functions: str) -> tuple[Answer, list[dict[str, Any]]]:
+    answer = Answer(SENT, model="khala", created=0, functions=functions)
+
+    async def hear() -> list[dict[str, Any]]:
+        return [delta for batch in parts for delta in await answer.hear(batch, unread)]
+
+    return answer, asyncio.run(hear())
+
+
+@given(st.lists(words, max_size=10), st.lists(st.integers(0, 100)))
+def test_however_text_comes_the_chunks_and_the_whole_say_it(texts: list[str], cuts: list[int]) -> None:
+    parts = stored(*[TextDelta(text=text) for text in texts], FINISH)
+    answer, deltas = answered(batches(parts, cuts))
+    assert "".join(delta["content"] for delta in deltas) == "".join(texts)
+    assert answer.whole()["choices"][0]["message"]["content"] == "".join(texts)
+
+
+@given(words, words, st.booleans())
+def test_a_failure_is_told_once_and_nothing_else_is_lost(said: str, why: str, joined: bool) -> None:
+    told = [TextDelta(text=f"{said}\n\n{why}")] if joined else [TextDelta(text=said), TextDelta(text=f"\n\n{why}")]
+    parts = stored(*told, Failure(code="internal", message=why), FINISH)
+    texts = [data.text for data, _ in without_excuse(parts) if isinstance(data, TextDelta)]
+    assert "".join(texts) == said
+
+
+ROUND = st.lists(st.tuples(st.booleans(), st.integers(0, 1000)), min_size=1, max_size=6)
+"""For each call whether it goes well, and when it ends."""
+
+
+@given(st.lists(ROUND, max_size=4), st.lists(st.integers(0, 100)))
+def test_groups_begin_whole_and_end_when_all_tasks_have(rounds: list[list[tuple[bool, int]]], cuts: list[int]) -> None:
+    said: list[PartData] = []
+    for number, calls in enumerate(rounds, 1):
+        names = [f"call_{number}_{place}" for place in range(len(calls))]
+        said += [TextDelta(text=f"{number}"), Step(step=number, max_steps=9, tool_count=len(calls))]
+        said += [ToolCall(tool_call_id=name, step=number, tool="echo", args={}) for name in names]
+        said += [ToolStatus(tool_call_id=name, state="running") for name in names]
+        for name, (ok, _) in sorted(zip(names, calls, strict=True), key=lambda pair: pair[1][1]):
+            said.append(ToolResult(tool_call_id=name, ok=ok, summary="Over.", duration_ms=1))
+    events = told(batches(stored(*said, FINISH), cuts))
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "".join(
+        str(number) for number in range(1, len(rounds) + 1)
+    )
+    starts = [event for event in events if isinstance(event, GroupStart)]
+    ends = [event for event in events if isinstance(event, GroupEnd)]
+    assert [one.step for one in starts] == [one.step for one in ends] == list(range(1, len(rounds) + 1))
+    for start, end, calls in zip(starts, ends, rounds, strict=True):
+        mine = [event for event in events if isinstance(event, Update) and event.group_id == start.group_id]
+        assert events.index(start) < min(map(events.index, mine))
+        assert max(map(events.index, mine)) < events.index(end)
+        over = [event.task_id for event in mine if event.state != "running"]
+        assert sorted(over) == sorted(task.task_id for task in start.tasks)
+        assert (end.completed, end.failed) == (sum(ok for ok, _ in calls), sum(not ok for ok, _ in calls))
+        assert {event.detail_token for event in mine} == {task.detail_token for task in start.tasks}
+
+
+def told(parts: list[list[Part]]) -> list[Event]:
+    narrator = Narrator(SENT)
+    events: list[Event] = []
+    for batch in parts:
+        for data, at in without_excuse(batch):
+            events += narrator.take(data, at)
+            if narrator.untold:
+                events.append(narrator.tell({call: f"token of {call}" for call in narrator.untold}))
+    return events

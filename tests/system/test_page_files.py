@@ -1,0 +1,131 @@
+"""Files on the page, in a real browser: large outputs of tools, and what goes with a message."""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, FilePayload, expect
+
+from tests.system.browser import Chat, Server, a_browser, another, opened
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def picture(width: int, height: int) -> bytes:
+    """A PNG, all of it grey."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x80" * width) * height)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+@pytest.fixture
+def browser(server: Server) -> Iterator[BrowserContext]:
+    """As in `test_page`: started for each test."""
+    with a_browser() as context:
+        yield context
+
+
+@pytest.fixture
+def chat(browser: BrowserContext, server: Server) -> Chat:
+    return Chat(browser, server.url)
+
+
+def test_a_large_output_is_looked_into_and_downloaded(chat: Chat) -> None:
+    chat.with_autopilot()
+    lines = [f"line {number} of the file, which has words" for number in range(1, 601)]
+    text = json.dumps({"path": "big.txt", "content": "\n".join(lines)})
+    chat.send(f'/call write_file {text} /then /call read_file {{"path":"big.txt"}}')
+    chat.wait_for_end()
+    heads = chat.page.locator(".group-head")
+    expect(heads.last).to_have_attribute("aria-expanded", "false")
+    heads.last.click()
+    result = opened(chat.card("read_file")).get_by_label("Result")
+    expect(result).to_contain_text("kB")
+    result.get_by_role("button", name="Last lines").click()
+    expect(result.locator(".blob-line").last).to_contain_text("line 600 of")
+    result.get_by_role("button", name="First lines").click()
+    expect(result.locator(".blob-line")).to_have_count(100)
+    result.get_by_role("button", name="More").click()
+    expect(result.locator(".blob-line")).to_have_count(200)
+    result.get_by_label("Search in this").fill("LINE 59[0-9] ")
+    result.get_by_role("button", name="Search").click()
+    expect(result.locator(".found")).to_have_count(10)
+    result.get_by_label("Search in this").fill("(")
+    result.get_by_role("button", name="Search").click()
+    expect(result.get_by_role("alert")).not_to_be_empty()
+    with chat.page.expect_download() as download:
+        result.get_by_role("button", name="Download").click()
+    assert download.value.path().read_text().splitlines()[:600] == lines
+
+
+def test_an_output_that_is_no_text_has_its_size_and_a_download_only(chat: Chat) -> None:
+    script = """async (blob) => {
+        const { BlobPanel } = await import("/web/looking.js");
+        document.querySelector("#messages").append(new BlobPanel(blob, {}).element);
+    }"""
+    chat.page.evaluate(script, {"blobId": "x", "size": 2048, "sha256": "ab", "mediaType": "application/pdf"})
+    panel = chat.page.locator(".blob")
+    expect(panel).to_contain_text("2.0 kB · application/pdf")
+    expect(panel.get_by_role("button")).to_have_text(["Download"])
+
+
+def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: BrowserContext, chat: Chat) -> None:
+    field = chat.page.locator("#attach-field")
+    expect(chat.button("Attach files")).to_be_enabled()
+    field.set_input_files(
+        [
+            FilePayload(name="dot.png", mimeType="image/png", buffer=picture(40, 30)),
+            FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"remember the milk\n"),
+            FilePayload(name="odd.bin", mimeType="application/octet-stream", buffer=b"\xff\xfe\x00\x01"),
+        ]
+    )
+    chips = chat.page.locator("#attached li")
+    expect(chips.filter(has_text="odd.bin")).to_contain_text("Not uploaded. This is no file that is taken.")
+    chat.button("Remove odd.bin").click()
+    expect(chips).to_have_count(2)
+    expect(chips.filter(has_text="Uploading")).to_have_count(0)
+    viewer = Chat(another(browser), chat.share("may look on"))
+    chat.page.get_by_label("Message", exact=True).focus()
+    chat.page.keyboard.press("Enter")
+    chat.wait_for_end()
+    expect(chips).to_have_count(0)
+    assert "notes.txt" in chat.stored_text()
+    chat.page.reload()
+    for one in (chat, viewer):
+        question = one.page.locator(".message.user").last
+        question.scroll_into_view_if_needed()  # images are asked for when they are about to be seen
+        expect(question.get_by_role("img", name="dot.png")).to_be_visible()
+        assert question.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 40
+        with one.page.expect_download() as download:
+            question.get_by_role("button", name="notes.txt").click()
+        assert download.value.suggested_filename == "notes.txt"
+        assert download.value.path().read_bytes() == b"remember the milk\n"
+    assert viewer.complaints == []
+
+
+def test_a_file_can_be_dropped_and_pasted(chat: Chat) -> None:
+    script = """([kind, selector]) => {
+        const data = new DataTransfer();
+        data.items.add(new File(["of " + kind], kind + ".txt", { type: "text/plain" }));
+        const Kind = kind === "paste" ? ClipboardEvent : DragEvent;
+        const given = kind === "paste" ? { clipboardData: data } : { dataTransfer: data };
+        const event = new Kind(kind, { ...given, bubbles: true, cancelable: true });
+        document.querySelector(selector).dispatchEvent(event);
+        return event.defaultPrevented;
+    }"""
+    expect(chat.button("Attach files")).to_be_enabled()
+    assert chat.page.evaluate(script, ["drop", "#messages"])
+    assert chat.page.evaluate(script, ["paste", "#text"])
+    chips = chat.page.locator("#attached li")
+    expect(chips.locator(".file-name")).to_have_text(["drop.txt", "paste.txt"])
+    expect(chips.filter(has_text="bytes")).to_have_count(2)
+    chat.send("/words=3")
+    chat.wait_for_end()
+    expect(chat.page.locator(".message.user .file-chip")).to_have_count(2)
+    assert chat.complaints == []

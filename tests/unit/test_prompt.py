@@ -1,0 +1,307 @@
+"""The prompt: never longer than the model reads, the newest kept, and no call without its outcome."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.autopilot import REPROMPT
+from app.domain.chat import Message
+from app.domain.fold import Block, CompactionBlock, FileBlock, TextBlock, ToolBlock
+from app.domain.parts import BlobRef, Compaction, ToolResult
+from app.domain.rounds import Call, Progress, Round
+from app.domain.tools import Spec
+from app.models.port import ModelFailed, Turn
+from app.models.tokens import Counter, estimate_tool
+from app.runs.prompt import FILE_TOKENS, KEPT_ROUNDS, SHORT, SUMMARY, Conversation, Fitted, Ruler, fit, told
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Letters(Ruler):
+    """Every character is a token."""
+
+    def __init__(self) -> None:
+        super().__init__(Counter(), "none")
+
+    def text(self, text: str) -> int:
+        return len(text)
+
+
+RULER = Letters()
+
+
+def message(number: int, *blocks: Block | str, role: Literal["user", "assistant"] = "user") -> Message:
+    content = tuple(TextBlock(text=block) if isinstance(block, str) else block for block in blocks)
+    return Message(
+        id=UUID(int=number), thread_id=UUID(int=1), role=role, status="final", seq=0, content=content, created_at=NOW,
+        updated_at=NOW,
+    )  # fmt: skip
+
+
+def block(number: int, output: Any = "out", **more: Any) -> ToolBlock:
+    made: dict[str, Any] = {"tool": "grep", "state": "completed", "args": {}} | more
+    return ToolBlock(tool_call_id=f"c{number}", output=output, **made)
+
+
+def call(call_id: str, output: Any = "out", blob: BlobRef | None = None, **args: Any) -> Call:
+    result = ToolResult(tool_call_id=call_id, ok=True, summary="s", duration_ms=1, output=output, blob=blob)
+    return Call(id=call_id, tool="grep", args=args, state="completed", result=result)
+
+
+def blob(number: int = 1, *, size: int = 9, media_type: str = "text/plain", preview: str = "") -> BlobRef:
+    return BlobRef(
+        blob_id=UUID(int=number), size=size, sha256="0" * 64, media_type=media_type, preview=preview, name=f"f{number}"
+    )
+
+
+def spec(name: str, size: int) -> Spec:
+    return Spec(name=name, description="x" * size, parameters={"type": "object"})
+
+
+def fitted(
+    history: Sequence[Message],
+    *,
+    limit: int = 10_000,
+    rounds: Sequence[Round] = (),
+    said: str = "",
+    compaction: Compaction | None = None,
+    files: dict[UUID, bytes] | None = None,
+    tools: Sequence[Spec] = (),
+    instruction: str = "",
+    reads_tools: bool = True,
+) -> Fitted:
+    progress = Progress(rounds=list(rounds), said=said, compaction=compaction)
+    conversation = Conversation(history=history, progress=progress, files=files or {}, instruction=instruction)
+    return fit(conversation, system="system", tools=tools, limit=limit, ruler=RULER, reads_tools=reads_tools)
+
+
+def cost(found: Fitted) -> int:
+    prompt = found.prompt
+    return len(prompt.system) + len(prompt.said) + RULER.turns(prompt.turns) + sum(map(estimate_tool, prompt.tools))
+
+
+def texts(found: Fitted) -> list[str]:
+    return [turn.text for turn in found.prompt.turns]
+
+
+def paired(turns: Sequence[Turn]) -> None:
+    """Every turn that uses tools is followed by their outcomes, in the same order; there are no others."""
+    for turn, after in zip(turns, [*turns[1:], None], strict=True):
+        if turn.uses:
+            assert after is not None
+            assert [outcome.id for outcome in after.outcomes] == [use.id for use in turn.uses]
+    for before, turn in zip([None, *turns[:-1]], turns, strict=True):
+        if turn.outcomes:
+            assert before is not None
+            assert before.uses
+
+
+sizes = st.integers(0, 300)
+letters = sizes.map(lambda size: "x" * size)
+histories = st.lists(
+    st.tuples(letters, st.none() | st.lists(sizes, min_size=1, max_size=3), st.sampled_from(["user", "assistant"])),
+    min_size=1, max_size=8,
+)  # fmt: skip
+progresses = st.lists(st.tuples(letters, st.lists(sizes, max_size=3)), max_size=6)
+
+
+def _history(drawn: list[tuple[str, list[int] | None, str]]) -> list[Message]:
+    found = []
+    for place, (said, outputs, role) in enumerate(drawn):
+        used = [block(100 * place + at, "o" * size, step=1) for at, size in enumerate(outputs or ())]
+        blocks: list[Block | str] = [said, *used] if role == "assistant" else [said]
+        found.append(message(place + 1, *blocks, role="assistant" if role == "assistant" else "user"))
+    return [*found, message(99, "question")]
+
+
+def _rounds(drawn: list[tuple[str, list[int]]]) -> list[Round]:
+    step, found = 0, []
+    for place, (said, outputs) in enumerate(drawn):
+        calls = [call(f"r{place}c{at}", "o" * size, n=at) for at, size in enumerate(outputs)]
+        step += bool(calls)
+        found.append(Round(text=said, step=step if calls else 0, calls=calls))
+    return found
+
+
+@given(histories, progresses, letters, st.integers(50, 3000), st.lists(st.integers(0, 500), max_size=4), st.booleans())
+def test_a_prompt_is_never_over_its_limit_and_pairs_stay_together(
+    drawn: list[tuple[str, list[int] | None, str]],
+    done: list[tuple[str, list[int]]],
+    said: str,
+    limit: int,
+    tools: list[int],
+    last: bool,
+) -> None:
+    history, rounds = _history(drawn), _rounds(done)
+    offered = [spec(f"tool{place}", size) for place, size in enumerate(tools)]
+    try:
+        found = fitted(
+            history, limit=limit, rounds=rounds, said=said, tools=offered, instruction="stop" if last else ""
+        )
+    except ModelFailed:
+        return
+    assert cost(found) <= limit
+    paired(found.prompt.turns)
+    assert "question" in texts(found)
+    assert list(found.dropped) == history[: len(found.dropped)]
+    kept = [use.id for turn in found.prompt.turns for use in turn.uses if use.id.startswith("r")]
+    every = [one.id for round_ in rounds for one in round_.calls]
+    assert kept == every[len(every) - len(kept) :]
+    if rounds and rounds[-1].calls:
+        assert kept[-1] == rounds[-1].calls[-1].id
+    if last:
+        assert texts(found)[-1] == "stop"
+    if not found.dropped and not found.tight:
+        assert len(kept) == len(every)
+
+
+def test_the_newest_messages_are_kept_without_gaps() -> None:
+    history = [message(number, f"{number}" * 100) for number in range(1, 6)] + [message(9, "question")]
+    found = fitted(history, limit=6 + 8 + 350)
+    assert texts(found) == ["3" * 100, "4" * 100, "5" * 100, "question"]
+    assert [one.id.int for one in found.dropped] == [1, 2]
+    history[3] = message(4, "4" * 300)
+    assert texts(fitted(history, limit=6 + 8 + 350)) == ["5" * 100, "question"]
+
+
+def test_a_question_that_is_too_long_says_so() -> None:
+    with pytest.raises(ModelFailed) as failed:
+        fitted([message(1, "x" * 200)], limit=100)
+    assert failed.value.code == "context_exceeded"
+
+
+def test_a_round_is_told_with_its_outcomes_in_the_order_of_its_calls() -> None:
+    rounds = [Round(text="look", step=1, calls=[call("a", "one", n=1), call("b", {"x": 1}, n=2), call("c", None)])]
+    turns = fitted([message(1, "question")], rounds=rounds).prompt.turns
+    assert [turn.role for turn in turns] == ["user", "assistant", "tool"]
+    assert [use.args for use in turns[1].uses] == [{"n": 1}, {"n": 2}, {}]
+    assert [outcome.text for outcome in turns[2].outcomes] == ["one", '{"x":1}', "s"]
+
+
+def test_a_reply_that_was_not_taken_for_the_answer_is_followed_by_the_word_to_go_on() -> None:
+    found = fitted([message(1, "question")], rounds=[Round(text="Shall I?")])
+    assert texts(found) == ["question", "Shall I?", REPROMPT]
+
+
+def test_outcomes_of_older_rounds_make_room_before_those_of_the_newest() -> None:
+    rounds = [Round(step=step, calls=[call(f"c{step}", f"{step}" * 1000)]) for step in range(1, 6)]
+    found = fitted([message(1, "question")], rounds=rounds, limit=3500)
+    told = [turn.outcomes[0].text for turn in found.prompt.turns if turn.outcomes]
+    assert [len(text) == 1000 for text in told] == [False] * 3 + [True] * KEPT_ROUNDS
+    assert all(text.startswith(f"{step}" * SHORT) and "800 characters" in text for step, text in enumerate(told[:3], 1))
+    assert found.tight
+
+
+def test_a_round_of_many_calls_is_shortened_rather_than_too_long() -> None:
+    rounds = [Round(step=1, calls=[call(f"c{n}", "x" * 3000) for n in range(40)])]
+    found = fitted([message(1, "question")], rounds=rounds, limit=20_000)
+    assert len(found.prompt.turns[-1].outcomes) == 40
+    assert cost(found) <= 20_000
+    assert found.tight
+
+
+def test_at_last_the_oldest_rounds_are_left_out() -> None:
+    rounds = [Round(text="t" * 400, step=step, calls=[call(f"c{step}", "x" * 1000)]) for step in range(1, 9)]
+    found = fitted([message(1, "question")], rounds=rounds, limit=2000)
+    kept = [turn.uses[0].id for turn in found.prompt.turns if turn.uses]
+    assert kept == [f"c{step}" for step in range(9 - len(kept), 9)]
+    assert 1 <= len(kept) < 8
+
+
+def test_a_summary_of_this_answer_stands_for_older_messages_and_rounds() -> None:
+    history = [message(number, f"old{number}") for number in range(1, 4)] + [message(9, "question")]
+    rounds = [Round(step=step, calls=[call(f"c{step}")]) for step in range(1, 5)]
+    made = Compaction(summary="in short", message_id=UUID(int=2), step=3)
+    found = fitted(history, rounds=[Round(text="Shall I?"), *rounds, Round(text="I will.")], compaction=made)
+    assert texts(found) == [SUMMARY + "in short", "old3", "question", "", "", "I will.", REPROMPT]
+    assert [turn.uses[0].id for turn in found.prompt.turns if turn.uses] == ["c4"]
+
+
+def test_a_summary_in_an_earlier_answer_stands_for_what_was_before_and_the_newest_counts() -> None:
+    first = CompactionBlock(summary="first", message_id=UUID(int=1))
+    second = CompactionBlock(summary="second", message_id=UUID(int=3))
+    own = CompactionBlock(summary="only of its rounds", step=2)
+    history = [
+        message(1, "one"), message(2, first, "two", role="assistant"), message(3, "three"),
+        message(4, second, own, "four", role="assistant"), message(5, "question"),
+    ]  # fmt: skip
+    assert texts(fitted(history)) == [SUMMARY + "second", "four", "question"]
+    newer = Compaction(summary="third", message_id=UUID(int=4))
+    assert texts(fitted(history, compaction=newer)) == [SUMMARY + "third", "question"]
+
+
+def test_earlier_answers_are_told_with_their_tools_in_short_and_without_secrets() -> None:
+    answer = message(
+        2, "Let me see.", block(1, "y" * 5000, step=1, args={"q": "z" * 5000}), block(2, "password=hunter2", step=1),
+        block(3, None, step=2, state="cancelled"), "Done.", role="assistant",
+    )  # fmt: skip
+    turns = fitted([message(1, "one"), answer, message(3, "question")]).prompt.turns
+    assert [turn.role for turn in turns] == ["user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
+    paired(turns)
+    assert len(turns[2].outcomes[0].text) < 1100
+    assert len(turns[1].uses[0].args["q"]) < 1100
+    assert turns[2].outcomes[1].text == "password=[redacted]"
+    assert (turns[4].outcomes[0].text, turns[4].outcomes[0].ok) == ("cancelled", False)
+
+
+def test_what_is_in_a_blob_is_told_by_its_beginning_and_where_it_is() -> None:
+    ref = blob(7, size=123_456, preview="begin")
+    assert told(None, ref, "s", most=100).startswith(
+        "begin\n\n[The whole output (123,456 bytes, text/plain) is the blob"
+    )
+    assert str(ref.blob_id) in told(None, ref, "s", most=100)
+    assert told(None, blob(7, preview="p" * 500), "s", most=100).startswith("p" * 100 + "\n[… 400 characters left out]")
+
+
+def test_files_that_were_read_are_given_and_others_are_mentioned() -> None:
+    given, missing = blob(1), blob(2, media_type="image/png", size=1_234_567)
+    asked = message(1, "look", FileBlock(blob=given), FileBlock(blob=missing))
+    (turn,) = fitted([asked], files={given.blob_id: b"data"}).prompt.turns
+    assert [(file.name, file.media_type, file.data) for file in turn.files] == [("f1", "text/plain", b"data")]
+    assert turn.text == f"look\n[Attached: f2, image/png, 1,234,567 bytes; blob {missing.blob_id}]"
+
+
+def test_a_message_that_is_only_a_file_is_told() -> None:
+    (turn,) = fitted([message(1, FileBlock(blob=blob(1)))], files={UUID(int=1): b"data"}).prompt.turns
+    assert (turn.text, len(turn.files)) == ("", 1)
+
+
+def test_files_cost_and_those_of_the_question_are_mentioned_where_they_do_not_fit() -> None:
+    picture = blob(1, media_type="image/png")
+    asked = message(1, "look", FileBlock(blob=picture))
+    data = {picture.blob_id: b"\x89PNG\r\n\x1a\n"}
+    assert fitted([asked], files=data, limit=FILE_TOKENS + 11).prompt.turns[0].files
+    (turn,) = fitted([asked], files=data, limit=FILE_TOKENS + 10).prompt.turns
+    assert not turn.files
+    assert str(picture.blob_id) in turn.text
+    text = blob(2)
+    (turn,) = fitted([message(1, "look", FileBlock(blob=text))], files={text.blob_id: b"x" * 50_000}).prompt.turns
+    assert str(text.blob_id) in turn.text
+
+
+def test_older_messages_with_files_make_room_like_others() -> None:
+    picture = blob(1, media_type="image/png")
+    history = [message(1, "look", FileBlock(blob=picture)), message(2, "question")]
+    data = {picture.blob_id: b"\x89PNG"}
+    assert not fitted(history, files=data, limit=FILE_TOKENS + 100).dropped
+    assert fitted(history, files=data, limit=FILE_TOKENS).dropped
+
+
+def test_of_more_tools_than_their_share_the_first_are_offered() -> None:
+    tools = [spec(f"tool{number}", 300) for number in range(10)]
+    found = fitted([message(1, "question")], tools=tools, limit=1000)
+    assert 0 < len(found.prompt.tools) < 10
+    assert list(found.prompt.tools) == tools[: len(found.prompt.tools)]
+    everything = fitted([message(1, "question")], tools=tools, limit=1000, reads_tools=False)
+    assert list(everything.prompt.tools) == tools
+
+
+def test_what_the_answer_has_said_before_it_was_interrupted_is_told_and_counted() -> None:
+    history = [message(1, "old" * 20), message(2, "question")]
+    assert fitted(history, said="s" * 50, limit=6 + 8 + 60 + 50).prompt.said == "s" * 50
+    assert fitted(history, said="s" * 51, limit=6 + 8 + 60 + 50).dropped
