@@ -2,6 +2,7 @@
 
 .DEFAULT_GOAL := help
 PYTHON ?= python3
+JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -13,8 +14,8 @@ help:  ## Show what can be made
 serve: $(READY)  ## Set up what is missing, and serve on http://127.0.0.1:8000 (HOST, PORT, KHALA_HOME)
 	@exec $(BIN)/khala serve
 
-test: $(READY) browser  ## Set up what is missing, and run all tests
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(READY) browser  ## Set up what is missing, and run all tests, JOBS at once
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 check: $(READY)  ## Lint, types, import contracts
 	@$(BIN)/ruff check .

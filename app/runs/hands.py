@@ -169,7 +169,8 @@ class Hands:
     def _judge_lost(self, call: Call) -> None:
         tool = self._tools.get(call.tool)
         if tool is not None and tool.spec.idempotent:
-            call.state = "queued"
+            # What somebody has approved of is not asked for again: as one that is blocked, it finds its answer.
+            call.state = "blocked" if call.id in self._answers.given else "queued"
         else:
             self._fail(call, UNKNOWN, "unknown")
 

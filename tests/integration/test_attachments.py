@@ -32,7 +32,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
 @contextlib.asynccontextmanager
 async def with_provider(database_url: str, model: str) -> AsyncIterator[tuple[Inside, Server]]:
     async with serving() as provider:
-        settings = {
+        settings: dict[str, Any] = {
             "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "ANTHROPIC_BASE_URL": provider.url,
             "ANTHROPIC_API_KEY": "key", "KHALA_MODEL": model, "KHALA_WELCOME": "", "KHALA_ANON_USD_PER_DAY": "0",
         }  # fmt: skip

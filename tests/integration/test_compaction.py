@@ -44,7 +44,7 @@ async def serve(
     database_url: str, default: Callable[[Call], Reply], **env: str
 ) -> AsyncIterator[tuple[Inside, Server]]:
     async with serving(default=default) as provider:
-        settings = {
+        settings: dict[str, Any] = {
             "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "KHALA_MODEL": "openai:local",
             "KHALA_CONTEXT_TOKENS": str(CONTEXT), "KHALA_SYSTEM_PROMPT": "Be brief.", "KHALA_WELCOME": "",
             "KHALA_COOLDOWN_MS": "0", "KHALA_ANON_USD_PER_DAY": "0",

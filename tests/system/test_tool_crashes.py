@@ -186,3 +186,24 @@ async def whole(agent: Agent, count: int) -> None:
     assert (await agent.text()).count("Finished.") == 1
     receipts = Counter(one["toolCallId"] for one in await agent.receipts("tool"))
     assert receipts == results
+
+
+@pytest.mark.timeout(120)
+async def test_an_approved_call_that_was_under_way_is_made_again_without_asking_again(stage: Stage) -> None:
+    thread = await stage.thread()
+    await rules(thread, _all="ask")
+    agent = await act(thread, f"{call(PECULIAR + 'deed', n=1)} /say Finished.")
+    (card,) = await agent.until("blocked")
+    assert (await agent.decide(card["toolCallId"], approved=True, editedArgs={"n": 2})).status_code == 200
+
+    async def acted() -> bool:
+        return bool(stage.happened("deed"))
+
+    await when(acted)
+    stage.kill()
+    run = await agent.ended(within=30)
+    assert (run["status"], run["attempt"]) == ("final", 2)
+    (card,) = await agent.cards()
+    assert (card["state"], card["args"], card["output"]) == ("completed", {"n": 2}, "deed 2 is done")
+    assert [part["state"] for part in await agent.parts("tool-status")] == ["blocked", "running", "running"]
+    assert set(stage.happened("deed").values()) == {1}

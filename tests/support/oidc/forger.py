@@ -18,7 +18,6 @@ from joserfc.jwk import ECKey, Key, RSAKey
 from app.identity.oidc import OidcSettings
 
 CLIENT = "khala"
-NOW = int(time.time())
 
 
 @dataclass
@@ -63,7 +62,8 @@ class Forger:
 
     def claims(self, **changed: object) -> dict[str, object]:
         """What an honest token says; a claim changed to None is left out."""
-        honest = {"iss": self.url, "sub": "alice", "aud": CLIENT, "exp": NOW + 300, "iat": NOW, "nonce": "nonce"}
+        now = int(time.time())
+        honest = {"iss": self.url, "sub": "alice", "aud": CLIENT, "exp": now + 300, "iat": now, "nonce": "nonce"}
         return {name: value for name, value in (honest | changed).items() if value is not None}
 
     def signed(self, *, key: Key | None = None, header: Mapping[str, object] | None = None, **changed: object) -> str:

@@ -1,0 +1,75 @@
+"""The official OpenAI client drives an agent over two MCP servers, while a browser looks on."""
+
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.support.server import ROOT, ended
+from tests.support.server import Server as Process
+from tests.system.browser import Chat, Server, a_browser
+
+pytestmark = pytest.mark.timeout(180)
+
+WISH = (
+    '/wait=0.5 /call first__echo {"text":"one"} /call second__echo {"text":"two"} /then '
+    '/call first__json {} /then /call second__echo {"text":"three"} /call first__fail {} '
+    "/say All three rounds are done."
+)
+
+
+@pytest.fixture
+def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
+    """Khala with two servers of tools, which it starts."""
+    args = ["-m", "tests.support.mcp_server", "stdio", str(tmp_path / "journal")]
+    one = {"command": sys.executable, "args": args, "cwd": str(ROOT), "readOnly": ["*"]}
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"first": one, "second": one}}))
+    env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_MCP_CONFIG": str(config)}
+    process = Process(tmp_path / "server.log", env)
+    with ended(process):
+        process.start()
+        yield process
+        assert not process.crashes()
+
+
+@pytest.fixture
+def browser(server: Server) -> Iterator[BrowserContext]:
+    """As in `test_page`: started for each test."""
+    with a_browser() as context:
+        yield context
+
+
+def test_a_browser_watches_what_the_openai_client_drives(browser: BrowserContext, server: Process) -> None:
+    chat = Chat(browser, server.url)
+    chat.register("ada@example.com", "Ada")
+    script = """async () => (await (await fetch('/api/tokens', {method: 'POST', body: JSON.stringify({name: 'client'}),
+        headers: {'Content-Type': 'application/json'}})).json()).token"""
+    client = openai.OpenAI(api_key=chat.page.evaluate(script), base_url=f"{server.url}/v1", max_retries=0)
+    heard: list[str] = []
+
+    def drive() -> None:
+        done = client.chat.completions.create(
+            model="demo", messages=[{"role": "user", "content": WISH}], extra_headers={"x-autopilot": "true"}
+        )
+        heard.append(done.choices[0].message.content or "")
+
+    driving = threading.Thread(target=drive)
+    driving.start()
+    try:
+        chat.listed("/wait=0.5").click()
+        first = chat.page.locator(".card", has_text="first__echo").first
+        expect(first).to_have_attribute("data-state", "completed")
+        assert driving.is_alive(), "the browser saw the first round while the client was waiting for the last"
+        expect(chat.answer).to_contain_text("All three rounds are done.")
+        expect(chat.answer).to_contain_text(re.compile("Step 3"))
+    finally:
+        driving.join(30)
+    assert heard == ["All three rounds are done."]
+    assert chat.complaints == []
