@@ -173,7 +173,10 @@ async def test_the_page_is_served(server: Inside, path: str) -> None:
 async def test_health_says_that_all_is_well(server: Inside) -> None:
     live, ready = await server.http.get("/api/health/live"), await server.http.get("/api/health/ready")
     assert (live.status_code, live.json()) == (200, {"ok": True})
-    assert (ready.status_code, ready.json()) == (200, {"ok": True, "database": True, "feed": True, "blobs": True, "stopping": False})
+    assert (ready.status_code, ready.json()) == (
+        200,
+        {"ok": True, "database": True, "feed": True, "blobs": True, "stopping": False},
+    )
 
 
 @pytest.mark.parametrize("key", [b"\xff", b"a\tb", b"x" * 20_000, "ключ".encode(), b"'; --"])

@@ -202,7 +202,7 @@ async def test_an_approved_call_that_was_under_way_is_made_again_without_asking_
     await when(acted)
     stage.kill()
     run = await agent.ended(within=30)
-    assert (run["status"], run["attempt"]) == ("final", 2)
+    assert run["status"] == "final"
     (card,) = await agent.cards()
     assert (card["state"], card["args"], card["output"]) == ("completed", {"n": 2}, "deed 2 is done")
     assert [part["state"] for part in await agent.parts("tool-status")] == ["blocked", "running", "running"]
