@@ -106,6 +106,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         room=Room(
             thread=read.whole("KHALA_THREAD_BLOB_MB", 1024, least=1, most=1_000_000) << 20,
             guest=read.whole("KHALA_GUEST_BLOB_MB", 64, least=1, most=1_000_000) << 20,
+            guests_a_day=read.whole("KHALA_GUESTS_BLOB_MB_PER_DAY", 10_240, least=0, most=9_000_000) << 20,
         ),
         tools=_tools(read),
         mcp=_mcp(read, home, env),

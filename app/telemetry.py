@@ -11,6 +11,8 @@ from structlog.processors import ExceptionRenderer
 from structlog.tracebacks import ExceptionDictTransformer
 
 HIDDEN = "[hidden]"
+DETAIL = re.compile(r"(?s)(?<=\nDETAIL:  ).*?(?=\nHINT:  |\n\[SQL: |\n\n(?:The above|During handling of the above) |\Z)")
+"""What Postgres tells of the row that an error is about."""
 SECRET_NAMES = re.compile(
     r"(?i)password|secret|token$|^token|authorization|cookie|anon_?key|share_?key|api_?key|verifier"
 )

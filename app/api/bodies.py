@@ -1,5 +1,6 @@
 """What requests bring and answers carry beyond the domain's own structs."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
@@ -21,6 +22,9 @@ MOST_BODY = 1 << 20
 MOST_TITLE = 200
 ANON_KEY = rf"^[!-~]{{{SHORTEST_KEY},{LONGEST_KEY}}}$(?!\n)"
 """A key that a client made: it travels in a header, so it has visible ASCII characters only. Python's `$` is no end."""
+
+NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""A NUL character in JSON; a backslash that is itself escaped begins none."""
 
 MOST_ATTACHMENTS = 10
 MOST_CLAIMS = 100
@@ -255,6 +259,16 @@ def storable(text: str, path: str) -> str:
     if "\0" in text:
         raise InvalidInput("NUL characters can't be stored.", path=path)
     return text
+
+
+def check_storable(value: Any, path: str) -> None:
+    """Raise `InvalidInput` if the value, which becomes JSON, has a NUL character anywhere: Postgres can't store it."""
+    try:
+        encoded = msgspec.json.encode(value)
+    except RecursionError as error:
+        raise InvalidInput("This is nested too deeply.", path=path) from error
+    if NUL.search(encoded):
+        raise InvalidInput("NUL characters can't be stored.", path=path)
 
 
 def future(moment: datetime | None) -> datetime | None:

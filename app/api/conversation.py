@@ -1,12 +1,12 @@
 """What one client says over its socket, and what is done about it."""
 
-import re
 import time
 from typing import Any, assert_never
 from uuid import UUID
 
 import msgspec
 
+from app.api.bodies import NUL
 from app.api.callers import of_token, with_keys
 from app.api.context import Context
 from app.domain import frames
@@ -27,7 +27,6 @@ BUDGET = (300, 50.0)
 """Frames at once, and a second."""
 PRESENCE_BUDGET = (20, 5.0)
 """Presence frames at once, and a second."""
-NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 decoder: msgspec.json.Decoder[frames.ClientFrame] = msgspec.json.Decoder(frames.ClientFrame)
 

@@ -9,7 +9,7 @@ from litestar.di import NamedDependency
 from litestar.openapi.spec import Example
 from litestar.params import BodyKwarg, QueryParameter
 
-from app.api.bodies import Cancel, Decision, Items, PartPage, storable
+from app.api.bodies import Cancel, Decision, Items, PartPage, check_storable, storable
 from app.api.callers import BY_KEY
 from app.api.context import Context
 from app.api.document import OptionalBody, example
@@ -17,7 +17,7 @@ from app.api.paths import CallId, RunId
 from app.api.problems import answer, documented
 from app.domain.access import Caller
 from app.domain.chat import ACTIVE, Receipt, Run
-from app.domain.errors import InvalidInput
+from app.domain.errors import InvalidInput, PayloadTooLarge
 from app.domain.tools import Spec
 from app.store import approvals, parts, receipts, runs
 from app.store.approvals import Answer, Approval, Question
@@ -25,6 +25,9 @@ from app.tools import arguments
 from app.tools.port import ToolFailed
 
 log = structlog.get_logger()
+
+MOST_ARGS = 256 * 1024
+"""Bytes of a call's arguments that somebody has edited, as JSON."""
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "run_not_found", "rate_limited", "unavailable")
 
@@ -119,7 +122,7 @@ class Runs(Controller):
         data: Annotated[Decision, BodyKwarg(examples=example("Yes", approved=True))],
     ) -> Approval:
         """Answer a call that waits. The first answer stands; the same again changes nothing, another one is 409."""
-        question = await approvals.question(context.db, run_id, call_id, caller)
+        question = await approvals.question(context.db, run_id, storable(call_id, "call_id"), caller)
         if data.edited_args is not None:
             _check(question, data.edited_args)
         answer = Answer(
@@ -158,9 +161,10 @@ class Runs(Controller):
 
 
 def _check(question: Question, args: dict[str, Any]) -> None:
+    check_storable(args, "editedArgs")
+    if len(msgspec.json.encode(args)) > MOST_ARGS:
+        raise PayloadTooLarge(f"editedArgs have at most {MOST_ARGS:,} bytes.")
     try:
         arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
     except ToolFailed as problem:
         raise InvalidInput(problem.message, path="editedArgs") from problem
-    if "\\u0000" in msgspec.json.encode(args).decode():
-        raise InvalidInput("NUL characters can't be stored.", path="editedArgs")

@@ -11,7 +11,18 @@ from litestar import Controller, Response, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, QueryParameter
 
-from app.api.bodies import MadeThread, NewThread, Older, Page, Send, ThreadChanges, sendable, storable
+from app.api import functions
+from app.api.bodies import (
+    MadeThread,
+    NewThread,
+    Older,
+    Page,
+    Send,
+    ThreadChanges,
+    check_storable,
+    sendable,
+    storable,
+)
 from app.api.callers import BY_KEY, somebody, with_keys
 from app.api.context import Context
 from app.api.document import OptionalBody, example
@@ -205,6 +216,8 @@ class Threads(Controller):
         model = data.options.model
         if model is not None and not context.allows_model(model):
             raise InvalidInput("This model is not offered here.", path="options.model")
+        check_storable(data.options, "options")
+        functions.check(data.options.functions, every="options.functions", each="options.functions.{}")
         question = Question(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),

@@ -3,21 +3,18 @@
 from typing import Annotated, Any
 from uuid import UUID
 
-import msgspec
 from litestar import Controller, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, PathParameter, QueryParameter
 from msgspec import Meta
 
-from app.api.bodies import Body, Items, storable
+from app.api.bodies import Body, Items, check_storable, storable
 from app.api.callers import BY_ACCOUNT, BY_KEY, user_of
 from app.api.context import Context
 from app.api.document import example
 from app.api.paths import ThreadId
 from app.api.problems import documented
 from app.domain.access import Caller
-from app.domain.errors import InvalidInput
-from app.domain.parts import json_text
 from app.domain.tools import MOST_RULES, Action, Actor, CostClass, Permission, Rule, Spec
 from app.store import access, rules, user_tools
 from app.store.user_tools import Definition, ToolLanguage, UserTool
@@ -141,7 +138,7 @@ class Tools(Controller):
             idempotent=data.idempotent,
         )
         checked(definition, storable(data.code, "code"), taken=context.toolbox.taken)
-        _check_storable(data.parameters)
+        check_storable(data.parameters, "parameters")
         return await user_tools.add(context.db, user_id, definition, data.code)
 
     @get(
@@ -205,11 +202,6 @@ def _offered(spec: Spec, action: Action) -> OfferedTool:
     )
 
 
-def _check_storable(parameters: dict[str, Any]) -> None:
-    if msgspec.json.decode(json_text(parameters)) != parameters:
-        raise InvalidInput("NUL characters can't be stored.", path="parameters")
-
-
 class ToolRules(Controller):
     """What becomes of calls, by the user's rules and by a thread's."""
 
@@ -235,6 +227,7 @@ class ToolRules(Controller):
         "/me/tool-rules",
         operation_id="setMyToolRules",
         summary="Set my rules for tools",
+        opt={"scope": "account"},
         security=BY_ACCOUNT,
         response_description="The rules.",
         responses=documented(*DENIED, *BODY),
@@ -266,6 +259,7 @@ class ToolRules(Controller):
         "/threads/{thread_id:uuid}/tool-rules",
         operation_id="setToolRules",
         summary="Set the thread's rules for tools",
+        opt={"scope": "account"},
         security=BY_KEY,
         response_description="The rules.",
         responses=documented(*IN_THREAD, *BODY),

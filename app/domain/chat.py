@@ -101,11 +101,18 @@ MOST_FUNCTIONS = 128
 
 
 class Function(Wire, frozen=True, kw_only=True):
-    """A tool that whoever sends carries out: a run that calls it ends with reason `tool_calls`."""
+    """A tool that whoever sends carries out: a run that calls it ends with reason `tool_calls`.
 
-    name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+    `parameters` are a JSON Schema of an object; `{}` stands for one without fields.
+    """
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$(?!\n)")]  # Python's `$` is no end.
     description: Annotated[str, msgspec.Meta(max_length=4_000)] = ""
     parameters: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not self.parameters:
+            msgspec.structs.force_setattr(self, "parameters", {"type": "object", "properties": {}})
 
 
 class RunOptions(Wire, frozen=True, kw_only=True):
@@ -113,7 +120,7 @@ class RunOptions(Wire, frozen=True, kw_only=True):
 
     With `autopilot` it goes on in rounds of tools, at most `max_steps` of them, until it has an answer; without, it has
     one round. `tools` are patterns of the tools that it is offered, by default all. Each reply of the model's has at
-    most `max_output_tokens`.
+    most `max_output_tokens`. Whatever `max_steps` is said to be, it is a number from 1 to 50.
     """
 
     model: str | None = None
@@ -125,13 +132,19 @@ class RunOptions(Wire, frozen=True, kw_only=True):
     functions: Annotated[tuple[Function, ...], msgspec.Meta(max_length=MOST_FUNCTIONS)] = ()
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "max_steps", _steps(self.max_steps))
+
     @property
     def rounds(self) -> int:
-        """The most rounds of tools: what is asked for, at most 50; 20 for what is no number of rounds."""
-        if not self.autopilot:
-            return 1
-        sensible = isinstance(self.max_steps, int) and not isinstance(self.max_steps, bool) and self.max_steps >= 1
-        return min(self.max_steps, MOST_STEPS) if sensible else STEPS
+        """The most rounds of tools."""
+        return _steps(self.max_steps) if self.autopilot else 1
+
+
+def _steps(said: Any) -> int:
+    """What is asked for, at most 50; 20 for what is no number of rounds."""
+    sensible = isinstance(said, int) and not isinstance(said, bool) and said >= 1
+    return min(said, MOST_STEPS) if sensible else STEPS
 
 
 class Run(Wire, frozen=True, kw_only=True):

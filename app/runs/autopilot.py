@@ -107,7 +107,9 @@ class Autopilot:
         return offered if self._limits.calls else []
 
     async def _begin(self, uses: Sequence[ToolUse]) -> None:
-        left = self._limits.calls - sum(1 for _ in self._progress.calls)
+        left = min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MOST_AT_ONCE)
+        if len(uses) > left:
+            self._say(Notice(code="left_out", message=f"{len(uses) - left} of {len(uses)} calls are over the limit."))
         cost: dict[str, Any] = {"usage": self._meter.tally.usage, "cost_usd": self._meter.tally.cost_usd}
         await self._hands.begin(uses[:left], step=self._progress.steps + 1, most=self._limits.steps, spent=cost)
 

@@ -33,6 +33,10 @@ from app.store.writer import LeaseLost, Stream, Writer
 log = structlog.get_logger()
 
 
+GUESTS_SHARE = 0.75
+"""The part of an executor's places that runs of guests may take: some are left for who has an account."""
+
+
 class Stop(Enum):
     """Why work on a run stops before its end."""
 
@@ -161,8 +165,15 @@ class Executor:
         room = 0 if self._draining else self._options.concurrency - len(working)
         if not room:
             return []
-        held = [work.claimed.lease.run_id for work in working]
-        return await runs.claim(driver, most=room, owner=self.id, lease_seconds=self._options.lease, held=held)
+        guests = sum(work.claimed.guest for work in working)
+        return await runs.claim(
+            driver,
+            most=room,
+            owner=self.id,
+            lease_seconds=self._options.lease,
+            held=[work.claimed.lease.run_id for work in working],
+            most_guests=max(0, int(self._options.concurrency * GUESTS_SHARE) - guests),
+        )
 
     async def _beat(self) -> None:
         while True:

@@ -16,10 +16,10 @@ import structlog
 
 from app.blobs.vault import Vault
 from app.domain import ids
-from app.domain.autopilot import MOST_AT_ONCE
 from app.domain.chat import Function
 from app.domain.errors import KhalaError
-from app.domain.parts import BlobRef, PartData, Step, ToolCall, ToolResult, ToolStatus
+from app.domain.flush import storable
+from app.domain.parts import BlobRef, PartData, Step, ToolCall, ToolResult, ToolStatus, json_text
 from app.domain.rounds import Call, Progress, Round
 from app.domain.tools import Action, Actor, Spec, digest
 from app.models.port import ToolUse
@@ -108,19 +108,17 @@ class Hands:
 
     async def begin(self, uses: Sequence[ToolUse], *, step: int, most: int, spent: Mapping[str, Any]) -> Round:
         """A round of these calls begins: all of them are told at once, in one commit."""
-        uses = uses[:MOST_AT_ONCE]
-        parts = [await self._call(step, use) for use in uses]
+        uses = [_storable(use) for use in uses]
+        told = [await self._told(step, use) for use in uses]
         await self._stream.written()  # so that what follows is one batch
-        self._say(Step(step=step, max_steps=most, tool_count=len(parts), **spent))
-        for part in parts:
+        self._say(Step(step=step, max_steps=most, tool_count=len(told), **spent))
+        for part, _ in told:
             self._say(part)
         round_ = self._progress.rounds[-1]
-        for call, use in zip(round_.calls, uses, strict=True):
+        for call, use, (_, problem) in zip(round_.calls, uses, told, strict=True):
             call.args = use.args  # all of them, where the part holds only where they are
-            if use.problem is not None:
-                self._fail(call, use.problem, "bad_arguments")
-            elif len(msgspec.json.encode(use.args)) > MOST_ARGS:
-                self._fail(call, f"The arguments of a call have at most {MOST_ARGS:,} bytes.", "too_large")
+            if problem is not None:
+                self._fail(call, *problem)
         await self._stream.written()
         return round_
 
@@ -147,16 +145,19 @@ class Hands:
         finally:
             await _cancelled(running)
 
-    async def _call(self, step: int, use: ToolUse) -> ToolCall:
+    async def _told(self, step: int, use: ToolUse) -> tuple[ToolCall, tuple[str, str] | None]:
+        """The call's part, and if it can't be made why not: in words, and as a code."""
+        call = ToolCall(tool_call_id=f"call_{ids.new().hex}", step=step, tool=use.name[:MOST_NAME])
+        problem = None if use.problem is None else (use.problem, "bad_arguments")
         encoded = msgspec.json.encode(use.args)
-        inline = len(encoded) <= INLINE_ARGS and self._inline.take(len(encoded))
-        return ToolCall(
-            tool_call_id=f"call_{ids.new().hex}",
-            step=step,
-            tool=use.name[:MOST_NAME],
-            args=use.args if inline else None,
-            args_blob=None if inline else await self._keep(encoded),
-        )
+        if len(encoded) <= INLINE_ARGS and self._inline.take(len(encoded)):
+            return msgspec.structs.replace(call, args=use.args), problem
+        if len(encoded) > MOST_ARGS:
+            return call, (f"The arguments of a call have at most {MOST_ARGS:,} bytes.", "too_large")
+        try:
+            return msgspec.structs.replace(call, args_blob=await self._keep(encoded)), problem
+        except KhalaError as error:
+            return call, (f"The arguments could not be kept: {error.message}", "unavailable")
 
     async def _keep(self, data: bytes) -> BlobRef:
         assert self._actor.thread_id is not None
@@ -188,8 +189,6 @@ class Hands:
 
     def _may(self, call: Call) -> bool:
         """Whether the call may run; it ends here if it never may, and is asked for if somebody has to approve."""
-        if call.state == "blocked":
-            return self._approved(call)
         if call.tool in self._functions:
             self._say(ToolResult(tool_call_id=call.id, ok=True, summary="Handed to the caller.", duration_ms=0))
             return False
@@ -197,6 +196,8 @@ class Hands:
         if tool is None:
             self._fail(call, f"There is no tool {call.tool} here, or it may not be used.", "not_found")
             return False
+        if call.state == "blocked":
+            return self._approved(call)
         if self._unfit(call, tool):
             return False
         match self._actions.get(call.tool, "ask"):
@@ -326,6 +327,12 @@ class Hands:
             await asyncio.wait({*running, heard}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             heard.cancel()
+
+
+def _storable(use: ToolUse) -> ToolUse:
+    """The call as it can be stored, before anybody is shown it: what is approved of is just what is run."""
+    args = msgspec.json.decode(json_text(use.args), type=dict[str, Any])
+    return msgspec.structs.replace(use, name=storable(use.name), args=args)
 
 
 async def _cancelled(running: Mapping["asyncio.Task[None]", Call]) -> None:

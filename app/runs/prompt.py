@@ -146,15 +146,13 @@ def turns_of(message: Message, files: Mapping[UUID, bytes] | None = None, *, who
 
 
 def own_turns(rounds: Sequence[Round], *, most: Callable[[Round], int]) -> Iterator[Turn]:
-    """What the answer under way has said and done; `most` characters of each outcome of a round."""
+    """What the answer under way has said and done; `most` characters of each outcome and argument of a round."""
     for round_ in rounds:
         if not round_.calls:
             yield Turn(role="assistant", text=round_.text)
             yield Turn(role="user", text=REPROMPT)
             continue
-        uses = tuple(
-            ToolUse(id=call.id, name=call.tool, args=_args(call.args, call.args_blob)) for call in round_.calls
-        )
+        uses = tuple(_call(call, most(round_)) for call in round_.calls)
         yield Turn(role="assistant", text=round_.text, uses=uses)
         yield Turn(role="tool", outcomes=tuple(_outcome(call, most(round_)) for call in round_.calls))
 
@@ -281,17 +279,23 @@ def _step(block: Block) -> int | None:
 
 
 def _earlier_use(block: ToolBlock) -> ToolUse:
-    args = {name: _brief(value) for name, value in _args(block.args, block.args_blob).items()}
+    args = _brief(_args(block.args, block.args_blob), lambda text: shortened(redacted(text), EARLIER))
     return ToolUse(id=block.tool_call_id, name=block.tool, args=args)
 
 
-def _brief(value: Any) -> Any:
-    """A value of an earlier call's arguments: texts without secrets, and only their beginning."""
+def _brief(value: Any, tell: Callable[[str], str]) -> Any:
+    """A value of a call's arguments with its texts as they are to be told."""
     if isinstance(value, str):
-        return shortened(redacted(value), EARLIER)
+        return tell(value)
     if isinstance(value, dict):
-        return {name: _brief(one) for name, one in value.items()}
-    return [_brief(one) for one in value] if isinstance(value, list) else value
+        return {name: _brief(one, tell) for name, one in value.items()}
+    return [_brief(one, tell) for one in value] if isinstance(value, list) else value
+
+
+def _call(call: Call, most: int) -> ToolUse:
+    args = _args(call.args, call.args_blob)
+    told = args if most >= OUTCOME else _brief(args, lambda text: shortened(text, most))
+    return ToolUse(id=call.id, name=call.tool, args=told)
 
 
 def _use(block: ToolBlock) -> ToolUse:

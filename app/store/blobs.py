@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from app.domain.errors import (
     ThreadNotFound,
 )
 from app.domain.parts import BlobRef
+from app.store import ledger
 from app.store.db import Driver, driver_of
 
 MOST_UNATTACHED = 50
@@ -121,6 +123,8 @@ class Room(msgspec.Struct, frozen=True):
 
     thread: int
     guest: int
+    guests_a_day: int = 10 << 30
+    """Of all guests together, of what is kept in a day; 0 for no limit."""
 
 
 async def add(connection: AsyncConnection, new: New, *, put: bool, room: Room) -> bool:
@@ -137,8 +141,19 @@ async def add(connection: AsyncConnection, new: New, *, put: bool, room: Room) -
     await check_room(driver, new.thread_id, new.size, room, uploader=None if new.attached else new.author_id)
     if not await driver.fetchval(CONFIRM, new.sha256, put):
         return False
+    await _count_guests(driver, new, room)
     await driver.execute(INSERT, *msgspec.structs.astuple(new))
     return True
+
+
+async def _count_guests(driver: Driver, new: New, room: Room) -> None:
+    """Count what a guest keeps; all of them together keep so much in a day, however many threads they begin."""
+    owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", new.thread_id)
+    if not owned and room.guests_a_day:
+        kept, most = Decimal(new.size) / 1024, room.guests_a_day // 1024
+        left = await ledger.taken(driver, "anonymous", b"", "KiB", kept, most=most)
+        if left is not None:
+            raise RateLimited("Guests have kept too much today. Try again later, or sign in.", retry_after=left)
 
 
 async def _stand_still(driver: Driver, new: New) -> None:

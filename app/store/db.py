@@ -97,6 +97,8 @@ class Database:
             pool_pre_ping=True,
             json_serializer=_dumps,
             json_deserializer=str,
+            # What people say does not belong into the log of an error.
+            hide_parameters=True,
         )
 
     @property

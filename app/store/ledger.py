@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Caller
 from app.domain.budgets import (
+    DAY,
     FOR_EVER,
     MORE,
     Ask,
@@ -287,6 +288,21 @@ async def counted(
     """
     async with db.driver() as driver:
         fits = await driver.fetchval(query, scope, key, measure, starts_at, ends_at, most)
+    return None if fits else max(1.0, (ends_at - moment).total_seconds())
+
+
+async def taken(driver: Driver, scope: str, key: bytes, measure: str, amount: Decimal, *, most: int) -> float | None:
+    """Count so much of today's limit if it fits; else the seconds until the day ends."""
+    moment = datetime.now(UTC)
+    starts_at, ends_at = window_of(DAY, moment)
+    query = """
+        INSERT INTO budgets AS budget (scope, key, measure, starts_at, ends_at, settled)
+        SELECT $1, $2, $3, $4, $5, $6::numeric WHERE $6::numeric <= $7::numeric
+        ON CONFLICT (scope, key, measure, starts_at) DO UPDATE SET settled = budget.settled + $6::numeric
+        WHERE budget.settled + $6::numeric <= $7::numeric
+        RETURNING true
+    """
+    fits = await driver.fetchval(query, scope, key, measure, starts_at, ends_at, amount, most)
     return None if fits else max(1.0, (ends_at - moment).total_seconds())
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from app.domain.chat import RunStatus
 from app.domain.fold import Content
-from app.domain.parts import Finish, Part
+from app.domain.parts import Finish, Part, json_text
 from app.store import ledger, listings, rows
 from app.store.db import EVERYTHING, MOST_NAMED, RUNS_CHANNEL, THREADS_CHANNEL, Driver
 
@@ -226,8 +226,7 @@ async def _settle(driver: Driver, leases: Leases, batches: Sequence[Batch]) -> N
 
 
 def _row(ending: Ending) -> tuple[str, str, str, int]:
-    finish, content = msgspec.json.encode(ending.finish).decode(), msgspec.json.encode(ending.content).decode()
-    return ending.status, finish, content, ending.seq
+    return ending.status, json_text(ending.finish), json_text(ending.content), ending.seq
 
 
 async def _notify(driver: Driver, threads: Sequence[UUID], *, ended: bool) -> None:

@@ -35,6 +35,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """The hash of the last receipt."""
     queued_seconds: float
     canceled: bool
+    guest: bool
+    """Whether who asked has no account."""
     lost: int
     """Executors that were lost over it."""
     taken_over: bool
@@ -46,7 +48,8 @@ CLAIM = """
         SELECT fairness_key, count(*) AS n FROM runs
         WHERE status = 'running' AND lease_expires_at > now() GROUP BY fairness_key
     ), ranked AS (
-        SELECT id, row_number() OVER (PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place
+        SELECT id, user_id IS NULL AS guest,
+               row_number() OVER (PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place
         FROM runs AS waiting LEFT JOIN active USING (fairness_key)
         WHERE (status = 'queued' OR (status = 'running' AND lease_expires_at < now()))
           AND id <> ALL($4::uuid[])
@@ -54,8 +57,13 @@ CLAIM = """
               SELECT FROM runs AS earlier
               WHERE earlier.thread_id = waiting.thread_id AND earlier.position < waiting.position
                 AND earlier.status IN ('queued', 'running', 'blocked'))
+    ), admitted AS (
+        SELECT id, place FROM (
+            SELECT *, row_number() OVER (PARTITION BY guest ORDER BY place, id) AS number FROM ranked
+        ) AS numbered WHERE NOT guest OR number <= $5
     ), picked AS (
-        SELECT runs.id, runs.status AS was FROM ranked JOIN runs USING (id) JOIN threads ON threads.id = runs.thread_id
+        SELECT runs.id, runs.status AS was
+        FROM admitted JOIN runs USING (id) JOIN threads ON threads.id = runs.thread_id
         WHERE runs.status = 'queued' OR (runs.status = 'running' AND runs.lease_expires_at < now())
         ORDER BY place, runs.id LIMIT $1
         FOR NO KEY UPDATE OF runs, threads SKIP LOCKED
@@ -76,15 +84,24 @@ PLACES = """
 
 
 async def claim(
-    driver: Driver, *, most: int, owner: str, lease_seconds: float, held: Sequence[UUID] = ()
+    driver: Driver,
+    *,
+    most: int,
+    owner: str,
+    lease_seconds: float,
+    held: Sequence[UUID] = (),
+    most_guests: int | None = None,
 ) -> list[Claimed]:
     """Up to `most` runs that wait or whose executor is gone, fairly between owners and in order within a thread.
+
+    At most `most_guests` of them are of people without an account.
 
     `held` are runs that the caller works on still: where their lease lapsed its next beat renews it, and where it is
     lost the caller has to notice first.
     """
     async with driver.transaction():
-        claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held)
+        guests = most if most_guests is None else most_guests
+        claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held, guests)
         places = {row["id"]: row for row in await driver.fetch(PLACES, [row["id"] for row in claimed])}
     return [_claimed(row, places[row["id"]]) for row in claimed]
 
@@ -100,6 +117,7 @@ def _claimed(row: rows.Record, place: rows.Record) -> Claimed:
         witness=place["witness"] or FIRST,
         queued_seconds=row["queued_seconds"],
         canceled=row["cancel_requested_at"] is not None,
+        guest=row["user_id"] is None,
         lost=row["lost"],
         taken_over=row["was"] == "running",
     )

@@ -118,7 +118,9 @@ async def test_a_budget_of_calls_stops_the_run_with_a_summary(server: Inside) ->
     run = await agent.ended()
     assert run["finish"]["reason"] == "budget"
     assert len(await agent.cards()) == 5
-    assert (await agent.parts("notice"))[-1]["message"] == "Stopped after 5 tool calls, the most that were allowed."
+    assert [notice["message"] for notice in await agent.parts("notice")] == [
+        "1 of 3 calls are over the limit.", "Stopped after 5 tool calls, the most that were allowed.",
+    ]  # fmt: skip
 
 
 async def test_a_budget_of_tokens_stops_the_loop_and_says_why(server: Inside) -> None:
@@ -273,3 +275,38 @@ async def test_a_tool_of_the_callers_own_is_handed_to_the_caller(server: Inside)
     assert (run["status"], run["finish"]["reason"]) == ("final", "tool_calls")
     (card,) = await agent.cards()
     assert card["args"] == {"times": 2}
+
+
+async def test_arguments_that_are_too_large_or_cant_be_kept_fail_their_call_alone(database_url: str) -> None:
+    async with khala(database_url, KHALA_GUEST_BLOB_MB="1") as server:
+        thread = await server.thread()
+        for number in range(12):  # until the thread is full
+            content = chr(97 + number) * 90_000
+            full = await act(
+                thread, f"{call('write_file', path='a.txt', content=content)} {call('todo_list')} /say On."
+            )
+            assert (await full.ended())["status"] == "final"
+        assert await full.states() == ["failed", "completed"]
+        assert "could not be kept" in (await full.cards())[0]["summary"]
+
+
+async def test_a_tool_that_is_forbidden_while_its_call_waits_is_not_run(server: Inside) -> None:
+    thread = await server.thread()
+    agent = await act(thread, call("delete_file", path="a.txt") + " /say On.")
+    (card,) = await agent.until("blocked")
+    await agent.status("blocked")
+    await rules(thread, delete_file="deny")
+    assert (await agent.decide(card["toolCallId"], approved=True)).status_code == 200
+    assert (await agent.ended())["status"] == "final"
+    assert await agent.states() == ["failed"]
+
+
+async def test_what_is_shown_of_arguments_is_just_what_is_run(server: Inside) -> None:
+    thread = await server.thread()
+    agent = await act(
+        thread, '/call write_file {"path":"a.txt","content":"x\\u0000y"} /then ' + call("read_file", path="a.txt")
+    )
+    run = await agent.ended()
+    assert (run["status"], run["attempt"]) == ("final", 1)
+    wrote, read = await agent.cards()
+    assert (wrote["args"]["content"], read["output"]) == ("x\ufffdy", "x\ufffdy")

@@ -35,6 +35,7 @@ from app.store import blobs, objects, threads
 from app.store.blobs import Room
 from app.store.db import Database
 from app.store.retention import Policy, due, purge
+from tests.support.cast import owned_thread, person
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.store import CALLER, lease_of, new_thread
 
@@ -532,3 +533,13 @@ async def test_a_bucket_that_is_not_there_is_out_of_reach(s3: S3, monkeypatch: p
 def test_an_address_that_is_no_buckets_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="s3://bucket"):
         checked(url)
+
+
+async def test_guests_together_keep_so_much_in_a_day_and_users_are_not_held_up(db: Database, vault: Vault) -> None:
+    vault.room = Room(thread=10_000, guest=10_000, guests_a_day=4096)
+    for number in range(4):
+        await keep(vault, await new_thread(db), bytes([number]) * 1000)
+    with pytest.raises(RateLimited):
+        await keep(vault, await new_thread(db), b"x" * 1000)
+    owned = await owned_thread(db, await person(db))
+    await keep(vault, owned, b"x" * 1000)

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from app.store.db import Database
 from app.store.runs import claim
 from app.store.verify import Checked, differences
+from tests.support.cast import owned_thread, person
 from tests.support.client import Thread, text_of
 from tests.support.inside import Inside, khala
 from tests.support.providers import Reply, Server, serving
@@ -290,6 +291,18 @@ async def test_claims_are_fair_between_owners(db: Database) -> None:
     async with db.driver() as driver:
         claimed = await claim(driver, most=2, owner="test", lease_seconds=10)
     assert {one.lease.thread_id for one in claimed} == {others[0], modest}
+
+
+async def test_guests_leave_places_for_who_has_an_account(db: Database) -> None:
+    for _ in range(4):
+        await ask(db, await new_thread(db))
+    owner = await person(db)
+    await ask(db, await owned_thread(db, owner), caller=owner.caller)
+    async with db.driver() as driver:
+        claimed = await claim(driver, most=10, owner="a", lease_seconds=10, most_guests=2)
+        assert sorted(one.guest for one in claimed) == [False, True, True]
+        assert await claim(driver, most=10, owner="a", lease_seconds=10, most_guests=0) == []
+        assert len(await claim(driver, most=10, owner="a", lease_seconds=10)) == 2
 
 
 async def test_a_run_that_the_caller_works_on_is_not_claimed_by_it_again(db: Database) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from app.api.bodies import check_storable, storable
 from app.api.openai.request import (
     AssistantMessage,
     DeveloperMessage,
@@ -20,7 +21,6 @@ from app.api.openai.request import (
     ToolMessage,
     UserMessage,
     file_of,
-    storable,
     text_of,
 )
 from app.domain.errors import InvalidInput
@@ -194,8 +194,7 @@ def settled(block: ToolBlock, output: str) -> ToolBlock:
 def _args(text: str, path: str) -> dict[str, Any]:
     """The arguments of an earlier call; a model that wrote none that can be read is told so."""
     args, problem = arguments.read(text)
-    if "\\u0000" in msgspec.json.encode(args).decode():
-        raise InvalidInput("NUL characters can't be stored.", path=path)
+    check_storable(args, path)
     return args if problem is None else {"…": storable(text, path)}
 
 

@@ -7,6 +7,8 @@ from uuid import UUID
 
 import msgspec
 
+from app.api import functions
+from app.api.bodies import check_storable
 from app.api.context import Context
 from app.api.openai.errors import ModelNotFound
 from app.api.openai.request import Completion, Tool
@@ -120,8 +122,7 @@ def _functions(tools: list[Tool]) -> tuple[Function, ...]:
     if len(tools) > MOST_FUNCTIONS:
         raise InvalidInput(f"At most {MOST_FUNCTIONS} tools.", path="tools")
     found = tuple(_function(place, tool) for place, tool in enumerate(tools))
-    if len({one.name for one in found}) < len(found):
-        raise InvalidInput("Two tools have the same name.", path="tools")
+    functions.check(found, every="tools", each="tools[{}].function")
     return found
 
 
@@ -130,10 +131,9 @@ def _function(place: int, tool: Tool) -> Function:
     said = {
         "name": tool.function.name,
         "description": tool.function.description or "",
-        "parameters": tool.function.parameters or {"type": "object", "properties": {}},
+        "parameters": tool.function.parameters or {},
     }
-    if "\\u0000" in msgspec.json.encode(said).decode():
-        raise InvalidInput("NUL characters can't be stored.", path=path)
+    check_storable(said, path)
     try:
         return msgspec.convert(said, Function)
     except msgspec.ValidationError as error:

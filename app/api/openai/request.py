@@ -4,6 +4,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from app.api.bodies import storable
 from app.domain.errors import InvalidInput, PayloadTooLarge
 
 MOST_REQUEST = 8 << 20
@@ -185,13 +186,6 @@ def text_of(content: Content, path: str) -> str:
             case _:
                 raise InvalidInput("Only a user's message may have files.", path=path)
     return storable("".join(said), path)
-
-
-def storable(text: str, path: str) -> str:
-    """The text, unless it has a NUL character or half a surrogate pair, which can't be stored."""
-    if "\0" in text:
-        raise InvalidInput("NUL characters can't be stored.", path=path)
-    return text
 
 
 def _refuse(asked: Completion) -> None:
