@@ -1,18 +1,20 @@
 """Logs: one line per request or run, with an event name and key=value, to standard error."""
 
+import io
 import logging
 import re
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 from structlog.dev import plain_traceback
 from structlog.processors import ExceptionRenderer
 from structlog.tracebacks import ExceptionDictTransformer
+from structlog.typing import ExcInfo
 
 HIDDEN = "[hidden]"
-DETAIL = re.compile(r"(?s)(?<=\nDETAIL:  ).*?(?=\nHINT:  |\n\[SQL: |\n\n(?:The above|During handling of the above) |\Z)")
-"""What Postgres tells of the row that an error is about."""
+DETAILS = re.compile(r"(?s)(?<=\nDETAIL:  ).*?(?=\nHINT:  |\n\[SQL|\n\n(?:The above|During handling of) |\Z)")
+"""What Postgres tells of the row that an error is about, in the error's text or a traceback's."""
 SECRET_NAMES = re.compile(
     r"(?i)password|secret|token$|^token|authorization|cookie|anon_?key|share_?key|api_?key|verifier"
 )
@@ -34,7 +36,7 @@ def redacted(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.ty
 
 def _hidden(value: Any) -> Any:
     if isinstance(value, str):
-        return SECRETS.sub(HIDDEN, value)
+        return _without_secrets(value)
     if isinstance(value, dict):
         return {name: HIDDEN if SECRET_NAMES.search(str(name)) else _hidden(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -42,12 +44,23 @@ def _hidden(value: Any) -> Any:
     return value
 
 
+def _without_secrets(text: str) -> str:
+    return SECRETS.sub(HIDDEN, DETAILS.sub(HIDDEN, text))
+
+
+def _traceback(stream: TextIO, exc_info: ExcInfo) -> None:
+    """As plain text; the console's renderer comes last, so nobody redacts after it."""
+    whole = io.StringIO()
+    plain_traceback(whole, exc_info)
+    stream.write(_without_secrets(whole.getvalue()))
+
+
 class Redacting(logging.Filter):
     """The same for what libraries log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record through, without secrets."""
-        record.msg, record.args = SECRETS.sub(HIDDEN, record.getMessage()), None
+        record.msg, record.args = _without_secrets(record.getMessage()), None
         return True
 
 
@@ -64,7 +77,7 @@ def configure(log_format: str, *, level: int = logging.INFO) -> None:
         shared.append(ExceptionRenderer(ExceptionDictTransformer(show_locals=False)))
         last = structlog.processors.JSONRenderer()
     else:
-        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain_traceback)
+        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_traceback)
     structlog.configure(
         processors=[*shared, redacted, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),

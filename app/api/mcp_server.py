@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 import time
 from contextlib import suppress
 from importlib.metadata import version
@@ -34,7 +35,8 @@ MOST_AT_ONCE = 8
 """Calls that one user may have under way, in this process."""
 NEEDS_ACCOUNT = -32050
 """The JSON-RPC error of a call by somebody without an account."""
-LONGEST_KEY = 200
+PLAIN_KEY = re.compile(r"[!-~]{1,200}")
+"""A client's own key: printable ASCII."""
 KEY = "khala/idempotencyKey"
 """Under which a client may say in `_meta` that this call is that one, tried again."""
 
@@ -116,9 +118,9 @@ class _Visit:
         return _told(result, sink)
 
     def _key(self, params: types.CallToolRequestParams) -> str:
-        """A client's own key counts among its account's; nobody meets another's."""
+        """A client's own key counts among its account's; nobody meets another's. What is no key counts as none."""
         given = (params.meta or {}).get(KEY)
-        key = given if isinstance(given, str) and 0 < len(given) <= LONGEST_KEY else str(ids.new())
+        key = given if isinstance(given, str) and PLAIN_KEY.fullmatch(given) else str(ids.new())
         return f"mcp:{self._offering.actor.owner_id}:{key}"
 
 

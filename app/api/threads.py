@@ -217,7 +217,7 @@ class Threads(Controller):
         if model is not None and not context.allows_model(model):
             raise InvalidInput("This model is not offered here.", path="options.model")
         check_storable(data.options, "options")
-        functions.check(data.options.functions, every="options.functions", each="options.functions.{}")
+        await functions.check(data.options.functions, every="options.functions", each="options.functions.{}")
         question = Question(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),

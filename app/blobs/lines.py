@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-PIECE = 256 * 1024
+PIECE = 64 * 1024
 """Bytes of one line that are looked at together; a longer line comes in several pieces."""
 OVERLAP = 4096
 """Bytes that a piece repeats of the one before it, so that what is looked for isn't cut."""

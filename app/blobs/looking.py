@@ -1,6 +1,8 @@
 """Looking into a blob that is text: its beginning, its end, a range of lines, or the lines with a pattern."""
 
+import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Annotated, Literal, TypeAlias
 
@@ -8,12 +10,13 @@ import msgspec
 from msgspec import Meta
 
 from app.blobs import sniffing
-from app.blobs.lines import pieces
+from app.blobs.lines import Piece, pieces
 from app.blobs.patterns import compiled
 from app.blobs.spool import HEAD
+from app.blobs.threads import Threads
 from app.blobs.vault import Vault
 from app.blobs.views import MARK, MOST_CONTEXT, Bounds, Cursor, Grep, Line, Range, View
-from app.domain.errors import InvalidInput
+from app.domain.errors import InvalidInput, Unavailable
 from app.store.blobs import Blob
 
 Mode: TypeAlias = Literal["head", "tail", "range", "grep"]
@@ -22,6 +25,15 @@ MOST_LINES = 1000
 MOST_BACK = 1 << 20
 """Bytes from the end of a blob in which its last lines are looked for."""
 STEP = 64 * 1024
+"""Bytes that are looked at between two looks at the clock."""
+PER_LINE = 64
+"""Bytes that beginning with a line counts for: the shortest takes its time, too."""
+SEARCHING = 2
+"""Threads that search. Others don't wait for them: these are used for nothing else."""
+PATIENCE = 10.0
+"""Seconds past its own that a look may wait for a thread."""
+
+_threads = Threads(SEARCHING, "look")
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,16 +88,50 @@ async def _is_text(vault: Vault, blob: Blob) -> bool:
 
 
 async def _read(vault: Vault, blob: Blob, view: View, cursor: Cursor, bounds: Bounds) -> Look:
-    deadline = time.monotonic() + bounds.seconds
-    async with vault.read(blob, cursor.place.offset) as chunks, aclosing(pieces(chunks, cursor.place)) as found:
-        async for batch in found:
-            for piece in batch:
-                view.take(piece)
-                if view.full or (not piece.last and time.monotonic() > deadline):
+    reading = _Reading(view, time.monotonic() + bounds.seconds)
+    try:
+        async with vault.read(blob, cursor.place.offset) as chunks, aclosing(pieces(chunks, cursor.place)) as found:
+            async for batch in found:
+                if await _taken(reading, batch, bounds):
                     return _seen(view, blob)
-            if view.moved and time.monotonic() > deadline:
-                return _seen(view, blob)
+    finally:
+        reading.stopped = True
     return Look(items=view.items)
+
+
+async def _taken(reading: "_Reading", batch: Sequence[Piece], bounds: Bounds) -> bool:
+    if not batch or not isinstance(reading.view, Grep):
+        return reading.take(batch)
+    try:
+        async with asyncio.timeout(bounds.seconds + PATIENCE):
+            return await _threads.run(reading.take, batch)
+    except TimeoutError as error:
+        raise Unavailable("Too much is being searched. Try again soon.") from error
+
+
+class _Reading:
+    """Has a view take pieces until it is full, or the time is up, or nobody waits for it any more."""
+
+    def __init__(self, view: View, deadline: float) -> None:
+        self.view = view
+        self.stopped = False
+        self._deadline = deadline
+
+    def take(self, batch: Sequence[Piece]) -> bool:
+        """Take these; whether that was enough."""
+        taken = 0
+        for piece in batch:
+            if self.stopped:
+                return True
+            self.view.take(piece)
+            taken += PER_LINE + len(piece.data)
+            if self.view.full or (taken >= STEP and self._late()):
+                return True
+            taken %= STEP
+        return self._late()
+
+    def _late(self) -> bool:
+        return self.view.moved and time.monotonic() > self._deadline
 
 
 def _seen(view: View, blob: Blob) -> Look:

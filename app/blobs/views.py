@@ -12,7 +12,7 @@ from app.domain.errors import InvalidInput
 
 MARK = "…"
 """Stands for what was cut off a long line."""
-CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.([012])\.(\d{1,2})")
+CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.([012])\.(\d{1,2})", re.ASCII)
 MOST_CONTEXT = 20
 BORDER = b"\x01"
 """Stands for the rest of a line beside one piece of it, so that `^` and `$` don't hold there."""

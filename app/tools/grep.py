@@ -1,13 +1,16 @@
 """Searching in the workspace's files: each matching line can be had, page by page, and how many there are is said."""
 
-import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from app.blobs.lines import OVERLAP
 from app.blobs.patterns import Pattern, compiled
+from app.blobs.threads import Threads
+from app.blobs.views import BORDER
 from app.domain.tools import Spec
 from app.store import files
 from app.store.db import Database
@@ -23,8 +26,20 @@ PAGE_CHARS = 32_000
 MOST_CONTEXT = 20
 LONGEST_LINE = 1000
 """Characters of a line that are shown: those around what was found."""
-BATCH = 4 << 20
+BATCH = 1 << 20
 """Bytes of files that are held at once."""
+PIECE = 64 * 1024
+"""Characters of one line that are searched together; a longer line is searched in several pieces."""
+OFTEN = 256
+"""Lines after which it is seen whether to go on."""
+SECONDS = 20.0
+"""That one search may take."""
+SEARCHING = 2
+"""Threads that search. Others don't wait for them: these are used for nothing else."""
+
+EDGE = BORDER.decode()
+
+_threads = Threads(SEARCHING, "grep")
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
@@ -96,14 +111,20 @@ class Grep:
             context=int(args.get("context", 0)),
             after=None if after is None else Place.read(after),
         )
-        page = _Page(query)
+        page = _Page(query, time.monotonic() + SECONDS)
         entries = await self._chosen(args, call.actor.owner_id)
-        for batch in _batches(entries):
-            async with self._db.driver() as driver:
-                contents = await files.contents(driver, call.actor.owner_id, batch)
-            await asyncio.to_thread(page.take, [(path, contents[path]) for path in batch if path in contents])
+        try:
+            await self._look(page, entries, call.actor.owner_id)
+        finally:
+            page.stopped = True
         summary = said.counted(page.total, "matching line")
         return await said.text(call, page.told(), summary)
+
+    async def _look(self, page: "_Page", entries: Sequence[Entry], owner_id: UUID) -> None:
+        for batch in _batches(entries):
+            async with self._db.driver() as driver:
+                contents = await files.contents(driver, owner_id, batch)
+            await _threads.run(page.take, [(path, contents[path]) for path in batch if path in contents])
 
     async def _chosen(self, args: dict[str, Any], owner_id: UUID) -> list[Entry]:
         folder = paths.folder(args.get("path", ""))
@@ -113,7 +134,11 @@ class Grep:
         chosen = [entry for entry in entries if not folder or f"{entry.path}/".startswith(folder)]
         if folder and not chosen:
             raise ToolFailed(f"There is no file or folder {folder.removesuffix('/')}.", code="not_found")
-        return [entry for entry in chosen if fits is None or fits.search(entry.path)]
+        return chosen if fits is None else await _threads.run(_fitting, chosen, fits)
+
+
+def _fitting(entries: Sequence[Entry], fits: Pattern) -> list[Entry]:
+    return [entry for entry in entries if fits.search(entry.path)]
 
 
 def _batches(entries: Sequence[Entry]) -> Iterator[list[str]]:
@@ -132,8 +157,11 @@ def _batches(entries: Sequence[Entry]) -> Iterator[list[str]]:
 class _Page:
     """Counts all matches, and gathers those of this page."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query, deadline: float) -> None:
         self._query = query
+        self._deadline = deadline
+        self.stopped = False
+        """Nobody waits for it any more. May be set by another thread."""
         self._said: list[str] = []
         self._chars = 0
         self._shown = 0
@@ -143,7 +171,7 @@ class _Page:
         self.total = 0
 
     def take(self, contents: Sequence[tuple[str, bytes]]) -> None:
-        """Look through these files."""
+        """Look through these files. Raises `ToolFailed` where the time is up."""
         for path, content in contents:
             try:
                 lines = content.decode().split("\n")
@@ -155,8 +183,7 @@ class _Page:
             self._look(path, lines)
 
     def _look(self, path: str, lines: list[str]) -> None:
-        search = self._query.pattern.search
-        found = [number for number, line in enumerate(lines, 1) if search(line) is not None]
+        found = [number for number, line in enumerate(lines, 1) if self._found(number, line) is not None]
         self.total += len(found)
         after = self._query.after
         matches, told = set(found), 0
@@ -165,6 +192,29 @@ class _Page:
                 return
             if after is None or Place(path, number) > after:
                 told = self._show(path, lines, number, told, matches)
+
+    def _found(self, number: int, line: str) -> int | None:
+        """Where in the line the pattern is first, or None."""
+        if number % OFTEN == 1:
+            self._go_on()
+        if len(line) <= PIECE:
+            found = self._query.pattern.search(line)
+            return None if found is None else found.start()
+        return self._found_in_pieces(line)
+
+    def _found_in_pieces(self, line: str) -> int | None:
+        for begin in range(0, len(line) - OVERLAP, PIECE - OVERLAP):
+            self._go_on()
+            before, after = "" if begin == 0 else EDGE, "" if begin + PIECE >= len(line) else EDGE
+            found = self._query.pattern.search(f"{before}{line[begin : begin + PIECE]}{after}")
+            if found is not None:
+                return max(0, begin + found.start() - len(before))
+        return None
+
+    def _go_on(self) -> None:
+        if self.stopped or time.monotonic() > self._deadline:
+            said = "The search takes too long: give a simpler pattern, or fewer files with path or glob."
+            raise ToolFailed(said, code="timeout")
 
     def _show(self, path: str, lines: list[str], number: int, told: int, matches: set[int]) -> int:
         """Add the match and the lines around it that were not told yet; returns the last line that was."""
@@ -192,8 +242,8 @@ class _Page:
     def _cut(self, text: str, match: bool) -> str:  # noqa: FBT001
         if len(text) <= LONGEST_LINE:
             return text
-        found = self._query.pattern.search(text) if match else None
-        start = max(0, min(found.start() - LONGEST_LINE // 4, len(text) - LONGEST_LINE)) if found else 0
+        found = self._found(0, text) if match else None
+        start = 0 if found is None else max(0, min(found - LONGEST_LINE // 4, len(text) - LONGEST_LINE))
         return f"{text[start : start + LONGEST_LINE]} [{LONGEST_LINE} of {len(text):,} characters, from {start:,}]"
 
     def told(self) -> str:

@@ -112,6 +112,25 @@ async def test_changed_arguments_are_checked_shown_and_used(server: Inside) -> N
     assert await found.states() == ["completed"]
 
 
+async def test_arguments_that_cant_be_kept_are_refused(server: Inside) -> None:
+    agent, call_id = await blocked(server)
+    for args in ({"path": "a\0"}, {"path": "a", "\0": 1}):
+        refused = await agent.decide(call_id, approved=True, editedArgs=args)
+        assert (refused.status_code, refused.json()["errors"][0]["message"]) == (400, "NUL characters can't be stored.")
+    large = await agent.decide(call_id, approved=True, editedArgs={"path": "p" * 256 * 1024})
+    assert (large.status_code, large.json()["code"]) == (413, "payload_too_large")
+    # What only looks like a NUL is none.
+    assert (await agent.decide(call_id, approved=True, editedArgs={"path": r"\u0000"})).status_code == 200
+    assert (await agent.ended())["status"] == "final"
+    assert (await agent.cards())[0]["args"] == {"path": r"\u0000"}
+
+
+@pytest.mark.parametrize("call_id", ["%00", "call%00", "%F0%9F%98%80"])
+async def test_no_call_has_such_an_id(server: Inside, call_id: str) -> None:
+    agent, _ = await blocked(server)
+    assert (await agent.decide(call_id, approved=True)).status_code == (400 if "%00" in call_id else 404)
+
+
 async def test_the_first_answer_stands(server: Inside) -> None:
     agent, call_id = await blocked(server)
     found = await asyncio.gather(*(agent.decide(call_id, approved=number % 2 == 0) for number in range(20)))

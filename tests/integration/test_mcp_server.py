@@ -20,7 +20,7 @@ from app.api import mcp_server
 from app.api.offering import Offering
 from app.domain.access import SCOPES, Scope
 from app.domain.tools import Spec
-from app.store import tokens
+from app.store import todos, tokens
 from app.store.db import Database
 from app.tools.mcp import Server
 from app.tools.port import Call, Result, Tool
@@ -221,6 +221,25 @@ async def test_what_is_large_is_cut_with_a_word_about_it(server: Inside, store: 
         small = (await one.call_tool("shout", {"how": "image/png", "size": 3000})).content[0]
         assert isinstance(small, types.ImageContent)
         assert base64.b64decode(small.data) == b"a" * 3000
+
+
+async def test_a_key_that_is_no_key_counts_as_none(server: Inside, store: Database) -> None:
+    owner = await person(store)
+
+    async def added(key: object) -> None:
+        meta = {mcp_server.KEY: key}
+        params = {"name": "todo_add", "arguments": {"text": "Pylon"}, "_meta": meta}
+        answer = await _post(server, "tools/call", headers=owner.headers, params=params)
+        assert answer.status_code == 200
+        assert 'isError":true' not in answer.text, answer.text
+
+    for key in ("a\0b", "a\nb", "ключ", "a b", "", "k" * 201, 7):
+        await added(key)
+        await added(key)
+    for _ in range(3):
+        await added("call-1")
+    async with store.driver() as driver:
+        assert len(await todos.of(driver, owner.id)) == 15
 
 
 @pytest.mark.usefixtures("shouting")

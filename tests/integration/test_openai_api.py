@@ -293,6 +293,13 @@ BROKEN = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,???"
 NO_IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAECAw=="}}]
 SOUND = [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]
 CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]}
+
+
+def own(**said: Any) -> dict[str, Any]:
+    """A tool of the caller's."""
+    return {"type": "function", "function": {"name": "f"} | said}
+
+
 BAD: dict[str, tuple[dict[str, Any], str | None]] = {
     "no messages": ({"messages": []}, "messages"),
     "an unknown role": ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
@@ -315,6 +322,11 @@ BAD: dict[str, tuple[dict[str, Any], str | None]] = {
     "a choice of tool": ({"tool_choice": "required"}, "tool_choice"),
     "a name that is none": ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
     "the same name twice": ({"tools": [WEATHER, WEATHER]}, "tools"),
+    "a name and a line's end": ({"tools": [own(name="a\n")]}, "tools[0].function.name"),
+    "a NUL in a description": ({"tools": [own(description="\0")]}, "tools[0].function"),
+    "a NUL in a schema": ({"tools": [own(parameters={"type": "object", "\0": 1})]}, "tools[0].function"),
+    "no schema": ({"tools": [own(parameters={"type": 1})]}, "tools[0].function.parameters"),
+    "a schema of no object": ({"tools": [WEATHER, own(parameters={"type": "string"})]}, "tools[1].function.parameters"),
     "no model": ({"model": 1}, "model"),
 }
 

@@ -122,6 +122,17 @@ async def test_anothers_thread_may_hold_a_members_tools_back_and_no_more(server:
     assert (mine["delete_file"], "glob" in mine, mine["grep"]) == ("allow", False, "allow")
 
 
+async def test_a_token_that_may_only_write_changes_no_rules(server: Inside, store: Database) -> None:
+    agent = await person(store, scopes=("read", "write"))
+    thread_id = await owned_thread(store, agent)
+    allow = rules(("*", "allow"))
+    assert await put(server, "/me/tool-rules", agent.headers, allow) == 403
+    assert await put(server, f"/threads/{thread_id}/tool-rules", agent.headers, allow) == 403
+    guests = await server.thread()
+    assert await put(server, f"/threads/{guests.id}/tool-rules", agent.headers | guests.headers, allow) == 403
+    assert (await actions(server, agent.headers, thread_id))["delete_file"] == "ask"
+
+
 @pytest.mark.parametrize(
     "items",
     [

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from app.domain import ids
 from app.domain.tools import Actor
 from app.store import files, todos
 from app.store.db import Database
+from app.tools import grep
 from app.tools.grep import Grep
 from app.tools.listing import Glob, ListDirectory
 from app.tools.port import Tool
@@ -151,9 +153,14 @@ async def test_edits_at_once_are_made_one_after_the_other(db: Database) -> None:
 
 async def test_a_file_has_its_most_bytes_and_no_more(db: Database) -> None:
     actor = await somebody(db)
-    await write(db, actor, "a", "x" * files.MOST_BYTES)
-    said = await call(WriteFile(db), actor, path="b", content="ä" * (files.MOST_BYTES // 2) + "x")
+    kibi = files.MOST_BYTES // 1024
+    await write(db, actor, "a", "y" * kibi)
+    assert (await call(EditFile(db), actor, path="a", old="y", new="x" * 1024, all=True)).ok
+    await write(db, actor, "b", "y" * kibi + "x")
+    said = await call(EditFile(db), actor, path="b", old="y", new="ä" * 512, all=True)
     assert (said.ok, said.result.code) == (False, "too_large")
+    at_once = await call(WriteFile(db), actor, path="b", content="x" * files.MOST_BYTES)
+    assert (at_once.ok, at_once.result.code) == (False, "too_large")
 
 
 async def test_many_who_write_at_once_cant_pass_the_limits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,6 +298,69 @@ async def test_a_long_line_is_shown_around_what_was_found(db: Database) -> None:
     assert "needle" in said.text
     assert "of 100,006 characters" in said.text
     assert len(said.text) < 2000
+
+
+async def test_a_line_longer_than_a_piece_is_searched_whole(db: Database) -> None:
+    actor = await somebody(db)
+    for name, text in (("a", "x" * 65_500 + "needle" + "y" * 100_000), ("b", "needle" + "y" * 200_000),
+                       ("c", "x" * 200_000 + "needle"), ("d", "é" * 100_000)):  # fmt: skip
+        await write(db, actor, name, text)
+    said = await call(Grep(db), actor, pattern="needle")
+    assert [line[:4] for line in said.text.split("\n")] == ["[3 m", "a:1:", "b:1:", "c:1:"]
+    assert all("needle" in line for line in said.text.split("\n")[1:])
+    assert (await call(Grep(db), actor, pattern="^y|x$|^é{9}$")).text == "[0 matching lines]"
+    assert (await call(Grep(db), actor, pattern="needle$")).text.startswith("[1 matching line]\nc:1:")
+
+
+class Slow:
+    """A pattern whose search takes until it is let go."""
+
+    programsize = 1
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.begun = threading.Event()
+        self.searched = 0
+
+    def search(self, text: bytes | str) -> None:
+        self.searched += 1
+        self.begun.set()
+        assert self.go_on.wait(30)
+
+
+async def test_slow_searches_keep_nobody_else_waiting_and_end_when_they_are_cancelled(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "a", "x\n" * 5000)
+    slow = Slow()
+    monkeypatch.setattr(grep, "compiled", lambda *_, **__: slow)
+    calls = [asyncio.create_task(call(Grep(db), actor, pattern="x")) for _ in range(40)]
+    try:
+        async with asyncio.timeout(20):
+            # All in the default pool would wait behind forty searches.
+            assert await asyncio.to_thread(slow.begun.wait, 10)
+            await read(db, actor, "a")
+        assert slow.searched <= grep.SEARCHING
+        for task in calls:
+            task.cancel()
+        await asyncio.wait(calls, timeout=20)
+        assert all(task.cancelled() for task in calls)
+    finally:
+        slow.go_on.set()
+    await asyncio.wait_for(grep._threads.run(len, ""), 20)
+    assert slow.searched <= grep.SEARCHING * (grep.OFTEN + 1), "not all 5,000 lines"
+
+
+async def test_a_search_whose_time_is_up_fails_with_a_word_on_what_to_do(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = await somebody(db)
+    await write(db, actor, "a", "x\n" * 5000)
+    monkeypatch.setattr(grep, "SECONDS", -1.0)
+    said = await call(Grep(db), actor, pattern="x")
+    assert said.result.code == "timeout"
+    assert "simpler pattern" in said.text
 
 
 async def test_todos_are_numbered_and_a_call_that_is_repeated_adds_one(db: Database) -> None:

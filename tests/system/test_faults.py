@@ -178,6 +178,9 @@ async def test_a_flush_whose_commit_went_unheard_is_repeated_without_a_trace(dat
         for word in (30, 90, 150):
             await answer.reached(word)
             between.swallow = 1
+            async with asyncio.timeout(15):
+                while between.swallow:  # or else, on a slow machine, two of them are one
+                    await asyncio.sleep(0.01)
         await answer.reached(180)
         between.mark, between.swallow = b'"reason"', 1
         await answer.landed()

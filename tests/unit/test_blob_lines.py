@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import cast
@@ -17,10 +18,11 @@ from app.blobs.looking import Look, Question
 from app.blobs.patterns import compiled
 from app.blobs.vault import Vault
 from app.blobs.views import Bounds
-from app.domain.errors import InvalidInput
+from app.domain.errors import InvalidInput, Unavailable
 from app.store.blobs import Blob
 
 ROOMY = Bounds(seconds=60)
+SLOW = "(((x|y| ){1,9}){1,9}){1,9}z"
 
 
 class Memory:
@@ -173,16 +175,82 @@ async def test_what_is_binary_is_told_as_such() -> None:
     assert (await look(b"", Question())) == Look(items=[])
 
 
-@pytest.mark.parametrize("pattern", ["(", "(?=x)x", "", "x" * 1001, r"(a)\1", "a{1001}"])
+@pytest.mark.parametrize("pattern", ["(", "(?=x)x", "", "x" * 1001, r"(a)\1", "a{1001}", SLOW, r"\pL{1,1000}"])
 async def test_a_pattern_that_cannot_be_used_is_told(pattern: str) -> None:
     with pytest.raises(InvalidInput):
         await look(b"x", Question(mode="grep", pattern=pattern))
 
 
-@pytest.mark.parametrize("after", ["1", "x.y", "1.2.3.4", "-1.0.0.0"])
+@pytest.mark.parametrize("after", ["1", "x.y", "1.2.3.4", "-1.0.0.0", "٣.0.0.0", "1.٣.0.0"])
 async def test_a_cursor_of_somebodys_making_is_refused(after: str) -> None:
     with pytest.raises(InvalidInput):
         await look(b"x", Question(after=after))
+
+
+class Stuck:
+    """A pattern whose search takes until it is let go."""
+
+    programsize = 1
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.begun = threading.Event()
+        self.searched = 0
+        self.largest = 0
+
+    def search(self, text: bytes | str) -> None:
+        self.searched += 1
+        self.largest = max(self.largest, len(text))
+        self.begun.set()
+        assert self.go_on.wait(30)
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
+    pattern = Stuck()
+    monkeypatch.setattr(looking, "compiled", lambda *_, **__: pattern)
+    yield pattern
+    pattern.go_on.set()
+
+
+async def test_the_loop_and_its_other_threads_go_on_while_searches_are_slow(stuck: Stuck) -> None:
+    slow = [asyncio.create_task(look(b"xy " * 1000, Question(mode="grep", pattern="x"))) for _ in range(40)]
+    async with asyncio.timeout(20):
+        assert await asyncio.to_thread(stuck.begun.wait, 10)
+        assert (await look(b"one\n", Question())).items[0].text == "one"
+    assert stuck.searched <= looking.SEARCHING
+    assert not any(task.done() for task in slow)
+    stuck.go_on.set()
+    assert [found.items for found in await asyncio.gather(*slow)] == [[]] * 40
+
+
+async def test_a_search_that_nobody_waits_for_any_more_ends_after_its_piece(stuck: Stuck) -> None:
+    task = asyncio.create_task(look(b"xy\n" * 10_000, Question(mode="grep", pattern="x")))
+    assert await asyncio.to_thread(stuck.begun.wait, 10)
+    task.cancel()
+    await asyncio.wait({task})
+    stuck.go_on.set()
+    await asyncio.wait_for(looking._threads.run(len, ""), 10)
+    assert task.cancelled()
+    assert stuck.searched <= 2
+
+
+async def test_a_search_that_gets_no_turn_is_told_so(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "PATIENCE", 0.05)
+    tasks = [look(b"x", Question(mode="grep", pattern="x"), Bounds(seconds=0)) for _ in range(4)]
+    refused = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(error) for error in refused] == [Unavailable] * 4
+
+
+async def test_a_search_takes_64_kib_at_once_and_looks_at_the_clock_between(stuck: Stuck) -> None:
+    stuck.go_on.set()
+    data = b"xy " * 200_000
+    seen = await look(data, Question(mode="grep", pattern="x"), Bounds(seconds=0))
+    assert seen.next is not None
+    assert stuck.searched == 1
+    found = await pages(data, Question(mode="grep", pattern="x"), Bounds(seconds=0))
+    assert len(found) > 5
+    assert stuck.largest <= 64 * 1024 + lines.OVERLAP + 2
 
 
 def test_a_pattern_takes_linear_time() -> None:

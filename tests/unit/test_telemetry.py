@@ -1,9 +1,11 @@
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import structlog
 
-from app.telemetry import HIDDEN, Redacting, redacted
+from app.telemetry import HIDDEN, Redacting, configure, redacted
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ0YXNzYWRhciJ9.c2lnbmF0dXJl"
 
@@ -35,3 +37,33 @@ def test_what_libraries_log_is_redacted_too() -> None:
     record = logging.LogRecord("any", logging.WARNING, "", 0, "sent %s", ("Bearer " + JWT,), None)
     assert Redacting().filter(record)
     assert JWT not in record.getMessage()
+
+
+@pytest.fixture
+def unconfigured() -> Iterator[None]:
+    """Logging, for the test to configure."""
+    yield
+    structlog.reset_defaults()
+    for handler in logging.getLogger().handlers:
+        handler.filters[:] = [one for one in handler.filters if not isinstance(one, Redacting)]
+
+
+ROW = "Key (email)=(adun\n@example.com) is there."
+
+
+@pytest.mark.usefixtures("unconfigured")
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_tells_no_secret_and_no_row(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(form)
+    try:
+        try:
+            raise ValueError(f"duplicate key\nDETAIL:  {ROW}\nHINT:  Look. {JWT}")
+        except ValueError as error:
+            raise RuntimeError(f"refused\nDETAIL:  {ROW}") from error
+    except RuntimeError:
+        structlog.get_logger().exception("crashed")
+    said = capsys.readouterr().err
+    for word in ("adun", "example.com", JWT):
+        assert word not in said
+    for word in ("crashed", "duplicate key", "refused", "Look.", "RuntimeError", HIDDEN):
+        assert word in said

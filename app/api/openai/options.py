@@ -7,7 +7,6 @@ from uuid import UUID
 
 import msgspec
 
-from app.api import functions
 from app.api.bodies import check_storable
 from app.api.context import Context
 from app.api.openai.errors import ModelNotFound
@@ -121,9 +120,7 @@ def _patterns(headers: Mapping[str, str], *, autopilot: bool) -> tuple[str, ...]
 def _functions(tools: list[Tool]) -> tuple[Function, ...]:
     if len(tools) > MOST_FUNCTIONS:
         raise InvalidInput(f"At most {MOST_FUNCTIONS} tools.", path="tools")
-    found = tuple(_function(place, tool) for place, tool in enumerate(tools))
-    functions.check(found, every="tools", each="tools[{}].function")
-    return found
+    return tuple(_function(place, tool) for place, tool in enumerate(tools))
 
 
 def _function(place: int, tool: Tool) -> Function:

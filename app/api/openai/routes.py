@@ -9,6 +9,7 @@ from litestar.di import NamedDependency
 from litestar.params import PathParameter
 from litestar.response import Stream
 
+from app.api import functions
 from app.api.callers import user_of
 from app.api.context import Context
 from app.api.openai import history, options, streams
@@ -45,6 +46,7 @@ async def complete(
     user_of(caller)
     asked = asking_of(await request.body())
     wish = options.read(asked, request.headers, context)
+    await functions.check(wish.options.functions, every="tools", each="tools[{}].function")
     sent = await ask(context, caller, history.read(asked.messages), wish)
     asking = Asking(context=context, caller=caller, wish=wish, sent=sent)
     headers = {"x-thread-id": str(sent.thread_id), "x-run-id": str(sent.run_id)}

@@ -1,0 +1,20 @@
+"""What the log tells of an error of the database: not what people have said."""
+
+import asyncpg
+import pytest
+import sqlalchemy
+from sqlalchemy.exc import DBAPIError
+
+from app.store.db import Database
+
+
+async def test_an_error_of_the_database_does_not_tell_its_parameters(database_url: str) -> None:
+    store = Database(database_url)
+    try:
+        with pytest.raises(DBAPIError) as raised:
+            async with store.transaction() as connection:
+                await connection.execute(sqlalchemy.text("SELECT CAST(:said AS text)::int"), {"said": "adun" * 5})
+    finally:
+        await store.close()
+    assert isinstance(raised.value.orig and raised.value.orig.__cause__, asyncpg.DataError)
+    assert "[parameters:" not in str(raised.value)

@@ -1,0 +1,115 @@
+"""Options of a send: what can't be kept or offered is refused by name, and junk is not kept."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from app.domain.chat import RunOptions
+from app.store.db import Database
+from tests.integration.test_api_threads import told
+from tests.support.client import Thread
+from tests.support.inside import Inside
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+async def send(thread: Thread, options: dict[str, Any]) -> Any:
+    return await thread.post("send", {"text": "Hello", "options": options})
+
+
+async def kept(store: Database, run_id: str) -> dict[str, Any]:
+    """The options as they are stored."""
+    async with store.driver() as driver:
+        row = await driver.fetchrow("SELECT options::text AS options FROM runs WHERE id = $1", run_id)
+    assert row is not None
+    return dict(msgspec.json.decode(row["options"]))
+
+
+def function(**said: Any) -> dict[str, Any]:
+    return {"functions": [{"name": "blink"} | said]}
+
+
+def wide(count: int, size: int = 1) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"p{number}": {"title": "x" * size} for number in range(count)}}
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"tools": ["a", "\0"]}, "options"),
+        (function(description="\0"), "options"),
+        (function(parameters={"type": "object", "title": "a\0"}), "options"),
+        (function(parameters={"type": "object", "properties": {"\0": {}}}), "options"),
+        (function(name="blink\n"), "options.functions[0].name"),
+        ({"functions": [{"name": "blink"}, {"name": "wink"}, {"name": "blink"}]}, "options.functions"),
+        (function(parameters={"type": 1}), "options.functions.0.parameters"),
+        (function(parameters={"type": "string"}), "options.functions.0.parameters"),
+        (function(parameters={"properties": {}}), "options.functions.0.parameters"),
+        (function(parameters=wide(1, 65_536)), "options.functions.0.parameters"),
+        (function(parameters=wide(2_000)), "options.functions"),
+        ({"functions": [{"name": f"f{n}", "parameters": wide(1, 60_000)} for n in range(5)]}, "options.functions"),
+    ],
+)
+async def test_options_that_cant_be_are_refused(server: Inside, options: dict[str, Any], path: str) -> None:
+    thread = await server.thread()
+    problem = told(await send(thread, options), 400, "invalid_input")
+    assert [error["path"] for error in problem["errors"]] == [path]
+    assert len((await thread.snapshot())["messages"]) == 1
+
+
+@pytest.mark.parametrize("junk", ["\0", {"a": ["\0"]}, {"\0": 1}, "x" * 900_000, [[[]]], 10**30, -1, 2.5])
+async def test_of_steps_only_a_number_is_kept(server: Inside, store: Database, junk: Any) -> None:
+    sent = await send(await server.thread(), {"autopilot": True, "maxSteps": junk})
+    assert sent.status_code == 202
+    options = await kept(store, sent.json()["runId"])
+    assert options == {"autopilot": True} | ({"maxSteps": 50} if junk == 10**30 else {})
+
+
+async def test_what_only_looks_like_a_nul_is_kept(server: Inside, store: Database) -> None:
+    asked = {"tools": [r"\u0000"]} | function(
+        description=r"\u0000", parameters={"type": "object", "properties": {r"\u0000": {}}}
+    )
+    sent = await send(await server.thread(), asked)
+    assert sent.status_code == 202, sent.text
+    assert await kept(store, sent.json()["runId"]) == asked
+
+
+async def test_a_function_without_parameters_takes_none(server: Inside, store: Database) -> None:
+    ways: tuple[dict[str, Any], ...] = ({}, {"parameters": {}})
+    for said in ways:
+        sent = await send(await server.thread(), function(**said))
+        (own,) = (await kept(store, sent.json()["runId"]))["functions"]
+        assert own["parameters"] == {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize(("said", "steps"), [(1, 1), (50, 50), (51, 50), (0, 20), (True, 20), ("3", 20), (None, 20)])
+async def test_steps_that_were_kept_as_they_came_are_read_as_a_number(said: Any, steps: int) -> None:
+    stored = msgspec.json.encode({"maxSteps": said, "autopilot": True})
+    options = msgspec.json.decode(stored, type=RunOptions)
+    assert (options.max_steps, options.rounds) == (steps, steps)
+
+
+@pytest.mark.parametrize("depth", [65, 400, 900, 5_000])
+async def test_a_schema_that_is_nested_too_deeply_is_refused(server: Inside, depth: int) -> None:
+    thread = await server.thread()
+    schema = '{"type": "object", "not": ' + '{"not": ' * depth + "{}" + "}" * depth + "}"
+    body = '{"text": "Hello", "options": {"functions": [{"name": "blink", "parameters": ' + schema + "}]}}"
+    headers = thread.headers | {"Content-Type": "application/json"}
+    told(await server.http.post(f"/api/threads/{thread.id}/send", content=body, headers=headers), 400, "invalid_input")
