@@ -26,8 +26,6 @@ from app.tools.port import ToolFailed
 
 log = structlog.get_logger()
 
-MOST_ARGS = 256 * 1024
-"""Bytes of a call's arguments that somebody has edited, as JSON."""
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "run_not_found", "rate_limited", "unavailable")
 
@@ -162,8 +160,8 @@ class Runs(Controller):
 
 def _check(question: Question, args: dict[str, Any]) -> None:
     check_storable(args, "editedArgs")
-    if len(msgspec.json.encode(args)) > MOST_ARGS:
-        raise PayloadTooLarge(f"editedArgs have at most {MOST_ARGS:,} bytes.")
+    if len(msgspec.json.encode(args)) > arguments.MOST_ARGS:
+        raise PayloadTooLarge(f"editedArgs have at most {arguments.MOST_ARGS:,} bytes.")
     try:
         arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
     except ToolFailed as problem:

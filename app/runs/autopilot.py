@@ -120,13 +120,10 @@ class Autopilot:
         return bool(rounds) and any(call.tool in own for call in rounds[-1].calls)
 
     async def _ask(self, tools: Sequence[Spec], instruction: str = "") -> Said | Outcome:
-        said = await self._turn.ask(self._prompt_for(tools, instruction), self._hear)
+        said = await self._turn.ask(self._prompt_for(tools, instruction), self._stream.text)
         if isinstance(said, Said):
             self._progress.said = said.text
         return said
-
-    def _hear(self, text: str) -> None:
-        self._stream.text(text)
 
     def _prompt_for(self, tools: Sequence[Spec], instruction: str) -> PromptFor:
         async def build(model: Model) -> Prompt:

@@ -34,8 +34,6 @@ from app.tools.toolbox import Toolbox
 
 log = structlog.get_logger()
 
-MOST_ARGS = 256 * 1024
-"""Bytes of one call's arguments, as JSON."""
 INLINE_ARGS = 2048
 """Bytes of arguments that a part holds; more are kept in a blob."""
 MOST_NAME = 100
@@ -152,8 +150,8 @@ class Hands:
         encoded = msgspec.json.encode(use.args)
         if len(encoded) <= INLINE_ARGS and self._inline.take(len(encoded)):
             return msgspec.structs.replace(call, args=use.args), problem
-        if len(encoded) > MOST_ARGS:
-            return call, (f"The arguments of a call have at most {MOST_ARGS:,} bytes.", "too_large")
+        if len(encoded) > arguments.MOST_ARGS:
+            return call, (f"The arguments of a call have at most {arguments.MOST_ARGS:,} bytes.", "too_large")
         try:
             return msgspec.structs.replace(call, args_blob=await self._keep(encoded)), problem
         except KhalaError as error:
