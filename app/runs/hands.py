@@ -7,7 +7,8 @@ which were never begun, and of which nobody can tell.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +27,7 @@ from app.models.port import ToolUse
 from app.runs import results
 from app.runs.results import Kept
 from app.store.approvals import Approval
-from app.store.writer import Stream
+from app.store.writer import LeaseLost, Stream
 from app.tools import arguments, port
 from app.tools.invoke import invoke
 from app.tools.port import Tool, ToolFailed
@@ -38,6 +39,11 @@ INLINE_ARGS = 2048
 """Bytes of arguments that a part holds; more are kept in a blob."""
 MOST_NAME = 100
 """Characters of a tool's name as a model calls it; there is no such tool, but it shows."""
+
+PACE = 1.0
+"""Seconds between two words about how far a call is."""
+MOST_PROGRESS = 30
+"""Such words of one call."""
 
 UNKNOWN = (
     "The outcome is unknown: whoever ran this was lost before it could tell. It was not run again, because it may have "
@@ -277,13 +283,33 @@ class Hands:
         args = call.args or {}
         try:
             async with self._kit.vault.spool() as sink:
-                about = port.Call(id=call.id, idempotency_key=call.id, actor=self._actor, sink=sink)
-                result = await invoke(tool, args, about)
+                with self._progress_of(call) as progress:
+                    about = port.Call(
+                        id=call.id, idempotency_key=call.id, actor=self._actor, sink=sink, progress=progress
+                    )
+                    result = await invoke(tool, args, about)
                 kept = await results.kept(result, sink, self._kit.vault, self._actor, self._inline)
         except KhalaError as error:
             lost = f"It may have run, but what it put out could not be kept: {error.message}"
             kept = results.failure(lost, "unknown")
         self._end(call, kept, milliseconds=int((time.monotonic() - began) * 1000), source=tool.spec.source)
+
+    @contextmanager
+    def _progress_of(self, call: Call) -> Iterator[Callable[[str], None]]:
+        """Tells how far the call is, once a second at most; after this is closed nothing more of it is told."""
+        due, left = time.monotonic(), MOST_PROGRESS
+
+        def tell(text: str) -> None:
+            nonlocal due, left
+            if left and time.monotonic() >= due:
+                due, left = time.monotonic() + PACE, left - 1
+                with suppress(LeaseLost):  # whoever lost it is told by the stream
+                    self._say(ToolStatus(tool_call_id=call.id, state="running", reason=results.one_line(text)))
+
+        try:
+            yield tell
+        finally:
+            left = 0
 
     def _fail(self, call: Call, message: str, code: str) -> None:
         self._end(call, results.failure(message, code), milliseconds=0, source=None)

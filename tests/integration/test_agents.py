@@ -250,6 +250,18 @@ async def test_one_that_hangs_fails_at_its_timeout_and_the_others_go_on(database
         assert order[-1] == hung["toolCallId"]
 
 
+async def test_how_far_a_call_is_shows_on_its_card(database_url: str, tmp_path: Path) -> None:
+    async with with_peculiar(database_url, tmp_path) as (server, _):
+        thread = await server.thread()
+        await rules(thread, _all="allow")
+        agent = await act(thread, call(PECULIAR + "slow") + " /say On.")
+        assert (await agent.ended())["status"] == "final"
+        told = [part.get("reason") for part in await agent.parts("tool-status")]
+        assert (len(told), told[0]) == (2, None)
+        assert "step 1" in str(told[1])
+        assert await agent.states() == ["completed"]
+
+
 async def test_stop_cancels_model_and_tools_within_a_second(database_url: str, tmp_path: Path) -> None:
     async with with_peculiar(database_url, tmp_path) as (server, journal):
         thread = await server.thread()
