@@ -45,7 +45,8 @@ from app.tools.toolbox import Toolbox
 
 log = structlog.get_logger()
 
-WEB = Path(__file__).parent / "web"
+WEB = Path(__file__).parent / "web" / "legacy"
+"""The folder of the page's files."""
 WATCH = 1.0
 """Seconds between two looks at whether the embedded Postgres is well."""
 INNER_POOL = 6

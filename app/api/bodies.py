@@ -62,6 +62,7 @@ class ThreadChanges(Body, frozen=True, kw_only=True):
 
     title: Annotated[str, Meta(max_length=MOST_TITLE)] | msgspec.UnsetType | None = msgspec.UNSET
     visibility: Literal["private", "link", "public"] | msgspec.UnsetType = msgspec.UNSET
+    active_leaf: UUID | msgspec.UnsetType = msgspec.UNSET
 
 
 class Send(Body, frozen=True, kw_only=True):
@@ -71,6 +72,14 @@ class Send(Body, frozen=True, kw_only=True):
     message_id: UUID | None = None
     parent_id: UUID | None = None
     attachments: Annotated[tuple[UUID, ...], Meta(max_length=MOST_ATTACHMENTS)] = ()
+    options: RunOptions = msgspec.field(default_factory=RunOptions)
+
+
+class Regenerate(Body, frozen=True, kw_only=True):
+    """A message that is to have another answer. Send an id of your own making for that, and it may be repeated."""
+
+    message_id: UUID
+    answer_id: UUID | None = None
     options: RunOptions = msgspec.field(default_factory=RunOptions)
 
 

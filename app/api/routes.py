@@ -25,6 +25,7 @@ from app.api.health import HealthRoutes
 from app.api.mcp import McpRoutes
 from app.api.mcp import endpoint as mcp_endpoint
 from app.api.me import Me
+from app.api.models import models
 from app.api.oidc import Oidc
 from app.api.openai import errors as openai_errors
 from app.api.openai.options import HEADERS as OPENAI_HEADERS
@@ -82,7 +83,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
             await _take_only_json(request)
 
     routes: Sequence[ControllerRouterHandler] = [
-        Threads, Sharing, claim_threads, Runs, Blobs, upload, events, follow, Auth, Oidc, Me, Tokens,
+        Threads, Sharing, claim_threads, Runs, models, Blobs, upload, events, follow, Auth, Oidc, Me, Tokens,
         Tools, ToolRules, HealthRoutes,
     ]  # fmt: skip
     handlers = openai_errors.shaped(HANDLERS)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
-import msgspec
 from litestar import Controller, Response, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, QueryParameter
@@ -17,6 +16,7 @@ from app.api.bodies import (
     NewThread,
     Older,
     Page,
+    Regenerate,
     Send,
     ThreadChanges,
     check_storable,
@@ -30,7 +30,7 @@ from app.api.paths import ThreadId
 from app.api.problems import answer, documented
 from app.domain import ids
 from app.domain.access import Caller, checked_anon_key
-from app.domain.chat import Message, Sent, Snapshot, Thread
+from app.domain.chat import Message, RunOptions, Sent, Snapshot, Thread
 from app.domain.errors import Forbidden, InvalidInput
 from app.store import access, changes, sends, threads
 from app.store.sends import Question
@@ -158,13 +158,15 @@ class Threads(Controller):
         thread_id: ThreadId,
         data: Annotated[ThreadChanges, BodyKwarg(examples=example("A new title", title="Trip to Shakuras"))],
     ) -> Thread:
-        """Give the thread a title, or with `null` take it away; say who may read it besides its members."""
-        if data.title is msgspec.UNSET and data.visibility is msgspec.UNSET:
-            raise InvalidInput("Nothing to change: send a title or a visibility.", path="title")
+        """Give the thread a title, or with `null` take it away; say who may read it, and what it goes on from."""
+        if data == ThreadChanges():
+            raise InvalidInput("Nothing to change: send a title, a visibility or an activeLeaf.", path="title")
         if data.visibility == "public" and not context.public_threads:
             raise Forbidden("Public threads are not switched on here.")
         title = storable(data.title, "title") if isinstance(data.title, str) else data.title
-        return await threads.change(context.db, thread_id, caller, title=title, visibility=data.visibility)
+        return await threads.change(
+            context.db, thread_id, caller, title=title, visibility=data.visibility, active_leaf=data.active_leaf
+        )
 
     @delete(
         "/{thread_id:uuid}",
@@ -213,11 +215,7 @@ class Threads(Controller):
         data: Annotated[Send, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
     ) -> Response[Sent]:
         """Store a message and start its answer. The same `messageId` again adds nothing and answers 200."""
-        model = data.options.model
-        if model is not None and not context.allows_model(model):
-            raise InvalidInput("This model is not offered here.", path="options.model")
-        check_storable(data.options, "options")
-        await functions.check(data.options.functions, every="options.functions", each="options.functions.{}")
+        await _check(data.options, context)
         question = Question(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),
@@ -228,6 +226,38 @@ class Threads(Controller):
         )
         sent, new = await sends.send(context.db, question, caller, context.limits)
         return Response(sent, status_code=202 if new else 200)
+
+    @post(
+        "/{thread_id:uuid}/regenerate",
+        operation_id="regenerate",
+        summary="Answer a message once more",
+        security=BY_KEY,
+        status_code=202,
+        response_description="Another answer is on the way.",
+        responses=documented(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
+        | {200: answer(Sent, "It was asked for before; nothing was added.")},
+    )
+    async def regenerate(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        data: Annotated[Regenerate, BodyKwarg(examples=example("Another answer", messageId=str(UUID(int=7))))],
+    ) -> Response[Sent]:
+        """Start another answer to a user's message, beside those there are. The same `answerId` again adds nothing."""
+        await _check(data.options, context)
+        question = Question(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
+        answer_id = data.answer_id or ids.new()
+        sent, new = await sends.regenerate(context.db, question, answer_id, caller, context.limits)
+        return Response(sent, status_code=202 if new else 200)
+
+
+async def _check(options: RunOptions, context: Context) -> None:
+    """Raise `InvalidInput` for options that can't be kept, or ask for what is not offered."""
+    if options.model is not None and not context.allows_model(options.model):
+        raise InvalidInput("This model is not offered here.", path="options.model")
+    check_storable(options, "options")
+    await functions.check(options.functions, every="options.functions", each="options.functions.{}")
 
 
 def _key(data: NewThread) -> str:

@@ -26,13 +26,17 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class Thread(Wire, frozen=True, kw_only=True):
-    """A conversation. `revision` counts its committed changes and is the one cursor of every transport."""
+    """A conversation. `revision` counts its committed changes and is the one cursor of every transport.
+
+    `active_leaf` is the message at the end of the branch that is gone on from; none as long as nothing was said.
+    """
 
     id: UUID
     owner_id: UUID | None = None
     title: str | None = None
     visibility: Literal["private", "link", "public"]
     revision: int
+    active_leaf: UUID | None = None
     created_at: datetime
     updated_at: datetime
 
@@ -98,6 +102,7 @@ STEPS = 20
 MOST_STEPS = 50
 MOST_PATTERNS = 64
 MOST_FUNCTIONS = 128
+MOST_INSTRUCTIONS = 8_000
 
 
 class Function(Wire, frozen=True, kw_only=True):
@@ -120,7 +125,8 @@ class RunOptions(Wire, frozen=True, kw_only=True):
 
     With `autopilot` it goes on in rounds of tools, at most `max_steps` of them, until it has an answer; without, it has
     one round. `tools` are patterns of the tools that it is offered, by default all. Each reply of the model's has at
-    most `max_output_tokens`. Whatever `max_steps` is said to be, it is a number from 1 to 50.
+    most `max_output_tokens`. `instructions` are the model's for this run. Whatever `max_steps` is said to be,
+    it is a number from 1 to 50.
     """
 
     model: str | None = None
@@ -131,6 +137,7 @@ class RunOptions(Wire, frozen=True, kw_only=True):
     tools: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_PATTERNS)] | None = None
     functions: Annotated[tuple[Function, ...], msgspec.Meta(max_length=MOST_FUNCTIONS)] = ()
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    instructions: Annotated[str, msgspec.Meta(max_length=MOST_INSTRUCTIONS)] = ""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "max_steps", _steps(self.max_steps))

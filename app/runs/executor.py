@@ -269,7 +269,7 @@ class Executor:
                 most=prompt.MOST_MESSAGES,
                 most_bytes=self._options.context_tokens * prompt.TOKEN_BYTES,
             )
-        system, history = prompt.instructed(self._options.system, history)
+        system, history = prompt.instructed(self._options.system, history, asked=claimed.options.instructions)
         turn = Turn(stream, meter, self._models, self._candidates(claimed))
         functions = claimed.options.functions
         return await Autopilot(

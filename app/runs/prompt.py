@@ -127,10 +127,10 @@ def fit(
     )
 
 
-def instructed(system: str, history: Sequence[Message]) -> tuple[str, list[Message]]:
-    """The instructions with those that the history itself has, and what else was said."""
+def instructed(system: str, history: Sequence[Message], *, asked: str = "") -> tuple[str, list[Message]]:
+    """The instructions, then those that were asked for with the run, then the history's own; and what else was said."""
     told = [text_of(message.content or ()) for message in history if message.role == "system"]
-    return "\n\n".join(filter(None, (system, *told))), [one for one in history if one.role != "system"]
+    return "\n\n".join(filter(None, (system, asked, *told))), [one for one in history if one.role != "system"]
 
 
 def turns_of(message: Message, files: Mapping[UUID, bytes] | None = None, *, whole: bool = False) -> list[Turn]:

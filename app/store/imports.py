@@ -62,7 +62,7 @@ async def begin(db: Database, conversation: Conversation, caller: Caller, limits
 
 
 async def waiting(driver: Driver, thread_id: UUID, caller: Caller, call_ids: Sequence[str]) -> Waiting | None:
-    """The thread's newest answer, if it has made all these calls."""
+    """The answer that the thread goes on from, if it has made all these calls."""
     await access.admit(driver, thread_id, caller, "editor")
     query = """
         SELECT messages.id, messages.content, messages.parent_id
@@ -125,7 +125,7 @@ async def _append(
         return None
     made = [ids.new() for _ in history]
     before = await _position(connection, thread_id)
-    revision = await threads.bump(connection, thread_id, active_leaf=made[-1])
+    revision = await threads.go_on_from(connection, thread_id, made[-1])
     stored: list[dict[str, Any]] = []
     for place, message in enumerate(history):
         by = {"author_id": caller.author_id, "author_name": caller.name} if message.role == "user" else {}

@@ -31,6 +31,7 @@ def thread(row: Record) -> Thread:
         title=row["title"],
         visibility=row["visibility"],
         revision=row["revision"],
+        active_leaf=row["active_leaf"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
     )

@@ -1,4 +1,7 @@
-"""The send: a question, its answer-to-be and the run that writes it, in one transaction and once per message id."""
+"""The send: a question, its answer-to-be and the run that writes it, in one transaction and once per message id.
+
+Another answer to a question that was sent before is made the same way, once per the answer's id.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,6 +24,7 @@ from app.store.rows import content
 from app.store.tables import messages
 from app.store.tables import runs as runs_table
 
+ANSWER_TAKEN = "This answerId is taken."
 RETRY_AFTER = 5
 """Seconds after which a full queue is worth another try."""
 
@@ -34,7 +38,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller sends; `parent_id` is the message that it follows, by default the newest.
+    """What a caller sends; `parent_id` is the message that it follows, by default the thread's active leaf.
 
     `attachments` are blobs that were uploaded to the thread and belong to no message yet.
     """
@@ -60,6 +64,22 @@ async def send(db: Database, question: Question, caller: Caller, limits: Limits)
         raise Conflict("This messageId is taken.") from error
 
 
+async def regenerate(
+    db: Database, question: Question, answer_id: UUID, caller: Caller, limits: Limits
+) -> tuple[Sent, bool]:
+    """Queue another answer to a question that is stored, and whether it is new: the same answer id changes nothing."""
+    try:
+        async with db.transaction() as connection:
+            thread = await threads.lock(connection, question.thread_id, caller, "editor")
+            await _check_asked(connection, question)
+            before = await _answered_before(connection, question, answer_id)
+            if before is not None:
+                return before, False
+            return await ask(connection, thread, question, caller, limits, stored=True, answer_id=answer_id), True
+    except IntegrityError as error:
+        raise Conflict(ANSWER_TAKEN) from error
+
+
 async def ask(
     connection: AsyncConnection,
     thread: Row[tuple[object, ...]],
@@ -68,17 +88,19 @@ async def ask(
     limits: Limits,
     *,
     stored: bool = False,
+    answer_id: UUID | None = None,
 ) -> Sent:
-    """The same within a transaction that holds the thread's lock, for a message id that is new.
+    """A send within a transaction that holds the thread's lock, for a message id that is new.
 
-    Of a message that is `stored` already the text says nothing: an answer whose tools have come back goes on so.
+    Of a message that is `stored` already the text says nothing: it is answered once more, or an answer whose tools have
+    come back goes on. `answer_id` is the id of the answer-to-be, if it has one.
     """
     now = datetime.now(UTC)
     asks = _asks(thread, question, caller, limits.budgets, now)
     await _make_room(connection, thread, question, limits, asks)
     if stored:
         position = await _next_position(connection, question.thread_id)
-        sent = await _queue(connection, thread, question, caller, position)
+        sent = await _queue(connection, thread, question, caller, position, answer_id or ids.new())
     else:
         sent = await _store(connection, thread, question, caller)
     # As late as can be: windows are shared, and locked from here to the commit.
@@ -99,6 +121,9 @@ async def _sent_before(connection: AsyncConnection, question: Question) -> Sent 
         select(messages, runs_table.c.id.label("run"), runs_table.c.message_id)
         .outerjoin(runs_table, runs_table.c.user_message_id == messages.c.id)
         .where(messages.c.id == question.message_id)
+        # Its own answer comes before all others.
+        .order_by(runs_table.c.position)
+        .limit(1)
     )
     row = (await connection.execute(query)).first()
     if row is None:
@@ -110,6 +135,28 @@ async def _sent_before(connection: AsyncConnection, question: Question) -> Sent 
     if text_of(before) != question.text or files != question.attachments:
         raise Conflict("This messageId was sent before with another text or other attachments.")
     return _sent(question, row.message_id, row.run, row.revision)
+
+
+async def _check_asked(connection: AsyncConnection, question: Question) -> None:
+    query = select(messages.c.role).where(
+        messages.c.id == question.message_id, messages.c.thread_id == question.thread_id
+    )
+    if (await connection.execute(query)).scalar_one_or_none() != "user":
+        raise InvalidInput("This is no user's message of this thread.", path="messageId")
+
+
+async def _answered_before(connection: AsyncConnection, question: Question, answer_id: UUID) -> Sent | None:
+    query = (
+        select(messages.c.parent_id, runs_table.c.id.label("run"), runs_table.c.revision)
+        .outerjoin(runs_table, runs_table.c.message_id == messages.c.id)
+        .where(messages.c.id == answer_id)
+    )
+    row = (await connection.execute(query)).first()
+    if row is None:
+        return None
+    if row.parent_id != question.message_id or row.run is None:
+        raise Conflict(ANSWER_TAKEN)
+    return _sent(question, answer_id, row.run, row.revision)
 
 
 async def _make_room(
@@ -143,7 +190,7 @@ async def _store(
     parent_id = await _parent(connection, thread, question)
     asked_content = await _content(connection, question)
     position = await _next_position(connection, question.thread_id)
-    sent = await _queue(connection, thread, question, caller, position + 1)
+    sent = await _queue(connection, thread, question, caller, position + 1, ids.new())
     await connection.execute(
         insert(messages).values(
             id=question.message_id,
@@ -162,11 +209,16 @@ async def _store(
 
 
 async def _queue(
-    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, caller: Caller, position: int
+    connection: AsyncConnection,
+    thread: Row[tuple[object, ...]],
+    question: Question,
+    caller: Caller,
+    position: int,
+    answer_id: UUID,
 ) -> Sent:
     """The answer-to-be to a message that is stored, at this position, and the run that writes it."""
-    run_id, answer_id = ids.new(), ids.new()
-    revision = await threads.bump(connection, question.thread_id, active_leaf=answer_id)
+    run_id = ids.new()
+    revision = await threads.go_on_from(connection, question.thread_id, answer_id)
     await connection.execute(
         insert(messages).values(
             id=answer_id,
@@ -185,8 +237,8 @@ async def _queue(
             thread_id=question.thread_id,
             message_id=answer_id,
             user_message_id=question.message_id,
-            # The place of its question among those that are asked.
             position=position - 1,
+            revision=revision,
             fairness_key=_fairness_key(thread),
             status="queued",
             options=question.options,

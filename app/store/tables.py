@@ -61,6 +61,7 @@ threads = Table(
     Column("reset_revision", BigInteger, nullable=False, server_default="0"),
     # Another one whenever it changes who may do what: whoever was let in under an earlier one is checked again.
     Column("access_id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
+    # The message that the next one follows unless it says otherwise.
     Column("active_leaf", Uuid),
     Column("tool_rules", JSONB),
     _time("created_at"),
@@ -108,8 +109,10 @@ runs = Table(
     _thread_id(),
     Column("message_id", Uuid, nullable=False),
     Column("user_message_id", Uuid, nullable=False),
-    # The place of its question in the thread: runs of a thread go in this order.
+    # The place in the thread before its answer: runs of a thread go in this order.
     Column("position", Integer, nullable=False),
+    # That of the thread in which it was asked for.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
     # Whose turn it is among those who wait: the owner, or the thread of a caller without an account.
     Column("fairness_key", Uuid, nullable=False),
     Column("status", Text, nullable=False),
@@ -127,7 +130,7 @@ runs = Table(
     _time("created_at"),
     _time("finished_at", nullable=True),
     CheckConstraint("status IN ('queued', 'running', 'blocked', 'final', 'error', 'canceled')", name="status"),
-    Index("runs_user_message_id_key", "user_message_id", unique=True),
+    Index("runs_user_message_id_idx", "user_message_id", "position"),
     Index("runs_thread_id_idx", "thread_id"),
     Index("runs_active_idx", "status", "id", postgresql_where=text("status IN ('queued', 'running', 'blocked')")),
 )

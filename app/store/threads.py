@@ -29,7 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain import ids
 from app.domain.access import Caller, Role
 from app.domain.chat import Thread
-from app.domain.errors import Conflict, ThreadNotFound
+from app.domain.errors import Conflict, InvalidInput, ThreadNotFound
 from app.domain.fold import TextBlock
 from app.store import access, audit, ledger, listings, rows
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
@@ -73,6 +73,11 @@ async def bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> 
     revision: int = (await connection.execute(command)).scalar_one()
     await notify(connection, THREADS_CHANNEL, str(thread_id))
     return revision
+
+
+async def go_on_from(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> int:
+    """The thread's next revision, whose active branch ends with this message; observers hear of that, too."""
+    return await bump(connection, thread_id, meta_revision=threads.c.revision + 1, active_leaf=message_id)
 
 
 async def create(
@@ -159,13 +164,20 @@ async def change(
     *,
     title: str | msgspec.UnsetType | None = msgspec.UNSET,
     visibility: str | msgspec.UnsetType = msgspec.UNSET,
+    active_leaf: UUID | msgspec.UnsetType = msgspec.UNSET,
 ) -> Thread:
-    """Give the thread a title, or take it away; say who else may read it: `private` revokes all links."""
+    """Give the thread a title, or take it away; say which message is gone on from, and who else may read it.
+
+    `private` revokes all links. Raises `InvalidInput` where the message is none of the thread's.
+    """
     async with db.transaction() as connection:
         row = await lock(connection, thread_id, caller, "editor" if visibility is msgspec.UNSET else "owner")
         changes: dict[str, Any] = {}
         if title is not msgspec.UNSET and title != row.title:
             changes["title"] = title
+        if active_leaf is not msgspec.UNSET and active_leaf != row.active_leaf:
+            await _check_message(connection, thread_id, active_leaf)
+            changes["active_leaf"] = active_leaf
         if visibility is not msgspec.UNSET and visibility != row.visibility:
             changes |= {"visibility": visibility, "access_id": func.gen_random_uuid()}
             await audit.record(connection, "visibility_set", caller, thread_id=thread_id, visibility=visibility)
@@ -174,6 +186,12 @@ async def change(
         if changes:
             await retell(connection, thread_id, **changes)
         return rows.thread((await lock(connection, thread_id))._mapping)
+
+
+async def _check_message(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> None:
+    query = select(messages.c.id).where(messages.c.id == message_id, messages.c.thread_id == thread_id)
+    if (await connection.execute(query)).first() is None:
+        raise InvalidInput("This is no message of this thread.", path="activeLeaf")
 
 
 async def retell(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> None:

@@ -64,6 +64,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "DELETE /api/threads/{thread_id}": OWNERS,
     "POST /api/threads/{thread_id}/reset": OWNERS,
     "POST /api/threads/{thread_id}/send": WRITERS,
+    "POST /api/threads/{thread_id}/regenerate": WRITERS,
     "POST /api/threads/{thread_id}/claim": ACCOUNTS | dict.fromkeys(("viewer", "editor", "other user"), 403),
     "PUT /api/threads/{thread_id}/read": READING_ACCOUNTS,
     "POST /api/threads/{thread_id}/join": READING_ACCOUNTS,
@@ -103,6 +104,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/tokens": ACCOUNTS,
     "GET /api/tokens": ACCOUNTS,
     "DELETE /api/tokens/{token_id}": ACCOUNTS,
+    "GET /api/models": OPEN,
     "GET /api/tools": ANYBODY,
     "POST /api/tools": ACCOUNTS,
     "GET /api/tools/mine": ACCOUNTS,
@@ -127,6 +129,8 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/openapi.json/openapi.json": OPEN,
     "GET /": OPEN,
     "GET /t/{thread_id}": OPEN,
+    "GET /preview": OPEN,
+    "GET /sw.js": OPEN | dict.fromkeys(WHO, 404),
     "GET /web/{file_path}": OPEN,
     "HEAD /web/{file_path}": OPEN,
 }
@@ -136,6 +140,7 @@ TOOL = {
     "name": "shout", "description": "Say it in capitals.", "parameters": {"type": "object"}, "language": "python",
     "code": "print(1)",
 }  # fmt: skip
+QUEUED = {"ifBusy": "queue"}
 QUESTION = {"role": "user", "content": "Hello?"}
 SUBSCRIBED = dict.fromkeys(STRANGERS, "forbidden")
 SIGNED_IN = dict.fromkeys(set(WHO) - set(USERS), "unauthorized")
@@ -226,7 +231,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/threads": {},
             "PATCH /api/threads/{thread_id}": {"title": "Aiur"},
             "PATCH /api/threads/{thread_id} visibility": {"visibility": "public"},
-            "POST /api/threads/{thread_id}/send": {"text": "Hello?", "options": {"ifBusy": "queue"}},
+            "POST /api/threads/{thread_id}/send": {"text": "Hello?", "options": QUEUED},
+            "POST /api/threads/{thread_id}/regenerate": {"messageId": str(self.message_id), "options": QUEUED},
             "POST /api/threads/{thread_id}/claim": {"anonKey": self.cast.key},
             "PUT /api/threads/{thread_id}/read": {"revision": 1},
             "PUT /api/threads/{thread_id}/members/{user_id}": {"role": "viewer"},

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY = "a" * 32
 WELCOME = "Hello there."
+NOTHING = "Nothing to change: send a title, a visibility or an activeLeaf."
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -46,7 +47,7 @@ async def test_the_first_open_makes_the_thread_and_one_welcome(server: Inside) -
     assert made.status_code == 201
     thread = made.json()["thread"]
     assert made.json() == {"thread": thread, "anonKey": KEY}
-    assert set(thread) == {"id", "title", "visibility", "revision", "createdAt", "updatedAt"}
+    assert set(thread) == {"id", "title", "visibility", "revision", "activeLeaf", "createdAt", "updatedAt"}
     assert (thread["id"], thread["title"], thread["visibility"], thread["revision"]) == (
         thread_id,
         "Aiur",
@@ -58,7 +59,7 @@ async def test_the_first_open_makes_the_thread_and_one_welcome(server: Inside) -
     assert (snapshot["thread"], snapshot["hasMore"]) == (thread, False)
     [welcome] = snapshot["messages"]
     assert set(welcome) == {"id", "threadId", "role", "status", "seq", "content", "createdAt", "updatedAt"}
-    assert (welcome["role"], welcome["status"]) == ("assistant", "final")
+    assert (welcome["role"], welcome["status"], welcome["id"]) == ("assistant", "final", thread["activeLeaf"])
     assert welcome["content"] == [{"type": "text", "text": WELCOME}]
 
 
@@ -160,7 +161,7 @@ async def test_a_thread_is_renamed_and_observers_are_told(server: Inside) -> Non
         assert "title" not in untitled.json()
         assert (await feed.next())["thread"] == untitled.json()
     problem = told(await server.http.patch(path, json={}, headers=thread.headers), 400, "invalid_input")
-    assert problem["errors"] == [{"path": "title", "message": "Nothing to change: send a title or a visibility."}]
+    assert problem["errors"] == [{"path": "title", "message": NOTHING}]
 
 
 async def test_a_key_lists_its_own_threads_newest_first_page_by_page(server: Inside) -> None:

@@ -4,10 +4,13 @@ import asyncio
 from typing import Any
 
 from app.domain import ids
-from app.store import migrate
+from app.domain.chat import RunOptions
+from app.store import migrate, sends
 from app.store.db import Database
+from app.store.sends import Question
 from app.store.tables import metadata
 from tests.support import postgres
+from tests.support.store import CALLER, ROOMY, ask, new_thread
 
 CATALOG = """
     SELECT 'constraint', conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint
@@ -71,3 +74,24 @@ async def test_migrations_can_be_undone(postgres_url: str) -> None:
     await migrate.upgrade(db.url)
     assert await migrate.differences(db) == []
     await drop(postgres_url, db)
+
+
+async def test_of_several_answers_to_one_message_an_older_version_keeps_the_run_of_the_first(db: Database) -> None:
+    thread_id = await new_thread(db)
+    sent = await ask(db, thread_id)
+    question = Question(
+        thread_id=thread_id, message_id=sent.user_message_id, text="", options=RunOptions(if_busy="queue")
+    )
+    other, _ = await sends.regenerate(db, question, ids.new(), CALLER, ROOMY)
+    await migrate.downgrade(db.url, "0003")
+    assert await _column(db, "SELECT id FROM runs") == [sent.run_id]
+    await migrate.upgrade(db.url)
+    assert await _column(db, "SELECT revision FROM runs") == [sent.revision]
+    answers = "SELECT status FROM messages WHERE role = 'assistant' ORDER BY position"
+    assert await _column(db, answers) == ["streaming", "canceled"], "nobody waits for what nobody writes"
+    assert await _column(db, "SELECT active_leaf FROM threads") == [other.assistant_message_id]
+
+
+async def _column(db: Database, query: str) -> list[Any]:
+    async with db.driver() as driver:
+        return [row[0] for row in await driver.fetch(query)]

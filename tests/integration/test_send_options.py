@@ -54,6 +54,9 @@ def wide(count: int, size: int = 1) -> dict[str, Any]:
     ("options", "path"),
     [
         ({"tools": ["a", "\0"]}, "options"),
+        ({"instructions": "a\0"}, "options"),
+        ({"instructions": "x" * 8_001}, "options.instructions"),
+        ({"instructions": None}, "options.instructions"),
         (function(description="\0"), "options"),
         (function(parameters={"type": "object", "title": "a\0"}), "options"),
         (function(parameters={"type": "object", "properties": {"\0": {}}}), "options"),
@@ -72,6 +75,13 @@ async def test_options_that_cant_be_are_refused(server: Inside, options: dict[st
     problem = told(await send(thread, options), 400, "invalid_input")
     assert [error["path"] for error in problem["errors"]] == [path]
     assert len((await thread.snapshot())["messages"]) == 1
+
+
+async def test_instructions_are_kept_with_their_run(server: Inside, store: Database) -> None:
+    asked = {"instructions": "Ж" * 8_000}
+    sent = await send(await server.thread(), asked)
+    assert sent.status_code == 202, sent.text
+    assert await kept(store, sent.json()["runId"]) == asked
 
 
 @pytest.mark.parametrize("junk", ["\0", {"a": ["\0"]}, {"\0": 1}, "x" * 900_000, [[[]]], 10**30, -1, 2.5])

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from app.domain.chat import Delta, Message, Snapshot
+from app.domain.chat import Delta, Message, Snapshot, Thread
 from app.domain.fold import fold
 from app.domain.parts import PartData, TextDelta
 from app.store import changes, threads
@@ -20,7 +20,9 @@ from tests.support.store import CALLER, ask, batch, ending, lease_of, new_thread
 bounded = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 steps = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(["text", "text", "notice", "end", "rename"])), min_size=1, max_size=14
+    st.tuples(st.integers(0, 2), st.sampled_from(["text", "text", "notice", "end", "rename", "choose"])),
+    min_size=1,
+    max_size=14,
 )
 
 
@@ -50,6 +52,11 @@ def _seen(messages: dict[UUID, Message]) -> list[Any]:
     return [(m.id, m.status, m.seq, m.content or (), m.finish) for m in messages.values()]
 
 
+def _about(thread: Thread) -> Thread:
+    """The thread but for what every change changes."""
+    return msgspec.structs.replace(thread, revision=0, updated_at=thread.created_at)
+
+
 async def _running(db: Database, thread_id: UUID) -> Lease:
     """A run of the thread that is worked on beside the others."""
     sent = await ask(db, thread_id)
@@ -75,6 +82,8 @@ async def _play(db: Database, script: list[tuple[int, str]]) -> None:
 async def _step(db: Database, lease: Lease, written: list[PartData], what: str) -> None:
     if what == "rename":
         await threads.change(db, lease.thread_id, CALLER, title=f"title {lease.run_id} {len(written)}")
+    elif what == "choose":
+        await threads.change(db, lease.thread_id, CALLER, active_leaf=lease.message_id)
     elif what == "end":
         await write(db, ending(lease, len(written), fold((), written)))
     else:
@@ -94,6 +103,7 @@ async def _compare(db: Database, thread_id: UUID, snapshots: list[Snapshot]) -> 
             assert isinstance(found, Delta)
             assert (found.since, found.revision) == (earlier.revision, last.revision)
             assert _seen(_applied(earlier, found)) == _seen({m.id: m for m in last.messages})
+            assert _about(found.thread or earlier.thread) == _about(last.thread)
 
 
 def test_a_snapshot_and_the_deltas_after_it_give_every_later_snapshot(database_url: str) -> None:

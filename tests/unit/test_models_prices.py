@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.parts import Usage
 from app.models import catalog
-from app.models.prices import context_window, cost
+from app.models.prices import context_window, cost, per_million
 
 MILLION = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
 
@@ -14,6 +14,18 @@ MILLION = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
 def test_a_known_model_has_its_list_price() -> None:
     assert cost("openai", "gpt-4o-mini", MILLION) == Decimal("0.75")
     assert cost("openai", "gpt-4o-mini", Usage()) == Decimal(0)
+
+
+def test_a_million_tokens_cost_what_calls_by_them_do() -> None:
+    assert per_million("openai", "gpt-4o-mini") == (Decimal("0.15"), Decimal("0.6"))
+    assert per_million("demo", "demo") == (Decimal(0), Decimal(0))
+    assert per_million("openai", "llama3:8b") == (None, None)
+
+
+def test_a_price_that_rises_for_long_prompts_is_told_as_it_is_for_short_ones() -> None:
+    long = cost("google", "gemini-2.5-pro", Usage(input_tokens=1_000_000))
+    assert long is not None
+    assert per_million("google", "gemini-2.5-pro")[0] == long / 2
 
 
 def test_the_demo_model_is_free() -> None:

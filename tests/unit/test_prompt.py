@@ -17,7 +17,7 @@ from app.domain.rounds import Call, Progress, Round
 from app.domain.tools import Spec
 from app.models.port import ModelFailed, Turn
 from app.models.tokens import Counter, estimate_tool
-from app.runs.prompt import FILE_TOKENS, KEPT_ROUNDS, SHORT, SUMMARY, Conversation, Fitted, Ruler, fit, told
+from app.runs.prompt import FILE_TOKENS, KEPT_ROUNDS, SHORT, SUMMARY, Conversation, Fitted, Ruler, fit, instructed, told
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ class Letters(Ruler):
 RULER = Letters()
 
 
-def message(number: int, *blocks: Block | str, role: Literal["user", "assistant"] = "user") -> Message:
+def message(number: int, *blocks: Block | str, role: Literal["user", "assistant", "system"] = "user") -> Message:
     content = tuple(TextBlock(text=block) if isinstance(block, str) else block for block in blocks)
     return Message(
         id=UUID(int=number), thread_id=UUID(int=1), role=role, status="final", seq=0, content=content, created_at=NOW,
@@ -305,3 +305,22 @@ def test_what_the_answer_has_said_before_it_was_interrupted_is_told_and_counted(
     history = [message(1, "old" * 20), message(2, "question")]
     assert fitted(history, said="s" * 50, limit=6 + 8 + 60 + 50).prompt.said == "s" * 50
     assert fitted(history, said="s" * 51, limit=6 + 8 + 60 + 50).dropped
+
+
+def test_instructions_of_a_run_come_after_the_operators_and_before_the_threads() -> None:
+    history = [message(1, "Rhyme.", role="system"), message(2, "Hello?")]
+    system, said = instructed("Be brief.", history, asked="Speak French.")
+    assert (system, said) == ("Be brief.\n\nSpeak French.\n\nRhyme.", history[1:])
+    assert instructed("", history[1:]) == ("", history[1:])
+
+
+def test_instructions_take_room_from_the_history_and_not_from_the_question() -> None:
+    history = [message(1, "a" * 50), message(2, "b" * 50, role="assistant"), message(3, "c" * 50)]
+    conversation = Conversation(history=history, progress=Progress())
+    dropped = {
+        size: [one.id.int for one in fit(conversation, system="s" * size, tools=(), limit=150, ruler=RULER).dropped]
+        for size in (0, 1, 51, 100)
+    }
+    assert dropped == {0: [], 1: [1], 51: [1, 2], 100: [1, 2]}
+    with pytest.raises(ModelFailed, match="longer than the model"):
+        fit(conversation, system="s" * 101, tools=(), limit=150, ruler=RULER)

@@ -1,0 +1,347 @@
+"""Branches: a thread goes on from the message that it is told, and a question may have several answers."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from app.store.db import Database
+from tests.integration.test_api_threads import told
+from tests.support.cast import owned_thread, person
+from tests.support.client import Thread, text_of
+from tests.support.frames import socket
+from tests.support.inside import Inside, khala
+from tests.support.providers import Server, serving
+from tests.support.shared import shared
+from tests.support.store import batch, claim, ending, write
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def provider() -> AsyncIterator[Server]:
+    async with serving() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def working(postgres_url: str, template: str, provider: Server) -> AsyncIterator[Inside]:
+    """With an executor and a model whose prompts can be read."""
+    settings: dict[str, Any] = {
+        "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "KHALA_MODEL": "openai:local",
+        "KHALA_SYSTEM_PROMPT": "Be brief.", "KHALA_WELCOME": "", "KHALA_ANON_USD_PER_DAY": "0", "KHALA_TOOLS": "",
+    }  # fmt: skip
+    async with shared(postgres_url, template, **settings) as inside:
+        yield inside
+
+
+async def patched(thread: Thread, **body: Any) -> httpx.Response:
+    return await thread.http.patch(f"/api/threads/{thread.id}", json=body, headers=thread.headers)
+
+
+async def leaf(thread: Thread) -> str | None:
+    found: str | None = (await thread.snapshot())["thread"].get("activeLeaf")
+    return found
+
+
+async def message(thread: Thread, message_id: str) -> dict[str, Any]:
+    (found,) = [one for one in (await thread.snapshot())["messages"] if one["id"] == message_id]
+    return dict(found)
+
+
+async def again(thread: Thread, message_id: str, **more: Any) -> dict[str, Any]:
+    return dict((await thread.post("regenerate", {"messageId": message_id} | more)).raise_for_status().json())
+
+
+async def cancel(thread: Thread, sent: dict[str, Any]) -> None:
+    (await thread.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)).raise_for_status()
+
+
+async def answered(thread: Thread, sent: dict[str, Any]) -> dict[str, Any]:
+    assert (await thread.ended(sent["runId"]))["status"] == "final"
+    return sent
+
+
+def prompt(provider: Server) -> list[tuple[str, str]]:
+    """What the model was last asked."""
+    return [(one["role"], one["content"]) for one in provider.calls[-1].body["messages"]]
+
+
+async def test_a_thread_tells_the_message_that_it_goes_on_from(server: Inside) -> None:
+    thread = await server.thread()
+    [welcome] = (await thread.snapshot())["messages"]
+    assert await leaf(thread) == welcome["id"]
+    sent = await thread.send("Hello")
+    assert await leaf(thread) == sent["assistantMessageId"]
+    [listed] = (await server.http.get("/api/threads", headers=thread.headers)).json()["items"]
+    assert listed["activeLeaf"] == sent["assistantMessageId"]
+    await cancel(thread, sent)
+    assert await leaf(thread) == sent["assistantMessageId"]
+
+
+async def test_an_empty_thread_has_no_leaf_and_a_reset_takes_it_away(working: Inside) -> None:
+    thread = await working.thread()
+    assert await leaf(thread) is None
+    await answered(thread, await thread.send("Hello"))
+    assert await leaf(thread) is not None
+    assert "activeLeaf" not in (await thread.post("reset")).raise_for_status().json()
+
+
+async def test_a_send_tells_observers_where_the_thread_goes_on_and_a_cancel_does_not(server: Inside) -> None:
+    thread = await server.thread()
+    async with socket(server) as feed:
+        await feed.subscribe(thread)
+        sent = await thread.send("Hello")
+        delta = await feed.next()
+        assert delta["thread"]["activeLeaf"] == sent["assistantMessageId"]
+        assert (delta["thread"]["revision"], delta["revision"]) == (sent["revision"], sent["revision"])
+        await cancel(thread, sent)
+        assert "thread" not in await feed.next()
+
+
+async def test_whoever_chooses_another_branch_chooses_it_for_all(server: Inside) -> None:
+    thread = await server.thread()
+    [welcome] = (await thread.snapshot())["messages"]
+    sent = await thread.send("Hello")
+    async with socket(server) as feed:
+        revision = (await feed.subscribe(thread))["revision"]
+        chosen = await patched(thread, activeLeaf=welcome["id"])
+        assert (chosen.status_code, chosen.json()["activeLeaf"]) == (200, welcome["id"])
+        delta = await feed.next()
+        assert (delta["from"], delta["revision"], delta["messages"]) == (revision, revision + 1, [])
+        assert delta["thread"] == chosen.json() == (await thread.snapshot())["thread"]
+        assert (await patched(thread, activeLeaf=welcome["id"])).json() == chosen.json(), "the same changes nothing"
+        await feed.nothing()
+    other = await thread.send("Good day", options={"ifBusy": "queue"})
+    assert (await message(thread, other["userMessageId"]))["parentId"] == welcome["id"]
+    assert (await message(thread, sent["userMessageId"]))["parentId"] == welcome["id"]
+    assert await leaf(thread) == other["assistantMessageId"]
+    explicit = await thread.send("Hm", parentId=sent["assistantMessageId"], options={"ifBusy": "queue"})
+    assert await leaf(thread) == explicit["assistantMessageId"]
+
+
+async def test_another_branch_reaches_the_lists_of_members(server: Inside, store: Database) -> None:
+    owner = await person(store)
+    thread_id = str(await owned_thread(store, owner, welcome="Hello."))
+    path = f"/api/threads/{thread_id}"
+    [welcome] = (await server.http.get(path, headers=owner.headers)).json()["messages"]
+    sent = await server.http.post(f"{path}/send", json={"text": "?"}, headers=owner.headers)
+    async with socket(server, additional_headers=owner.headers) as feed:
+        await feed.say({"type": "watch"})
+        [listed] = (await feed.until("account"))["threads"]
+        assert listed["thread"]["activeLeaf"] == sent.json()["assistantMessageId"]
+        await server.http.patch(path, json={"activeLeaf": welcome["id"]}, headers=owner.headers)
+        [listed] = (await feed.until("account"))["threads"]
+        assert listed["thread"]["activeLeaf"] == welcome["id"]
+
+
+async def test_a_thread_goes_on_from_a_message_of_its_own_only(server: Inside) -> None:
+    thread, other = await server.thread(), await server.thread()
+    elsewhere = (await other.send("Elsewhere"))["userMessageId"]
+    before = await thread.snapshot()
+    for wrong in (elsewhere, str(uuid.uuid4()), None, "abc"):
+        problem = told(await patched(thread, activeLeaf=wrong, title="Not this either"), 400, "invalid_input")
+        assert [error["path"] for error in problem["errors"]] == ["activeLeaf"]
+    assert await thread.snapshot() == before
+
+
+async def test_another_answer_stands_beside_the_first(server: Inside) -> None:
+    thread = await server.thread()
+    sent = await thread.send("Hello")
+    await cancel(thread, sent)
+    answer_id = str(uuid.uuid4())
+    async with socket(server) as feed:
+        revision = (await feed.subscribe(thread))["revision"]
+        response = await thread.post("regenerate", {"messageId": sent["userMessageId"], "answerId": answer_id})
+        made = response.json()
+        assert response.status_code == 202
+        assert made == {
+            "threadId": thread.id,
+            "userMessageId": sent["userMessageId"],
+            "assistantMessageId": answer_id,
+            "runId": made["runId"],
+            "revision": revision + 1,
+        }
+        delta = await feed.next()
+    [head] = delta["messages"]
+    assert (head["id"], head["parentId"], head["status"]) == (answer_id, sent["userMessageId"], "streaming")
+    assert (head["runId"], delta["thread"]["activeLeaf"]) == (made["runId"], answer_id)
+    messages = (await thread.snapshot())["messages"]
+    assert [one["id"] for one in messages[1:]] == [sent["userMessageId"], sent["assistantMessageId"], answer_id]
+    assert messages[2]["status"] == "canceled"
+
+
+async def test_the_same_answer_is_asked_for_once(server: Inside) -> None:
+    thread = await server.thread()
+    sent = await thread.send("Hello")
+    await cancel(thread, sent)
+    body = {"messageId": sent["userMessageId"], "answerId": str(uuid.uuid4())}
+    responses = await asyncio.gather(*(thread.post("regenerate", body) for _ in range(10)))
+    assert sorted(response.status_code for response in responses) == [200] * 9 + [202]
+    assert len({response.text for response in responses}) == 1
+    await cancel(thread, responses[0].json())
+    late = await thread.post("regenerate", body)
+    assert (late.status_code, late.text) == (200, responses[0].text), "also when the answer has changed since"
+    assert len((await thread.snapshot())["messages"]) == 4
+    resent = await thread.post("send", {"text": "Hello", "messageId": sent["userMessageId"]})
+    assert (resent.status_code, resent.json()) == (200, sent), "the send's own answer is the first"
+
+
+async def test_only_questions_of_the_thread_are_answered_again(server: Inside) -> None:
+    thread, other = await server.thread(), await server.thread()
+    [welcome] = (await thread.snapshot())["messages"]
+    sent, elsewhere = await thread.send("Hello"), await other.send("Elsewhere")
+    await cancel(thread, sent)
+    before = await thread.snapshot()
+    for wrong in (welcome["id"], sent["assistantMessageId"], elsewhere["userMessageId"], str(uuid.uuid4())):
+        problem = told(await thread.post("regenerate", {"messageId": wrong}), 400, "invalid_input")
+        assert [error["path"] for error in problem["errors"]] == ["messageId"]
+    question = sent["userMessageId"]
+    for taken in (question, welcome["id"], elsewhere["assistantMessageId"]):
+        problem = told(await thread.post("regenerate", {"messageId": question, "answerId": taken}), 409, "conflict")
+        assert problem["detail"] == "This answerId is taken."
+    for body, path in (
+        ({"options": {"model": "openai:gpt-none"}}, "options.model"),
+        ({"options": {"tools": ["\0"]}}, "options"),
+        ({"answerId": "abc"}, "answerId"),
+    ):
+        problem = told(await thread.post("regenerate", {"messageId": question} | body), 400, "invalid_input")
+        assert [error["path"] for error in problem["errors"]] == [path]
+    told(await thread.post("regenerate"), 400, "invalid_input")
+    assert await thread.snapshot() == before
+
+
+async def test_another_answer_waits_interrupts_or_is_refused_as_a_send_is(server: Inside) -> None:
+    thread = await server.thread()
+    first = await thread.send("One")
+    question = first["userMessageId"]
+    told(await thread.post("regenerate", {"messageId": question}), 409, "run_active")
+    waiting = await again(thread, question, options={"ifBusy": "queue"})
+    interrupting = await again(thread, question, options={"ifBusy": "interrupt"})
+    states = [(await thread.run(one["runId"]))["status"] for one in (first, waiting, interrupting)]
+    assert states == ["canceled", "canceled", "queued"]
+
+
+async def test_of_many_answers_at_once_one_is_written_unless_they_may_wait(server: Inside) -> None:
+    thread = await server.thread()
+    sent = await thread.send("Hello")
+    await cancel(thread, sent)
+    body = {"messageId": sent["userMessageId"]}
+    responses = await asyncio.gather(*(thread.post("regenerate", body) for _ in range(10)))
+    assert sorted(response.status_code for response in responses) == [202] + [409] * 9
+
+
+async def test_another_answer_is_paid_for_as_a_send_is(database_url: str) -> None:
+    env: dict[str, Any] = {"KHALA_ANON_RUNS_PER_HOUR": "2", "KHALA_RUNS_PER_OWNER": "2"}
+    async with khala(database_url, with_executor=False, **env) as server:
+        thread = await server.thread()
+        sent = await thread.send("Hello")
+        queued = {"messageId": sent["userMessageId"], "options": {"ifBusy": "queue"}}
+        waiting = await thread.post("regenerate", queued)
+        assert waiting.status_code == 202
+        told(await thread.post("regenerate", queued), 429, "rate_limited")
+        await cancel(thread, sent)
+        problem = await thread.post("regenerate", queued)
+        told(problem, 429, "budget_exhausted")
+        assert int(problem.headers["retry-after"]) > 0
+        assert await leaf(thread) == waiting.json()["assistantMessageId"]
+
+
+async def test_runs_go_in_the_order_in_which_they_were_asked_for(server: Inside, store: Database) -> None:
+    thread = await server.thread()
+    first = await thread.send("One")
+    queued: dict[str, Any] = {"options": {"ifBusy": "queue"}}
+    second = await thread.send("Two", **queued)
+    third = await again(thread, first["userMessageId"], **queued)
+    fourth = await thread.send("Three", **queued)
+    fifth = await again(thread, second["userMessageId"], **queued)
+    order = [one["runId"] for one in (first, second, third, fourth, fifth)]
+    begun: list[str] = []
+    for _ in order:
+        mine = [one.lease for one in await claim(store) if str(one.lease.thread_id) == thread.id]
+        assert len(mine) == 1, "one at a time"
+        begun.append(str(mine[0].run_id))
+        await write(store, ending(mine[0], 0, ()))
+    assert begun == order
+
+
+async def test_a_send_to_any_message_has_the_history_from_the_root_to_it(working: Inside, provider: Server) -> None:
+    thread = await working.thread()
+    said = ("assistant", "Hello, world!")
+    one = await answered(thread, await thread.send("One"))
+    two = await answered(thread, await thread.send("Two"))
+    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Two")]
+    await answered(thread, await thread.send("Instead of two", parentId=one["assistantMessageId"]))
+    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Instead of two")]
+    await answered(thread, await thread.send("Three"))
+    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Instead of two"), said, ("user", "Three")]
+    (await patched(thread, activeLeaf=two["assistantMessageId"])).raise_for_status()
+    await answered(thread, await thread.send("After two"))
+    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Two"), said, ("user", "After two")]
+
+
+async def test_another_answer_knows_nothing_of_those_beside_it_and_of_what_came_after(
+    working: Inside, provider: Server
+) -> None:
+    thread = await working.thread()
+    said = ("assistant", "Hello, world!")
+    await answered(thread, await thread.send("One"))
+    two = await answered(thread, await thread.send("Two"))
+    await answered(thread, await thread.send("Three"))
+    other = await answered(thread, await again(thread, two["userMessageId"]))
+    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Two")]
+    assert text_of(await message(thread, other["assistantMessageId"])) == "Hello, world!"
+    await answered(thread, await thread.send("Four"))
+    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Two"), said, ("user", "Four")]
+    assert len((await thread.snapshot())["messages"]) == 9
+
+
+async def test_instructions_reach_the_model_for_their_run_only_and_before_those_of_the_thread(
+    working: Inside, provider: Server
+) -> None:
+    db = Database(working.database_url)
+    owner = await person(db)
+    await db.close()
+    asked = {"model": "khala", "messages": [{"role": "system", "content": "Rhyme."}, {"role": "user", "content": "A"}]}
+    completed = (await working.http.post("/v1/chat/completions", json=asked, headers=owner.headers)).raise_for_status()
+    thread = Thread(working.http, completed.headers["x-thread-id"], "")
+    thread.headers = owner.headers
+    await answered(thread, await thread.send("B", options={"instructions": "Speak French."}))
+    assert prompt(provider)[0] == ("system", "Be brief.\n\nSpeak French.\n\nRhyme.")
+    await answered(thread, await thread.send("C"))
+    assert prompt(provider)[0] == ("system", "Be brief.\n\nRhyme.")
+    assert [one["role"] for one in provider.calls[-1].body["messages"]].count("system") == 1
+
+
+async def test_another_answer_goes_on_where_a_lost_executor_left_it(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        sent = await thread.send("/words=30 /pace=0")
+        await cancel(thread, sent)
+        other = await again(thread, sent["userMessageId"])
+        (dead,) = await claim(db, lease=0.2)
+        await write(db, batch(dead.lease, 0, "word1 word2 wo"))
+        async with khala(database_url):
+            run = await thread.ended(other["runId"], within=10)
+        found = await message(thread, other["assistantMessageId"])
+    await db.close()
+    assert (run["status"], run["attempt"]) == ("final", 2)
+    assert text_of(found) == " ".join(f"word{n}" for n in range(1, 31))

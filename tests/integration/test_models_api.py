@@ -1,0 +1,43 @@
+"""Models over REST: those that may be asked for by name, with what they cost and how much they read."""
+
+from typing import Any
+
+from tests.integration.test_api_threads import told
+from tests.support.inside import khala
+
+SETTINGS: dict[str, Any] = {
+    "KHALA_MODEL": "openai:gpt-4o-mini", "KHALA_FALLBACK_MODELS": "openai:llama3:8b", "OPENAI_API_KEY": "key",
+    "KHALA_MODELS": "openai:gpt-4o,openai:gpt-5*",
+}  # fmt: skip
+
+
+async def test_the_models_that_may_be_named_are_listed_with_their_prices(database_url: str) -> None:
+    async with khala(database_url, with_executor=False, **SETTINGS) as server:
+        found = (await server.http.get("/api/models")).raise_for_status().json()
+        assert found["default"] == "openai:gpt-4o-mini"
+        names = [one["model"] for one in found["items"]]
+        assert names == ["openai:gpt-4o-mini", "openai:llama3:8b", "openai:gpt-4o", "demo"]
+        mini, local, larger, demo = found["items"]
+        assert mini == {
+            "model": "openai:gpt-4o-mini",
+            "provider": "openai",
+            "name": "gpt-4o-mini",
+            "inputUsdPerMillion": "0.15",
+            "outputUsdPerMillion": "0.6",
+            "contextTokens": 128_000,
+        }
+        assert local == {"model": "openai:llama3:8b", "provider": "openai", "name": "llama3:8b"}
+        assert (larger["inputUsdPerMillion"], larger["outputUsdPerMillion"]) == ("2.5", "10")
+        assert demo == {
+            "model": "demo",
+            "provider": "demo",
+            "name": "demo",
+            "inputUsdPerMillion": "0",
+            "outputUsdPerMillion": "0",
+        }
+        thread = await server.thread()
+        for name in [*names, "openai:gpt-5-mini"]:
+            options = {"model": name, "ifBusy": "queue"}
+            assert (await thread.post("send", {"text": "?", "options": options})).status_code == 202, name
+        wrong = await thread.post("send", {"text": "?", "options": {"model": "openai:gpt-4"}})
+        assert told(wrong, 400, "invalid_input")["errors"][0]["path"] == "options.model"
