@@ -6,15 +6,16 @@ JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help serve test check format bench setup clean
+.PHONY: help serve test check format bench web web-dev setup clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-serve: $(READY)  ## Set up what is missing, and serve on http://127.0.0.1:8000 (HOST, PORT, KHALA_HOME)
+serve: $(READY) web  ## Set up what is missing, and serve on http://127.0.0.1:8000 (HOST, PORT, KHALA_HOME)
 	@exec $(BIN)/khala serve
 
-test: $(READY) browser  ## Set up what is missing, and run all tests, JOBS at once
+test: $(READY) web browser  ## Set up what is missing, and run all tests, JOBS at once
+	@$(BIN)/python infra/web.py test
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 check: $(READY)  ## Lint, types, import contracts
@@ -22,6 +23,8 @@ check: $(READY)  ## Lint, types, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python infra/frames.py --check
+	@$(BIN)/python infra/web.py check
 
 format: $(READY)  ## Bring the code into shape
 	@$(BIN)/ruff check --fix .
@@ -30,10 +33,16 @@ format: $(READY)  ## Bring the code into shape
 bench: $(READY)  ## Measure the way of a token, beside a bare broadcast
 	@$(BIN)/python -m tests.bench $(ARGS)
 
+web: $(READY)  ## Build the page, where its sources have changed
+	@$(BIN)/python infra/web.py build
+
+web-dev: $(READY)  ## Serve the page with hot reload, beside a server that runs (KHALA_URL)
+	@$(BIN)/python infra/web.py dev
+
 setup: $(READY)  ## Only set up
 
 clean:  ## Remove what was set up here; data stays
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .cache app/web/node_modules app/web/dist
 
 $(READY): pyproject.toml uv.lock
 	@sh infra/setup.sh $(PYTHON)

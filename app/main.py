@@ -45,7 +45,7 @@ from app.tools.toolbox import Toolbox
 
 log = structlog.get_logger()
 
-WEB = Path(__file__).parent / "web" / "legacy"
+WEB = Path(__file__).parent / "web" / "dist"
 """The folder of the page's files."""
 WATCH = 1.0
 """Seconds between two looks at whether the embedded Postgres is well."""

@@ -70,7 +70,7 @@ class Send(Body, frozen=True, kw_only=True):
 
     text: str
     message_id: UUID | None = None
-    parent_id: UUID | None = None
+    parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
     attachments: Annotated[tuple[UUID, ...], Meta(max_length=MOST_ATTACHMENTS)] = ()
     options: RunOptions = msgspec.field(default_factory=RunOptions)
 

@@ -38,7 +38,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller sends; `parent_id` is the message that it follows, by default the thread's active leaf.
+    """What a caller sends; `parent_id` is the message that it follows, None for none; by default the thread's active leaf.
 
     `attachments` are blobs that were uploaded to the thread and belong to no message yet.
     """
@@ -47,7 +47,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     message_id: UUID
     text: str
     attachments: tuple[UUID, ...] = ()
-    parent_id: UUID | None = None
+    parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
     options: RunOptions
 
 
@@ -275,6 +275,8 @@ async def _next_position(connection: AsyncConnection, thread_id: UUID) -> int:
 
 async def _parent(connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question) -> UUID | None:
     if question.parent_id is None:
+        return None
+    if question.parent_id is msgspec.UNSET:
         leaf: UUID | None = thread.active_leaf
         return leaf
     query = select(messages.c.id).where(messages.c.id == question.parent_id, messages.c.thread_id == thread.id)

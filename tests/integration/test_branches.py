@@ -345,3 +345,14 @@ async def test_another_answer_goes_on_where_a_lost_executor_left_it(database_url
     await db.close()
     assert (run["status"], run["attempt"]) == ("final", 2)
     assert text_of(found) == " ".join(f"word{n}" for n in range(1, 31))
+
+
+async def test_a_message_that_follows_none_begins_anew_beside_the_others(working: Inside, provider: Server) -> None:
+    thread = await working.thread()
+    first = await thread.send("apple")
+    await thread.ended(first["runId"])
+    other = await thread.send("pear", parentId=None)
+    await thread.ended(other["runId"])
+    assert "parentId" not in await message(thread, other["userMessageId"])
+    assert "apple" not in str(provider.calls[-1].body)
+    assert await leaf(thread) == other["assistantMessageId"]

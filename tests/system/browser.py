@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from playwright.sync_api import BrowserContext, Locator, Page, expect, sync_playwright
 
@@ -20,6 +20,7 @@ ARGUMENTS = (
     "--disable-sync",
 )
 PATIENCE_MS = 30_000
+BLOCKED = "Service Worker registration blocked by Playwright"
 PASSWORD = "en taro adun"
 ENDED = ":is([data-state=done], [data-state=stopped], [data-state=failed])"
 
@@ -33,13 +34,16 @@ class Server(Protocol):
 
 
 @contextmanager
-def a_browser() -> Iterator[BrowserContext]:
-    """One person's browser, with nothing in it. Debian's Chromium where there is one, else the one of Playwright."""
+def a_browser(service_workers: Literal["allow", "block"] = "block") -> Iterator[BrowserContext]:
+    """One person's browser, with nothing in it. Debian's Chromium where there is one, else the one of Playwright.
+
+    A service worker's requests can't be changed by a test, so only tests of it allow it.
+    """
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         found = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
-        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        context = browser.new_context(viewport={"width": 1280, "height": 800}, service_workers=service_workers)
         context.set_default_timeout(PATIENCE_MS)
         yield context
         browser.close()
@@ -48,7 +52,7 @@ def a_browser() -> Iterator[BrowserContext]:
 def another(context: BrowserContext) -> BrowserContext:
     """Somebody else's browser."""
     assert context.browser is not None
-    other = context.browser.new_context(viewport={"width": 1280, "height": 800})
+    other = context.browser.new_context(viewport={"width": 1280, "height": 800}, service_workers="block")
     other.set_default_timeout(PATIENCE_MS)
     return other
 
@@ -67,7 +71,7 @@ class Chat:
         expect(self.welcome).to_be_visible()
 
     def _listen(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
+        if message.type in ("error", "warning") and message.text != BLOCKED:
             self.complaints.append(message.text)
 
     @property

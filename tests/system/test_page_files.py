@@ -64,17 +64,6 @@ def test_a_large_output_is_looked_into_and_downloaded(chat: Chat) -> None:
     assert download.value.path().read_text().splitlines()[:600] == lines
 
 
-def test_an_output_that_is_no_text_has_its_size_and_a_download_only(chat: Chat) -> None:
-    script = """async (blob) => {
-        const { BlobPanel } = await import("/web/looking.js");
-        document.querySelector("#messages").append(new BlobPanel(blob, {}).element);
-    }"""
-    chat.page.evaluate(script, {"blobId": "x", "size": 2048, "sha256": "ab", "mediaType": "application/pdf"})
-    panel = chat.page.locator(".blob")
-    expect(panel).to_contain_text("2.0 kB · application/pdf")
-    expect(panel.get_by_role("button")).to_have_text(["Download"])
-
-
 def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: BrowserContext, chat: Chat) -> None:
     field = chat.page.locator("#attach-field")
     expect(chat.button("Attach files")).to_be_enabled()

@@ -4,14 +4,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Route, expect
 
-from app.domain.fold import fold
-from app.domain.parts import read
 from tests.support.late import an_address_that_answers_late
 from tests.support.server import Server as Process
 from tests.support.server import ended
@@ -54,47 +50,6 @@ def asked(chat: Chat) -> Locator:
     waiting = chat.card("delete_file")
     expect(waiting).to_have_attribute("data-state", "blocked")
     return waiting
-
-
-def test_the_page_folds_parts_as_the_server_does(chat: Chat) -> None:
-    blob = {"blobId": "01a1fd48-8ea9-76f3-a1e8-36949b09d871", "size": 9, "sha256": "ab", "mediaType": "text/plain"}
-    approval = {"reason": "Why?", "digest": "d", "expiresAt": "2026-11-22T08:00:00Z"}
-    told: list[tuple[str, dict[str, Any]]] = [
-        ("text-delta", {"text": "Let me see."}),
-        ("step", {"step": 1, "maxSteps": 20, "toolCount": 3}),
-        ("tool-call", {"toolCallId": "a", "step": 1, "tool": "grep", "args": {"pattern": "x"}}),
-        ("tool-call", {"toolCallId": "b", "step": 1, "tool": "write_file", "argsBlob": blob}),
-        ("tool-status", {"toolCallId": "a", "state": "blocked", **approval}),
-        ("tool-status", {"toolCallId": "b", "state": "running"}),
-        ("tool-status", {"toolCallId": "a", "state": "running", "reason": "Approved.", "args": {"pattern": "y"}}),
-        ("tool-result", {"toolCallId": "b", "ok": True, "summary": "Done", "durationMs": 3, "blob": blob}),
-        ("tool-result", {"toolCallId": "a", "ok": False, "summary": "No", "durationMs": 1, "output": {"lines": []}}),
-        ("tool-result", {"toolCallId": "orphan", "ok": True, "summary": "Whose?", "durationMs": 1}),
-        ("tool-status", {"toolCallId": "b", "state": "cancelled", "args": {"path": "z"}}),
-        ("compaction", {"summary": "Earlier …", "messageId": blob["blobId"], "step": 1}),
-        ("notice", {"code": "resumed", "message": "It goes on."}),
-        ("something-new", {"text": "?"}),
-        ("text-delta", {"text": "There "}),
-        ("text-delta", {"text": "it is."}),
-    ]
-    here = fold((), [read(kind, json.dumps(data).encode()) for kind, data in told])
-    parts = [{"kind": kind, "data": data} for kind, data in told]
-    script = "async (parts) => JSON.stringify((await import('/web/khala.js')).fold([], parts))"
-    assert json.loads(chat.page.evaluate(script, parts)) == json.loads(msgspec.json.encode(here))
-
-
-def test_the_six_states_of_a_card_differ_in_shape_and_in_words(chat: Chat) -> None:
-    script = """async (states) => {
-        const { Group } = await import("/web/tools.js");
-        const group = new Group({ blobs: {} });
-        const tools = states.map((state) => ({ type: "tool", toolCallId: state, tool: "grep", state }));
-        group.update({ step: 1, tools }, { began: {}, lag: 0, mayWrite: false });
-        return [...group.element.querySelectorAll(".card")].map((card) =>
-            [card.querySelector(".card-state path").getAttribute("d"), card.querySelector(".card-head").textContent]);
-    }"""
-    states = ["queued", "running", "completed", "failed", "blocked", "cancelled"]
-    found = chat.page.evaluate(script, states)
-    assert len({shape for shape, _ in found}) == len({words for _, words in found}) == 6
 
 
 def test_cards_follow_their_calls_live_and_a_finished_group_folds_away(chat: Chat) -> None:

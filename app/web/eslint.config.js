@@ -1,0 +1,47 @@
+import js from "@eslint/js";
+import svelte from "eslint-plugin-svelte";
+import globals from "globals";
+import ts from "typescript-eslint";
+
+import svelteConfig from "./svelte.config.js";
+
+const COMPONENTS = ["conversation", "tasks", "autopilot", "chats", "dialogs"];
+const OFF_THE_PAGE = ["workers", "agent", "session"];
+/** Each room, and those that it must know nothing of. */
+const rooms = [
+  ["khala", [...OFF_THE_PAGE, "state", ...COMPONENTS]],
+  ["agent", ["state", ...COMPONENTS]],
+  ["session", ["agent", "state", ...COMPONENTS]],
+  ["state", COMPONENTS],
+];
+
+export default ts.config(
+  { ignores: ["dist", "node_modules", "src/agent/assembly", "src/khala/frames.ts"] },
+  js.configs.recommended,
+  ts.configs.strictTypeChecked,
+  ts.configs.stylisticTypeChecked,
+  svelte.configs.recommended,
+  {
+    languageOptions: {
+      globals: { ...globals.browser, ...globals.worker },
+      parserOptions: { project: ["./tsconfig.json", "./tsconfig.workers.json"], tsconfigRootDir: import.meta.dirname, extraFileExtensions: [".svelte"] },
+    },
+    rules: {
+      "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
+      "@typescript-eslint/no-confusing-void-expression": "off",
+      "@typescript-eslint/consistent-type-definitions": "off",
+      "@typescript-eslint/no-non-null-assertion": "error",
+      "@typescript-eslint/only-throw-error": "error",
+      "max-lines": ["error", { max: 400, skipBlankLines: true }],
+      eqeqeq: ["error", "always", { null: "ignore" }],
+    },
+  },
+  { files: ["**/*.svelte", "**/*.svelte.ts"], languageOptions: { parserOptions: { parser: ts.parser, svelteConfig } } },
+  ...rooms.map(([room, above]) => ({
+    files: [`src/${room}/**`],
+    ignores: ["**/*.test.ts"],
+    rules: { "no-restricted-imports": ["error", { patterns: [{ group: above.map((name) => `**/${name}/*`), message: "Imports go down only: see docs/web.md." }] }] },
+  })),
+  { ...ts.configs.disableTypeChecked, files: ["*.js"] },
+  { files: ["*.js"], languageOptions: { globals: globals.node } },
+);

@@ -1,0 +1,64 @@
+// Builds what stands alone, under names that stay: the service worker, which has to know the files of the very build that it is
+// of, and the session's worker, for pages of others.
+
+import { createHash } from "node:crypto";
+
+import { build } from "vite";
+
+const SERVICE_WORKER = "src/sw.ts";
+const SESSION = "src/workers/session.ts";
+
+/** A Vite plugin: `sw.js`, with the files of the build in place of `__SHELL__`, and `session.js`. */
+export function precache() {
+  let config;
+  return {
+    name: "khala:precache",
+    apply: "build",
+    enforce: "post",
+    configResolved: (resolved) => void (config = resolved),
+    async generateBundle(_, bundle) {
+      const shell = shellOf(bundle, config.base);
+      this.emitFile({ type: "asset", fileName: "sw.js", source: await script(config.root, SERVICE_WORKER, { __SHELL__: JSON.stringify(shell) }) });
+      this.emitFile({ type: "asset", fileName: "session.js", source: await script(config.root, SESSION) });
+    },
+  };
+}
+
+/**
+ * `first` is what is there without a network from the first visit on: the entry with all that it imports, at once or later, and
+ * the worker that follows the feed. What only those later parts load, such as grammars, is kept when it was needed once.
+ */
+function shellOf(bundle, base) {
+  const files = Object.values(bundle);
+  const names = files.map(({ fileName }) => fileName).filter((name) => name.startsWith("assets/") && !name.endsWith(".map"));
+  const first = new Set();
+  for (const entry of files.filter((file) => file.type === "chunk" && file.isEntry)) {
+    for (const later of entry.dynamicImports) gather(bundle[later], bundle, first);
+    gather(entry, bundle, first);
+  }
+  for (const name of names) if (/^assets\/stream-[^/]*\.js$/.test(name)) first.add(name);
+  const page = files.find(({ fileName }) => fileName === "index.html");
+  const version = createHash("sha256").update(JSON.stringify([names.toSorted(), String(page?.source)])).digest("hex").slice(0, 12);
+  const paths = (some) => [...some].toSorted().map((name) => base + name);
+  return { version, first: paths(first), every: paths(names) };
+}
+
+function gather(chunk, bundle, found) {
+  if (!chunk || found.has(chunk.fileName)) return;
+  found.add(chunk.fileName);
+  for (const style of chunk.viteMetadata?.importedCss ?? []) found.add(style);
+  for (const name of chunk.imports) gather(bundle[name], bundle, found);
+}
+
+/** All in one classic script: not every browser takes a module as a service worker. */
+async function script(root, entry, define = {}) {
+  const { output } = await build({
+    root,
+    configFile: false,
+    publicDir: false,
+    logLevel: "warn",
+    define,
+    build: { write: false, target: "es2023", rolldownOptions: { input: entry, output: { format: "iife" } } },
+  });
+  return output[0].code;
+}

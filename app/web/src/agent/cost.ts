@@ -1,0 +1,60 @@
+// What a run costs by the price list of `GET /api/models`, to the last digit.
+
+/** USD for a million tokens as decimal strings; left out where the price is not known. */
+export type Price = { inputUsdPerMillion?: string; outputUsdPerMillion?: string };
+export type Prices = { default: string; items: readonly (Price & { model: string; provider: string; name: string; contextTokens?: number })[] };
+export type Used = { inputTokens: number; outputTokens: number };
+
+/** Digits after the point that are kept of a price for a million tokens, and of a cost. */
+const PRICE_DIGITS = 12;
+const COST_DIGITS = PRICE_DIGITS + 6;
+const DECIMAL = /^(\d+)(?:\.(\d+))?$/;
+
+/**
+ * The cost in USD as a decimal string without needless zeros, or null if a price that matters is not known.
+ * Without an error of rounding, so the costs of parts add up to that of the whole. A RangeError for what is no decimal
+ * or no whole number of tokens.
+ */
+export function costOf(price: Price, used: Used): string | null {
+  const input = share(price.inputUsdPerMillion, used.inputTokens);
+  const output = share(price.outputUsdPerMillion, used.outputTokens);
+  return input === null || output === null ? null : written(input + output, COST_DIGITS);
+}
+
+/** The price of a model (`provider:name`), or null if the list has none. */
+export function priceOf(prices: Prices, model: string): Price | null {
+  return prices.items.find((item) => item.model === model) ?? null;
+}
+
+/** Decimal strings of USD, added. */
+export function sumOf(costs: Iterable<string>): string {
+  let sum = 0n;
+  for (const cost of costs) sum += scaled(cost, COST_DIGITS);
+  return written(sum, COST_DIGITS);
+}
+
+/** In 10^-18 USD: a price of 10^-12 USD for a million tokens is that for one. */
+function share(price: string | undefined, tokens: number): bigint | null {
+  if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError(`${tokens} is no number of tokens.`);
+  if (tokens === 0) return 0n;
+  return price === undefined ? null : scaled(price, PRICE_DIGITS) * BigInt(tokens);
+}
+
+function scaled(decimal: string, digits: number): bigint {
+  const parts = DECIMAL.exec(decimal);
+  if (!parts) throw new RangeError(`“${decimal.slice(0, 40)}” is no decimal.`);
+  const [, whole = "0", fraction = ""] = parts;
+  return BigInt(whole + fraction.slice(0, digits).padEnd(digits, "0"));
+}
+
+function written(value: bigint, digits: number): string {
+  const text = value.toString().padStart(digits + 1, "0");
+  const fraction = text.slice(-digits).replace(/0+$/, "");
+  return text.slice(0, -digits) + (fraction && `.${fraction}`);
+}
+
+/** Whether this is an answer of `GET /api/models`. */
+export function isPrices(value: unknown): value is Prices {
+  if (typeof value !== "object" || value === null || !("items" in value) || !Array.isArray(value.items)) return false;
+  return value.items.every((item: unknown) => typeof item === "object" && item !== null && "model" in item && typeof item.model === "string");
+}

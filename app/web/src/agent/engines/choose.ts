@@ -1,0 +1,37 @@
+// Which engine this browser gets: the fastest one that it can run.
+
+import scanUrl from "../assembly/scan.wasm?url";
+import type { Engine } from "./engine.ts";
+import { plain } from "./plain.ts";
+import { ruvector } from "./ruvector.ts";
+import { hasSimd, simd } from "./simd.ts";
+
+export type Ways = { simd: (() => Promise<Engine>) | null; ruvector: () => Promise<Engine> };
+
+/** Engines as they are served beside the script. */
+export function served(): Ways {
+  return {
+    simd: hasSimd() ? async () => simd(await bytes(scanUrl)) : null,
+    ruvector: () => ruvector(),
+  };
+}
+
+/** The engine, and why better ones are not it. The plain one needs nothing, so this never fails. */
+export async function choose(ways: Ways = served()): Promise<{ engine: Engine; failures: string[] }> {
+  const failures: string[] = [];
+  for (const [name, make] of [["simd", ways.simd], ["ruvector", ways.ruvector]] as const) {
+    if (make === null) continue;
+    try {
+      return { engine: await make(), failures };
+    } catch (error) {
+      failures.push(`${name}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+  return { engine: plain(), failures };
+}
+
+async function bytes(url: string): Promise<ArrayBuffer> {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`The server answered ${response.status} for ${url}.`);
+  return response.arrayBuffer();
+}

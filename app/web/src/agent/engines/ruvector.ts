@@ -1,0 +1,55 @@
+// The engine of `@ruvector/wasm`, its flat index: for browsers whose WebAssembly has no SIMD.
+//
+// Its graph index (HNSW) and its store in IndexedDB are names without a function behind them in this version, so neither is used.
+
+import type { InitInput, JsSearchResult, VectorDB } from "@ruvector/wasm";
+
+import { DIMENSIONS, insistOnDimensions, type Engine, type Found } from "./engine.ts";
+
+/** `source` is the module's bytes; without it, it is loaded from beside the script. */
+export async function ruvector(source?: InitInput): Promise<Engine> {
+  const { default: start, VectorDB } = await import("@ruvector/wasm");
+  await start(source === undefined ? undefined : { module_or_path: source });
+  return new Ruvector(() => new VectorDB(DIMENSIONS, "cosine", false));
+}
+
+class Ruvector implements Engine {
+  readonly name = "ruvector";
+  readonly #make: () => VectorDB;
+  #vectors: VectorDB;
+
+  constructor(make: () => VectorDB) {
+    this.#make = make;
+    this.#vectors = make();
+  }
+
+  get size(): number {
+    return this.#vectors.len();
+  }
+
+  add(id: string, vector: Float32Array): void {
+    insistOnDimensions(vector);
+    this.#vectors.insert(vector, id);
+  }
+
+  remove(id: string): boolean {
+    return this.#vectors.delete(id);
+  }
+
+  search(vector: Float32Array, k: number): Found[] {
+    insistOnDimensions(vector);
+    return this.#vectors.search(vector, k).map(taken);
+  }
+
+  clear(): void {
+    this.#vectors.free();
+    this.#vectors = this.#make();
+  }
+}
+
+/** What it calls a score is a distance, one less the cosine. A result lives in its memory until it is freed. */
+function taken(result: JsSearchResult): Found {
+  const found = { id: result.id, score: 1 - result.score };
+  result.free();
+  return found;
+}

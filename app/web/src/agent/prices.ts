@@ -1,0 +1,57 @@
+// The price list of the server, asked for at most once in a while and kept for when it can't be reached.
+
+import { isPrices, type Prices } from "./cost.ts";
+import { requested, write } from "./database.ts";
+
+const FRESH_MS = 600_000;
+const PATIENCE_MS = 15_000;
+const KEY = "list";
+
+export type Fetch = (path: string, init: RequestInit) => Promise<Response>;
+
+export class PriceList {
+  readonly #database: IDBDatabase | null;
+  readonly #fetch: Fetch;
+  readonly #clock: () => number;
+  #asked: { at: number; prices: Promise<Prices> } | null = null;
+
+  constructor(database: IDBDatabase | null, fetch: Fetch, clock: () => number) {
+    this.#database = database;
+    this.#fetch = fetch;
+    this.#clock = clock;
+  }
+
+  /** The list, at most ten minutes old, or the last one that was kept where the server gives none; an Error without either. */
+  get(): Promise<Prices> {
+    if (this.#asked && this.#clock() - this.#asked.at < FRESH_MS) return this.#asked.prices;
+    const prices = this.#ask();
+    const asked = { at: this.#clock(), prices };
+    this.#asked = asked;
+    prices.catch(() => {
+      if (this.#asked === asked) this.#asked = null;
+    });
+    return prices;
+  }
+
+  async #ask(): Promise<Prices> {
+    try {
+      const response = await this.#fetch("/api/models", { headers: { Accept: "application/json" }, signal: AbortSignal.timeout(PATIENCE_MS) });
+      const answer: unknown = response.ok ? await response.json() : null;
+      if (!isPrices(answer)) throw new Error(`The server answered ${response.status}, without prices.`);
+      if (this.#database) await write(this.#database, ["prices"], (store) => void store("prices").put(answer, KEY));
+      return answer;
+    } catch (error) {
+      const kept = await this.#kept();
+      // The next time the server is asked again, because what was kept may be old.
+      this.#asked = null;
+      if (kept === null) throw error;
+      return kept;
+    }
+  }
+
+  async #kept(): Promise<Prices | null> {
+    if (!this.#database) return null;
+    const kept: unknown = await requested(this.#database.transaction("prices").objectStore("prices").get(KEY));
+    return isPrices(kept) ? kept : null;
+  }
+}

@@ -1,0 +1,80 @@
+// Which places (messages, by number) have which words: for words in full, and for beginnings of words.
+
+/** Beginnings that so many words share are looked at no further. */
+const MOST_COMPLETIONS = 5_000;
+/** New words wait unsorted until there are so many. */
+const MOST_UNSORTED = 2_000;
+
+export class Postings {
+  #places = new Map<string, number[]>();
+  #sorted: string[] = [];
+  #unsorted: string[] = [];
+
+  /** The words of a new place, each at most once. */
+  add(place: number, words: Iterable<string>): void {
+    for (const word of words) {
+      const places = this.#places.get(word);
+      if (places) {
+        places.push(place);
+      } else {
+        this.#places.set(word, [place]);
+        this.#unsorted.push(word);
+      }
+    }
+    if (this.#unsorted.length > MOST_UNSORTED) this.#sort();
+  }
+
+  /** For each of `count` places how well its best word fits: 1 for the word in full, less the more of it is missing, 0 for none. */
+  fits(start: string, count: number): Float32Array {
+    const fits = new Float32Array(count);
+    for (const word of this.#completions(start)) {
+      const fit = start.length / word.length;
+      for (const place of this.#places.get(word) ?? []) if (fit > (fits[place] ?? 0)) fits[place] = fit;
+    }
+    return fits;
+  }
+
+  /** Gives each place the number that `renumber` says, and forgets those that get none. */
+  compact(renumber: (place: number) => number | undefined): void {
+    const kept = new Map<string, number[]>();
+    for (const [word, places] of this.#places) {
+      const left = places.map(renumber).filter((place) => place !== undefined);
+      if (left.length > 0) kept.set(word, left);
+    }
+    this.#places = kept;
+    this.#sorted = [];
+    this.#unsorted = [...kept.keys()];
+    this.#sort();
+  }
+
+  *#completions(start: string): Generator<string> {
+    let left = MOST_COMPLETIONS;
+    for (let index = lowerBound(this.#sorted, start); left > 0; index++, left--) {
+      const word = this.#sorted[index];
+      if (!word?.startsWith(start)) break;
+      yield word;
+    }
+    for (const word of this.#unsorted) if (word.startsWith(start)) yield word;
+  }
+
+  #sort(): void {
+    this.#sorted = this.#sorted.concat(this.#unsorted).sort(byUnits);
+    this.#unsorted = [];
+  }
+}
+
+/** By UTF-16 units, as `<` does, so that words with one beginning stand together. */
+function byUnits(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+function lowerBound(sorted: readonly string[], word: string): number {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((sorted[middle] ?? "") < word) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

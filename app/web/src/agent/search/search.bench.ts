@@ -1,0 +1,35 @@
+// How long 10,000 messages take to be indexed, loaded and searched: `npx vitest bench src/agent/search`.
+
+import { IDBFactory } from "fake-indexeddb";
+import { test } from "vitest";
+
+import { openDatabase } from "../database.ts";
+import { dice } from "../dice.ts";
+import { built } from "../engines/built.ts";
+import { Archive } from "./archive.ts";
+import { MessageIndex } from "./messages.ts";
+
+const MESSAGES = 10_000;
+const WORDS = 60;
+
+test(`a search among ${MESSAGES} messages`, { timeout: 120_000 }, async () => {
+  const chance = dice(1);
+  const letters = Array.from("etaoinshrdlucmfwypvbgk");
+  const vocabulary = Array.from({ length: 20_000 }, () => Array.from({ length: 2 + chance.below(9) }, () => chance.pick(letters)).join(""));
+  // As in speech, a few words are most of the text.
+  const word = (): string => vocabulary[Math.floor(vocabulary.length * chance.number() ** 4)] ?? "";
+  const messages = Array.from({ length: MESSAGES }, (_, at) => ({ id: `m${at}`, at, text: Array.from({ length: WORDS }, word).join(" ") }));
+  const archive = new Archive(new MessageIndex(await built.simd()), await openDatabase(new IDBFactory()));
+
+  const began = performance.now();
+  await archive.add({ id: "t", title: "A thread", revision: 1 }, messages);
+  console.log(`indexed: ${(performance.now() - began).toFixed(0)} ms`);
+  for (const query of ["e", "e t", vocabulary[3] ?? "", `${vocabulary[50]} ${vocabulary[700]}`, `${vocabulary[19_000]}x`, "the quick brown fox jumps over"]) {
+    const times = Array.from({ length: 15 }, () => {
+      const start = performance.now();
+      archive.search(query, 30);
+      return performance.now() - start;
+    }).sort((a, b) => a - b);
+    console.log(`“${query}”: ${times[7]?.toFixed(1)} ms (median), ${times[14]?.toFixed(1)} ms (worst)`);
+  }
+});

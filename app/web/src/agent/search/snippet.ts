@@ -1,0 +1,39 @@
+// The piece of a text that shows why it was found.
+
+import { wordsOf } from "../words.ts";
+
+/** `ranges` are [start, end) of the words in `snippet` that match, in UTF-16 units. */
+export type Snippet = { snippet: string; ranges: [number, number][] };
+
+export const LONGEST_SNIPPET = 160;
+const BEFORE = 40;
+
+/** The piece around the first word that begins with one of `starts`, or the beginning of the text; in one line. */
+export function snippetOf(text: string, starts: readonly string[]): Snippet {
+  const found = wordsOf(text).filter(({ word }) => starts.some((start) => word.startsWith(start)));
+  const from = cutBefore(text, found[0]?.start ?? 0);
+  const to = cutAfter(text, from);
+  const lead = from > 0 ? "… " : "";
+  const shift = lead.length - from;
+  return {
+    // Line ends and tabs become single spaces one by one, so that places stay what they are.
+    snippet: lead + text.slice(from, to).replace(/\s/gu, " ") + (to < text.length ? " …" : ""),
+    ranges: found.filter(({ end }) => end <= to).map(({ start, end }) => [start + shift, end + shift]),
+  };
+}
+
+/** A place a little before `at`, at the beginning of a word if there is one. */
+function cutBefore(text: string, at: number): number {
+  if (at <= BEFORE) return 0;
+  const space = text.slice(at - BEFORE, at).search(/\s/u);
+  return space < 0 ? at : at - BEFORE + space + 1;
+}
+
+function cutAfter(text: string, from: number): number {
+  const to = from + LONGEST_SNIPPET;
+  if (to >= text.length) return text.length;
+  const space = text.slice(from, to).search(/\s\S*$/u);
+  if (space > LONGEST_SNIPPET / 2) return from + space;
+  // In a script without spaces at any character, but not within one of two units.
+  return /[\ud800-\udbff]/.test(text.charAt(to - 1)) ? to - 1 : to;
+}

@@ -1,0 +1,64 @@
+// How a run stands, in the words of the control bar.
+
+import type { Block, Finish } from "../khala/frames.ts";
+import type { BlockView, MessageView } from "../state/shape.ts";
+
+export type Status = "thinking" | "writing" | "running tools" | "waiting for approval" | "stopping";
+
+const REASONS: Partial<Record<Finish["reason"], string>> = {
+  length: "Cut off at the length limit",
+  max_steps: "Stopped at the step limit",
+  no_progress: "Stopped: no progress",
+  budget: "Stopped at the budget",
+  error: "Failed",
+};
+
+/** What the run is doing. A call that waits counts only when nothing else goes on. */
+export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Status {
+  if (isStopping) return "stopping";
+  const states = new Set(blocks.flatMap(({ block }) => (block.type === "tool" ? [block.state] : [])));
+  if (states.has("running") || states.has("queued")) return "running tools";
+  if (states.has("blocked")) return "waiting for approval";
+  return blocks.at(-1)?.block.type === "text" ? "writing" : "thinking";
+}
+
+/** "Step 3/20", or "Step 3" where nobody told of how many, or nothing before the first round and where there is one only. */
+export function stepOf({ round, blocks }: Pick<MessageView, "round" | "blocks">): string {
+  const step = blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), round?.step ?? 0);
+  if (step === 0 || round?.maxSteps === 1) return "";
+  return round ? `Step ${step}/${round.maxSteps}` : `Step ${step}`;
+}
+
+/** Why a run ended that did not come to its end by itself, or null. */
+export function endingOf({ finish, trouble }: Pick<MessageView, "finish" | "trouble">): string | null {
+  const reason = finish && REASONS[finish.reason];
+  return reason ? [reason, trouble?.reason].filter(Boolean).join(": ") : null;
+}
+
+/** The newest word on another model that was asked instead, or null. */
+export function fallbackOf(blocks: readonly BlockView[]): string | null {
+  const notice = blocks.findLast(({ block }) => block.type === "notice" && block.code === "model_switched")?.block;
+  return notice?.type === "notice" ? notice.message : null;
+}
+
+/** The text that came after the last round of tools: what the run's usage doesn't count yet. */
+export function uncounted(blocks: readonly BlockView[]): string {
+  const last = blocks.findLastIndex(({ block }) => block.type === "tool");
+  return blocks.slice(last + 1).map(({ block }: { block: Block }) => (block.type === "text" ? block.text : "")).join("");
+}
+
+/** Which share of its budgets a run has used, from 0 to 1: of the one that is nearest to its end; null without a budget. */
+export function shareOf(used: { tokens: number; usd: number }, budget: { usd: string; tokens: string }): number | null {
+  const shares = [used.usd / Number(budget.usd || NaN), used.tokens / Number(budget.tokens || NaN)].filter((share) => Number.isFinite(share));
+  return shares.length > 0 ? Math.min(1, Math.max(...shares)) : null;
+}
+
+/** "$0.012" */
+export function dollars(usd: number): string {
+  return usd === 0 ? "$0" : `$${usd >= 0.01 ? usd.toFixed(2) : usd.toPrecision(2)}`;
+}
+
+/** "12 s", "3 min" */
+export function duration(seconds: number): string {
+  return seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`;
+}

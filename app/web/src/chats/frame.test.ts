@@ -1,0 +1,49 @@
+import { describe, expect, test } from "vitest";
+
+import { removal } from "./asking.ts";
+import { initials, toneOf } from "./avatar.ts";
+import { connectionWords, standingOf } from "./connection.ts";
+import { marked } from "./marking.ts";
+
+describe("avatars", () => {
+  test.each([["Ada Lovelace", "AL"], ["ada", "A"], ["Jean-Luc van der Berg", "JB"], ["  ", "?"], ["𝒜lbert", "𝒜"]])("%s is %s", (name, letters) => {
+    expect(initials(name)).toBe(letters);
+  });
+
+  test("have the same one of six tones whenever the id is the same", () => {
+    const tones = Array.from({ length: 100 }, (_, number) => toneOf(`id-${number}`));
+    expect(tones).toEqual(Array.from({ length: 100 }, (_, number) => toneOf(`id-${number}`)));
+    expect(new Set(tones)).toEqual(new Set([0, 1, 2, 3, 4, 5]));
+  });
+});
+
+describe("the connection", () => {
+  test("of a refused chat is closed, however the socket is", () => {
+    expect(standingOf({ phase: "live" }, { refusal: { code: "forbidden", message: "", forgettable: false } })).toBe("closed");
+    expect(standingOf({ phase: "live" }, { refusal: null })).toBe("live");
+    expect(standingOf({ phase: "offline" }, null)).toBe("offline");
+  });
+
+  test("counts whole seconds until the next try, and never says 0", () => {
+    expect(connectionWords("waiting", 4200, 1000)).toBe("Reconnecting in 4 s");
+    expect(connectionWords("waiting", 1000, 1000)).toBe("Reconnecting in 1 s");
+    expect(connectionWords("waiting", undefined, 1000)).toBe("Reconnecting in 1 s");
+  });
+});
+
+describe("the pieces of a snippet", () => {
+  const RANGES: [number, number][][] = [[], [[0, 3]], [[4, 7], [0, 3]], [[2, 6], [4, 9]], [[5, 5]], [[8, 99]], [[50, 60]]];
+
+  test.each(RANGES.map((ranges) => [ranges]))("joined are the snippet, whatever is marked: %j", (ranges) => {
+    expect(marked("the cursor", ranges).map(({ text }) => text).join("")).toBe("the cursor");
+  });
+
+  test("are marked where words match", () => {
+    expect(marked("the cursor", [[4, 10]])).toEqual([{ text: "the ", isMatch: false }, { text: "cursor", isMatch: true }]);
+  });
+});
+
+test("only one's own chat is said to be deleted", () => {
+  expect(removal({ title: "Plans", role: "owner" })).toMatchObject({ title: "Delete “Plans”?", yes: "Delete" });
+  expect(removal({ title: "", role: "editor" })).toMatchObject({ title: "Remove this chat from your list?", yes: "Remove" });
+});

@@ -1,0 +1,100 @@
+// The files that go with the next message: chosen, dropped or pasted, uploaded at once, and kept until they are sent.
+
+import type { BlobRef } from "../khala/frames.ts";
+import { Refusal } from "../khala/requests.ts";
+import { inWords } from "../state/words.ts";
+import type { ChatView } from "../state/shape.ts";
+import { isFailure } from "./blobs.ts";
+
+export const MOST_FILES = 10;
+
+/** A file of the next message. `share` is how much of it was sent, from 0 to 1. */
+export class Attachment {
+  readonly name: string;
+  readonly size: number;
+  readonly file: File | null;
+  phase: "uploading" | "ready" | "failed" = $state("uploading");
+  share = $state(0);
+  why = $state("");
+  blob: BlobRef | null = $state.raw(null);
+  abort = new AbortController();
+
+  constructor(name: string, size: number, given: { file: File } | { blob: BlobRef }) {
+    this.name = name;
+    this.size = size;
+    this.file = "file" in given ? given.file : null;
+    if (!("blob" in given)) return;
+    this.blob = given.blob;
+    this.phase = "ready";
+  }
+}
+
+export class Attachments {
+  entries: readonly Attachment[] = $state.raw([]);
+  readonly #upload: ChatView["upload"];
+  readonly #say: (words: string) => void;
+
+  /** `upload` as of the chat, `say(words)` tells the person. */
+  constructor(upload: ChatView["upload"], say: (words: string) => void) {
+    this.#upload = upload;
+    this.#say = say;
+  }
+
+  /** Why they can't be sent yet; null if they can. */
+  get obstacle(): string | null {
+    if (this.entries.some(({ phase }) => phase === "uploading")) return "A file is still on its way.";
+    return this.entries.some(({ phase }) => phase === "failed") ? "A file was not uploaded; try again or remove it." : null;
+  }
+
+  add(files: readonly File[]): void {
+    const room = MOST_FILES - this.entries.length;
+    if (files.length > room) this.#say(`A message takes ${MOST_FILES} files at most.`);
+    const fresh = files.slice(0, room).map((file) => new Attachment(file.name, file.size, { file }));
+    this.entries = [...this.entries, ...fresh];
+    for (const entry of fresh) void this.send(entry);
+  }
+
+  /** Upload it, once more if need be. */
+  async send(entry: Attachment): Promise<void> {
+    if (!entry.file) return;
+    Object.assign(entry, { phase: "uploading", share: 0, why: "", abort: new AbortController() });
+    const { signal } = entry.abort;
+    try {
+      entry.blob = await this.#upload(entry.file, { signal, progress: (share) => (entry.share = share) });
+      entry.phase = "ready";
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!isFailure(error)) throw error;
+      entry.phase = "failed";
+      entry.why = whyNot(error);
+    }
+  }
+
+  remove(entry: Attachment): void {
+    entry.abort.abort();
+    this.entries = this.entries.filter((one) => one !== entry);
+  }
+
+  /** Take what is attached, to be sent. */
+  take(): BlobRef[] {
+    const blobs = this.entries.flatMap(({ blob }) => blob ?? []);
+    this.entries = [];
+    return blobs;
+  }
+
+  /** Attach again what was not sent. */
+  put(blobs: readonly BlobRef[]): void {
+    this.clear();
+    this.entries = blobs.map((blob) => new Attachment(blob.name ?? "File", blob.size, { blob }));
+  }
+
+  clear(): void {
+    for (const { abort } of this.entries) abort.abort();
+    this.entries = [];
+  }
+}
+
+function whyNot(error: unknown): string {
+  const says = error instanceof Refusal && (["payload_too_large", "invalid_input"].includes(error.code) || error.status === 415);
+  return says ? (error.errors[0]?.message ?? error.message) : inWords(error);
+}

@@ -1,0 +1,87 @@
+import { describe, expect, it } from "vitest";
+
+import type { BlobRef } from "../khala/frames.ts";
+import { Refusal, Unreachable } from "../khala/requests.ts";
+import { Attachments, MOST_FILES } from "./attaching.svelte.ts";
+
+const blobOf = (name: string): BlobRef => ({ blobId: name, size: 3, sha256: "00", mediaType: "text/plain", name });
+const file = (name: string): File => new File(["abc"], name);
+
+/** Uploads that end when the test says so. */
+class Uploads {
+  readonly open = new Map<string, { resolve: (blob: BlobRef) => void; reject: (error: Error) => void; progress: (share: number) => void; signal: AbortSignal }>();
+
+  readonly upload = ({ name }: File, { progress, signal }: { progress?: (share: number) => void; signal?: AbortSignal }): Promise<BlobRef> =>
+    new Promise((resolve, reject) => {
+      this.open.set(name, { resolve, reject, progress: progress ?? (() => undefined), signal: signal ?? new AbortController().signal });
+    });
+
+  at(name: string) {
+    const found = this.open.get(name);
+    if (!found) throw new Error(`Nobody uploads ${name}.`);
+    return found;
+  }
+}
+
+const settled = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
+
+describe("attachments", () => {
+  it("are sent once all of them are uploaded", async () => {
+    const uploads = new Uploads();
+    const attachments = new Attachments(uploads.upload, () => undefined);
+    attachments.add([file("a"), file("b")]);
+    expect(attachments.obstacle).toBe("A file is still on its way.");
+    uploads.at("a").progress(0.5);
+    expect(attachments.entries.map(({ share }) => share)).toEqual([0.5, 0]);
+    uploads.at("b").resolve(blobOf("b"));
+    uploads.at("a").resolve(blobOf("a"));
+    await settled();
+    expect(attachments.obstacle).toBeNull();
+    expect(attachments.take().map(({ blobId }) => blobId)).toEqual(["a", "b"]);
+    expect(attachments.entries).toEqual([]);
+  });
+
+  it("say why one was not taken, and can be tried again or removed", async () => {
+    const uploads = new Uploads();
+    const attachments = new Attachments(uploads.upload, () => undefined);
+    attachments.add([file("a"), file("b")]);
+    uploads.at("a").reject(new Refusal(415, { code: "unsupported_media_type", detail: "This is no file that is taken." }));
+    uploads.at("b").reject(new Unreachable("x"));
+    await settled();
+    expect(attachments.entries.map(({ why }) => why)).toEqual(["This is no file that is taken.", "The server can’t be reached."]);
+    expect(attachments.obstacle).toContain("not uploaded");
+    const [first, second] = attachments.entries;
+    if (!first || !second) throw new Error("Both should be there.");
+    attachments.remove(first);
+    const again = attachments.send(second);
+    uploads.at("b").resolve(blobOf("b"));
+    await again;
+    expect(attachments.take().map(({ blobId }) => blobId)).toEqual(["b"]);
+  });
+
+  it("stop their uploads when they are removed", async () => {
+    const uploads = new Uploads();
+    const attachments = new Attachments(uploads.upload, () => undefined);
+    attachments.add([file("a"), file("b")]);
+    attachments.clear();
+    expect([uploads.at("a").signal.aborted, uploads.at("b").signal.aborted]).toEqual([true, true]);
+    uploads.at("a").reject(new Error("called off"));
+    await settled();
+    expect(attachments.entries).toEqual([]);
+  });
+
+  it("are ten at most, which is said", () => {
+    const said: string[] = [];
+    const attachments = new Attachments(new Uploads().upload, (words) => said.push(words));
+    attachments.add(Array.from({ length: MOST_FILES + 1 }, (_, at) => file(`${at}`)));
+    expect(attachments.entries).toHaveLength(MOST_FILES);
+    expect(said).toEqual(["A message takes 10 files at most."]);
+  });
+
+  it("come back with a message that was not sent", () => {
+    const attachments = new Attachments(new Uploads().upload, () => undefined);
+    attachments.put([blobOf("a")]);
+    expect(attachments.obstacle).toBeNull();
+    expect(attachments.take()).toEqual([blobOf("a")]);
+  });
+});

@@ -1,0 +1,60 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+
+import type { MessageView, Standing } from "../state/shape.ts";
+import { Teller } from "./teller.ts";
+import { Typing } from "./telling.ts";
+
+describe("typing", () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  it("is told when it begins and four seconds after the last letter", () => {
+    const told: boolean[] = [];
+    const typing = new Typing((isTyping) => told.push(isTyping));
+    typing.typed(false);
+    vi.advanceTimersByTime(3000);
+    typing.typed(false);
+    vi.advanceTimersByTime(3999);
+    expect(told).toEqual([true]);
+    vi.advanceTimersByTime(1);
+    expect(told).toEqual([true, false]);
+  });
+
+  it("ends at once with what was sent, and silently with the chat", () => {
+    const told: boolean[] = [];
+    const typing = new Typing((isTyping) => told.push(isTyping));
+    typing.typed(true);
+    typing.typed(false);
+    typing.typed(true);
+    typing.typed(false);
+    typing.end();
+    vi.advanceTimersByTime(10_000);
+    expect(told).toEqual([true, false, true]);
+  });
+});
+
+describe("what a screen reader is told", () => {
+  const answer = (id: string, standing: Standing, text = ""): MessageView => ({ id, standing, text }) as MessageView;
+
+  it("is that an answer begins, and once how it ended, with its beginning", () => {
+    const told: string[] = [];
+    const teller = new Teller((words) => told.push(words));
+    const writing = answer("a", "writing");
+    const done = answer("a", "done", "word ".repeat(100));
+    teller.see("chat", null, () => null);
+    teller.see("chat", writing, () => writing);
+    teller.see("chat", writing, () => writing);
+    teller.see("chat", null, () => done);
+    expect(told).toEqual(["Khala is answering.", `Answer finished. ${"word ".repeat(40)}`.trim()]);
+  });
+
+  it("is nothing of what went on before the chat was opened, nor of other chats", () => {
+    const told: string[] = [];
+    const teller = new Teller((words) => told.push(words));
+    const writing = answer("a", "writing");
+    teller.see(null, null, () => null);
+    teller.see("chat", writing, () => writing);
+    teller.see("other", null, () => null);
+    expect(told).toEqual([]);
+  });
+});

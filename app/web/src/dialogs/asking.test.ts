@@ -1,0 +1,45 @@
+// @vitest-environment jsdom
+import { expect, test } from "vitest";
+
+import { Refusal } from "../khala/requests.ts";
+import { Asking, type Fields, submitting } from "./asking.svelte.ts";
+
+const no = (): Promise<never> => Promise.reject(new Refusal(409, { code: "conflict", detail: "There is one already." }));
+
+test("a no is told, and gone with the next try", async () => {
+  const asking = new Asking();
+  expect(await asking.tried(no)).toBeUndefined();
+  expect(asking.wrong).toBe("There is one already.");
+  expect(await asking.tried(() => Promise.resolve(7))).toBe(7);
+  expect(asking.wrong).toBe("");
+});
+
+test("what went well without an answer went well", async () => {
+  const asking = new Asking();
+  expect(await asking.done(() => Promise.resolve(undefined))).toBe(true);
+  expect(await asking.done(no)).toBe(false);
+});
+
+test("a mistake of ours is not swallowed", async () => {
+  await expect(new Asking().tried(() => Promise.reject(new TypeError("ours")))).rejects.toThrow("ours");
+});
+
+test("a form that is submitted twice is sent once, and again when that is over", async () => {
+  document.body.innerHTML = `<form><input name="name" value="Ada"><input name="off" value="x" disabled></form>`;
+  const form = document.querySelector("form");
+  if (form === null) throw new Error("The form is missing.");
+  const sent: Fields[] = [];
+  let end: () => void = () => undefined;
+  form.addEventListener("submit", submitting(async (fields) => {
+    sent.push(fields);
+    await new Promise<void>((resolve) => (end = resolve));
+  }));
+  const submit = (): boolean => form.dispatchEvent(new SubmitEvent("submit", { cancelable: true }));
+  expect(submit()).toBe(false);
+  submit();
+  expect(sent).toEqual([{ name: "Ada" }]);
+  end();
+  await new Promise((resolve) => setTimeout(resolve));
+  submit();
+  expect(sent).toHaveLength(2);
+});

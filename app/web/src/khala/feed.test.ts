@@ -1,0 +1,344 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+
+import { textOf } from "./fold.ts";
+import type { ClientFrame, Listed } from "./frames.ts";
+import { fromSnapshot } from "./state.ts";
+import { started } from "./testing/feeds.ts";
+import type { FakeSocket } from "./testing/sockets.ts";
+import { FakeThread, THREAD } from "./testing/threads.ts";
+
+const OTHER = "00000000-0000-7000-8000-000000000002";
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+/** A feed that follows a thread with an answer under way. */
+function following() {
+  const thread = new FakeThread();
+  const { answer } = thread.ask("Why?");
+  const known = started();
+  known.feed.follow(THREAD, { anonKey: "key" });
+  const socket = known.network.last();
+  socket.greet();
+  socket.tell(thread.snapshot());
+  return { ...known, thread, answer, socket, say: (text: string) => thread.say(answer, { kind: "text-delta", data: { text } }) };
+}
+
+const delta = (thread: FakeThread, since: number) => {
+  const found = thread.delta(since);
+  if (found === null) throw new Error("Nothing has changed.");
+  return found;
+};
+const subscriptions = (socket: FakeSocket): ClientFrame[] => socket.heard.filter(({ type }) => type === "subscribe");
+
+describe("following a thread", () => {
+  test("begins with hello, a subscription with the keys, and a snapshot", () => {
+    const { socket, state, told, thread } = following();
+    expect(socket.protocol).toBe("khala.v1");
+    expect(socket.heard).toEqual([{ type: "subscribe", threadId: THREAD, anonKey: "key" }]);
+    expect(state()).toEqual(fromSnapshot(thread.snapshot()));
+    expect(told.connections.map(({ phase }) => phase)).toEqual(["connecting", "live"]);
+  });
+
+  test("goes on by deltas, and tells nothing of stale ones", () => {
+    const { socket, state, told, thread, answer, say } = following();
+    const before = thread.revision;
+    say("Because.");
+    socket.tell(delta(thread, before));
+    socket.tell(delta(thread, before));
+    expect(told.states).toHaveLength(2);
+    expect(textOf(state()?.messages.find(({ id }) => id === answer) ?? { content: [] })).toBe("Because.");
+  });
+
+  test("is resumed at its revision after the connection was lost", () => {
+    const { socket, network, thread, say, state } = following();
+    const { revision } = thread;
+    say("lost");
+    socket.drop();
+    vi.advanceTimersByTime(8000);
+    const second = network.last();
+    expect(second).not.toBe(socket);
+    second.greet();
+    expect(subscriptions(second)).toEqual([{ type: "subscribe", threadId: THREAD, anonKey: "key", after: revision }]);
+    second.tell(delta(thread, revision));
+    expect(state()?.revision).toBe(thread.revision);
+  });
+
+  test("goes on from what was known at another time", () => {
+    const thread = new FakeThread();
+    thread.ask("Why?");
+    const { feed, network } = started();
+    feed.follow(THREAD, {}, fromSnapshot(thread.snapshot()));
+    network.last().greet();
+    expect(subscriptions(network.last())).toEqual([{ type: "subscribe", threadId: THREAD, after: thread.revision }]);
+  });
+
+  test("moves to another thread over the same connection, and frames of the first count no more", () => {
+    const { feed, socket, network, told, thread, say } = following();
+    feed.follow(OTHER);
+    expect(network.made).toHaveLength(1);
+    expect(socket.heard.slice(1)).toEqual([{ type: "unsubscribe", threadId: THREAD }, { type: "subscribe", threadId: OTHER }]);
+    const { revision } = thread;
+    say("late");
+    socket.tell(delta(thread, revision));
+    expect(told.states).toHaveLength(1);
+  });
+
+  test("shows an API token before it subscribes", () => {
+    const { feed, network } = started();
+    feed.follow(THREAD, { token: "secret" });
+    network.last().greet();
+    expect(network.last().heard.map(({ type }) => type)).toEqual(["authenticate", "subscribe"]);
+  });
+
+  test("ends with hanging up", () => {
+    const { feed, socket, network } = following();
+    feed.close();
+    expect(socket.heard.at(-1)).toEqual({ type: "unsubscribe", threadId: THREAD });
+    expect(socket.readyState).toBe(3);
+    vi.advanceTimersByTime(120_000);
+    expect(network.made).toHaveLength(1);
+  });
+});
+
+describe("what is missing", () => {
+  test("is asked for once, by the revision that is known", () => {
+    const { socket, thread, say, state } = following();
+    const known = thread.revision;
+    say("one ");
+    const missed = thread.revision;
+    say("two ");
+    socket.tell(delta(thread, missed));
+    socket.tell(delta(thread, missed));
+    expect(subscriptions(socket).slice(1)).toEqual([{ type: "subscribe", threadId: THREAD, anonKey: "key", after: known }]);
+    socket.tell(delta(thread, known));
+    expect(state()?.revision).toBe(thread.revision);
+  });
+
+  test("is given up on where asking doesn't help: all is asked for anew", () => {
+    const { socket, network, thread, say, state } = following();
+    say("one ");
+    const missed = thread.revision;
+    say("two ");
+    socket.tell(delta(thread, missed));
+    vi.advanceTimersByTime(5001);
+    socket.tell(delta(thread, missed));
+    vi.advanceTimersByTime(8000);
+    network.last().greet();
+    expect(subscriptions(network.last())).toEqual([{ type: "subscribe", threadId: THREAD, anonKey: "key" }]);
+    network.last().tell(thread.snapshot());
+    expect(state()?.revision).toBe(thread.revision);
+  });
+
+  test("within a message calls for a snapshot; what is held stays in sight, and deltas wait for it", () => {
+    const { socket, network, told, thread, say } = following();
+    const { revision } = thread;
+    say("a");
+    say("b");
+    const broken = delta(thread, revision);
+    socket.tell({ ...broken, parts: broken.parts.slice(1) });
+    expect(told.states).toHaveLength(1);
+    vi.advanceTimersByTime(8000);
+    const second = network.last();
+    second.greet();
+    expect(subscriptions(second)).toEqual([{ type: "subscribe", threadId: THREAD, anonKey: "key" }]);
+    second.tell(broken);
+    expect(told.states).toHaveLength(1);
+    second.tell(thread.snapshot());
+    expect(told.states.at(-1)?.revision).toBe(thread.revision);
+  });
+
+  test("at the end of an answer is asked for when it stays silent", () => {
+    const { socket, thread } = following();
+    vi.advanceTimersByTime(25_000);
+    expect(socket.heard.slice(1)).toEqual([{ type: "subscribe", threadId: THREAD, anonKey: "key", after: thread.revision }, { type: "ping" }]);
+  });
+});
+
+describe("the connection", () => {
+  test("is asked for a sign of life after a silence, and lost without one", () => {
+    const { socket, network, told, thread } = following();
+    vi.advanceTimersByTime(25_000);
+    socket.tell({ type: "pong" });
+    vi.advanceTimersByTime(24_999);
+    expect(socket.heard.filter(({ type }) => type === "ping")).toHaveLength(1);
+    vi.advanceTimersByTime(1 + 25_000);
+    expect(told.connections.at(-1)?.phase).toBe("waiting");
+    vi.advanceTimersByTime(8000);
+    expect(network.made).toHaveLength(2);
+    network.last().greet();
+    expect(subscriptions(network.last())).toMatchObject([{ after: thread.revision }]);
+  });
+
+  test("is tried again when it does not come about in ten seconds", () => {
+    const { feed, network, told } = started();
+    feed.follow(THREAD);
+    vi.advanceTimersByTime(10_000);
+    expect(told.connections.at(-1)?.phase).toBe("waiting");
+    vi.advanceTimersByTime(8000);
+    expect(network.made).toHaveLength(2);
+    expect(network.made[0]?.readyState).toBe(3);
+  });
+
+  test.each([0, 0.5, 0.999])("is tried again after pauses that grow and are jittered (%d)", (jitter) => {
+    const { feed, network, told } = started(jitter);
+    feed.follow(THREAD);
+    const pauses = Array.from({ length: 7 }, () => {
+      network.last().drop();
+      const { until = 0 } = told.connections.at(-1) ?? {};
+      const pause = until - Date.now();
+      vi.advanceTimersByTime(pause + 1);
+      return Math.round(pause);
+    });
+    expect(pauses).toEqual([1000, 2000, 4000, 8000, 8000, 8000, 8000].map((most) => Math.round(250 + jitter * (most - 250))));
+  });
+
+  test("that was steady counts as new when it is lost, one that was thrown out for bad frames does not", () => {
+    const { socket, told, network } = following();
+    vi.advanceTimersByTime(6000);
+    socket.drop(1012);
+    expect((told.connections.at(-1)?.until ?? 0) - Date.now()).toBe(375);
+    vi.advanceTimersByTime(375);
+    network.last().greet();
+    network.last().drop(1008);
+    expect((told.connections.at(-1)?.until ?? 0) - Date.now()).toBe(4125);
+  });
+
+  test("is made at once, or asked for a sign of life, when there is reason to", () => {
+    const { feed, socket, network } = following();
+    feed.wake();
+    expect(socket.heard.at(-1)).toEqual({ type: "ping" });
+    vi.advanceTimersByTime(4000);
+    feed.wake();
+    expect(network.made).toHaveLength(2);
+  });
+
+  test("is not made where nothing is followed", () => {
+    const { feed, network } = started();
+    feed.wake();
+    expect(network.made).toHaveLength(0);
+  });
+
+  test("waits for the server when it says that it can't answer now", () => {
+    const { socket, told } = following();
+    socket.tell({ type: "error", code: "unavailable", message: "Later." });
+    expect(told.connections.at(-1)?.phase).toBe("waiting");
+    expect(told.refusals).toEqual([]);
+  });
+
+  test("goes on after an error that concerns nothing that is followed", () => {
+    const { socket, told } = following();
+    socket.tell({ type: "error", code: "rate_limited", message: "Slower." });
+    expect(told.complaints).toEqual(["rate_limited"]);
+    expect(told.connections.at(-1)?.phase).toBe("live");
+  });
+});
+
+describe("a refusal", () => {
+  test.each(["forbidden", "thread_not_found"])("ends it for good: %s", (code) => {
+    const { socket, told, network } = following();
+    socket.tell({ type: "gone", threadId: THREAD, code });
+    expect(told.refusals).toEqual([[code, ""]]);
+    expect(socket.readyState).toBe(3);
+    vi.advanceTimersByTime(120_000);
+    expect(network.made).toHaveLength(1);
+  });
+
+  test("of another thread is none of ours", () => {
+    const { socket, told } = following();
+    socket.tell({ type: "error", threadId: OTHER, code: "forbidden", message: "No." });
+    expect(told.refusals).toEqual([]);
+  });
+
+  test("is told of a server that speaks another protocol", () => {
+    const { feed, network, told } = started();
+    feed.watch(true);
+    feed.follow(THREAD);
+    network.last().greet(2);
+    expect(told.refusals.map(([code]) => code)).toEqual(["protocol"]);
+    vi.advanceTimersByTime(120_000);
+    expect(network.made).toHaveLength(1);
+  });
+
+  test("while we become somebody else counts for nothing: it is asked again as whoever we are then", async () => {
+    const { feed, socket, network, told, thread } = following();
+    const became = feed.as(() => {
+      socket.tell({ type: "gone", threadId: THREAD, code: "forbidden" });
+      return Promise.resolve("me");
+    });
+    expect(await became).toBe("me");
+    expect(told.refusals).toEqual([]);
+    network.last().greet();
+    expect(subscriptions(network.last())).toMatchObject([{ threadId: THREAD, after: thread.revision }]);
+  });
+});
+
+describe("the account's list", () => {
+  const at = "2031-01-01T00:00:00Z";
+  const entry: Listed = { thread: { id: THREAD, visibility: "private", revision: 1, createdAt: at, updatedAt: at }, role: "owner", unread: false, running: false, needsApproval: false, changedAt: at };
+
+  function watching() {
+    const known = started();
+    known.feed.watch(true);
+    const socket = known.network.last();
+    socket.greet();
+    socket.tell({ type: "account", revision: 3, whole: true, threads: [entry], hasMore: false });
+    return { ...known, socket };
+  }
+
+  test("is followed from where it was", () => {
+    const { socket, told, network } = watching();
+    expect(socket.heard).toEqual([{ type: "watch" }]);
+    expect(told.lists.at(-1)?.entries.size).toBe(1);
+    socket.drop();
+    vi.advanceTimersByTime(8000);
+    network.last().greet();
+    expect(network.last().heard).toEqual([{ type: "watch", after: 3 }]);
+  });
+
+  test("is asked for what is missing, and for all of it if that does not help", () => {
+    const { socket } = watching();
+    const later = { type: "account", from: 5, revision: 6, threads: [], removed: [] } as const;
+    socket.tell({ ...later, threads: [], removed: [] });
+    socket.tell({ ...later, threads: [], removed: [] });
+    expect(socket.heard.slice(1)).toEqual([{ type: "watch", after: 3 }]);
+    vi.advanceTimersByTime(5000);
+    socket.tell({ ...later, threads: [], removed: [] });
+    expect(socket.heard.at(-1)).toEqual({ type: "watch" });
+  });
+
+  test("ends when the account does, and hanging up is due when nothing else is followed", () => {
+    const { feed, socket, told } = watching();
+    socket.tell({ type: "error", code: "unauthorized", message: "Sign in." });
+    expect(told.signedOut).toBe(1);
+    feed.watch(true);
+    feed.watch(false);
+    expect(socket.heard.slice(-2).map(({ type }) => type)).toEqual(["watch", "unwatch"]);
+    feed.leave();
+    expect(socket.readyState).toBe(3);
+  });
+});
+
+test("presence is said again on every connection, and ends with null", () => {
+  const { feed, socket, network, told } = following();
+  feed.announce({ typing: true });
+  socket.tell({ type: "presence", threadId: THREAD, participants: [{ id: "p", anonymous: true, state: {} }], more: 2 });
+  expect(told.present).toEqual([[1, 2]]);
+  socket.drop();
+  vi.advanceTimersByTime(8000);
+  network.last().greet();
+  expect(network.last().heard.at(-1)).toEqual({ type: "presence", threadId: THREAD, state: { typing: true } });
+  feed.announce(null);
+  feed.announce(null);
+  expect(network.last().heard.filter((frame) => frame.type === "presence" && frame.state === null)).toHaveLength(1);
+});
+
+test("what is adopted from elsewhere counts only for the thread that is followed", () => {
+  const { feed, told, thread } = following();
+  feed.adoptEarlier(OTHER, { items: [], hasMore: true });
+  expect(told.states).toHaveLength(1);
+  feed.adoptEarlier(THREAD, { items: [], hasMore: true });
+  expect(told.states.at(-1)?.hasMore).toBe(true);
+  feed.adoptProgress(THREAD, thread.open[0] ?? "", []);
+  expect(told.states).toHaveLength(3);
+});

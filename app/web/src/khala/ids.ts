@@ -1,0 +1,20 @@
+// Ids and secrets: the one place that makes them up.
+
+/** A new id: a UUID of version 7. Made by hand, because `crypto.randomUUID` is missing on plain-HTTP hosts, and is no version 7. */
+export function newId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  let now = Date.now();
+  for (let index = 5; index >= 0; index--, now = Math.floor(now / 256)) bytes[index] = now % 256;
+  bytes.set([((bytes[6] ?? 0) & 0x0f) | 0x70], 6);
+  bytes.set([((bytes[8] ?? 0) & 0x3f) | 0x80], 8);
+  return hex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+/** A new secret of 256 bits, good as an `anonKey`. */
+export function newKey(): string {
+  return hex(crypto.getRandomValues(new Uint8Array(32)));
+}
+
+function hex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

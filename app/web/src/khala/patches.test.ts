@@ -1,0 +1,96 @@
+import { describe, expect, test } from "vitest";
+
+import { apply, diff } from "./patches.ts";
+import type { KnownMessage, ThreadState } from "./state.ts";
+import { EMPTY, applyDelta, fromSnapshot, withEarlier } from "./state.ts";
+import { random } from "./testing/random.ts";
+import { FakeThread } from "./testing/threads.ts";
+
+const across = <T>(value: T): T => structuredClone(value);
+
+describe("what was told of what changed gives the state that it was of", () => {
+  test.each(Array.from({ length: 100 }, (_, seed) => seed))("whatever happens in a thread (%i)", (seed) => {
+    const dice = random(seed);
+    const thread = new FakeThread();
+    const other = new FakeThread("00000000-0000-7000-8000-000000000002");
+    let inside: ThreadState = EMPTY;
+    let told: ThreadState | null = null;
+    let page: ThreadState = EMPTY;
+    for (let round = 0; round < 60; round++) {
+      thread.live(dice);
+      const delta = inside.revision === null || inside.thread?.id !== thread.id ? null : thread.delta(inside.revision);
+      if (dice.chance(0.05)) inside = fromSnapshot(other.snapshot());
+      else if (delta === null || dice.chance(0.1)) inside = fromSnapshot(thread.snapshot(1 + dice.below(30)));
+      else inside = applyDelta(inside, delta).state;
+      if (dice.chance(0.1) && inside.hasMore) inside = withEarlier(inside, { items: thread.snapshot().messages.slice(0, -inside.messages.length), hasMore: false });
+      if (dice.chance(0.4)) continue; // several changes travel as one
+      page = apply(page, across(diff(told, inside)));
+      told = inside;
+      expect(page).toStrictEqual(inside);
+    }
+  });
+
+  test("whatever the two states are", () => {
+    const dice = random(7);
+    for (let round = 0; round < 300; round++) {
+      const [before, after] = [anyState(dice), anyState(dice)];
+      expect(apply(before, across(diff(before, after)))).toStrictEqual(after);
+      expect(apply(anyState(dice), across(diff(null, after)))).toStrictEqual(after);
+    }
+  });
+});
+
+test("text that grew travels as what it grew by, and nothing else does", () => {
+  const thread = new FakeThread();
+  const { answer } = thread.ask("Why?");
+  thread.say(answer, { kind: "notice", data: { code: "c", message: "m" } }, { kind: "text-delta", data: { text: "Because" } });
+  const before = fromSnapshot(thread.snapshot());
+  thread.say(answer, { kind: "text-delta", data: { text: " of it." } });
+  const delta = thread.delta(before.revision ?? 0);
+  if (delta === null) throw new Error("Nothing has changed.");
+  const after = applyDelta(before, delta).state;
+  const patch = diff(before, after);
+  expect(patch.order).toBeUndefined();
+  expect(patch.whole).toBe(false);
+  expect(patch.messages.map(({ id, blocks }) => [id, blocks])).toEqual([[answer, [{ at: 1, append: " of it." }]]]);
+  const page = apply(before, across(patch));
+  expect(page.messages[0]).toBe(before.messages[0]);
+  expect(page.messages[1]?.content[0]).toBe(before.messages[1]?.content[0]);
+});
+
+test("a snapshot that says what is known already names no message", () => {
+  const thread = new FakeThread();
+  thread.ask("Why?");
+  const [before, after] = [fromSnapshot(thread.snapshot()), fromSnapshot(across(thread.snapshot()))];
+  expect(diff(before, after).messages).toEqual([]);
+});
+
+test("a patch of another state is refused, not made fit", () => {
+  const thread = new FakeThread();
+  const before = fromSnapshot(thread.snapshot());
+  thread.ask("Why?");
+  const after = fromSnapshot(thread.snapshot());
+  const patch = diff(before, after);
+  expect(() => apply(before, { ...patch, messages: [] })).toThrow("another state");
+  const [message] = patch.messages;
+  if (message === undefined) throw new Error("The patch is empty.");
+  expect(() => apply(before, { ...patch, messages: [{ ...message, blocks: [{ at: 0, append: "x" }] }] })).toThrow("another state");
+});
+
+function anyState(dice: ReturnType<typeof random>): ThreadState {
+  const ids = ["a", "b", "c", "d"].filter(() => dice.chance(0.7)).sort(() => dice.next() - 0.5);
+  const at = "2031-01-01T00:00:00Z";
+  const thread = { id: "t", visibility: "private", revision: dice.below(3), createdAt: at, updatedAt: at } as const;
+  return { revision: dice.below(5), thread, hasMore: dice.chance(0.5), messages: ids.map((id) => anyMessage(id, dice)) };
+}
+
+function anyMessage(id: string, dice: ReturnType<typeof random>): KnownMessage {
+  const at = "2031-01-01T00:00:00Z";
+  const content = Array.from({ length: dice.below(4) }, () =>
+    dice.chance(0.6)
+      ? ({ type: "text", text: "😀ab".repeat(dice.below(4)) } as const)
+      : ({ type: "tool", toolCallId: dice.pick(["x", "y"]), tool: "grep", state: dice.pick(["running", "completed"] as const), output: { n: [dice.below(2)] } } as const),
+  );
+  const extra = dice.chance(0.3) ? { round: { step: dice.below(3), maxSteps: 9, toolCount: 1 } } : {};
+  return { id, threadId: "t", role: "user", status: "final", seq: dice.below(3), createdAt: at, updatedAt: at, content, ...extra };
+}

@@ -1,0 +1,134 @@
+// A thread as a server keeps it: rows that bear revisions, from which snapshots and deltas of any range are told.
+
+import { fold, textOf } from "../fold.ts";
+import type { Block, DeltaFrame, Message, Part, SnapshotFrame, Thread } from "../frames.ts";
+import type { Random } from "./random.ts";
+
+type Say = Pick<Part, "kind" | "data">;
+type Row = { message: Message & { content: Block[] }; revision: number };
+
+export const THREAD = "00000000-0000-7000-8000-000000000001";
+const BEGINNING = Date.UTC(2031, 0, 1);
+
+/** Makes commits; each bears the next revision. */
+export class FakeThread {
+  revision = 1;
+  title = "";
+  readonly id: string;
+  readonly #rows: Row[] = [];
+  readonly #parts: { part: Part; revision: number }[] = [];
+  #titleRevision = 1;
+
+  constructor(id = THREAD) {
+    this.id = id;
+  }
+
+  /** A question, and a draft of its answer; their ids. */
+  ask(text: string, parentId = this.#rows.at(-1)?.message.id, id?: string): { question: string; answer: string } {
+    this.revision++;
+    const question = this.#add("user", parentId, [{ type: "text", text }], id);
+    return { question, answer: this.#add("assistant", question, []) };
+  }
+
+  /** Parts of an answer, in one commit. */
+  say(answer: string, ...said: Say[]): void {
+    this.revision++;
+    const row = this.#row(answer);
+    for (const one of said) {
+      const part = { ...one, runId: `run-${answer}`, messageId: answer, seq: row.message.seq, createdAt: this.#now() } as Part;
+      this.#parts.push({ part, revision: this.revision });
+      row.message = { ...row.message, status: "streaming", seq: part.seq + 1, content: fold(row.message.content, [part]) };
+      if (part.kind === "finish") row.message = { ...row.message, status: "final", finish: part.data };
+    }
+    row.revision = this.revision;
+  }
+
+  rename(title: string): void {
+    this.title = title;
+    this.#titleRevision = ++this.revision;
+  }
+
+  get open(): string[] {
+    return this.#rows.filter(({ message }) => message.role === "assistant" && !message.finish).map(({ message }) => message.id);
+  }
+
+  get ids(): string[] {
+    return this.#rows.map(({ message }) => message.id);
+  }
+
+  /** What each message says, by its id. */
+  get texts(): Record<string, string> {
+    return Object.fromEntries(this.#rows.map(({ message }) => [message.id, textOf(message)]));
+  }
+
+  get contents(): Record<string, Block[]> {
+    return Object.fromEntries(this.#rows.map(({ message }) => [message.id, message.content]));
+  }
+
+  snapshot(newest = 100): SnapshotFrame {
+    const messages = this.#rows.slice(-newest).map(({ message }) => message);
+    return { type: "snapshot", threadId: this.id, revision: this.revision, thread: this.#thread(), messages, hasMore: this.#rows.length > newest };
+  }
+
+  /** What has changed since, or null if nothing has. */
+  delta(since: number): DeltaFrame | null {
+    if (since >= this.revision) return null;
+    const changed = this.#rows.filter((row) => row.revision > since).sort((one, other) => one.revision - other.revision);
+    const messages = changed.map(({ message }) => (message.role === "assistant" ? headOf(message) : message));
+    const parts = this.#parts.filter((one) => one.revision > since).map(({ part }) => part);
+    const thread = this.#titleRevision > since && { thread: this.#thread() };
+    return { type: "delta", threadId: this.id, from: since, revision: this.revision, ...thread, messages, parts };
+  }
+
+  /** Something happens, at random. */
+  live(dice: Random): void {
+    const [answer] = this.open;
+    if (answer === undefined) this.ask(`Question ${this.revision}`, dice.chance(0.7) || this.ids.length === 0 ? undefined : dice.pick(this.ids));
+    else if (dice.chance(0.1)) this.rename(`Title ${this.revision}`);
+    else if (dice.chance(0.15)) this.say(answer, { kind: "finish", data: { reason: "stop", usage: { inputTokens: 1, outputTokens: 1 } } });
+    else this.say(answer, ...Array.from({ length: 1 + dice.below(3) }, () => this.#something(dice)));
+  }
+
+  #something(dice: Random): Say {
+    const toolCallId = dice.pick(["a", "b", "c"]);
+    return dice.pick<Say>([
+      { kind: "text-delta", data: { text: `${this.revision}é😀 ` } },
+      { kind: "text-delta", data: { text: "more " } },
+      { kind: "tool-call", data: { toolCallId, step: 1, tool: "grep", args: { pattern: "x" } } },
+      { kind: "tool-status", data: { toolCallId, state: "running" } },
+      { kind: "tool-result", data: { toolCallId, ok: true, summary: "done", durationMs: 3 } },
+      { kind: "notice", data: { code: "resumed", message: "Went on." } },
+    ]);
+  }
+
+  #add(role: Message["role"], parentId: string | undefined, content: Block[], id = `message-${String(this.#rows.length).padStart(5, "0")}`): string {
+    const at = this.#now();
+    const status = role === "user" ? "final" : "draft";
+    const parent = parentId === undefined ? {} : { parentId };
+    const message = { id, threadId: this.id, ...parent, role, status, seq: 0, content, createdAt: at, updatedAt: at } as const;
+    this.#rows.push({ message, revision: this.revision });
+    return id;
+  }
+
+  #row(id: string): Row {
+    const row = this.#rows.find(({ message }) => message.id === id);
+    if (row === undefined) throw new Error(`There is no message ${id}.`);
+    return row;
+  }
+
+  #thread(): Thread {
+    const at = new Date(BEGINNING).toISOString();
+    return { id: this.id, title: this.title, visibility: "private", revision: this.revision, createdAt: at, updatedAt: this.#now() };
+  }
+
+  #now(): string {
+    return new Date(BEGINNING + 1000 * this.revision).toISOString();
+  }
+}
+
+/** A message without its content. */
+export function headOf(message: Message): Message {
+  const head = { ...message };
+  delete head.content;
+  return head;
+}

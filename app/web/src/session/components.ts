@@ -1,0 +1,30 @@
+// Components in an answer: code blocks that are marked to be shown, as HTML documents for the preview's frame.
+
+/** An answer shows at most so many. */
+const MOST = 10;
+const FENCE = /^ {0,3}(`{3,}|~{3,})(.*)$/;
+
+/** The documents of the closed code blocks whose first line says `html component` or `js component`, in order. */
+export function componentsOf(text: string): string[] {
+  const found: string[] = [];
+  let open: { fence: string; info: string; lines: string[] } | null = null;
+  for (const line of text.split(/\r?\n/)) {
+    const [, fence = "", info = ""] = FENCE.exec(line) ?? [];
+    if (open && fence.startsWith(open.fence) && info.trim() === "") {
+      found.push(...documentOf(open.info, open.lines.join("\n")));
+      open = null;
+    } else if (open) open.lines.push(line);
+    else if (fence) open = { fence, info, lines: [] };
+  }
+  return found.slice(0, MOST);
+}
+
+/** HTML as it is; a script in a document with an element `root` for it to draw in; nothing of what is not marked. */
+function documentOf(info: string, code: string): string[] {
+  const [language = "", ...marks] = info.trim().toLowerCase().split(/\s+/);
+  if (!marks.includes("component")) return [];
+  if (language === "html") return [code];
+  if (language !== "js" && language !== "javascript") return [];
+  const script = code.replaceAll(/<\/(?=script)/gi, "<\\/");
+  return [`<!doctype html><div id="root"></div><script type="module">${script}</script>`];
+}

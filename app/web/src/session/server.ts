@@ -1,0 +1,41 @@
+// A Khala server, as a session needs it.
+
+import type { BlobRef } from "../khala/frames.ts";
+import { Feed } from "../khala/feed.ts";
+import { bytes, call, insist, upload, type Keys } from "../khala/requests.ts";
+import type { ThreadState } from "../khala/state.ts";
+
+export interface Listener {
+  state(state: ThreadState): void;
+  /** The thread can't be followed (any more). */
+  refused(code: string, message: string): void;
+}
+
+/** Requests fail with Refusal or Unreachable; all but `call` are repeated until the server says yes or no. */
+export interface Server {
+  call<T>(method: string, path: string, body?: unknown): Promise<T>;
+  insist<T>(method: string, path: string, body?: unknown): Promise<T>;
+  upload(path: string, file: Blob): Promise<BlobRef>;
+  text(path: string): Promise<string>;
+  follow(threadId: string, on: Listener): void;
+  close(): void;
+}
+
+/** A server at this origin, for whoever has these keys. */
+export function connect(origin: string, keys: Keys): Server {
+  const at = (path: string): string => new URL(path, origin).href;
+  const ask = <T>(method: string, path: string, body?: unknown): Promise<T> => call<T>(method, at(path), body === undefined ? { keys } : { keys, body });
+  let feed: Feed | null = null;
+  return {
+    call: ask,
+    insist: (method, path, body) => insist(() => ask(method, path, body)),
+    upload: (path, file) => insist(() => upload(at(path), file, { keys })),
+    text: async (path) => (await insist(() => bytes(at(path), { keys }))).text(),
+    follow(threadId, on) {
+      feed?.close();
+      feed = new Feed(at("/api/ws").replace(/^http/, "ws"), { state: (state) => on.state(state), refused: (code, message) => on.refused(code, message) });
+      feed.follow(threadId, keys);
+    },
+    close: () => feed?.close(),
+  };
+}

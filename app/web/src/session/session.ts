@@ -1,0 +1,229 @@
+// A session: one thread of a Khala server, talked to by messages. See PROTOCOL.md for what is said in which order.
+
+import type { Finish, MadeThread, RunOptions, Sent, Thread, ToolBlock } from "../khala/frames.ts";
+import { textOf } from "../khala/fold.ts";
+import { newId, newKey } from "../khala/ids.ts";
+import type { Keys } from "../khala/requests.ts";
+import { EMPTY, type KnownMessage, type ThreadState } from "../khala/state.ts";
+import type { Chat, ChatData, Data, FromSession, Init, InitData, LoadRepo, LoadRepoData, Problem, RepoFile, ToSession } from "../workers/session.messages.ts";
+import { Answer } from "./answer.ts";
+import { Approvals } from "./approvals.ts";
+import { componentsOf } from "./components.ts";
+import { Failed, problemOf } from "./failing.ts";
+import { isRepoFile, read } from "./reading.ts";
+import { bundled } from "./repository.ts";
+import type { Server } from "./server.ts";
+
+/** The tool by which a model shows a component, if a chat's `options.functions` offer it: `{html}`. */
+export const PREVIEW_TOOL = "preview_component";
+/** As many as the server takes with one message. */
+const MOST_ATTACHMENTS = 10;
+
+export interface SessionOptions {
+  connect: (origin: string, keys: Keys) => Server;
+  /** The server of an `init` that names none. */
+  origin: string;
+  /** How the files of a repository are had from its address; without it `load_repo {url}` is `unsupported`. */
+  fetchRepo?: (url: string) => Promise<readonly RepoFile[]>;
+}
+
+type Live = { server: Server; threadId: string; options: RunOptions; approvals: Approvals };
+type Running = { id: string; answer: Answer; sent: Promise<Sent>; messageId?: string; end: Ending };
+/** A promise of the ended answer, and how it is settled. */
+type Ending = { promise: Promise<KnownMessage>; resolve: (message: KnownMessage) => void; reject: (error: Failed) => void };
+
+export class Session {
+  readonly #say: (message: FromSession) => void;
+  readonly #options: SessionOptions;
+  readonly #open = new Set<string>();
+  #live: Live | null = null;
+  #isBeginning = false;
+  #state: ThreadState = EMPTY;
+  #refusal: Problem | null = null;
+  #running: Running | null = null;
+  #attachments: string[] = [];
+
+  constructor(say: (message: FromSession) => void, options: SessionOptions) {
+    this.#say = say;
+    this.#options = options;
+  }
+
+  /** Take a message, whatever it is; done when its response was said. */
+  async hear(message: unknown): Promise<void> {
+    const asked = read(message);
+    if ("problem" in asked) return this.#fail(asked.id, asked.problem);
+    if (this.#open.has(asked.id)) return this.#fail(asked.id, { code: "conflict", message: "A request with this id is under way." });
+    this.#open.add(asked.id);
+    try {
+      const data = await this.#answer(asked);
+      this.#say({ type: "response", id: asked.id, success: true, data });
+    } catch (error) {
+      this.#fail(asked.id, problemOf(error));
+    } finally {
+      this.#open.delete(asked.id);
+    }
+  }
+
+  /** Follow nothing any more. */
+  close(): void {
+    this.#live?.server.close();
+  }
+
+  #fail(id: string | null, error: Problem): void {
+    this.#say({ type: "response", id, success: false, error });
+  }
+
+  #answer(asked: ToSession): Promise<Data> {
+    if (asked.type === "init") return this.#init(asked.payload);
+    const live = this.#live;
+    if (!live) return Promise.reject(new Failed("not_ready", "The session has not begun: send `init` and wait for its response."));
+    switch (asked.type) {
+      case "chat":
+        return this.#chat(live, asked.id, asked.payload);
+      case "approve_tool":
+        return live.approvals.decide(asked.payload);
+      case "load_repo":
+        return this.#load(live, asked.id, asked.payload);
+      case "cancel":
+        return this.#cancel(live);
+    }
+  }
+
+  async #init({ server: origin, anonKey, token, threadId, options = {} }: Init): Promise<InitData> {
+    if (this.#live || this.#isBeginning) throw new Failed("conflict", "The session has begun.");
+    this.#isBeginning = true;
+    try {
+      const key = anonKey ?? (token || threadId ? undefined : newKey());
+      const server = this.#options.connect(origin ?? this.#options.origin, { ...(key && { anonKey: key }), ...(token && { token }) });
+      const thread = await opened(server, { threadId, key });
+      const tools = await server.insist<{ items: unknown[] }>("GET", `/api/tools?threadId=${thread.id}`);
+      this.#live = { server, threadId: thread.id, options, approvals: new Approvals(server, this.#say) };
+      server.follow(thread.id, { state: (state) => this.#take(state), refused: (code, message) => this.#refuse({ code, message }) });
+      this.#say({ type: "ready", tools: tools.items.length, threadId: thread.id });
+      return { threadId: thread.id, ...(key && !thread.ownerId && { anonKey: key }) };
+    } finally {
+      this.#isBeginning = false;
+    }
+  }
+
+  async #chat(live: Live, id: string, { text, options }: Chat): Promise<ChatData> {
+    if (this.#running) throw new Failed("run_active", "The session has a chat under way.");
+    if (this.#refusal) throw new Failed(this.#refusal.code, this.#refusal.message);
+    const attachments = this.#attachments;
+    if (!text.trim() && attachments.length === 0) throw new Failed("invalid_input", "`text` is empty.");
+    const chosen: RunOptions = { autopilot: true, ...live.options, ...options };
+    const sent = live.server.insist<Sent>("POST", `/api/threads/${live.threadId}/send`, { text, messageId: newId(), options: chosen, ...(attachments.length > 0 && { attachments }) });
+    const running: Running = { id, answer: new Answer(id, this.#say), sent, end: ending() };
+    this.#running = running;
+    try {
+      const { userMessageId, assistantMessageId, runId } = await sent;
+      this.#attachments = this.#attachments.slice(attachments.length);
+      running.messageId = assistantMessageId;
+      this.#look(running);
+      const message = await running.end.promise;
+      const offers = chosen.functions?.some(({ name }) => name === PREVIEW_TOOL) ?? false;
+      for (const html of await this.#components(live, message, offers)) this.#say({ type: "preview_component", id, html });
+      return this.#ended(id, message, { userMessageId, assistantMessageId, runId });
+    } finally {
+      this.#running = null;
+      live.approvals.clear();
+    }
+  }
+
+  /** Tell the end, and what the chat came to; a run that failed is a Failed. */
+  #ended(id: string, message: KnownMessage, ids: Pick<ChatData, "userMessageId" | "assistantMessageId" | "runId">): ChatData {
+    const finish: Finish = message.finish ?? { reason: message.status === "canceled" ? "canceled" : "error", usage: { inputTokens: 0, outputTokens: 0 } };
+    this.#say({ type: "step", id, done: true, usage: finish.usage, reason: finish.reason, ...(finish.costUsd && { costUsd: finish.costUsd }) });
+    if (finish.reason === "error") throw new Failed(message.failure?.code ?? "failed", message.failure?.message ?? "The run failed.");
+    return { ...ids, text: textOf(message), finish };
+  }
+
+  #take(state: ThreadState): void {
+    this.#state = state;
+    if (this.#running) this.#look(this.#running);
+  }
+
+  /** Tell what is new in the answer that is awaited; one that a reset took away never ends. */
+  #look(running: Running): void {
+    if (!running.messageId) return;
+    const message = this.#state.messages.find(({ id }) => id === running.messageId);
+    if (!message) return void running.sent.then(({ revision }) => this.#miss(running, revision), () => undefined);
+    const ended = running.answer.see(message);
+    this.#live?.approvals.see(running.id, message);
+    if (ended) running.end.resolve(message);
+  }
+
+  #miss(running: Running, revision: number): void {
+    const isGone = (this.#state.revision ?? 0) >= revision && !this.#state.messages.some(({ id }) => id === running.messageId);
+    if (isGone) running.end.reject(new Failed("gone", "The thread was reset meanwhile."));
+  }
+
+  async #load(live: Live, id: string, asked: LoadRepo): Promise<LoadRepoData> {
+    const files = "files" in asked ? asked.files : await this.#fetched(asked.url);
+    const { bundles, bytes } = bundled(files);
+    if (this.#attachments.length + bundles.length > MOST_ATTACHMENTS) throw new Failed("too_large", "More than ten attachments would wait for the next chat.");
+    const attachments: string[] = [];
+    let done = 0;
+    this.#say({ type: "progress", id, done, total: files.length });
+    for (const bundle of bundles) {
+      const path = `/api/threads/${live.threadId}/blobs?name=${encodeURIComponent(bundle.name)}`;
+      attachments.push((await live.server.upload(path, new Blob([bundle.text], { type: "text/plain" }))).blobId);
+      this.#say({ type: "progress", id, done: (done += bundle.files), total: files.length });
+    }
+    this.#attachments.push(...attachments);
+    return { files: files.length, bytes, attachments };
+  }
+
+  async #fetched(url: string): Promise<readonly RepoFile[]> {
+    if (!this.#options.fetchRepo) throw new Failed("unsupported", "Addresses can't be loaded from here, because a page may ask its own server only. Send `files` instead.");
+    const files = await this.#options.fetchRepo(url);
+    if (!files.every(isRepoFile)) throw new Failed("internal", "What was fetched are no files.");
+    return files;
+  }
+
+  async #cancel(live: Live): Promise<Data> {
+    if (!this.#running) throw new Failed("not_found", "No chat is under way.");
+    const { runId } = await this.#running.sent;
+    await live.server.insist("POST", `/api/runs/${runId}/cancel`, {});
+    return { runId };
+  }
+
+  /** Nothing more will be heard of the thread. */
+  #refuse(problem: Problem): void {
+    this.#refusal = problem;
+    this.#running?.end.reject(new Failed(problem.code, problem.message));
+    this.#say({ type: "error", error: problem });
+  }
+
+  /** What the answer shows: marked code blocks, and calls of the preview's tool if it was offered. */
+  async #components(live: Live, message: KnownMessage, offers: boolean): Promise<string[]> {
+    const calls = message.content.flatMap((block) => (offers && block.type === "tool" && block.tool === PREVIEW_TOOL ? [block] : []));
+    const called = await Promise.all(calls.map((call) => argsOf(live.server, call)));
+    return [...componentsOf(spokenOf(message)), ...called.flatMap(({ html }) => (typeof html === "string" ? [html] : []))];
+  }
+}
+
+function ending(): Ending {
+  let settle: Omit<Ending, "promise"> = { resolve: () => undefined, reject: () => undefined };
+  const promise = new Promise<KnownMessage>((resolve, reject) => (settle = { resolve, reject }));
+  promise.catch(() => undefined); // it may be refused while the send, whose own failure is told, is still under way
+  return { promise, ...settle };
+}
+
+/** The thread that was named, or a new one. */
+async function opened(server: Server, { threadId, key }: { threadId: string | undefined; key: string | undefined }): Promise<Thread> {
+  if (threadId) return (await server.insist<{ thread: Thread }>("GET", `/api/threads/${threadId}?limit=1`)).thread;
+  return (await server.insist<MadeThread>("POST", "/api/threads", { id: newId(), ...(key && { anonKey: key }) })).thread;
+}
+
+/** What a call was given, also where it is large. */
+async function argsOf(server: Server, { args, argsBlob }: ToolBlock): Promise<Record<string, unknown>> {
+  if (args || !argsBlob) return args ?? {};
+  const value: unknown = JSON.parse(await server.text(`/api/blobs/${argsBlob.blobId}?direct=true`));
+  return typeof value === "object" && value !== null ? { ...value } : {};
+}
+
+/** The text of an answer in which code blocks begin on lines of their own also after tools. */
+function spokenOf({ content }: KnownMessage): string {
+  return content.map((block) => (block.type === "text" ? block.text : block.type === "tool" ? "\n" : "")).join("");
+}

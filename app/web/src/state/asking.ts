@@ -1,0 +1,67 @@
+// Asking the server for what the person wants; what it says no to is told to them.
+
+import type { MadeThread } from "../khala/frames.ts";
+import { Refusal, backoff, call, insist, isPassing, pause } from "../khala/requests.ts";
+import type { KnownChat } from "./keyring.ts";
+import { inWords } from "./words.ts";
+import type { Keys } from "./shape.ts";
+
+type Given = { keys?: Keys; body?: unknown; spares?: readonly string[] };
+
+/** Rethrow what is no answer of the server's and no failure to reach it: a mistake of ours. */
+function onlyFailures(error: unknown): asserts error is Error {
+  if (!(error instanceof Refusal) && !isPassing(error)) throw error;
+}
+
+export class Asking {
+  readonly #say: (words: string) => void;
+
+  /** `say(words)` tells the person. */
+  constructor(say: (words: string) => void) {
+    this.#say = say;
+  }
+
+  /** Ask and insist; undefined if it can't be done, which is told, unless its code is among `spares`: null then. */
+  async attempt<T>(what: string, method: string, path: string, given: Given & { spares: readonly string[] }): Promise<T | null | undefined>;
+  async attempt<T>(what: string, method: string, path: string, given?: Given): Promise<T | undefined>;
+  async attempt<T>(what: string, method: string, path: string, { spares = [], ...given }: Given = {}): Promise<T | null | undefined> {
+    try {
+      return await insist(() => call<T>(method, path, given), { tries: 5 });
+    } catch (error) {
+      onlyFailures(error);
+      if (error instanceof Refusal && spares.includes(error.code)) return null;
+      this.#say(`Could not ${what}. ${inWords(error)}`);
+      return undefined;
+    }
+  }
+
+  /** Ask for what is no great loss if it fails: null then. */
+  async quietly<T>(method: string, path: string, given: Given = {}): Promise<T | null> {
+    try {
+      return await insist(() => call<T>(method, path, given), { tries: 3 });
+    } catch (error) {
+      onlyFailures(error);
+      return null;
+    }
+  }
+
+  /**
+   * Create the chat on the server, however long that takes: its thread and the key, if it has one. Null once it is not
+   * `wanted()` any more. `waits(until)` is told of each wait. Throws the server's no.
+   */
+  async create(chat: KnownChat, { wanted, waits }: { wanted: () => boolean; waits: (until: number) => void }): Promise<MadeThread | null> {
+    for (let attempt = 0; wanted(); attempt++) {
+      try {
+        return await call<MadeThread>("POST", "/api/threads", { body: { id: chat.id, ...(chat.key && { anonKey: chat.key }) } });
+      } catch (error) {
+        onlyFailures(error);
+        const { status, retryAfter } = error instanceof Refusal ? error : { status: 503, retryAfter: null };
+        if (status < 500 && status !== 429) throw error;
+        const delay = Math.max(backoff(attempt, Math.random()), 1000 * (retryAfter ?? 0));
+        if (wanted()) waits(Date.now() + delay);
+        await pause(delay);
+      }
+    }
+    return null;
+  }
+}

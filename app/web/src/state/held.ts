@@ -1,0 +1,64 @@
+// The messages of a thread by their ids, and which of them matter for what: plain lookups, of which nobody is told.
+
+import type { Linked } from "../khala/branches.ts";
+import { standing } from "../khala/state.ts";
+import type { StoredMessage } from "./views.svelte.ts";
+
+export class Held {
+  readonly #messages = new Map<string, StoredMessage>();
+  readonly #writing = new Set<string>();
+  readonly #awaited = new Set<string>();
+  #authors = new Set<string>();
+
+  find(id: string): StoredMessage | undefined {
+    return this.#messages.get(id);
+  }
+
+  /** Take a message in, or note what has changed of it. */
+  put(message: StoredMessage): void {
+    const { id, head } = message;
+    this.#messages.set(id, message);
+    if (head.authorId) this.#authors.add(head.authorId);
+    if (head.role === "assistant" && standing(head) === "writing") this.#writing.add(id);
+    else this.#writing.delete(id);
+  }
+
+  /** Keep only these, in this order; their places. */
+  arrange(order: readonly string[]): Linked[] {
+    const stays = new Set(order);
+    const gone = [...this.#messages.keys()].filter((id) => !stays.has(id));
+    for (const id of gone) {
+      this.#messages.delete(id);
+      this.#writing.delete(id);
+    }
+    const heads = [...this.#messages.values()].map(({ head }) => head);
+    if (gone.length) this.#authors = new Set(heads.flatMap(({ authorId }) => authorId ?? []));
+    return order.flatMap((id) => {
+      const head = this.find(id)?.head;
+      return head ? [{ id, ...(head.parentId && { parentId: head.parentId }), role: head.role }] : [];
+    });
+  }
+
+  /** Those that are being written, in the order in which they began. */
+  get writing(): readonly string[] {
+    return [...this.#writing];
+  }
+
+  get authorCount(): number {
+    return this.#authors.size;
+  }
+
+  /** The ids of what the person waits to see. */
+  get awaited(): ReadonlySet<string> {
+    return this.#awaited;
+  }
+
+  await(id: string): void {
+    this.#awaited.add(id);
+  }
+
+  /** What has come is awaited no more. */
+  settle(): void {
+    for (const id of this.#awaited) if (this.#messages.has(id)) this.#awaited.delete(id);
+  }
+}

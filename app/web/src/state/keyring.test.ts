@@ -1,0 +1,107 @@
+import { describe, expect, it } from "vitest";
+
+import { Keyring, keysOf, titleFrom } from "./keyring.ts";
+import { Kept } from "./storage.ts";
+import type { Texts } from "./storage.ts";
+
+function storage(): Texts & Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  return Object.defineProperties(found, {
+    getItem: { value: (name: string) => found[name] ?? null },
+    setItem: { value: (name: string, text: string) => (found[name] = text) },
+    removeItem: { value: (name: string) => Reflect.deleteProperty(found, name) },
+  }) as Texts & Record<string, unknown>;
+}
+
+function keyring(kept = new Kept(storage)): { keys: Keyring; changes: () => number } {
+  let changes = 0;
+  let time = 1000;
+  return { keys: new Keyring(kept, () => changes++, () => time++), changes: () => changes };
+}
+
+function ring(texts = storage()): Keyring {
+  return keyring(new Kept(() => texts)).keys;
+}
+
+describe("the chats of a browser", () => {
+  it("are remembered under names that stay, in one entry each", () => {
+    const texts = storage();
+    const chat = ring(texts).add();
+    expect(Object.keys(texts)).toEqual([`khala.chat.${chat.id}`]);
+    expect(chat.key).toMatch(/^[0-9a-f]{64}$/);
+    expect(ring(texts).find(chat.id)).toEqual(chat);
+  });
+
+  it("are listed, the one used last first", () => {
+    const keys = ring();
+    const [first, second] = [keys.add(), keys.add()];
+    expect(keys.all().map(({ id }) => id)).toEqual([second.id, first.id]);
+    keys.update(first, { usedAt: 5000 });
+    expect(keys.all().map(({ id }) => id)).toEqual([first.id, second.id]);
+  });
+
+  it("are changed from what another tab has written, not from what was read before", () => {
+    const texts = storage();
+    const [here, there] = [ring(texts), ring(texts)];
+    const chat = here.add();
+    there.update(chat, { created: true });
+    expect(here.update(chat, { title: "Plans" })).toMatchObject({ created: true, title: "Plans" });
+  });
+
+  it("of an account need no key once they are made", () => {
+    const keys = ring();
+    const chat = keys.add("user");
+    expect(chat.key).toBeUndefined();
+    expect(keys.settleMade(chat, { thread: { ownerId: "user" } })).toEqual({ id: chat.id, title: null, created: true });
+    expect(keys.all()).toEqual([]);
+  });
+
+  it("that were made while nobody was signed in are opened by the key that the server made", () => {
+    const keys = ring();
+    const made = keys.settleMade(keys.add("user"), { thread: {}, anonKey: "k" });
+    expect(made).toMatchObject({ created: true, key: "k" });
+    expect(made).not.toHaveProperty("ownerId");
+  });
+
+  it("are anonymous only with a key of their own, and once they are made", () => {
+    const keys = ring();
+    keys.add();
+    keys.addShared("shared", "s");
+    const mine = keys.update(keys.add(), { created: true });
+    expect(keys.anonymous()).toEqual([mine]);
+    expect(keysOf(keys.known("shared"))).toEqual({ shareKey: "s" });
+  });
+
+  it("are forgotten with all that could tell of them", () => {
+    const texts = storage();
+    const keys = ring(texts);
+    const { id } = keys.add();
+    keys.own(id);
+    keys.open(id);
+    keys.forget(id);
+    expect(Object.keys(texts)).toEqual([]);
+  });
+
+  it("work where the browser refuses a storage", () => {
+    const { keys, changes } = keyring(new Kept(() => { throw new Error("refused"); }));
+    const chat = keys.add();
+    expect(keys.find(chat.id)).toEqual(chat);
+    expect(keys.all()).toEqual([chat]);
+    expect(changes()).toBe(1);
+  });
+});
+
+it("what was written by us is known when it comes back, and by whom", () => {
+  const keys = ring();
+  keys.noteSent("chat", "m1");
+  keys.noteSent("chat", "m2");
+  expect(keys.noteAuthors("chat", [{ id: "other", authorId: "them" }])).toBe(false);
+  expect(keys.noteAuthors("chat", [{ id: "m1", authorId: "us" }])).toBe(true);
+  expect(keys.own("chat")).toMatchObject({ authors: ["us"], sent: ["m2"] });
+});
+
+it("a title is the first words, cut between words", () => {
+  expect(titleFrom("  Count\n for   me ")).toBe("Count for me");
+  expect(titleFrom(" \n ")).toBeNull();
+  expect(titleFrom("word ".repeat(30))).toBe("word word word word word word word word word …");
+});

@@ -1,0 +1,164 @@
+// The chats that this browser has keys to: kept in its storage, one entry a chat so that two tabs never overwrite each other.
+
+import { newId, newKey } from "../khala/ids.ts";
+import type { Keys } from "./shape.ts";
+import type { Kept } from "./storage.ts";
+
+export const PREFIX = "khala.chat.";
+const OWN = "khala.own.";
+const LAST = "khala.last";
+const MOST_SENT = 20;
+const TITLE_LENGTH = 48;
+
+/** A chat as this browser knows it. `key` opens it for whoever made it anonymously, `shareKey` for whoever has a link. */
+export type KnownChat = {
+  id: string;
+  title: string | null;
+  created: boolean;
+  usedAt?: number;
+  key?: string;
+  shareKey?: string;
+  ownerId?: string;
+  /** Whether the title is the chat's own and no guess of ours. */
+  named?: boolean;
+};
+
+/** What this browser is in a chat: a name for it, who its messages are by, and those of them not seen in the chat yet. */
+export type Own = { name: string; authors: string[]; sent: string[] };
+
+type Written = { id: string; authorId?: string | undefined };
+
+export class Keyring {
+  readonly #kept: Kept;
+  readonly #changed: () => void;
+  readonly #now: () => number;
+
+  /** `changed()` is told of each change of the chats. */
+  constructor(kept: Kept, changed: () => void, now: () => number = Date.now) {
+    this.#kept = kept;
+    this.#changed = changed;
+    this.#now = now;
+  }
+
+  /** The chat with this id, or null if this browser has no key to it. */
+  find(id: string): KnownChat | null {
+    const found = this.#kept.read(PREFIX + id);
+    return isChat(found) ? found : null;
+  }
+
+  /** The chat of this id, by what this browser knows of it: perhaps nothing but that. */
+  known(id: string): KnownChat {
+    return this.find(id) ?? { id, title: null, created: true };
+  }
+
+  /** All chats of this browser, the one used last first. */
+  all(): KnownChat[] {
+    const ids = new Set(this.#kept.names().filter((name) => name.startsWith(PREFIX)));
+    const chats = [...ids].map((name) => this.find(name.slice(PREFIX.length))).filter((chat) => chat !== null);
+    return chats.sort((one, other) => (other.usedAt ?? 0) - (one.usedAt ?? 0));
+  }
+
+  /** A new chat, remembered before the server hears of it, so that asking again asks for the same one. */
+  add(ownerId?: string): KnownChat {
+    const whose = ownerId ? { ownerId } : { key: newKey() };
+    return this.update({ id: newId(), title: null, created: false, usedAt: this.#now(), ...whose }, {});
+  }
+
+  /** A chat that the server has not made yet, if there is one: of this account, or of this browser. */
+  unmade(ownerId?: string): KnownChat | null {
+    return this.all().find((chat) => !chat.created && chat.ownerId === ownerId) ?? null;
+  }
+
+  /** Remember the key of a share link; a chat of this browser's own has a better one. */
+  addShared(id: string, shareKey: string): KnownChat {
+    return this.update({ id, title: null, created: true, usedAt: this.#now() }, { shareKey });
+  }
+
+  /** The chats that can be claimed. */
+  anonymous(): (KnownChat & { key: string })[] {
+    return this.all().filter((chat): chat is KnownChat & { key: string } => Boolean(chat.key) && chat.created);
+  }
+
+  /** The server has made it. An account's needs no key; one that was made while nobody was signed in, whatever we thought, does. */
+  settleMade(chat: KnownChat, made: { thread: { ownerId?: string }; anonKey?: string }): KnownChat {
+    const key = made.anonKey ?? chat.key;
+    if (!made.thread.ownerId) return this.update(chat, { created: true, ...(key && { key }) }, ["ownerId"]);
+    this.drop(chat.id);
+    return this.known(chat.id);
+  }
+
+  /** Change what is remembered of a chat, starting from what another tab may have written. */
+  update(chat: KnownChat, changes: Partial<KnownChat>, without: (keyof KnownChat)[] = []): KnownChat {
+    const whole = { ...(this.find(chat.id) ?? chat), ...changes };
+    const changed = Object.fromEntries(Object.entries(whole).filter(([name]) => !without.includes(name as keyof KnownChat))) as KnownChat;
+    this.#kept.write(PREFIX + chat.id, changed);
+    this.#changed();
+    return changed;
+  }
+
+  /** Forget the keys; whoever is signed in may have the chat on their list all the same. */
+  drop(id: string): void {
+    this.#kept.set(PREFIX + id, null);
+    this.#changed();
+  }
+
+  /** Forget all that could tell anybody of the chat. */
+  forget(id: string): void {
+    this.#kept.set(OWN + id, null);
+    if (this.last === id) this.#kept.set(LAST, null);
+    this.drop(id);
+  }
+
+  own(id: string): Own {
+    const known = this.#kept.read(OWN + id);
+    if (isOwn(known)) return known;
+    const fresh: Own = { name: newId(), authors: [], sent: [] };
+    this.#kept.write(OWN + id, fresh);
+    return fresh;
+  }
+
+  noteSent(id: string, messageId: string): void {
+    const mine = this.own(id);
+    this.#kept.write(OWN + id, { ...mine, sent: [...mine.sent, messageId].slice(-MOST_SENT) });
+  }
+
+  /** Learn from messages that have come back who ours are by; whether anything was learnt. */
+  noteAuthors(id: string, messages: readonly Written[]): boolean {
+    const mine = this.own(id);
+    const back = messages.filter((message) => mine.sent.includes(message.id));
+    if (back.length === 0) return false;
+    const theirs = back.map((message) => message.authorId).filter((author) => author !== undefined);
+    const sent = mine.sent.filter((messageId) => !back.some((message) => message.id === messageId));
+    this.#kept.write(OWN + id, { ...mine, authors: [...new Set([...mine.authors, ...theirs])], sent });
+    return true;
+  }
+
+  /** The id of the chat that was open last. */
+  get last(): string | null {
+    return this.#kept.get(LAST);
+  }
+
+  open(id: string): void {
+    this.#kept.set(LAST, id);
+  }
+}
+
+/** What opens a chat, as `khala/` wants it. */
+export function keysOf({ key, shareKey }: KnownChat): Keys {
+  return { ...(key && { anonKey: key }), ...(shareKey && { shareKey }) };
+}
+
+/** The first words of a text, as a title; null if it has none. */
+export function titleFrom(text: string): string | null {
+  const line = text.trim().replace(/\s+/g, " ");
+  if (line.length <= TITLE_LENGTH) return line || null;
+  return `${line.slice(0, TITLE_LENGTH).replace(/\s+\S*$/, "")} …`;
+}
+
+function isChat(found: unknown): found is KnownChat {
+  return typeof found === "object" && found !== null && "id" in found && typeof found.id === "string";
+}
+
+function isOwn(found: unknown): found is Own {
+  return typeof found === "object" && found !== null && "name" in found && "authors" in found && "sent" in found;
+}

@@ -1,0 +1,96 @@
+// The list of chats, and what is done in it.
+
+import type { Listed } from "../khala/frames.ts";
+import { UNLISTED } from "../khala/state.ts";
+import type { ListPatch } from "../workers/stream.messages.ts";
+import type { Asking } from "./asking.ts";
+import type { OpenChat } from "./chat.svelte.ts";
+import { keysOf } from "./keyring.ts";
+import type { Keyring, KnownChat } from "./keyring.ts";
+import { listed, patched } from "./listing.ts";
+import type { Account, Chats, ListedChat } from "./shape.ts";
+
+/** What the list has of the page. */
+export interface ListPage {
+  readonly page: { readonly account: Account; readonly asking: Asking; readonly chat: OpenChat | null };
+  /** Read where the chats of this browser are: they are no state, but in its storage. */
+  keysChanged(): number;
+  forget(id: string): void;
+  goTo(known: KnownChat): void;
+}
+
+export class ChatList implements Chats {
+  readonly #keyring: Keyring;
+  readonly #page: ListPage;
+  entries: ReadonlyMap<string, Listed> = $state.raw(UNLISTED.entries);
+  revision: number | null = $state(null);
+  hasMore = $state(false);
+
+  constructor(keyring: Keyring, page: ListPage) {
+    this.#keyring = keyring;
+    this.#page = page;
+  }
+
+  readonly #own: readonly KnownChat[] = $derived.by(() => {
+    this.#page.keysChanged();
+    return this.#keyring.all();
+  });
+
+  readonly items: readonly ListedChat[] = $derived.by(() => {
+    const { account, chat } = this.#page.page;
+    const userId = account.user?.id ?? null;
+    return listed(this.entries.values(), this.#own, { userId, openId: chat?.id ?? null, openTitle: chat?.named ?? null });
+  });
+
+  get anonymousCount(): number {
+    return this.#own.filter(({ key, created, title }) => key && created && title).length;
+  }
+
+  /** Take what has changed. */
+  take(patch: ListPatch): void {
+    this.entries = patched(this.entries, patch);
+    this.revision = patch.revision;
+    this.hasMore = patch.hasMore;
+  }
+
+  /** Nothing was heard yet. */
+  clear(): void {
+    this.entries = UNLISTED.entries;
+    this.revision = null;
+    this.hasMore = false;
+  }
+
+  /** A chat to begin with: one that the server has not made yet, or a new one. */
+  fresh(): KnownChat {
+    const userId = this.#page.page.account.user?.id;
+    return this.#keyring.unmade(userId) ?? this.#keyring.add(userId);
+  }
+
+  add(): void {
+    const { chat } = this.#page.page;
+    const isUnused = chat !== null && chat.refusal === null && chat.revision !== null && !chat.shared && !chat.asked;
+    if (!isUnused) this.#page.goTo(this.fresh());
+  }
+
+  async rename(id: string, title: string): Promise<void> {
+    const known = this.#keyring.known(id);
+    const thread = await this.#page.page.asking.attempt("rename the chat", "PATCH", `/api/threads/${id}`, { keys: keysOf(known), body: { title } });
+    if (thread && this.#keyring.find(id)) this.#keyring.update(known, { title, named: true });
+  }
+
+  async remove(id: string): Promise<void> {
+    const { account, asking, chat } = this.#page.page;
+    const known = this.#keyring.known(id);
+    const item = this.items.find((one) => one.id === id);
+    const isOwner = item?.role === "owner" && !(chat?.id === id && chat.refusal);
+    const path = isOwner ? `/api/threads/${id}` : `/api/threads/${id}/members/${account.user?.id ?? ""}`;
+    const spares = this.#keyring.find(id) ? ["thread_not_found", "forbidden"] : ["thread_not_found"];
+    const asks = known.created && (isOwner || this.entries.has(id));
+    const isDone = !asks || (await asking.attempt("remove the chat", "DELETE", path, { keys: keysOf(known), spares })) !== undefined;
+    if (isDone) this.#page.forget(id);
+  }
+
+  forget(id: string): void {
+    this.#page.forget(id);
+  }
+}

@@ -1,0 +1,223 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+
+import type { Listed } from "../khala/frames.ts";
+import { apply } from "../khala/patches.ts";
+import { EMPTY } from "../khala/state.ts";
+import type { ThreadState } from "../khala/state.ts";
+import type { Batch } from "../workers/stream.messages.ts";
+import { Relay } from "../workers/stream.relay.ts";
+import type { Ask, Followed, Stored } from "../workers/stream.relay.ts";
+
+const TIME = "2026-01-01T00:00:00Z";
+const FRESH = { isSnapshot: false, wasReset: false, lag: null };
+
+function state(revision: number, words: string, threadId = "t"): ThreadState {
+  const thread = { id: threadId, visibility: "private" as const, revision, createdAt: TIME, updatedAt: TIME };
+  const message = { id: "a", threadId, role: "assistant" as const, status: "final" as const, seq: 1, content: [{ type: "text" as const, text: words }], createdAt: TIME, updatedAt: TIME };
+  return { revision, thread, messages: [message], hasMore: false };
+}
+
+function listed(id: string, changedAt = TIME): Listed {
+  const thread = { id, visibility: "private" as const, revision: 1, createdAt: TIME, updatedAt: TIME };
+  return { thread, role: "owner", unread: false, running: false, needsApproval: false, changedAt };
+}
+
+class Shelf implements Stored {
+  readonly rows = new Map<string, { who: string | null; state: ThreadState }>();
+
+  load(threadId: string, who: string | null): Promise<ThreadState | null> {
+    const row = this.rows.get(threadId);
+    return Promise.resolve(row?.who === who ? row.state : null);
+  }
+
+  save(threadId: string, who: string | null, kept: ThreadState): Promise<void> {
+    this.rows.set(threadId, { who, state: kept });
+    return Promise.resolve();
+  }
+
+  forget(threadId: string): Promise<void> {
+    this.rows.delete(threadId);
+    return Promise.resolve();
+  }
+
+  clear(): Promise<void> {
+    this.rows.clear();
+    return Promise.resolve();
+  }
+}
+
+function setting(answer?: unknown) {
+  const said: unknown[][] = [];
+  const note = (name: string) => (...given: unknown[]) => void said.push([name, ...given]);
+  const feed: Followed = {
+    follow: note("follow"),
+    leave: note("leave"),
+    watch: note("watch"),
+    announce: note("announce"),
+    wake: note("wake"),
+    adoptEarlier: note("adoptEarlier"),
+    adoptProgress: note("adoptProgress"),
+    as: (change) => change(),
+  };
+  const batches: Batch[] = [];
+  const stored = new Shelf();
+  const ask: Ask = (() => Promise.resolve(answer)) as Ask;
+  const relay = new Relay({ feed, stored, ask, post: (batch) => batches.push(batch) });
+  /** What the page shows, by the batches that it took. */
+  const page = () => batches.reduce((shown, { patch }) => (patch ? apply(patch.whole ? EMPTY : shown, patch) : shown), EMPTY);
+  const open = async (threadId = "t", turn = 1, who: string | null = null) => {
+    await relay.hear({ type: "leave", turn });
+    await relay.hear({ type: "follow", turn, threadId, keys: {}, who });
+    said.length = 0;
+  };
+  return { relay, batches, stored, said, page, open };
+}
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+describe("what changes", () => {
+  it("is told at once while the page keeps up, and together while it does not", async () => {
+    const { relay, batches, page, open } = setting();
+    await open();
+    relay.takeState(state(1, "one"), FRESH);
+    for (let revision = 2; revision < 500; revision++) relay.takeState(state(revision, `one${" more".repeat(revision)}`), FRESH);
+    expect(batches).toHaveLength(1);
+    await relay.hear({ type: "taken" });
+    expect(batches).toHaveLength(2);
+    expect(page()).toEqual(state(499, `one${" more".repeat(499)}`));
+    await relay.hear({ type: "taken" });
+    expect(batches).toHaveLength(2);
+  });
+
+  it("of what text grew by travels alone", async () => {
+    const { relay, batches, open } = setting();
+    await open();
+    relay.takeState(state(1, "one"), FRESH);
+    await relay.hear({ type: "taken" });
+    relay.takeState(state(2, "one two"), FRESH);
+    expect(batches[1]?.patch?.messages[0]?.blocks).toEqual([{ at: 0, append: " two" }]);
+  });
+
+  it("of a reset is told even if more has come since", async () => {
+    const { relay, batches, open } = setting();
+    await open();
+    relay.takeState(state(1, "one"), FRESH);
+    relay.takeState(state(2, "anew"), { ...FRESH, isSnapshot: true, wasReset: true });
+    relay.takeState(state(3, "anew, again"), FRESH);
+    await relay.hear({ type: "taken" });
+    expect(batches[1]).toMatchObject({ wasReset: true, patch: { revision: 3 } });
+  });
+
+  it("of a thread that was left is not told any more", async () => {
+    const { relay, batches, open, page } = setting();
+    await open();
+    relay.takeState(state(1, "one"), FRESH);
+    relay.takeState(state(2, "one two"), FRESH);
+    await open("u", 2);
+    await relay.hear({ type: "taken" });
+    relay.takeState(state(7, "other", "u"), FRESH);
+    expect(batches.map(({ turn, patch }) => [turn, patch?.threadId])).toEqual([[1, "t"], [2, "u"]]);
+    expect(page()).toEqual(state(7, "other", "u"));
+  });
+
+  it("in the list is told by its entries", async () => {
+    const { relay, batches } = setting();
+    const [one, two] = [listed("one"), listed("two")];
+    relay.takeList({ revision: 1, entries: new Map([["one", one], ["two", two]]), hasMore: true });
+    await relay.hear({ type: "taken" });
+    const changed = listed("two", "2026-01-02T00:00:00Z");
+    relay.takeList({ revision: 2, entries: new Map([["two", changed]]), hasMore: false });
+    expect(batches.map(({ list }) => list)).toEqual([
+      { whole: true, revision: 1, entries: [one, two], removed: [], hasMore: true },
+      { whole: false, revision: 2, entries: [changed], removed: ["one"], hasMore: false },
+    ]);
+  });
+});
+
+describe("a thread that was seen before", () => {
+  it("is shown where the server can't be reached, as what it is, until the server tells", async () => {
+    const { relay, batches, stored, open, page } = setting();
+    await stored.save("t", null, state(5, "kept"));
+    await open();
+    relay.takeConnection({ phase: "connecting" });
+    expect(page()).toEqual(EMPTY);
+    await relay.hear({ type: "taken" });
+    relay.takeConnection({ phase: "waiting", until: 9 });
+    expect([page(), batches.at(-1)?.isStale]).toEqual([state(5, "kept"), true]);
+    await relay.hear({ type: "taken" });
+    relay.takeState(state(6, "kept, and more"), FRESH);
+    expect([page(), batches.at(-1)?.isStale]).toEqual([state(6, "kept, and more"), false]);
+  });
+
+  it("is gone on from, and is as it was where the server has nothing to add and it may still be read", async () => {
+    const { relay, batches, stored, page } = setting({ role: "owner" });
+    await stored.save("t", "user", state(5, "kept"));
+    await relay.hear({ type: "follow", turn: 0, threadId: "t", keys: {}, who: "user" });
+    relay.takeConnection({ phase: "live" });
+    await relay.hear({ type: "taken" });
+    await vi.advanceTimersByTimeAsync(0);
+    expect(page()).toEqual(state(5, "kept"));
+    expect(batches.at(-1)).not.toHaveProperty("isStale");
+  });
+
+  it("is asked for as a whole where it can't be known whether it is as it was", async () => {
+    const { relay, stored, open, said, page } = setting(undefined);
+    await stored.save("t", null, state(5, "kept"));
+    await open();
+    relay.takeConnection({ phase: "live" });
+    await vi.advanceTimersByTimeAsync(0);
+    expect(said).toEqual([["leave"], ["follow", "t", {}]]);
+    expect(page()).toEqual(EMPTY);
+  });
+
+  it("by another account is not shown to this one", async () => {
+    const { relay, stored, open, page } = setting();
+    await stored.save("t", "somebody", state(5, "kept"));
+    await open("t", 1, "somebody else");
+    relay.takeConnection({ phase: "waiting" });
+    expect(page()).toEqual(EMPTY);
+  });
+
+  it("is kept while it changes, and when it is left", async () => {
+    const { relay, stored, open } = setting();
+    await open();
+    relay.takeState(state(1, "one"), FRESH);
+    expect(stored.rows.size).toBe(0);
+    await vi.advanceTimersByTimeAsync(2000);
+    expect(stored.rows.get("t")?.state.revision).toBe(1);
+    relay.takeState(state(2, "two"), FRESH);
+    await relay.hear({ type: "leave", turn: 2 });
+    expect(stored.rows.get("t")?.state.revision).toBe(2);
+  });
+
+  it.each(["forget", "clear"] as const)("is not kept after the page says %s, whatever was about to be", async (type) => {
+    const { relay, stored, open } = setting();
+    await open();
+    relay.takeState(state(1, "one"), FRESH);
+    await relay.hear(type === "clear" ? { type } : { type, threadId: "t" });
+    await relay.hear({ type: "leave", turn: 2 });
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(stored.rows.size).toBe(0);
+  });
+
+  it("is not kept by whom the server refuses", async () => {
+    const { relay, batches, stored, open } = setting();
+    await stored.save("t", null, state(5, "kept"));
+    await open();
+    relay.takeRefusal("forbidden", "");
+    relay.takeConnection({ phase: "waiting" });
+    await relay.hear({ type: "taken" });
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(stored.rows.size).toBe(0);
+    expect(batches.some(({ patch }) => patch)).toBe(false);
+  });
+
+  it("that was taken off the account's list is forgotten", async () => {
+    const { relay, stored } = setting();
+    await stored.save("one", "user", state(1, "secret", "one"));
+    relay.takeList({ revision: 1, entries: new Map([["one", listed("one")]]), hasMore: false });
+    relay.takeList({ revision: 2, entries: new Map(), hasMore: false });
+    expect(stored.rows.size).toBe(0);
+  });
+});

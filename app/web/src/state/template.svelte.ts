@@ -1,0 +1,24 @@
+// The agent's template that is loaded. The templates are not among what the page loads first: only who has chosen one needs them.
+
+import type { Template } from "./options.ts";
+
+export class ChosenTemplate {
+  #found: Template | null = $state.raw(null);
+
+  /** Load the template with this id; false if that fails. */
+  async load(id: string | null): Promise<boolean> {
+    if (id === null) return true;
+    try {
+      const { agentOf } = await import("../agent/templates.ts");
+      this.#found = agentOf(id);
+      return true;
+    } catch {
+      return false; // without a network, and not in the cache
+    }
+  }
+
+  /** The template with this id, if it is loaded. */
+  of(id: string | null): Template | null {
+    return this.#found?.id === id ? this.#found : null;
+  }
+}

@@ -1,0 +1,33 @@
+// Answers to questions about calls: what is sent, and what the server's "no" to it means.
+
+import type { Approval } from "../khala/frames.ts";
+import { Refusal } from "../khala/requests.ts";
+import { inWords } from "../state/words.ts";
+
+export const LONGEST_REASON = 1_000;
+
+/** The arguments in a text, or the words for why it has none. */
+export function argsIn(text: string): { args: Record<string, unknown> } | { problem: string } {
+  try {
+    const args: unknown = JSON.parse(text);
+    const isObject = typeof args === "object" && args !== null && !Array.isArray(args);
+    return isObject ? { args: args as Record<string, unknown> } : { problem: "Arguments are a JSON object: { … }" };
+  } catch (error) {
+    return { problem: `This is no JSON. ${error instanceof Error ? error.message : ""}` };
+  }
+}
+
+export function refusedInWords(error: unknown): string {
+  if (!(error instanceof Refusal)) return inWords(error);
+  if (error.code === "already_decided") return `Somebody was faster. ${error.message}`;
+  if (error.code === "invalid_input") return `The tool can’t be called with this: ${error.errors[0]?.message ?? error.message}`;
+  return error.code === "forbidden" ? error.message : inWords(error);
+}
+
+/** "Denied by Ada: it is mine": who answered a question; empty if nobody has. */
+export function decidedInWords({ state, decidedName, reason }: Approval): string {
+  if (state === "pending") return "";
+  if (state === "expired") return "Nobody answered in time.";
+  const by = decidedName ? ` by ${decidedName}` : "";
+  return `${state === "approved" ? "Approved" : "Denied"}${by}${reason ? `: ${reason}` : "."}`;
+}

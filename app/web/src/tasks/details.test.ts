@@ -1,0 +1,68 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { BlobRef } from "../khala/frames.ts";
+import { Refusal, Unreachable } from "../khala/requests.ts";
+import type { Heard, Told } from "../workers/detail.messages.ts";
+import { Details, type Port, PREFETCH_MS } from "./details.ts";
+
+const BLOB: BlobRef = { blobId: "a", size: 9, sha256: "ab", mediaType: "text/plain", preview: "a long beginning" };
+
+let ports: (Port & { heard: Heard[]; isEnded: boolean })[];
+let details: Details;
+
+beforeEach(() => {
+  ports = [];
+  details = new Details(() => {
+    const heard: Heard[] = [];
+    const port = { heard, isEnded: false, onmessage: null, onerror: null, postMessage: (one: Heard) => void heard.push(one), terminate: () => void (port.isEnded = true) };
+    ports.push(port);
+    return port;
+  });
+});
+afterEach(() => void vi.useRealTimers());
+
+const tell = (data: unknown) => ports.at(-1)?.onmessage?.({ data } as MessageEvent<Told>);
+
+test("an answer goes to who asked, and a no comes as the server said it", async () => {
+  const [one, other] = [details.ask("open", BLOB, {}, {}), details.ask("more", BLOB, { anonKey: "K" }, { from: 7 })];
+  expect(ports[0]?.heard).toMatchObject([{ type: "ask", id: 1, kind: "open", blob: { preview: "a" } }, { id: 2, kind: "more", from: 7, keys: { anonKey: "K" } }]);
+  tell({ id: 2, failure: { message: "No.", status: 403, code: "forbidden" } });
+  tell({ id: 1, answer: { kind: "file" } });
+  expect(await one).toEqual({ kind: "file" });
+  await expect(other).rejects.toMatchObject({ constructor: Refusal, status: 403, code: "forbidden", message: "No." });
+});
+
+test("who does not wait any more says so to the worker", async () => {
+  const abort = new AbortController();
+  const asked = details.ask("open", BLOB, {}, {}, abort.signal);
+  abort.abort();
+  await expect(asked).rejects.toMatchObject({ name: "AbortError" });
+  expect(ports[0]?.heard.at(-1)).toEqual({ type: "abort", id: 1 });
+  tell({ id: 1, answer: { kind: "file" } });
+  await expect(details.ask("open", BLOB, {}, {}, abort.signal)).rejects.toMatchObject({ name: "AbortError" });
+  expect(ports[0]?.heard.length).toBe(2);
+});
+
+test("when the worker dies nobody waits for ever, and the next question starts another", async () => {
+  const asked = details.ask("open", BLOB, {}, {});
+  ports[0]?.onerror?.({} as ErrorEvent);
+  await expect(asked).rejects.toBeInstanceOf(Unreachable);
+  const again = details.ask("open", BLOB, {}, {});
+  tell({ id: 2, answer: { kind: "file" } });
+  expect(await again).toEqual({ kind: "file" });
+  expect([ports.length, ports[0]?.isEnded]).toEqual([2, true]);
+});
+
+test("what somebody rests on is asked for after a moment, and not if they only pass by", async () => {
+  vi.useFakeTimers();
+  details.prefetch([BLOB], {})();
+  vi.advanceTimersByTime(PREFETCH_MS);
+  expect(ports).toEqual([]);
+  const callOff = details.prefetch([BLOB], {});
+  vi.advanceTimersByTime(PREFETCH_MS - 1);
+  expect(ports).toEqual([]);
+  vi.advanceTimersByTime(1);
+  expect(ports[0]?.heard).toMatchObject([{ type: "ask", kind: "open" }]);
+  callOff();
+  expect(ports[0]?.heard.at(-1)).toMatchObject({ type: "abort" });
+  await vi.runAllTimersAsync();
+});

@@ -1,0 +1,108 @@
+// What the page asks the detail worker, as promises.
+
+import type { BlobRef } from "../khala/frames.ts";
+import { Refusal, Unreachable } from "../khala/requests.ts";
+import type { Answer, Asked, Failure, Heard, Keys, Kind, Told } from "../workers/detail.messages.ts";
+
+export type { Content, Keys, Query, Rows } from "../workers/detail.messages.ts";
+
+/** Whoever hovers or rests on a card for so long is about to open it. */
+export const PREFETCH_MS = 150;
+
+type Waiting = { resolve: (answer: never) => void; reject: (error: Error) => void };
+/** As much of a worker as is needed here. */
+export type Port = Pick<Worker, "postMessage" | "terminate"> & { onmessage: ((event: MessageEvent<Told>) => void) | null; onerror: ((event: ErrorEvent) => void) | null };
+
+export class Details {
+  readonly #start: () => Port;
+  readonly #waiting = new Map<number, Waiting>();
+  #port: Port | null = null;
+  #last = 0;
+
+  /** `start` makes the worker, when it is first needed and after it has died. */
+  constructor(start: () => Port) {
+    this.#start = start;
+  }
+
+  /** The answer to a question about a blob. Raises Refusal, Unreachable, or AbortError once `signal` aborts. */
+  ask<K extends Kind>(kind: K, blob: BlobRef, keys: Keys, asked: Asked<K>, signal?: AbortSignal): Promise<Answer<K>> {
+    const id = ++this.#last;
+    if (signal?.aborted) return Promise.reject(calledOff());
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject });
+      signal?.addEventListener("abort", () => this.#abort(id), { once: true });
+      this.#send({ type: "ask", id, kind, blob: plain(blob), keys: { ...keys }, ...asked } as unknown as Heard);
+    });
+  }
+
+  /** Have a blob at hand soon, if nothing comes in between; call the answer to call it off. */
+  prefetch(blobs: readonly BlobRef[], keys: Keys): () => void {
+    const abort = new AbortController();
+    const timer = setTimeout(() => {
+      // Whoever opens the card asks again, and is told what went wrong.
+      for (const blob of blobs) this.ask("open", blob, keys, {}, abort.signal).catch(() => undefined);
+    }, PREFETCH_MS);
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }
+
+  #send(heard: Heard): void {
+    this.#port ??= this.#started();
+    this.#port.postMessage(heard);
+  }
+
+  #started(): Port {
+    const port = this.#start();
+    port.onmessage = ({ data }) => this.#hear(data);
+    port.onerror = () => this.#die();
+    return port;
+  }
+
+  #hear(told: Told): void {
+    const waiting = this.#waiting.get(told.id);
+    this.#waiting.delete(told.id);
+    if (!waiting) return;
+    if ("failure" in told) waiting.reject(errorOf(told.failure));
+    else waiting.resolve(told.answer as never);
+  }
+
+  #abort(id: number): void {
+    const waiting = this.#waiting.get(id);
+    this.#waiting.delete(id);
+    if (!waiting) return;
+    waiting.reject(calledOff());
+    this.#send({ type: "abort", id });
+  }
+
+  #die(): void {
+    this.#port?.terminate();
+    this.#port = null;
+    const lost = [...this.#waiting.values()];
+    this.#waiting.clear();
+    for (const { reject } of lost) reject(new Unreachable("What reads details has stopped."));
+  }
+}
+
+export const details = new Details(() => new Worker(new URL("../workers/detail.ts", import.meta.url), { type: "module" }));
+
+/** The keys that there are. */
+export function keysFrom(given: { [Name in keyof Keys]: string | undefined }): Keys {
+  return Object.fromEntries(Object.entries(given).filter(([, key]) => key));
+}
+
+/** Only what the worker needs, in a form that can be sent. */
+function plain({ blobId, size, sha256, mediaType, preview }: BlobRef): BlobRef {
+  return { blobId, size, sha256, mediaType, ...(preview && { preview: preview.slice(0, 1) }) };
+}
+
+function calledOff(): DOMException {
+  return new DOMException("Nobody waits for this any more.", "AbortError");
+}
+
+function errorOf({ message, status, code, errors, retryAfter }: Failure): Error {
+  if (status === undefined) return new Unreachable(message);
+  const problem = { detail: message, ...(code !== undefined && { code }), ...(errors && { errors: [...errors] }) };
+  return new Refusal(status, problem, retryAfter ?? null);
+}

@@ -1,0 +1,53 @@
+// Reads blobs over REST: whole, piece by piece, or some of their lines; each asked for again where the network fails.
+
+import type { BlobRef, Look, Problem } from "../khala/frames.ts";
+import { bytes, call, insist, Refusal, Unreachable } from "../khala/requests.ts";
+import type { Keys, Query } from "../workers/detail.messages.ts";
+
+const PATIENCE_MS = 60_000;
+const TRIES = 3;
+const LINES = "100";
+
+/** Who asks, and until when. */
+export type Asking = { keys: Keys; signal: AbortSignal };
+
+// From the server itself (`direct`), not from where it keeps them: the page may load from nowhere else.
+const address = ({ blobId }: BlobRef) => `/api/blobs/${blobId}?direct=true`;
+
+/** All bytes of a blob. Raises Refusal, Unreachable, or AbortError, as all of these. */
+export function whole(blob: BlobRef, asking: Asking): Promise<Blob> {
+  return insist(() => bytes(address(blob), asking), { tries: TRIES });
+}
+
+/** Some of the lines, 100 at once. */
+export function lines({ blobId }: BlobRef, asking: Asking, query: Query): Promise<Look> {
+  const given = Object.entries({ lines: LINES, ...query }).map(([name, value]) => [name, String(value)]);
+  return insist(() => call<Look>("GET", `/api/blobs/${blobId}/lines?${new URLSearchParams(given).toString()}`, asking), { tries: TRIES });
+}
+
+/** At most `most` bytes, from byte `from` on. */
+export function piece(blob: BlobRef, asking: Asking, from: number, most: number): Promise<Uint8Array> {
+  return insist(() => range(blob, asking, from, most), { tries: TRIES });
+}
+
+async function range(blob: BlobRef, { keys: { anonKey, shareKey }, signal }: Asking, from: number, most: number): Promise<Uint8Array> {
+  const opening = { ...(anonKey && { "X-Anon-Key": anonKey }), ...(shareKey && { "X-Share-Key": shareKey }) };
+  const headers = { ...opening, Range: `bytes=${from}-${from + most - 1}` };
+  try {
+    const response = await fetch(address(blob), { headers, cache: "no-store", signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]) });
+    if (!response.ok) throw new Refusal(response.status, await problemOf(response));
+    const found = new Uint8Array(await response.arrayBuffer());
+    return response.status === 206 ? found : found.subarray(from, from + most);
+  } catch (error) {
+    if (error instanceof Refusal || signal.aborted) throw error;
+    throw new Unreachable("The server could not be reached.", { cause: error });
+  }
+}
+
+async function problemOf(response: Response): Promise<Partial<Problem>> {
+  try {
+    return (await response.json()) as Partial<Problem>;
+  } catch {
+    return {}; // a proxy's page, or half an answer
+  }
+}

@@ -1,0 +1,34 @@
+// Where the rows of a JSON tree come from: a value at hand, or one that the detail worker keeps.
+
+import type { BlobRef } from "../khala/frames.ts";
+import { details } from "./details.ts";
+import type { Keys, Rows } from "./details.ts";
+import { Tree } from "./tree.ts";
+
+export interface RowSource {
+  /** The rows from number `from` on, `most` of them, and how many there are in all. */
+  rows(from: number, most: number): Rows | Promise<Rows>;
+  /** The same, after the row at `path` is opened or closed. */
+  set(path: string, isOpen: boolean, from: number, most: number): Rows | Promise<Rows>;
+}
+
+/** The rows of a value that is a list or an object with something in it. */
+export function rowsOf(value: object): RowSource {
+  const tree = new Tree(value);
+  const rows = (from: number, most: number) => ({ count: tree.count, rows: tree.rows(from, most) });
+  return {
+    rows,
+    set: (path, isOpen, from, most) => {
+      tree.set(path, isOpen);
+      return rows(from, most);
+    },
+  };
+}
+
+/** The rows of a blob that was opened as a tree. */
+export function rowsIn(blob: BlobRef, keys: Keys, signal: AbortSignal): RowSource {
+  return {
+    rows: (from, most) => details.ask("rows", blob, keys, { from, most }, signal),
+    set: (path, isOpen, from, most) => details.ask("set", blob, keys, { path, isOpen, from, most }, signal),
+  };
+}

@@ -1,0 +1,48 @@
+// Draws the graph of a run onto a canvas of the page, a frame at a time and only while something moves.
+
+import { Scene, type Size } from "../autopilot/scene.ts";
+import type { ToGraph } from "./graph.messages.ts";
+
+type Stage = { canvas: OffscreenCanvas; context: OffscreenCanvasRenderingContext2D; scene: Scene };
+
+let stage: Stage | null = null;
+let isDue = false;
+
+self.addEventListener("message", ({ data }: MessageEvent<ToGraph>) => {
+  if (data.type === "start") stage = begun(data);
+  else if (stage) hear(stage, data);
+  if (stage) soon(stage);
+});
+
+function begun({ canvas, size, colours, still }: Extract<ToGraph, { type: "start" }>): Stage {
+  const context = canvas.getContext("2d");
+  if (!context) throw new Error("There is no 2D context for the graph.");
+  const begun = { canvas, context, scene: new Scene(colours) };
+  begun.scene.still = still;
+  resize(begun, size);
+  return begun;
+}
+
+function hear(on: Stage, said: Exclude<ToGraph, { type: "start" }>): void {
+  if (said.type === "patch") on.scene.apply(said.patch, performance.now());
+  else if (said.type === "size") resize(on, said.size);
+  else Object.assign(on.scene, { colours: said.colours, still: said.still });
+}
+
+function resize({ canvas, scene }: Stage, size: Size): void {
+  canvas.width = Math.max(1, Math.round(size.width * size.ratio));
+  canvas.height = Math.max(1, Math.round(size.height * size.ratio));
+  scene.resize(size);
+}
+
+/** Whatever comes within a frame is drawn by one. */
+function soon(on: Stage): void {
+  if (isDue) return;
+  isDue = true;
+  requestAnimationFrame(() => {
+    isDue = false;
+    const now = performance.now();
+    on.scene.draw(on.context, now);
+    if (on.scene.moves(now)) soon(on);
+  });
+}

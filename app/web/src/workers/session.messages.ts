@@ -1,0 +1,55 @@
+// What a session's worker is asked, and what it says: the types of session/PROTOCOL.md.
+
+import type { BlobRef, Finish, RunOptions, ToolBlock, Usage } from "../khala/frames.ts";
+
+/** A text file, by its path in the repository. */
+export type RepoFile = { path: string; content: string };
+
+export type Init = { server?: string; anonKey?: string; token?: string; threadId?: string; options?: RunOptions };
+export type Chat = { text: string; options?: RunOptions };
+export type ApproveTool = { toolId: string; approved: boolean; reason?: string; args?: Record<string, unknown> };
+export type LoadRepo = { files: readonly RepoFile[] } | { url: string };
+
+/** Each request is answered by exactly one response with its `id`, of 1 to 64 characters. */
+export type ToSession =
+  | { id: string; type: "init"; payload: Init }
+  | { id: string; type: "chat"; payload: Chat }
+  | { id: string; type: "approve_tool"; payload: ApproveTool }
+  | { id: string; type: "load_repo"; payload: LoadRepo }
+  | { id: string; type: "cancel"; payload: Record<string, never> };
+
+export type Problem = { code: string; message: string };
+
+export type InitData = { threadId: string; anonKey?: string };
+export type ChatData = {
+  userMessageId: string;
+  assistantMessageId: string;
+  runId: string;
+  text: string;
+  finish: Finish;
+};
+export type LoadRepoData = { files: number; bytes: number; attachments: string[] };
+export type Data = InitData | ChatData | LoadRepoData | { toolId: string; state: string } | { runId: string };
+
+/** How a tool call stands now; large arguments and outputs are blobs, as in the thread. */
+export type ToolStep = Pick<ToolBlock, "tool" | "state"> & { toolId: string } & Partial<Pick<ToolBlock, "step" | "args" | "reason" | "summary" | "output" | "durationMs">> & {
+    argsBlob?: BlobRef;
+    blob?: BlobRef;
+  };
+
+/** `id` is that of the chat. */
+export type StepMessage =
+  | { type: "step"; id: string; done: false; text: string }
+  | { type: "step"; id: string; done: false; tool: ToolStep }
+  | { type: "step"; id: string; done: false; notice: { code: string; message: string } }
+  | { type: "step"; id: string; done: true; usage: Usage; reason: Finish["reason"]; costUsd?: string };
+
+export type FromSession =
+  | { type: "ready"; tools: number; threadId: string }
+  | StepMessage
+  | { type: "tool_pending"; id: string; toolId: string; tool: string; args: Record<string, unknown>; digest?: string; expiresAt?: string }
+  | { type: "preview_component"; id: string; html: string }
+  | { type: "progress"; id: string; done: number; total: number }
+  | { type: "error"; error: Problem }
+  | { type: "response"; id: string | null; success: true; data: Data }
+  | { type: "response"; id: string | null; success: false; error: Problem };

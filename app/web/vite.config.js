@@ -1,0 +1,30 @@
+import { svelte } from "@sveltejs/vite-plugin-svelte";
+import { defineConfig } from "vitest/config";
+
+import { assemblyscript } from "./assemblyscript.js";
+import { precache } from "./precache.js";
+
+const SERVER = process.env.KHALA_URL ?? "http://127.0.0.1:8000";
+const ITS_OWN = ["/api", "/v1", "/autopilot", "/preview", "/groups", "/mcp"];
+
+/** Built, the page lives at `/` and `/t/{id}` and its files under `/web/`; in development a running server answers for the rest. */
+export default defineConfig(({ command }) => ({
+  base: command === "build" ? "/web/" : "/",
+  plugins: [assemblyscript(), svelte(), precache()],
+  build: {
+    target: "es2023",
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0, // what is inlined would break the policy
+    rolldownOptions: { input: { index: "index.html" } },
+  },
+  worker: { format: "es" },
+  // It finds its WebAssembly by its own address, which a bundle of dependencies would change.
+  optimizeDeps: { exclude: ["@ruvector/wasm"] },
+  ...(process.env.VITEST && { resolve: { conditions: ["browser"] } }), // what components do in a browser
+  server: {
+    port: 5173,
+    strictPort: true,
+    proxy: Object.fromEntries(ITS_OWN.map((path) => [path, { target: SERVER, ws: path === "/api", headers: { origin: SERVER } }])),
+  },
+  test: { include: ["src/**/*.test.ts"], environment: "node" },
+}));

@@ -1,0 +1,212 @@
+"""Writes the types of the client library, `app/web/src/khala/frames.ts`, from the structs that the server speaks with.
+
+With `--check` it only fails if the file is out of date.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from inspect import cleandoc
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from uuid import UUID
+
+import msgspec
+
+from app.api import bodies, details, models, problems, tools
+from app.blobs import looking, views
+from app.domain import access, accounts, budgets, chat, fold, frames, parts
+from app.domain.tools import Rule
+from app.store import approvals, audit, user_tools
+
+TARGET = Path(__file__).parent.parent / "app/web/src/khala/frames.ts"
+WIDTH = 120
+HEAD = "// Written by infra/frames.py from the server's own structs; change those, and run it again.\n"
+
+Struct = type[msgspec.Struct]
+
+STATE: dict[str, Struct] = {
+    "BlobRef": parts.BlobRef, "Usage": parts.Usage, "Finish": parts.Finish, "Thread": chat.Thread,
+    "Message": chat.Message, "Listed": chat.Listed, "Run": chat.Run, "Receipt": chat.Receipt,
+    "Snapshot": chat.Snapshot, "Delta": chat.Delta,
+}  # fmt: skip
+BLOCKS: dict[str, Struct] = {
+    "TextBlock": fold.TextBlock, "NoticeBlock": fold.NoticeBlock, "ToolBlock": fold.ToolBlock,
+    "CompactionBlock": fold.CompactionBlock, "FileBlock": fold.FileBlock,
+}  # fmt: skip
+PARTS: dict[str, Struct] = {kind.__name__: kind for kind in parts.KINDS.values() if kind is not parts.Finish}
+FROM_CLIENTS: dict[str, Struct] = {
+    "Subscribe": frames.Subscribe, "Unsubscribe": frames.Unsubscribe, "Announce": frames.Announce,
+    "Watch": frames.Watch, "Unwatch": frames.Unwatch, "Authenticate": frames.Authenticate, "Ping": frames.Ping,
+}  # fmt: skip
+FROM_SERVERS: dict[str, Struct] = {
+    "Hello": frames.Hello, "SnapshotFrame": frames.SnapshotFrame, "DeltaFrame": frames.DeltaFrame,
+    "Gone": frames.Gone, "Present": frames.Present, "AccountFrame": frames.AccountFrame,
+    "AccountDelta": frames.AccountDelta, "Authenticated": frames.Authenticated, "ErrorFrame": frames.Error,
+    "Pong": frames.Pong,
+}  # fmt: skip
+BODIES: dict[str, Struct] = {
+    "RunBudget": chat.RunBudget, "FunctionTool": chat.Function, "RunOptions": chat.RunOptions,
+    "NewThread": bodies.NewThread, "ThreadChanges": bodies.ThreadChanges, "Send": bodies.Send,
+    "Regenerate": bodies.Regenerate, "Decision": bodies.Decision, "Cancel": bodies.Cancel, "ReadUpTo": bodies.ReadUpTo,
+    "Claim": bodies.Claim, "KeyedThread": bodies.KeyedThread, "Claims": bodies.Claims, "NewRole": bodies.NewRole,
+    "NewLink": bodies.NewLink,
+    "Registration": bodies.Registration, "Login": bodies.Login, "NewPassword": bodies.NewPassword,
+    "Farewell": bodies.Farewell, "Profile": bodies.Profile, "NewToken": bodies.NewToken, "NewTool": tools.NewTool,
+    "ToolDecision": tools.Decision, "Rules": tools.Rules,
+}  # fmt: skip
+ANSWERS: dict[str, Struct] = {
+    "MadeThread": bodies.MadeThread, "Sent": chat.Sent, "Approval": approvals.Approval, "Access": bodies.Access,
+    "Member": accounts.Member, "Link": accounts.Link, "MadeLink": bodies.MadeLink, "Claimed": accounts.Claimed,
+    "LinkedIdentity": accounts.LinkedIdentity, "User": accounts.User, "SignedIn": bodies.SignedIn,
+    "SignedOut": bodies.SignedOut, "Session": accounts.Session, "Token": accounts.Token, "MadeToken": bodies.MadeToken,
+    "Provider": bodies.Provider, "Ways": bodies.Ways, "Used": budgets.Used, "Trace": audit.Trace,
+    "Tool": tools.OfferedTool, "UserTool": user_tools.UserTool, "Rule": Rule, "Model": models.Offer,
+    "Models": models.Offers, "Line": views.Line, "Look": looking.Look, "Kept": details.Kept, "Detail": details.Detail,
+    "PartPage": bodies.PartPage, "FieldError": problems.FieldError, "Problem": problems.Problem,
+}  # fmt: skip
+GENERIC: dict[str, Struct] = {"Page": bodies.Page, "Older": bodies.Older, "Items": bodies.Items}
+SECTIONS: tuple[tuple[str, dict[str, Struct]], ...] = (
+    ("State", STATE),
+    ("Content", BLOCKS),
+    ("Parts", PARTS),
+    ("Frames of clients", FROM_CLIENTS),
+    ("Frames of servers", {"Participant": frames.Participant} | FROM_SERVERS),
+    ("What requests bring", BODIES),
+    ("What answers carry", ANSWERS | GENERIC),
+)
+
+WORDS: dict[str, Sequence[str]] = {
+    "Role": get_args(access.Role),
+    "Scope": get_args(access.Scope),
+    "MessageRole": get_args(chat.Role),
+    "MessageStatus": get_args(chat.MessageStatus),
+    "RunStatus": get_args(chat.RunStatus),
+    "ToolState": ("queued", "running", "completed", "failed", "blocked", "cancelled"),
+    "FinishReason": ("stop", "length", "max_steps", "no_progress", "tool_calls", "budget", "canceled", "error"),
+    "Code": tuple(problems.STATUS),
+}
+"""Closed sets of words that have a name of their own."""
+
+EXACTLY: dict[tuple[Struct, str], str] = {
+    (fold.ToolBlock, "state"): "ToolState",
+    (parts.ToolStatus, "state"): "ToolState",
+    (parts.Finish, "reason"): "FinishReason",
+    (chat.RunOptions, "max_steps"): "number",
+    (frames.Participant, "state"): "Record<string, unknown>",
+    (frames.AccountFrame, "whole"): "true",
+}
+"""Fields of which the protocol says more than the struct's type does."""
+
+PLAIN: dict[Any, str] = {
+    str: "string", UUID: "string", datetime: "string", Decimal: "string", int: "number", float: "number",
+    bool: "boolean", Any: "unknown", msgspec.Raw: "unknown", NoneType: "null",
+}  # fmt: skip
+
+
+def main() -> None:
+    """Write the file, or see whether it is as it would be written."""
+    text = written()
+    if "--check" not in sys.argv[1:]:
+        TARGET.write_text(text, encoding="utf-8")
+    elif not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
+        sys.exit(f"{TARGET.name} is out of date: run `python infra/frames.py`.")
+
+
+def written() -> str:
+    """The whole file."""
+    names = {struct: name for _, structs in SECTIONS for name, struct in structs.items()}
+    unions = {
+        "Content": [_union("Block", BLOCKS)],
+        "Parts": _parts(names),
+        "Frames of clients": [_union("ClientFrame", FROM_CLIENTS)],
+        "Frames of servers": [_union("ServerFrame", FROM_SERVERS)],
+    }
+    words = [_union(name, map(_quoted, closed)) for name, closed in WORDS.items()]
+    numbers = f"export const PROTOCOL = {frames.PROTOCOL};\nexport const SUBPROTOCOL = {_quoted(frames.SUBPROTOCOL)};\n"
+    texts = [HEAD, numbers, "// Words\n", *words]
+    for title, structs in SECTIONS:
+        texts += [f"// {title}\n", *(_struct(*one, names) for one in structs.items()), *unions.get(title, [])]
+    return "\n".join(texts)
+
+
+def _parts(names: dict[Struct, str]) -> list[str]:
+    """The union of all parts, by `kind`."""
+    kinds = [f"PartOf<{_quoted(kind)}, {names[struct]}>" for kind, struct in parts.KINDS.items()]
+    fields = [field for field in msgspec.structs.fields(parts.Part) if field.name not in ("kind", "data")]
+    lines = [f"  {field.encode_name}: {_typed(field.type, names)};\n" for field in fields]
+    head = f"{_doc(parts.Part)}export interface PartOf<Kind extends string, Data> {{\n  kind: Kind;\n  data: Data;\n"
+    return [head + "".join(lines) + "}\n", _union("Part", kinds)]
+
+
+def _struct(name: str, struct: Struct, names: dict[Struct, str]) -> str:
+    config = struct.__struct_config__
+    lines = [] if config.tag is None else [f"  {config.tag_field}: {_quoted(str(config.tag))};\n"]
+    for field in msgspec.structs.fields(struct):
+        optional = not field.required and config.omit_defaults
+        exact = EXACTLY.get((struct, field.name)) or _typed(field.type, names, bare=optional)
+        lines.append(f"  {field.encode_name}{'?' if optional else ''}: {exact};\n")
+    generic = "<T>" if name in GENERIC else ""
+    return f"{_doc(struct)}export interface {name}{generic} {{\n{''.join(lines)}}}\n"
+
+
+def _typed(annotation: Any, names: dict[Struct, str], *, bare: bool = False) -> str:
+    """The type in TypeScript; with `bare`, a None is told by leaving the field out."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _typed(arguments[0], names, bare=bare)
+    if origin in (Union, UnionType):
+        return _either(arguments, names, bare=bare)
+    if origin is Literal:
+        named = (name for name, words in WORDS.items() if tuple(words) == arguments)
+        return next(named, " | ".join(map(_quoted, arguments)))
+    if origin is dict:
+        return f"Record<string, {_typed(arguments[1], names)}>"
+    if origin in (tuple, list, set, frozenset):
+        inner = _typed(arguments[0], names)
+        return f"({inner})[]" if " " in inner else f"{inner}[]"
+    if isinstance(annotation, TypeVar):
+        return annotation.__name__
+    if annotation in PLAIN:
+        return PLAIN[annotation]
+    if annotation is parts.Part:
+        return "Part"
+    return names[annotation]
+
+
+def _either(arguments: Sequence[Any], names: dict[Struct, str], *, bare: bool) -> str:
+    if set(arguments) == set(get_args(fold.Block)):
+        return "Block"
+    # What may be unset and also be null says two things.
+    absent = {msgspec.UnsetType} if msgspec.UnsetType in arguments else {NoneType} if bare else set()
+    return " | ".join(_typed(one, names, bare=bare) for one in arguments if one not in absent)
+
+
+def _union(name: str, members: Iterable[str]) -> str:
+    listed = list(members)
+    line = f"export type {name} = {' | '.join(listed)};\n"
+    return line if len(line) <= WIDTH else f"export type {name} =\n  | " + "\n  | ".join(listed) + ";\n"
+
+
+def _doc(struct: Struct) -> str:
+    """What the struct says of itself, in the words of the wire."""
+    text = cleandoc(struct.__doc__ or "")
+    for field in msgspec.structs.fields(struct):
+        text = text.replace(f"`{field.name}`", f"`{field.encode_name}`")
+    text = re.sub(r"(?<=[a-z])_([a-z])(?=[a-z_]*`)", lambda found: found[1].upper(), text).replace("None", "null")
+    text = re.sub(r": see `app\.[a-z.]+`", "", text)
+    lines = text.split("\n")
+    if len(lines) == 1:
+        return f"/** {text} */\n"
+    return "/**\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
+
+
+def _quoted(word: str) -> str:
+    return msgspec.json.encode(word).decode()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""The bench of the page, `python -m tests.bench.page`: how smooth it is in a storm, and what opened details leave.
+
+One Chromium, one server, one Postgres on this machine. The same person types into the same page twice: while nothing
+happens, and while 500 calls say 20 times every 16 ms how far they are. The ratio is between these two.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.async_api import CDPSession, Page, expect
+
+from app.store.db import Database
+from tests.bench.measure import percentile
+from tests.support import postgres
+from tests.support.client import Thread
+from tests.support.pagestorm import EYES, opened, storm_on
+from tests.support.server import Server, ended
+
+TASKS = 500
+DETAILS = 100
+DETAIL_BYTES = 50_000
+KEYS_PER_SECOND = 8
+
+
+async def smoothness(db: Database, server: Server, seconds: float) -> dict[str, Any]:
+    """Frames and long tasks while somebody types, without and with a storm."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        thread = await Thread.create(http)
+        async with opened(server, thread) as page:
+            storm = await storm_on(db, thread, tasks=TASKS)
+            await storm.begin()
+            await expect(page.locator(".group-head").first).to_be_visible()
+            await page.locator("#text").focus()
+            await page.wait_for_timeout(2_000)
+            await page.evaluate(EYES)
+            await _type(page, seconds)
+            quiet = await _seen(page)
+            _, keys = await asyncio.gather(storm.rage(seconds), _type(page, seconds))
+            wild = await _seen(page)
+            shown = await page.locator("#text").input_value()
+            await storm.end()
+    return {
+        "updates": storm.updates,
+        "quiet": quiet,
+        "storm": wild | {"keysTyped": keys, "keysShown": len(shown) - quiet["keys"]},
+        "frameP95Ratio": round(wild["frameP95Ms"] / quiet["frameP95Ms"], 2),
+    }
+
+
+async def memory(server: Server) -> dict[str, Any]:
+    """The page's heap with large details never opened, all opened, and all closed again."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        thread = await Thread.create(http)
+        async with opened(server, thread) as page:
+            text = "0123456789" * (DETAIL_BYTES // 10)
+            made = await thread.send(f"/call write_file {json.dumps({'path': 'big', 'content': text})}")
+            await thread.ended(made["runId"])
+            sent = await thread.send(f'/times={DETAILS} /call read_file {{"path":"big"}}')
+            await thread.ended(sent["runId"])
+            head = page.locator(".group-head").last
+            await expect(head).to_contain_text(f"{DETAILS} of {DETAILS} done")
+            await page.wait_for_timeout(2_500)
+            if await head.get_attribute("aria-expanded") == "false":
+                await head.click()
+            session = await page.context.new_cdp_session(page)
+            before = await _heap(session)
+            opened_heap = await _open_and_close_all(page, session)
+            after = await _heap(session)
+    return {
+        "neverOpenedMiB": round(before / 2**20, 2),
+        "mostWhileOpenedMiB": round(opened_heap / 2**20, 2),
+        "closedMiB": round(after / 2**20, 2),
+        "closedRatio": round(after / before, 3),
+    }
+
+
+async def _type(page: Page, seconds: float) -> int:
+    end = time.monotonic() + seconds
+    keys = 0
+    while time.monotonic() < end:
+        await page.keyboard.type("a")
+        keys += 1
+        await page.wait_for_timeout(1000 / KEYS_PER_SECOND)
+    return keys
+
+
+async def _seen(page: Page) -> dict[str, Any]:
+    """What was seen since the last time."""
+    script = "() => { const seen = window.seen; window.seen = { frames: [], tasks: [] }; return seen; }"
+    seen = await page.evaluate(script)
+    keys = len(await page.locator("#text").input_value())
+    frames = sorted(round(1000 * frame) for frame in seen["frames"])
+    return {
+        "frames": len(frames),
+        "frameP50Ms": round((percentile(frames, 50) or 0), 2),
+        "frameP95Ms": round((percentile(frames, 95) or 0), 2),
+        "tasksOver50Ms": len(seen["tasks"]),
+        "longestTaskMs": round(max(seen["tasks"], default=0)),
+        "keys": keys,
+    }
+
+
+async def _heap(session: CDPSession) -> int:
+    for _ in range(3):
+        await session.send("HeapProfiler.collectGarbage")
+    used: int = (await session.send("Runtime.getHeapUsage"))["usedSize"]
+    return used
+
+
+async def _open_and_close_all(page: Page, session: CDPSession) -> int:
+    most = 0
+    for number in range(DETAILS):
+        card = page.locator(".card").nth(min(number, await page.locator(".card").count() - 1))
+        await card.scroll_into_view_if_needed()
+        await card.locator(".card-head").click()
+        await expect(card.locator(".card-body")).to_be_visible()
+        if number % 20 == 0:
+            most = max(most, await _heap(session))
+        await card.locator(".card-head").click()
+    return most
+
+
+async def bench(seconds: float) -> dict[str, Any]:
+    """All of it, on a database and a server of its own."""
+    with postgres.server() as url, tempfile.TemporaryDirectory() as folder:
+        name = await postgres.make_template(url)
+        database_url = postgres.named(url, name)
+        env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo"}
+        db = Database(database_url)
+        try:
+            idle = Server(Path(folder) / "idle.log", env, "--no-executor")
+            with ended(idle):
+                await asyncio.to_thread(idle.start)
+                smooth = await smoothness(db, idle, seconds)
+            working = Server(Path(folder) / "working.log", env)
+            with ended(working):
+                await asyncio.to_thread(working.start)
+                return {"smoothness": smooth, "memory": await memory(working)}
+        finally:
+            await db.close()
+
+
+def main() -> None:
+    """Print what was measured as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.page", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long each part lasts (%(default)s)")
+    print(json.dumps(asyncio.run(bench(parser.parse_args().seconds)), indent=2))
+
+
+if __name__ == "__main__":
+    main()

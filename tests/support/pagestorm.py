@@ -1,0 +1,49 @@
+"""A page in a real browser on a thread whose run is written by hand, as fast as one likes."""
+
+import contextlib
+import json
+import shutil
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+from playwright.async_api import Page, async_playwright
+
+from app.store.db import Database
+from tests.support.client import Thread
+from tests.support.flight import Served
+from tests.support.storm import Storm
+from tests.system.browser import ARGUMENTS, PATIENCE_MS
+
+EYES = """() => {
+    window.seen = { frames: [], tasks: [] };
+    let last = performance.now();
+    const frame = (now) => { window.seen.frames.push(now - last); last = now; requestAnimationFrame(frame); };
+    requestAnimationFrame(frame);
+    new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) window.seen.tasks.push(entry.duration);
+    }).observe({ type: "longtask" });
+}"""
+"""Remembers how long each frame took, and each task of over 50 ms."""
+
+
+@contextlib.asynccontextmanager
+async def opened(server: Served, thread: Thread, *arguments: str) -> AsyncIterator[Page]:
+    """The thread on a page, in a browser with these arguments besides the usual ones."""
+    key = json.dumps({"id": thread.id, "title": None, "created": True, "key": thread.key, "usedAt": 1})
+    async with async_playwright() as playwright:
+        found = shutil.which("chromium") or shutil.which("chromium-browser")
+        browser = await playwright.chromium.launch(executable_path=found, args=[*ARGUMENTS, *arguments])
+        context = await browser.new_context(viewport={"width": 1280, "height": 800}, service_workers="block")
+        context.set_default_timeout(PATIENCE_MS)
+        await context.add_init_script(f"localStorage.setItem('khala.chat.{thread.id}', {json.dumps(key)})")
+        page = await context.new_page()
+        await page.goto(f"{server.url}/t/{thread.id}")
+        await page.wait_for_selector("body[data-connection=live]")
+        yield page
+        await browser.close()
+
+
+async def storm_on(db: Database, thread: Thread, *, tasks: int) -> Storm:
+    """A run of the thread that nobody works on but the storm."""
+    sent = await thread.send("Do it all", options={"autopilot": True})
+    return await Storm.of(db, UUID(sent["runId"]), tasks=tasks)

@@ -1,0 +1,71 @@
+"""A run with hundreds of calls at once, whose parts a test writes by itself, as fast as it likes."""
+
+import asyncio
+import time
+from uuid import UUID
+
+from app.domain.fold import fold
+from app.domain.parts import PartData, Step, ToolCall, ToolResult, ToolStatus
+from app.store.db import Database
+from app.store.parts import Lease
+from tests.support.store import batch, claim, ending, write
+
+ROUND = 250
+"""Calls of one round."""
+AT_ONCE = 250
+"""Parts of one transaction, outside of the storm itself."""
+
+
+class Storm:
+    """The calls of one run, which waits in the database for an executor: this is it."""
+
+    def __init__(self, db: Database, lease: Lease, tasks: int) -> None:
+        self.tasks = tasks
+        self.updates = 0
+        self._db = db
+        self._lease = lease
+        self._parts: list[PartData] = []
+
+    @classmethod
+    async def of(cls, db: Database, run_id: UUID, *, tasks: int) -> "Storm":
+        """Claim this run, so that nobody else writes it."""
+        lease = next(one.lease for one in await claim(db, lease=600) if one.lease.run_id == run_id)
+        return cls(db, lease, tasks)
+
+    async def begin(self, *, each: int = ROUND) -> None:
+        """Tell all calls, in rounds of `each`."""
+        for first in range(0, self.tasks, each):
+            step = first // each + 1
+            ids = range(first, min(first + each, self.tasks))
+            await self._tell(Step(step=step, max_steps=20, tool_count=len(ids)))
+            calls = [ToolCall(tool_call_id=f"call-{i}", step=step, tool="grep", args={"pattern": f"n{i}"}) for i in ids]
+            await self._tell(*calls)
+
+    async def rage(self, seconds: float, *, each: int = 20, every: float = 0.016) -> None:
+        """Say of `each` calls, every so many seconds, how far they are."""
+        begin = time.monotonic()
+        async with asyncio.timeout(seconds * 3):
+            for tick in range(round(seconds / every)):
+                await self._tell(*(self._progress((tick * each + i) % self.tasks, tick) for i in range(each)))
+                self.updates += each
+                await asyncio.sleep(max(0.0, begin + (tick + 1) * every - time.monotonic()))
+
+    async def end(self) -> None:
+        """All calls come to a result, and the run to its end."""
+        results = [
+            ToolResult(tool_call_id=f"call-{i}", ok=True, summary=f"found {i}", duration_ms=i + 1, output={"n": i})
+            for i in range(self.tasks)
+        ]
+        for first in range(0, self.tasks, AT_ONCE):
+            await self._tell(*results[first : first + AT_ONCE])
+        await write(self._db, ending(self._lease, len(self._parts), fold((), self._parts)))
+
+    @staticmethod
+    def _progress(call: int, tick: int) -> ToolStatus:
+        return ToolStatus(tool_call_id=f"call-{call}", state="running", reason=f"at {tick}")
+
+    async def _tell(self, *parts: PartData) -> None:
+        for first in range(0, len(parts), AT_ONCE):
+            some = parts[first : first + AT_ONCE]
+            await write(self._db, batch(self._lease, len(self._parts), *some))
+            self._parts += some

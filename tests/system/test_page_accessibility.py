@@ -1,0 +1,123 @@
+"""What axe, and somebody without a mouse, find on the page."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.system.browser import Chat, Server, a_browser, opened
+
+pytestmark = pytest.mark.timeout(120)
+
+AXE = Path(__file__).parents[2] / "app" / "web" / "node_modules" / "axe-core" / "axe.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+STILL = """document.getAnimations().every(
+    (one) => one.playState !== "running" || one.effect.getTiming().iterations === Infinity)"""
+RICH = (
+    "/say # A heading\\n\\nSome *text*, `code`, a [link](https://example.com).\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |"
+)
+
+
+@pytest.fixture
+def browser(server: Server) -> Iterator[BrowserContext]:
+    """As in `test_page`: started for each test."""
+    with a_browser() as context:
+        yield context
+
+
+@pytest.fixture
+def chat(browser: BrowserContext, server: Server) -> Chat:
+    return Chat(browser, server.url)
+
+
+def found(chat: Chat) -> list[str]:
+    """What axe has to say against the page as it is now; motion is over by then."""
+    chat.page.evaluate(AXE.read_text())
+    chat.page.wait_for_function(STILL)
+    script = "(tags) => axe.run(document, { runOnly: tags }).then(({ violations }) => violations)"
+    violations: list[dict[str, Any]] = chat.page.evaluate(script, RULES)
+    return [
+        f"{one['id']}: {node['html'][:200]} ({node['failureSummary']})" for one in violations for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_a_chat_with_cards_and_an_approval(chat: Chat, scheme: Literal["light", "dark"]) -> None:
+    chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    assert found(chat) == []
+    chat.send(RICH)
+    chat.wait_for_end()
+    chat.with_autopilot()
+    chat.send(
+        '/call write_file {"path":"a.txt","content":"hi"} /call nonsense {} /then /call delete_file {"path":"a.txt"}'
+    )
+    expect(chat.card("delete_file")).to_have_attribute("data-state", "blocked")
+    chat.card("delete_file").get_by_role("button", name="Edit arguments").click()
+    assert found(chat) == []
+    chat.button("Stop").click()
+    chat.wait_for_end()
+    head = chat.page.locator(".group-head").first
+    expect(head).to_have_attribute("aria-expanded", "false")
+    head.click()
+    opened(chat.card("write_file"))
+    assert found(chat) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_dialog(chat: Chat, scheme: Literal["light", "dark"]) -> None:
+    chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    chat.button("Sign in").first.click()
+    expect(chat.page.get_by_role("dialog")).to_be_visible()
+    assert found(chat) == []
+    chat.page.keyboard.press("Escape")
+    chat.register("ada@example.com", "Ada")
+    chat.share("may look on")
+    opens = [("button", "Share"), ("button", "Ada"), ("button", "Search in messages"), ("button", "Agents")]
+    for role, name in opens:
+        chat.page.get_by_role(role, name=name).first.click()  # type: ignore[arg-type]
+        expect(chat.page.get_by_role("dialog")).to_be_visible()
+        assert found(chat) == [], name
+        chat.page.keyboard.press("Escape")
+        expect(chat.page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_all_can_be_reached_by_keyboard_and_escape_gives_the_focus_back(chat: Chat) -> None:
+    skip = chat.page.get_by_role("link", name="Skip to the conversation")
+    skip.focus()
+    expect(skip).to_be_in_viewport(ratio=1)
+    chat.page.keyboard.press("Enter")
+    expect(chat.page.get_by_role("region", name="Conversation")).to_be_focused()
+    skip.focus()
+    names: set[str] = set()
+    for _ in range(40):
+        chat.page.keyboard.press("Tab")
+        names.add(
+            chat.page.evaluate(
+                "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent.trim()"
+            )
+        )
+    assert {"New chat", "Sign in", "Share", "Attach files"} <= names
+    chat.button("Share").focus()
+    chat.page.keyboard.press("Enter")
+    expect(chat.page.get_by_role("dialog")).to_be_visible()
+    chat.page.keyboard.press("Escape")
+    expect(chat.button("Share")).to_be_focused()
+
+
+def test_a_screen_reader_hears_the_beginning_and_the_end_of_an_answer_and_no_token(chat: Chat) -> None:
+    chat.page.evaluate(
+        """() => {
+            window.heard = [];
+            const region = document.querySelector("#announce");
+            const hear = () => window.heard.push(region.textContent);
+            new MutationObserver(hear).observe(region, { childList: true, characterData: true, subtree: true });
+        }"""
+    )
+    chat.send("/words=150 /pace=100")
+    chat.wait_for_end()
+    heard = [text for text in chat.page.evaluate("window.heard") if text]
+    assert 1 <= len(heard) <= 4
+    assert "word1 word2" in heard[-1]
+    assert chat.page.locator("#messages [aria-live]:not([aria-live=off])").count() == 0

@@ -1,0 +1,87 @@
+"""Branches of a conversation on the page: other answers, other questions, and which of them is shown."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, expect
+
+from tests.system.browser import Chat, Server, a_browser, another, words
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def browser(server: Server) -> Iterator[BrowserContext]:
+    """As in `test_page`: started for each test."""
+    with a_browser() as context:
+        yield context
+
+
+@pytest.fixture
+def chat(browser: BrowserContext, server: Server) -> Chat:
+    return Chat(browser, server.url)
+
+
+def questions(chat: Chat) -> Locator:
+    return chat.page.locator(".message.user .content")
+
+
+def edit(chat: Chat, question: Locator, text: str) -> None:
+    question.hover()
+    question.get_by_role("button", name="Edit message").click()
+    question.get_by_role("textbox").fill(text)
+    question.get_by_role("button", name="Send").click()
+
+
+def test_another_answer_stands_beside_the_first_and_both_can_be_shown(chat: Chat) -> None:
+    chat.send("/words=20")
+    chat.wait_for_end()
+    chat.answer.hover()
+    chat.answer.get_by_role("button", name="Regenerate").click()
+    expect(chat.answer).to_contain_text("2/2")
+    chat.wait_for_end()
+    assert chat.text() == words(20)
+    assert chat.page.locator(".message").count() == 3
+    stored = chat.stored()["messages"]
+    assert [message["role"] for message in stored] == ["assistant", "user", "assistant", "assistant"]
+    assert stored[2]["parentId"] == stored[3]["parentId"] == stored[1]["id"]
+    chat.answer.get_by_role("button", name="Previous version").click()
+    expect(chat.answer).to_contain_text("1/2")
+    expect(chat.answer).to_have_attribute("data-id", stored[2]["id"])
+
+
+def test_a_question_asked_anew_begins_a_branch_that_survives_a_reload(browser: BrowserContext, chat: Chat) -> None:
+    chat.send("first /words=10")
+    chat.wait_for_end()
+    chat.send("second /words=20")
+    chat.wait_for_end()
+    edit(chat, chat.page.locator(".message.user").first, "other /words=30")
+    expect(questions(chat)).to_have_text(["other /words=30"])
+    chat.wait_for_end()
+    assert chat.text() == words(30)
+    chat.page.locator(".message.user").first.get_by_role("button", name="Previous version").click()
+    expect(questions(chat)).to_have_text(["first /words=10", "second /words=20"])
+    chat.page.wait_for_function("() => document.querySelectorAll('.message').length === 5")
+    viewer = Chat(another(browser), chat.share("may look on"))
+    for one in (chat, viewer):
+        one.page.reload()
+        expect(questions(one)).to_have_text(["first /words=10", "second /words=20"])
+    chat.send("third /words=5")
+    chat.wait_for_end()
+    expect(questions(chat)).to_have_text(["first /words=10", "second /words=20", "third /words=5"])
+    expect(questions(viewer)).to_have_text(["first /words=10", "second /words=20", "third /words=5"])
+    assert chat.complaints == viewer.complaints == []
+
+
+def test_the_model_hears_the_branch_from_its_root_and_nothing_of_the_others(chat: Chat) -> None:
+    chat.send("apple /words=5")
+    chat.wait_for_end()
+    edit(chat, chat.page.locator(".message.user").first, "pear /words=5")
+    chat.wait_for_end()
+    stored = {message["id"]: message for message in chat.stored()["messages"]}
+    leaf = stored[chat.stored()["thread"]["activeLeaf"]]
+    path = [leaf]
+    while "parentId" in path[-1]:
+        path.append(stored[path[-1]["parentId"]])
+    assert [message["role"] for message in path] == ["assistant", "user", "assistant"]
+    assert path[1]["content"][0]["text"] == "pear /words=5"

@@ -1,0 +1,148 @@
+"""The page on a bad network: connections that are cut, a server that is away, and what can be done meanwhile."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.support.forwarder import Forwarder, forwarder
+from tests.support.server import Server
+from tests.system.browser import Chat, a_browser, words
+
+pytestmark = pytest.mark.timeout(150)
+
+
+KEPT = """async () => {
+    const found = [];
+    for (const { name } of await indexedDB.databases()) {
+        const db = await new Promise((done, fail) => {
+            const asked = indexedDB.open(name);
+            asked.onsuccess = () => done(asked.result);
+            asked.onerror = () => fail(asked.error);
+        });
+        for (const store of db.objectStoreNames) {
+            const all = await new Promise((done, fail) => {
+                const asked = db.transaction(store).objectStore(store).getAll();
+                asked.onsuccess = () => done(asked.result);
+                asked.onerror = () => fail(asked.error);
+            });
+            found.push(JSON.stringify(all));
+        }
+        db.close();
+    }
+    return found.join("");
+}"""
+
+
+def kept(page: Page) -> str:
+    """All that the page keeps in the browser's databases."""
+    text: str = page.evaluate(KEPT)
+    return text
+
+
+def keeps(page: Page, text: str) -> None:
+    """Wait until the page has kept this, and can be opened without its server."""
+    deadline = time.monotonic() + 20
+    while text not in kept(page):
+        assert time.monotonic() < deadline, f"{text!r} was not kept"
+        page.wait_for_timeout(100)
+    page.wait_for_function("navigator.serviceWorker.controller !== null")
+
+
+@pytest.fixture
+def way(server: Server) -> Iterator[Forwarder]:
+    with forwarder(server.port) as way:
+        yield way
+
+
+@pytest.fixture
+def browser(way: Forwarder) -> Iterator[BrowserContext]:
+    """As in `test_page`: started for each test, here with the service worker."""
+    with a_browser(service_workers="allow") as context:
+        yield context
+
+
+@pytest.fixture
+def chat(browser: BrowserContext, way: Forwarder) -> Chat:
+    return Chat(browser, way.url)
+
+
+def test_three_cuts_and_a_restart_in_mid_stream_leave_the_text_exact(
+    chat: Chat, way: Forwarder, server: Server
+) -> None:
+    chat.send("/words=400 /pace=50")
+    for word in (20, 60, 100):
+        chat.wait_for_word(f"word{word}")
+        assert way.cut() > 0
+    chat.wait_for_word("word140")
+    server.restart()
+    chat.wait_for_end()
+    assert chat.text().startswith(words(140))
+    assert chat.text() == chat.stored_text()
+
+
+def test_an_answer_that_is_cut_off_shows_as_interrupted_and_goes_on_later(chat: Chat, way: Forwarder) -> None:
+    chat.send("/words=400 /pace=40")
+    chat.wait_for_word("word20")
+    way.down()
+    expect(chat.answer).to_have_attribute("data-state", "interrupted")
+    expect(chat.answer.get_by_text("Interrupted")).to_be_visible()
+    way.up()
+    chat.wait_for_end()
+    assert chat.text() == words(400)
+
+
+def test_a_message_written_while_the_server_is_away_is_sent_once_when_it_is_back(chat: Chat, way: Forwarder) -> None:
+    chat.send("/words=10")
+    chat.wait_for_end()
+    way.down()
+    chat.send("later /words=20")
+    expect(chat.page.locator(".message.user").last).to_have_attribute("data-state", re.compile("sending|queued"))
+    way.up()
+    chat.wait_for_end()
+    assert chat.text() == words(20)
+    assert [message["role"] for message in chat.stored()["messages"]] == ["assistant"] + ["user", "assistant"] * 2
+
+
+def test_a_message_that_waits_survives_the_closing_of_its_tab(
+    browser: BrowserContext, chat: Chat, way: Forwarder
+) -> None:
+    chat.send("/words=10")
+    chat.wait_for_end()
+    keeps(chat.page, "word10")
+    way.down()
+    chat.send("later /words=20")
+    chat.page.close()
+    again = browser.new_page()
+    again.goto(chat.url)
+    expect(again.locator(".message.user .content")).to_have_text(["/words=10", "later /words=20"])
+    way.up()
+    expect(again.locator(".message.assistant").last).to_contain_text("word20")
+    expect(again.locator(".message")).to_have_count(5)
+
+
+def test_the_page_opens_without_its_server_and_shows_what_was_said(
+    browser: BrowserContext, chat: Chat, way: Forwarder
+) -> None:
+    chat.send("/words=40")
+    chat.wait_for_end()
+    keeps(chat.page, "word40")
+    way.down()
+    chat.page.reload()
+    expect(chat.answer).to_contain_text("word40")
+    assert chat.text() == words(40)
+    expect(chat.page.locator("body")).to_have_attribute("data-connection", re.compile("waiting|offline"))
+    way.up()
+    chat.button("Retry now").click()
+    expect(chat.page.locator("body")).to_have_attribute("data-connection", "live")
+
+
+def test_what_is_kept_for_offline_goes_when_one_signs_out(chat: Chat) -> None:
+    chat.register("ada@example.com", "Ada")
+    chat.send("secret /words=10")
+    chat.wait_for_end()
+    keeps(chat.page, "secret")
+    chat.sign_out()
+    assert "secret" not in kept(chat.page)

@@ -1,0 +1,49 @@
+"""Hundreds of calls that tell of themselves all the time, on one page."""
+
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from app.store.db import Database
+from tests.support.inside import khala
+from tests.support.pagestorm import opened, storm_on
+
+pytestmark = pytest.mark.timeout(120)
+
+TASKS = 500
+TYPED = "One can write all the same."
+
+
+async def test_500_calls_that_change_all_the_time_are_shown_exactly_with_only_what_is_visible_in_the_page(
+    db: Database, database_url: str
+) -> None:
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        async with opened(server, thread) as page:
+            storm = await storm_on(db, thread, tasks=TASKS)
+            await storm.begin()
+            await expect(page.locator(".group-head").first).to_contain_text("of 250 done")
+            await page.locator("#text").focus()
+            await storm.rage(1.5)
+            await page.keyboard.type(TYPED)
+            await expect(page.locator("#text")).to_have_value(TYPED)
+            assert 0 < await page.locator(".card").count() < 120
+            assert await page.evaluate("document.querySelectorAll('*').length") < 5_000
+            await storm.end()
+            ends = [re.compile(rf"^Step {step} · 250 of 250 done") for step in (1, 2)]
+            await expect(page.locator(".group-head")).to_have_text(ends)
+
+
+async def test_of_a_hundred_groups_only_those_in_sight_are_in_the_page(db: Database, database_url: str) -> None:
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        async with opened(server, thread) as page:
+            storm = await storm_on(db, thread, tasks=360)
+            await storm.begin(each=3)
+            await expect(page.locator(".group").last).to_contain_text("Step 120")
+            assert await page.locator(".card").count() < 120
+            await page.locator("#scroll").evaluate("(element) => element.scrollTo(0, 0)")
+            await expect(page.locator(".group-head").first).to_be_in_viewport()
+            await expect(page.locator(".card-args").first).to_have_text("n0")
+            assert await page.locator(".card").count() < 120

@@ -1,0 +1,215 @@
+"""The session worker: a whole conversation behind messages, used by a page that is not ours."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page
+
+from tests.support.server import Server
+from tests.system.browser import PATIENCE_MS, a_browser, words
+
+pytestmark = pytest.mark.timeout(120)
+
+WRITE = '/call write_file {"path":"a.txt","content":"x"}'
+DELETE = '/call delete_file {"path":"a.txt"}'
+
+
+class Session:
+    """A worker of a page's, what it was asked, and what it has said."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        page.evaluate(
+            """() => {
+                window.said = [];
+                window.session = new Worker("/web/session.js");
+                window.session.onmessage = ({ data }) => window.said.push(data);
+            }"""
+        )
+        self._asked = 0
+
+    def post(self, message: Any) -> None:
+        """Say this to the worker, whatever it is."""
+        self.page.evaluate("(message) => window.session.postMessage(message)", message)
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        """All that the worker has said of this type."""
+        found: list[dict[str, Any]] = self.page.evaluate(
+            "(kind) => window.said.filter(({ type }) => type === kind)", kind
+        )
+        return found
+
+    def hears(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Wait until the worker says such a message; the first one."""
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while time.monotonic() < deadline:
+            for message in self.said(kind):
+                if fields.items() <= message.items():
+                    return message
+            self.page.wait_for_timeout(20)
+        raise AssertionError(f"no {kind} with {fields}: {self.page.evaluate('window.said')}")
+
+    def begins(self, kind: str, payload: Any = None) -> str:
+        """Ask, and don't wait; the request's id."""
+        self._asked += 1
+        name = f"request-{self._asked}"
+        self.post({"id": name, "type": kind, **({} if payload is None else {"payload": payload})})
+        return name
+
+    def ask(self, kind: str, payload: Any = None) -> dict[str, Any]:
+        """Ask, and wait for the response."""
+        return self.hears("response", id=self.begins(kind, payload))
+
+    def asks_well(self, kind: str, payload: Any = None) -> dict[str, Any]:
+        """The same, where the answer is yes; what it says."""
+        response = self.ask(kind, payload)
+        assert response["success"], response
+        return dict(response["data"])
+
+    def fails(self, kind: str, payload: Any = None) -> str:
+        """The same, where the answer is no; its code."""
+        response = self.ask(kind, payload)
+        assert not response["success"], response
+        return str(response["error"]["code"])
+
+    def chat(self, text: str, **options: Any) -> dict[str, Any]:
+        """Ask something of the model, and wait for the answer."""
+        return self.asks_well("chat", {"text": text, "options": options} if options else {"text": text})
+
+
+@pytest.fixture
+def browser(server: Server) -> Iterator[BrowserContext]:
+    """As in `test_page`: started for each test."""
+    with a_browser() as context:
+        yield context
+
+
+@pytest.fixture
+def session(browser: BrowserContext, server: Server) -> Session:
+    page = browser.new_page()
+    page.goto(f"{server.url}/api/health/live")  # a page of the server's with nothing on it
+    return Session(page)
+
+
+@pytest.fixture
+def begun(session: Session) -> Session:
+    session.asks_well("init", {})
+    return session
+
+
+def test_a1_it_says_ready_once_with_the_true_number_of_tools(session: Session, server: Server) -> None:
+    opened = session.asks_well("init", {})
+    tools = session.page.request.get(f"{server.url}/api/tools").json()["items"]
+    ready = session.said("ready")
+    assert len(ready) == 1
+    assert ready[0]["threadId"] == opened["threadId"]
+    assert ready[0]["tools"] == len([tool for tool in tools if tool["action"] != "deny"])
+    assert session.fails("init", {}) == "conflict"
+    assert len(session.said("ready")) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "answered"),
+    [
+        ({"id": "a", "type": "dance"}, "unknown_type", "a"),
+        ({"id": "b"}, "unknown_type", "b"),
+        ({"id": "c", "type": "chat", "payload": 7}, "invalid_input", "c"),
+        ({"id": "d", "type": "chat", "payload": {"text": 7}}, "invalid_input", "d"),
+        ({"id": 7, "type": "chat", "payload": {"text": "x"}}, "invalid_input", None),
+        ({"id": "e" * 65, "type": "chat", "payload": {"text": "x"}}, "invalid_input", None),
+        ("chat", "invalid_input", None),
+        (None, "invalid_input", None),
+    ],
+)
+def test_a2_whatever_it_is_told_it_answers(begun: Session, message: Any, code: str, answered: str | None) -> None:
+    begun.post(message)
+    response = begun.hears("response", id=answered, success=False)
+    assert response["error"]["code"] == code
+    assert response["error"]["message"]
+
+
+def test_a3_a_chat_is_steps_one_that_is_the_last_with_its_usage_and_the_response(begun: Session) -> None:
+    data = begun.chat("/words=200 /pace=200")
+    steps = begun.said("step")
+    assert [step["done"] for step in steps] == [False] * (len(steps) - 1) + [True]
+    assert "".join(step.get("text", "") for step in steps[:-1]) == data["text"] == words(200)
+    assert len(steps) > 2
+    assert steps[-1]["usage"]["outputTokens"] > 0
+    kinds = begun.page.evaluate("window.said.map(({ type }) => type)")
+    assert kinds[-2:] == ["step", "response"]
+
+
+def test_a4_a_chat_goes_on_from_what_was_said_and_through_several_rounds_of_tools(
+    begun: Session, server: Server
+) -> None:
+    begun.chat("/words=5")
+    data = begun.chat(f"{WRITE} /then /call todo_list {{}} /say Done.", autopilot=True)
+    assert data["text"].endswith("Done.")
+    assert {step["tool"]["step"] for step in begun.said("step") if "tool" in step} == {1, 2}
+    opened = begun.said("response")[0]["data"]
+    headers = {"X-Anon-Key": opened["anonKey"]}
+    stored = begun.page.request.get(f"{server.url}/api/threads/{opened['threadId']}", headers=headers).json()
+    messages = stored["messages"]
+    assert [one.get("parentId") for one in messages[1:]] == [one["id"] for one in messages[:-1]]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a5_what_needs_approval_waits_for_it_and_is_decided_once(begun: Session, *, approved: bool) -> None:
+    asked = begun.begins("chat", {"text": f"{WRITE} /then {DELETE} /say Over.", "options": {"autopilot": True}})
+    pending = begun.hears("tool_pending")
+    assert (pending["tool"], pending["args"]) == ("delete_file", {"path": "a.txt"})
+    begun.asks_well("approve_tool", {"toolId": pending["toolId"], "approved": approved})
+    assert begun.hears("response", id=asked)["success"]
+    assert len(begun.said("tool_pending")) == 1
+    assert begun.fails("approve_tool", {"toolId": pending["toolId"], "approved": not approved}) == "already_decided"
+
+
+def test_a9_files_are_loaded_with_progress_and_what_cannot_be_loaded_is_said(begun: Session) -> None:
+    files = [{"path": "src/a.py", "content": "print(1)"}, {"path": "b.md", "content": "# B"}]
+    begun.asks_well("load_repo", {"files": files})
+    told = [(one["done"], one["total"]) for one in begun.said("progress")]
+    assert told[0] == (0, 2)
+    assert told[-1] == (2, 2)
+    assert "repository" in begun.chat("What is there?")["text"]
+    assert begun.fails("load_repo", {"url": "https://github.com/x/y"}) == "unsupported"
+    assert begun.fails("load_repo", {"files": [{"path": "", "content": "?"}]}) == "invalid_input"
+
+
+def test_a13_a_component_that_was_made_is_told_to_the_page(begun: Session) -> None:
+    function = {"name": "preview_component", "parameters": {}}
+    begun.chat('/call preview_component {"html":"<p>hi</p>"}', functions=[function])
+    assert begun.said("preview_component")[0]["html"] == "<p>hi</p>"
+
+
+def test_a_canceled_chat_keeps_what_was_said_and_a_failed_one_says_why(begun: Session) -> None:
+    asked = begun.begins("chat", {"text": "/words=2000 /pace=50"})
+    begun.hears("step")
+    begun.asks_well("cancel")
+    data = begun.hears("response", id=asked)["data"]
+    assert data["finish"]["reason"] == "canceled"
+    assert words(2000).startswith(data["text"])
+    assert begun.fails("chat", {"text": '/call glob {"pattern":"*"} /failround=1'}) == "connection_lost"
+
+
+def test_a_server_that_is_killed_in_mid_answer_costs_no_word(begun: Session, server: Server) -> None:
+    asked = begun.begins("chat", {"text": "/words=200 /pace=60"})
+    begun.hears("step")
+    server.restart()
+    data = begun.hears("response", id=asked)["data"]
+    steps = begun.said("step")
+    assert "".join(step.get("text", "") for step in steps if not step["done"]) == data["text"]
+    assert [step["done"] for step in steps].count(True) == 1
+
+
+def test_a_session_is_gone_on_with_by_whoever_has_its_key(begun: Session, browser: BrowserContext) -> None:
+    first = begun.said("ready")[0]["threadId"]
+    key = begun.said("response")[0]["data"]["anonKey"]
+    begun.chat("/words=5")
+    other = browser.new_page()
+    other.goto(begun.page.url)
+    again = Session(other)
+    assert again.fails("init", {"threadId": first}) == "forbidden"
+    again.asks_well("init", {"threadId": first, "anonKey": key})
+    assert again.chat("/words=7")["text"] == words(7)
