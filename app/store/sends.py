@@ -38,7 +38,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller sends; `parent_id` is the message that it follows, None for none; by default the thread's active leaf.
+    """What a caller sends; `parent_id` is the message that it follows, None for none, by default the active leaf.
 
     `attachments` are blobs that were uploaded to the thread and belong to no message yet.
     """

@@ -18,6 +18,7 @@ export function precache() {
     configResolved: (resolved) => void (config = resolved),
     async generateBundle(_, bundle) {
       const shell = shellOf(bundle, config.base);
+      if (!shell.first.some(isStream)) this.error("The worker that follows the feed is not among the files of the build.");
       this.emitFile({ type: "asset", fileName: "sw.js", source: await script(config.root, SERVICE_WORKER, { __SHELL__: JSON.stringify(shell) }) });
       this.emitFile({ type: "asset", fileName: "session.js", source: await script(config.root, SESSION) });
     },
@@ -36,11 +37,15 @@ function shellOf(bundle, base) {
     for (const later of entry.dynamicImports) gather(bundle[later], bundle, first);
     gather(entry, bundle, first);
   }
-  for (const name of names) if (/^assets\/stream-[^/]*\.js$/.test(name)) first.add(name);
+  for (const name of names.filter(isStream)) first.add(name);
   const page = files.find(({ fileName }) => fileName === "index.html");
   const version = createHash("sha256").update(JSON.stringify([names.toSorted(), String(page?.source)])).digest("hex").slice(0, 12);
   const paths = (some) => [...some].toSorted().map((name) => base + name);
   return { version, first: paths(first), every: paths(names) };
+}
+
+function isStream(name) {
+  return /assets\/stream-[^/]*\.js$/.test(name);
 }
 
 function gather(chunk, bundle, found) {

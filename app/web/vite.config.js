@@ -24,7 +24,7 @@ export default defineConfig(({ command }) => ({
   server: {
     port: 5173,
     strictPort: true,
-    proxy: Object.fromEntries(ITS_OWN.map((path) => [path, { target: SERVER, ws: path === "/api", headers: { origin: SERVER } }])),
+    proxy: Object.fromEntries(ITS_OWN.map((path) => [path, { target: SERVER, ws: path === "/api", changeOrigin: true, headers: { origin: SERVER } }])),
   },
   test: { include: ["src/**/*.test.ts"], environment: "node" },
 }));

@@ -103,7 +103,10 @@ async def test_the_service_worker_stands_above_all_that_it_sees_to(page: httpx.A
     assert response.headers["cache-control"] == FRESH
 
 
-@pytest.mark.parametrize("name", ["../secret.txt", "%2e%2e/secret.txt", "assets/away.js", ".built", "assets", "none"])
+@pytest.mark.parametrize(
+    "name",
+    ["../secret.txt", "%2e%2e/secret.txt", "assets/%2e%2e/index.html", "assets/away.js", ".built", "assets", "none"],
+)
 async def test_what_is_hidden_or_elsewhere_is_not_there(page: httpx.AsyncClient, name: str) -> None:
     response = await page.get(f"/web/{name}")
     assert (response.status_code, response.json()["code"]) == (404, "not_found")

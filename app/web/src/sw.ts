@@ -83,7 +83,9 @@ async function file(request: Request): Promise<Response> {
   const kept = await files.match(request.url);
   if (kept) return kept;
   const response = await fetch(request);
-  if (response.status === 200) await files.put(request.url, response.clone());
+  // Whoever stands between (a login page of a network, say) may answer anything; only what looks like a file of the page is kept.
+  const isFile = response.status === 200 && !response.redirected && !response.headers.get("Content-Type")?.startsWith("text/html");
+  if (isFile && new URL(request.url).search === "") await files.put(request.url, response.clone());
   return response;
 }
 

@@ -39,9 +39,11 @@ export class Agent {
     const counts = new Counts();
     this.answers = {
       ready: async () => ({ ...ready, messages: (await archive).size, runs: patterns.size }),
-      index: async ({ thread, messages }) => {
-        const added = await (await archive).add(thread, messages);
-        if (added > 0) tell({ kind: "indexed", threadId: thread.id });
+      index: async ({ thread, messages, extent }) => {
+        const index = await archive;
+        const before = index.size;
+        const added = await index.add(thread, messages, extent);
+        if (added > 0 || index.size < before) tell({ kind: "indexed", threadId: thread.id });
         return added;
       },
       revision: async ({ threadId }) => (await archive).revisionOf(threadId),

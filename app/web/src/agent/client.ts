@@ -7,11 +7,11 @@ import type { Estimate } from "./estimate.ts";
 import { AgentLink } from "./link.ts";
 import type { Run } from "./patterns.ts";
 import type { Ranked, Routable } from "./router.ts";
-import type { Found, IndexedMessage, IndexedThread } from "./search/archive.ts";
+import type { Extent, Found, IndexedMessage, IndexedThread } from "./search/archive.ts";
 import type { Count } from "./tokens.ts";
 
 export { AgentError } from "./link.ts";
-export type { Count, Estimate, Found, IndexedMessage, IndexedThread, Prices, Ranked, Ready, Routable, Run };
+export type { Count, Estimate, Extent, Found, IndexedMessage, IndexedThread, Prices, Ranked, Ready, Routable, Run };
 
 const link = new AgentLink(() => new Worker(new URL("../workers/agent.ts", import.meta.url), { type: "module", name: "agent" }));
 const counts = countsOf((asked: Calls["count"]["asked"]) => link.ask("count", asked));
@@ -21,10 +21,15 @@ export const ready = (): Promise<Ready> => link.ask("ready", {});
 
 /**
  * Makes messages of a thread, and its title, searchable; texts that are there already cost little. Says how many were new.
- * `revision` is the thread's; an older one than is indexed changes nothing.
+ * What the extent shows to be deleted can't be found any more. `revision` is the thread's; an older one than is indexed
+ * changes nothing.
  */
-export const index = ({ id, title, revision }: IndexedThread, messages: readonly IndexedMessage[]): Promise<number> =>
-  link.ask("index", { thread: { id, title, revision }, messages: messages.map((message) => ({ id: message.id, text: message.text, at: message.at })) });
+export const index = ({ id, title, revision }: IndexedThread, messages: readonly IndexedMessage[], { ids, isWhole }: Extent): Promise<number> =>
+  link.ask("index", {
+    thread: { id, title, revision },
+    messages: messages.map((message) => ({ id: message.id, text: message.text, at: message.at })),
+    extent: { ids: [...ids], isWhole },
+  });
 
 /** The revision at which a thread was last indexed, or null. */
 export const revision = (threadId: string): Promise<number | null> => link.ask("revision", { threadId });

@@ -26,13 +26,6 @@ export function priceOf(prices: Prices, model: string): Price | null {
   return prices.items.find((item) => item.model === model) ?? null;
 }
 
-/** Decimal strings of USD, added. */
-export function sumOf(costs: Iterable<string>): string {
-  let sum = 0n;
-  for (const cost of costs) sum += scaled(cost, COST_DIGITS);
-  return written(sum, COST_DIGITS);
-}
-
 /** In 10^-18 USD: a price of 10^-12 USD for a million tokens is that for one. */
 function share(price: string | undefined, tokens: number): bigint | null {
   if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError(`${tokens} is no number of tokens.`);

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 
 import { countsOf } from "./counting.ts";
 import { Counts, MOST_RUNS } from "./counts.ts";
-import { dice } from "./dice.ts";
+import { random } from "../khala/testing/random.ts";
 import { TokenCounter } from "./tokens.ts";
 
 /** A token is a character, so that a count says what was counted. */
@@ -46,18 +46,18 @@ describe("counting a growing answer", () => {
   });
 
   test("is right though calls overlap, texts begin anew, models change and the worker loses what it knew", async () => {
-    const chance = dice(2);
+    const chance = random(2);
     let some = counts();
     const count = countsOf(({ runId, from, text, model }) => some.count(runId, from, text, model));
     const waiting: Promise<void>[] = [];
     const lengths = new Map<string, number>();
     for (let step = 0; step < 2_000; step++) {
-      if (chance.number() < 0.02) some = counts();
+      if (chance.next() < 0.02) some = counts();
       const run = `${chance.below(90)}`;
-      const length = chance.number() < 0.05 ? chance.below(10) : (lengths.get(run) ?? 0) + chance.below(20);
+      const length = chance.next() < 0.05 ? chance.below(10) : (lengths.get(run) ?? 0) + chance.below(20);
       lengths.set(run, length);
-      waiting.push(count(run, "x".repeat(length), chance.number() < 0.1 ? "m" : "n").then(({ tokens }) => expect(tokens).toBe(length)));
-      if (chance.number() < 0.2) await waiting.at(-1);
+      waiting.push(count(run, "x".repeat(length), chance.next() < 0.1 ? "m" : "n").then(({ tokens }) => expect(tokens).toBe(length)));
+      if (chance.next() < 0.2) await waiting.at(-1);
     }
     await Promise.all(waiting);
   });

@@ -1,6 +1,6 @@
 // What the agent worker keeps in this browser: messages to be searched, runs to be remembered, the last price list.
 
-export const NAME = "khala-agent";
+const NAME = "khala-agent";
 const VERSION = 1;
 
 export type StoreName = "messages" | "threads" | "runs" | "prices";

@@ -1,9 +1,10 @@
 import { describe, expect, test } from "vitest";
 
-import { dice, unit } from "./dice.ts";
+import { random } from "../khala/testing/random.ts";
 import { alike, embed, pack, unpack } from "./embed.ts";
 import { DIMENSIONS } from "./engines/engine.ts";
 import { fold, runsOf, wordsOf } from "./words.ts";
+import { unit } from "./testing/vectors.ts";
 
 const likeness = (a: string, b: string): number => alike(embed(a), embed(b));
 
@@ -44,7 +45,7 @@ describe("a lexical vector", () => {
   });
 
   test("texts without a word in common are hardly alike", () => {
-    const chance = dice(3);
+    const chance = random(3);
     const letters = Array.from("abcdefghijklmnopqrstuvwxyz");
     const text = (): string => Array.from({ length: 20 }, () => Array.from({ length: 7 }, () => chance.pick(letters)).join("")).join(" ");
     const all = Array.from({ length: 100 }, () => Math.abs(likeness(text(), text())));
@@ -53,9 +54,9 @@ describe("a lexical vector", () => {
 });
 
 test("what is packed comes back pointing the same way", () => {
-  const chance = dice(4);
+  const chance = random(4);
   for (let round = 0; round < 50; round++) {
-    const vector = round % 2 === 0 ? unit(chance, DIMENSIONS) : embed(`a text of ${round} words or so, with some number ${chance.number()}`);
+    const vector = round % 2 === 0 ? unit(chance, DIMENSIONS) : embed(`a text of ${round} words or so, with some number ${chance.next()}`);
     expect(alike(vector, unpack(pack(vector)))).toBeGreaterThan(0.999);
     expect(Math.hypot(...unpack(pack(vector)))).toBeCloseTo(1, 5);
   }

@@ -50,13 +50,14 @@ function linkTo(changes: Partial<Surroundings> = {}): AgentLink {
 }
 
 const TITLED = { id: "t", title: "A title", revision: 1 };
+const EXTENT = { ids: ["m"], isWhole: true };
 const RUN = { agent: null, model: "a:b", tools: [], steps: 3, ms: 5_000, inputTokens: 1_000_000, outputTokens: 500_000, at: 1 };
 
 describe("the page and its agent", () => {
   test("answers everything that can be asked", async () => {
     const link = linkTo();
     expect(await link.ask("ready", {})).toEqual({ engine: "plain", persistent: true, messages: 0, runs: 0, failures: [] });
-    expect(await link.ask("index", { thread: TITLED, messages: [{ id: "m", text: "some words", at: 1 }] })).toBe(2);
+    expect(await link.ask("index", { thread: TITLED, messages: [{ id: "m", text: "some words", at: 1 }], extent: EXTENT })).toBe(2);
     expect(await link.ask("revision", { threadId: "t" })).toBe(1);
     expect(await link.ask("search", { query: "words", k: 3 })).toMatchObject([{ messageId: "m", title: "A title" }]);
     expect(await link.ask("estimate", { task: "say hello", model: null })).toMatchObject({ basis: "rough", costUsd: expect.any(String) as string });
@@ -76,7 +77,7 @@ describe("the page and its agent", () => {
   test("works where nothing can be kept, and no prices are to be had, and says so", async () => {
     const link = linkTo({ indexedDB: undefined, fetch: () => Promise.reject(new TypeError("offline")) });
     expect(await link.ask("ready", {})).toMatchObject({ persistent: false, failures: ["store: This browser has no IndexedDB."] });
-    await link.ask("index", { thread: TITLED, messages: [{ id: "m", text: "some words", at: 1 }] });
+    await link.ask("index", { thread: TITLED, messages: [{ id: "m", text: "some words", at: 1 }], extent: EXTENT });
     expect(await link.ask("search", { query: "words", k: 3 })).toHaveLength(1);
     expect(await link.ask("estimate", { task: "x", model: null })).not.toHaveProperty("costUsd");
     await expect(link.ask("prices", {})).rejects.toMatchObject({ name: "AgentError", code: "refused", message: "offline" });
@@ -92,13 +93,18 @@ describe("the page and its agent", () => {
       for (const news of told.splice(0)) await other.hear(news);
     };
     const messages = [{ id: "m", text: "some words", at: 1 }];
-    await one.answers.index({ thread: TITLED, messages });
+    await one.answers.index({ thread: TITLED, messages, extent: EXTENT });
     await hear();
     expect(await found()).toBe(1);
+    await one.answers.index({ thread: TITLED, messages: [], extent: { ids: [], isWhole: true } });
+    await hear();
+    expect(await found()).toBe(0);
+    await one.answers.index({ thread: TITLED, messages, extent: EXTENT });
+    await hear();
     await one.answers.forget({ threadId: "t" });
     await hear();
     expect(await found()).toBe(0);
-    await other.answers.index({ thread: TITLED, messages });
+    await other.answers.index({ thread: TITLED, messages, extent: EXTENT });
     await other.answers.remember({ text: "x", run: { id: "r", ...RUN } });
     await one.answers.clear({});
     await hear();

@@ -7,7 +7,7 @@ import type { Engine } from "./engines/engine.ts";
 /** How many runs are remembered; beyond that the oldest are forgotten. */
 export const MOST_RUNS = 2_000;
 /** Runs whose texts are less alike say nothing about each other. */
-export const LEAST_LIKENESS = 0.3;
+const LEAST_LIKENESS = 0.3;
 /** So many like runs are an answer; with fewer the next source is asked. */
 export const ENOUGH = 3;
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import templates from "./templates.json";
-import { dice } from "./dice.ts";
+import { random } from "../khala/testing/random.ts";
 import { LABELLED } from "./labelled.ts";
 import { confidenceOf, route, type Routable } from "./router.ts";
 
@@ -28,9 +28,9 @@ describe("routing", () => {
   });
 
   test("is more confident the more speaks for an agent", () => {
-    const chance = dice(1);
+    const chance = random(1);
     for (let round = 0; round < 500; round++) {
-      const features = { about: chance.number(), instructions: chance.number(), prompts: chance.number(), keywords: chance.number() };
+      const features = { about: chance.next(), instructions: chance.next(), prompts: chance.next(), keywords: chance.next() };
       const confidence = confidenceOf(features);
       expect(confidence).toBeGreaterThan(0);
       expect(confidence).toBeLessThan(1);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { dice, type Dice } from "./dice.ts";
+import { random, type Random } from "../khala/testing/random.ts";
 import { counterFor, encodingOf, load, LONGEST_STRETCH, TokenCounter } from "./tokens.ts";
 
 const PIECES = [
@@ -10,20 +10,20 @@ const PIECES = [
 ];
 
 /** Words, spaces, code and scripts of all kinds, one after the other without sense. */
-function textOf(chance: Dice, parts: number): string {
+function textOf(chance: Random, parts: number): string {
   const favourites = Array.from({ length: 6 }, () => chance.pick(PIECES));
-  return Array.from({ length: parts }, () => chance.pick(chance.number() < 0.5 ? favourites : PIECES)).join("");
+  return Array.from({ length: parts }, () => chance.pick(chance.next() < 0.5 ? favourites : PIECES)).join("");
 }
 
 describe.each(["o200k_base", "cl100k_base"] as const)("with %s", (encoding) => {
   test("the count is that of the whole text at every step, wherever it is cut", { timeout: 60_000 }, async () => {
     const count = await load(encoding);
     for (let seed = 0; seed < 300; seed++) {
-      const chance = dice(seed);
+      const chance = random(seed);
       const text = textOf(chance, 60);
       const counter = new TokenCounter(count, true);
       for (let at = 0; at < text.length; ) {
-        const next = Math.min(text.length, at + 1 + chance.below(chance.number() < 0.7 ? 3 : 25));
+        const next = Math.min(text.length, at + 1 + chance.below(chance.next() < 0.7 ? 3 : 25));
         const { tokens, exact } = counter.append(text.slice(at, next));
         at = next;
         expect([seed, at, tokens, exact]).toEqual([seed, at, count(text.slice(0, at)), true]);

@@ -2,7 +2,7 @@
 
 import type { Block } from "../khala/frames.ts";
 
-export type NodeKind = "run" | "round" | "call" | "tool";
+type NodeKind = "run" | "round" | "call" | "tool";
 export type NodeState = "idle" | "queued" | "running" | "completed" | "failed" | "blocked" | "cancelled";
 
 /** `round` counts from 0 in order of appearance; it is 0 for the run and for tools, which belong to no round. */

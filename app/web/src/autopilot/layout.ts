@@ -6,14 +6,14 @@
 import type { GraphNode } from "./graph.ts";
 
 export type Point = { readonly x: number; readonly y: number };
-export type Box = { readonly left: number; readonly top: number; readonly right: number; readonly bottom: number };
+type Box = { readonly left: number; readonly top: number; readonly right: number; readonly bottom: number };
 
 /** Distances, in units of the drawing. */
-export const ROW = 26;
-export const COLUMN = 30;
+const ROW = 26;
+const COLUMN = 30;
 export const GAP = 64;
 /** Calls of a round stand in columns of so many. */
-export const ROWS = 12;
+export const ROWS = 6;
 /** The least room for a tool and its name; a wide graph spreads its tools over all its width. */
 const TOOL_WIDTH = 110;
 const TOOLS_IN_A_ROW = 8;

@@ -3,15 +3,18 @@
 import type { Block, Finish } from "../khala/frames.ts";
 import type { BlockView, MessageView } from "../state/shape.ts";
 
-export type Status = "thinking" | "writing" | "running tools" | "waiting for approval" | "stopping";
+type Status = "thinking" | "writing" | "running tools" | "waiting for approval" | "stopping";
 
-const REASONS: Partial<Record<Finish["reason"], string>> = {
+type Reasons = Partial<Record<Finish["reason"], string>>;
+
+/** Why a run had to stop before it was at its end. */
+export const STOPPED: Reasons = {
   length: "Cut off at the length limit",
   max_steps: "Stopped at the step limit",
   no_progress: "Stopped: no progress",
   budget: "Stopped at the budget",
-  error: "Failed",
 };
+const ENDINGS: Reasons = { ...STOPPED, error: "Failed" };
 
 /** What the run is doing. A call that waits counts only when nothing else goes on. */
 export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Status {
@@ -31,7 +34,7 @@ export function stepOf({ round, blocks }: Pick<MessageView, "round" | "blocks">)
 
 /** Why a run ended that did not come to its end by itself, or null. */
 export function endingOf({ finish, trouble }: Pick<MessageView, "finish" | "trouble">): string | null {
-  const reason = finish && REASONS[finish.reason];
+  const reason = finish && ENDINGS[finish.reason];
   return reason ? [reason, trouble?.reason].filter(Boolean).join(": ") : null;
 }
 
@@ -53,7 +56,7 @@ export function shareOf(used: { tokens: number; usd: number }, budget: { usd: st
   return shares.length > 0 ? Math.min(1, Math.max(...shares)) : null;
 }
 
-/** "$0.012" */
+/** "$0.50", and "$0.0012" where it is less than a cent. */
 export function dollars(usd: number): string {
   return usd === 0 ? "$0" : `$${usd >= 0.01 ? usd.toFixed(2) : usd.toPrecision(2)}`;
 }

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 
 import { removal } from "./asking.ts";
 import { initials, toneOf } from "./avatar.ts";
-import { connectionWords, standingOf } from "./connection.ts";
+import { connectionWords } from "./connection.ts";
 import { marked } from "./marking.ts";
 
 describe("avatars", () => {
@@ -18,16 +18,10 @@ describe("avatars", () => {
 });
 
 describe("the connection", () => {
-  test("of a refused chat is closed, however the socket is", () => {
-    expect(standingOf({ phase: "live" }, { refusal: { code: "forbidden", message: "", forgettable: false } })).toBe("closed");
-    expect(standingOf({ phase: "live" }, { refusal: null })).toBe("live");
-    expect(standingOf({ phase: "offline" }, null)).toBe("offline");
-  });
-
   test("counts whole seconds until the next try, and never says 0", () => {
-    expect(connectionWords("waiting", 4200, 1000)).toBe("Reconnecting in 4 s");
-    expect(connectionWords("waiting", 1000, 1000)).toBe("Reconnecting in 1 s");
-    expect(connectionWords("waiting", undefined, 1000)).toBe("Reconnecting in 1 s");
+    expect(connectionWords({ phase: "waiting", until: 4200 }, 1000)).toBe("Reconnecting in 4 s");
+    expect(connectionWords({ phase: "waiting", until: 1000 }, 1000)).toBe("Reconnecting in 1 s");
+    expect(connectionWords({ phase: "waiting" }, 1000)).toBe("Reconnecting in 1 s");
   });
 });
 

@@ -1,6 +1,6 @@
 // The keys that do something wherever the person is on the page.
 
-export type Shortcut = "search" | "new" | "help";
+type Shortcut = "search" | "new" | "help";
 export type Key = Pick<KeyboardEvent, "key" | "code" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey" | "isComposing">;
 
 /** What is told of the keys in the help dialog: the keys, and what they do. */

@@ -1,10 +1,9 @@
 // The files that go with the next message: chosen, dropped or pasted, uploaded at once, and kept until they are sent.
 
 import type { BlobRef } from "../khala/frames.ts";
-import { Refusal } from "../khala/requests.ts";
+import { Refusal, isFailure } from "../khala/requests.ts";
 import { inWords } from "../state/words.ts";
 import type { ChatView } from "../state/shape.ts";
-import { isFailure } from "./blobs.ts";
 
 export const MOST_FILES = 10;
 

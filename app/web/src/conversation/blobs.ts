@@ -1,18 +1,13 @@
 // Files of a chat: their bytes, with the keys that this browser has to it.
 
 import type { BlobRef } from "../khala/frames.ts";
-import { bytes, insist, isPassing, Refusal } from "../khala/requests.ts";
+import { bytes, insist, isFailure } from "../khala/requests.ts";
 import type { ChatView } from "../state/shape.ts";
 import { download as save } from "../tasks/download.ts";
 
 /** The bytes; from here, not from where the server keeps them, for the page may load from here alone. */
-export function bytesOf({ keys }: Pick<ChatView, "keys">, { blobId }: BlobRef): Promise<Blob> {
+function bytesOf({ keys }: Pick<ChatView, "keys">, { blobId }: BlobRef): Promise<Blob> {
   return insist(() => bytes(`/api/blobs/${blobId}?direct=true`, { keys }), { tries: 3 });
-}
-
-/** Whether an error is the server's no, or that it can't be reached. */
-export function isFailure(error: unknown): boolean {
-  return error instanceof Refusal || isPassing(error);
 }
 
 /** The bytes, or null if they can't be had. */

@@ -4,7 +4,7 @@ import { clean } from "./clean.ts";
 import { coloured } from "./highlighting.ts";
 import { morph, setText } from "./morph.ts";
 import type { Code, Piece, Prose } from "./pieces.ts";
-import { endPreview, isPreviewable, togglePreview } from "./previewing.ts";
+import { endPreview, previewOf, togglePreview } from "./previewing.ts";
 import { unwatch, whenSeen } from "./sight.ts";
 import { typeset } from "./typesetting.ts";
 
@@ -153,7 +153,7 @@ function copyButton(): HTMLButtonElement {
 /** What can be looked at gets a button for that, once it is whole. */
 function offerPreview(frame: Element): void {
   const [bar, label] = [frame.querySelector(".code-bar"), frame.querySelector(".language")];
-  if (bar?.querySelector(".look") !== null || !isPreviewable(label?.textContent ?? "", frame.querySelector("code")?.textContent ?? "")) return;
+  if (bar?.querySelector(".look") !== null || previewOf(label?.textContent ?? "", frame.querySelector("code")?.textContent ?? "") === null) return;
   label?.after(buttonOf("look", "Preview"));
 }
 

@@ -45,9 +45,9 @@ const ALIASES: Readonly<Record<string, string>> = {
 
 const isOwn = (name: string): boolean => Object.hasOwn(LANGUAGES, name);
 
-/** The name that the highlighter has for a language; null if it has none. */
+/** The name that the highlighter has for a language, which may say more after a space; null if it has none. */
 export function known(language: string): string | null {
-  const name = language.toLowerCase();
+  const [name = ""] = language.toLowerCase().split(" ");
   if (isOwn(name)) return name;
   return Object.hasOwn(ALIASES, name) ? (ALIASES[name] ?? null) : null;
 }

@@ -170,6 +170,10 @@ describe("what a model says", () => {
     expect(harm(box)).toEqual([]);
   });
 
+  it.each(["<kbd>", "<code>", "<pre>"])("is no HTML behind %s either", (tag) => {
+    expect(html(`${tag}<div/class=code-bar>&lt;<sub/title=x>`)).not.toMatch(/<div|<sub/);
+  });
+
   it("is found harmful by these tests where it is", () => {
     const box = document.createElement("div");
     box.innerHTML = "<img src=x><a href='javascript:x'></a><p style='x' onclick='x'></p>";

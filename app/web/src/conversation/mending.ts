@@ -3,7 +3,7 @@
 /** The text without an end that can't be shown yet: a marker without its item, half a link, the head of a table. */
 export function holding(text: string): string {
   const line = text.lastIndexOf("\n") + 1;
-  if (/^\s*(?:[-*+]|\d{1,9}[.)]?|#{1,6}|>|\|?[\s:|-]*)$/.test(text.slice(line))) return withoutHead(text.slice(0, line));
+  if (/^(?:[-*+]|\d{1,9}[.)]?|#{1,6}|>|[\s:|-]*)$/.test(text.slice(line).trimStart())) return withoutHead(text.slice(0, line));
   return withoutHead(text);
 }
 

@@ -4,9 +4,9 @@
 const NEAR_END = 64;
 
 /** What an area scrolls, in pixels. */
-export type Extent = { top: number; inSight: number; whole: number };
+type Extent = { top: number; inSight: number; whole: number };
 
-export function isAtEnd({ top, inSight, whole }: Extent): boolean {
+function isAtEnd({ top, inSight, whole }: Extent): boolean {
   return whole - top - inSight < NEAR_END;
 }
 

@@ -1,6 +1,7 @@
 // Words about messages and the people in a chat, and numbers as people read them.
 
-import type { Finish, FinishReason, ToolBlock } from "../khala/frames.ts";
+import { STOPPED, dollars, stepOf } from "../autopilot/run.ts";
+import type { Finish, FinishReason } from "../khala/frames.ts";
 import { milliseconds } from "../tasks/words.ts";
 import type { BlockView, MessageView, Participant, Standing, Trouble } from "../state/shape.ts";
 
@@ -9,44 +10,30 @@ const STANDINGS: Partial<Record<Standing, string>> = {
   failed: "Failed",
   interrupted: "Interrupted – waiting for the connection",
 };
-const REASONS: Partial<Record<FinishReason, string>> = {
-  length: "Cut off at the length limit",
-  max_steps: "Stopped at the step limit",
-  no_progress: "Stopped: no progress",
-  budget: "Stopped at the budget",
-  tool_calls: "Left to the caller’s tools",
-};
+const REASONS: Partial<Record<FinishReason, string>> = { ...STOPPED, tool_calls: "Left to the caller’s tools" };
 
 /** How an answer ended, where that has to be said; else null. */
 export function badge(standing: Standing, finish: Finish | null): string | null {
   return STANDINGS[standing] ?? (finish ? (REASONS[finish.reason] ?? null) : null);
 }
 
-/** "$0.012" */
-export function cost(usd: number): string {
-  return usd === 0 ? "$0" : `$${usd >= 0.01 ? usd.toFixed(2) : usd.toPrecision(2)}`;
-}
-
 /** "demo · 57 in, 200 out tokens · $0.0004 · 2.1 s" */
 export function facts({ model, usage, costUsd, totalMs }: Finish): string {
   const tokens = `${usage.inputTokens.toLocaleString("en")} in, ${usage.outputTokens.toLocaleString("en")} out tokens`;
-  return [model, tokens, costUsd && cost(Number(costUsd)), totalMs !== undefined && milliseconds(totalMs)].filter(Boolean).join(" · ");
+  return [model, tokens, costUsd && dollars(Number(costUsd)), totalMs !== undefined && milliseconds(totalMs)].filter(Boolean).join(" · ");
 }
 
 /** "Step 3/20 · waits for approval · 1,204 tokens · $0.01 so far", or nothing. */
 export function progress({ round, blocks }: Pick<MessageView, "round" | "blocks">): string {
-  const tools = blocks.map(({ block }) => block).filter((block): block is ToolBlock => block.type === "tool");
-  const step = tools.reduce((most, tool) => Math.max(most, tool.step ?? 0), round?.step ?? 0);
-  const steps = round ? round.maxSteps > 1 && `Step ${step}/${round.maxSteps}` : step > 0 && `Step ${step}`;
-  const waits = tools.some(({ state }) => state === "blocked") && "waits for approval";
-  const said = [steps, waits, used(round)].filter(Boolean).join(" · ");
+  const waits = blocks.some(({ block }) => block.type === "tool" && block.state === "blocked") && "waits for approval";
+  const said = [stepOf({ round, blocks }), waits, used(round)].filter(Boolean).join(" · ");
   return said.slice(0, 1).toUpperCase() + said.slice(1);
 }
 
 function used(round: MessageView["round"]): string | null {
   const { usage, costUsd } = round ?? {};
   const tokens = usage && `${(usage.inputTokens + usage.outputTokens).toLocaleString("en")} tokens`;
-  const parts = [tokens, costUsd && cost(Number(costUsd))].filter(Boolean);
+  const parts = [tokens, costUsd && dollars(Number(costUsd))].filter(Boolean);
   return parts.length > 0 ? `${parts.join(" · ")} so far` : null;
 }
 
@@ -58,7 +45,7 @@ export function underway(standing: Standing, trouble: Trouble | null): string | 
 }
 
 /** What is shown together: tool calls of a step that follow each other, or one block of another kind. */
-export type Shown = { key: string; step: number; tools: readonly BlockView[] } | { key: string; view: BlockView };
+type Shown = { key: string; step: number; tools: readonly BlockView[] } | { key: string; view: BlockView };
 
 export function grouped(blocks: readonly BlockView[]): Shown[] {
   const found: { key: string; step: number; tools: BlockView[]; view?: BlockView }[] = [];
@@ -72,7 +59,7 @@ export function grouped(blocks: readonly BlockView[]): Shown[] {
   return found.map(({ key, step, tools, view }) => (view ? { key, view } : { key, step, tools }));
 }
 
-export type Person = { id: string; name: string; typing: boolean };
+type Person = { id: string; name: string; typing: boolean };
 
 /** Who is here besides us, as they are shown. */
 export function people(participants: readonly Participant[]): Person[] {

@@ -1,8 +1,7 @@
 // What a dialog asks of the server: one thing of a kind at a time, with the "no" in its own words.
 
-import { call, insist } from "../khala/requests.ts";
+import { call, insist, isFailure } from "../khala/requests.ts";
 import { inWords } from "../state/words.ts";
-import { isFailure } from "./words.ts";
 
 /** The fields of a form, by their names; what is disabled is not among them. */
 export type Fields = Readonly<Record<string, string>>;

@@ -1,15 +1,9 @@
 import { describe, expect, test } from "vitest";
 
 import { Refusal, Unreachable } from "../khala/requests.ts";
-import { browserOf, daysFrom, failed, inItsWords, isFailure } from "./words.ts";
+import { browserOf, daysFrom, failed, inItsWords } from "./words.ts";
 
 describe("errors", () => {
-  test("are the server's no and its silence; what we did wrong is none to be told", () => {
-    expect(isFailure(new Refusal(403, { code: "forbidden" }))).toBe(true);
-    expect(isFailure(new Unreachable("The server could not be reached."))).toBe(true);
-    expect(isFailure(new TypeError("x is not a function"))).toBe(false);
-  });
-
   test("are told in the server's words where those say more", () => {
     const words = inItsWords(["forbidden"]);
     expect(words(new Refusal(403, { code: "forbidden", detail: "Public threads are not switched on here." }))).toBe("Public threads are not switched on here.");

@@ -1,6 +1,6 @@
 // What a request's failure, a time and a browser are called when a person is told of them.
 
-import { Refusal, isPassing } from "../khala/requests.ts";
+import { Refusal } from "../khala/requests.ts";
 import { inWords } from "../state/words.ts";
 
 const BROWSERS = [["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]] as const;
@@ -11,11 +11,6 @@ const FAILED: Readonly<Record<string, string>> = {
   invalid_input: "The login was not finished, or took too long. Please try again.",
   unavailable: "The sign-in service can’t be reached right now. Please try again later.",
 };
-
-/** Whether this is an answer of the server's, or that it can't be reached; all else is a mistake of ours. */
-export function isFailure(error: unknown): boolean {
-  return error instanceof Refusal || isPassing(error);
-}
 
 /** As `inWords`, but where the code is one of these the server's own words say more. */
 export function inItsWords(codes: readonly string[]): (error: unknown) => string {

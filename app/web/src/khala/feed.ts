@@ -8,7 +8,7 @@ import type { ListState, ThreadState } from "./state.ts";
 import { EMPTY, UNLISTED, activeAnswer, applyAccount, applyDelta, fromSnapshot, withEarlier, withProgress } from "./state.ts";
 
 export type { FeedConnection, Socket } from "./line.ts";
-export type FeedOptions = LineOptions;
+export type { LineOptions as FeedOptions } from "./line.ts";
 
 const REPAIR_MS = 5_000;
 const REFUSALS: readonly string[] = ["forbidden", "thread_not_found", "unauthorized", "gone", "invalid_input"];
@@ -22,7 +22,7 @@ export interface FeedListener {
   /** Who is present in the thread, at most 50, and how many more. */
   present?: (participants: readonly Participant[], more: number) => void;
   connection?: (connection: FeedConnection) => void;
-  /** The server will not let us follow the thread, or not any more; we stop. Code "protocol": this library is too old. */
+  /** The server will not let us follow the thread, or not any more; we stop. Code "protocol": the server speaks another version of it. */
   refused?: (code: string, message: string) => void;
   /** There is no account whose list we could follow. */
   signedOut?: () => void;
@@ -52,10 +52,10 @@ export class Feed {
   #listRepairSince: number | null = null;
 
   /** `url` is that of the server's `/api/ws`. */
-  constructor(url: string, on: FeedListener, options: FeedOptions = {}) {
+  constructor(url: string, on: FeedListener, options: LineOptions = {}) {
     this.#on = on;
     const connection = (connection: FeedConnection): void => on.connection?.(connection);
-    const stranger = (): void => this.#leaveFor("protocol", "This page is older than the server. Reload it.");
+    const stranger = (): void => this.#leaveFor("protocol", "The server speaks another version of the protocol.");
     const lost = (): void => void (this.#repairSince = this.#listRepairSince = null);
     const heard = { live: () => this.#begin(), frame: (frame: ServerFrame) => this.#hear(frame), quiet: () => this.#askInSilence() };
     this.#line = new Line(url, { connection, stranger, lost, ...heard }, options);

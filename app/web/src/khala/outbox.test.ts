@@ -294,3 +294,32 @@ function fakeLocks() {
   };
   return { request: request as LockManager["request"], release: () => (held = new Map()) };
 }
+
+describe("what an account wrote", () => {
+  const stored = async (): Promise<MemoryStore<OutboxEntry>> => {
+    const store = new MemoryStore<OutboxEntry>();
+    for (const [id, who] of Object.entries({ a: "ann", b: "bob" })) await store.put({ ...message(who), id, who, state: { phase: "queued" } });
+    return store;
+  };
+
+  test("before it left is neither sent by somebody else nor kept", async () => {
+    const [server, store] = [serverOf(), await stored()];
+    const { outbox } = outboxOf(server.send, { store });
+    await outbox.restore(({ who }) => who === "bob");
+    await settled();
+    await outbox.kept();
+    expect(server.texts()).toEqual(["bob"]);
+    expect(await store.all()).toEqual([]);
+  });
+
+  test("goes with it, also what this visit never knew of", async () => {
+    const [server, store] = [serverOf(() => new Refusal(403, {})), await stored()];
+    const { outbox } = outboxOf(server.send, { store });
+    outbox.add({ ...message("now"), who: "ann" });
+    await settled();
+    await outbox.purge(({ who }) => who === "ann");
+    await outbox.kept();
+    expect(outbox.entries).toEqual([]);
+    expect((await store.all()).map(({ id }) => id)).toEqual(["b"]);
+  });
+});

@@ -35,6 +35,8 @@ export interface OutboxEntry {
   readonly options: RunOptions;
   /** The message that it follows, null for none; without it, the thread's active leaf. */
   readonly parentId?: string | null;
+  /** The account that wrote it, where one did. */
+  readonly who?: string;
   readonly state: OutboxState;
 }
 
@@ -80,13 +82,17 @@ export class Outbox {
     return this.#entries;
   }
 
-  /** Take up what was not sent when the page was left. What the server had refused waits for `resend`. */
-  async restore(): Promise<void> {
+  /**
+   * Take up what was not sent when the page was left. What the server had refused waits for `resend`; what is not `ours`,
+   * as whoever we are by now, is sent by nobody and kept no longer.
+   */
+  async restore(ours: (entry: OutboxEntry) => boolean = () => true): Promise<void> {
     const found = await this.#options.store.all().catch((error: unknown): OutboxEntry[] => {
       this.#options.unkept?.(error);
       return [];
     });
-    const fresh = found.filter(({ id }) => !this.#find(id)).slice(0, this.#options.most);
+    for (const { id } of found.filter((entry) => !ours(entry))) this.#store((store) => store.remove(id));
+    const fresh = found.filter((entry) => ours(entry) && !this.#find(entry.id)).slice(0, this.#options.most);
     for (const { id } of fresh) this.#restored.add(id);
     this.#replace([...fresh.map(again), ...this.#entries]);
     for (const threadId of new Set(fresh.map((entry) => entry.threadId))) void this.#pump(threadId);
@@ -131,6 +137,16 @@ export class Outbox {
   /** Drop all that is on its way to a thread, or all there is. */
   clear(threadId?: string): void {
     this.#drop((entry) => threadId === undefined || entry.threadId === threadId);
+  }
+
+  /** Drop what `leaves` says, here and among what other visits have kept. */
+  async purge(leaves: (entry: OutboxEntry) => boolean): Promise<void> {
+    this.#drop(leaves);
+    const found = await this.#options.store.all().catch((error: unknown): OutboxEntry[] => {
+      this.#options.unkept?.(error);
+      return [];
+    });
+    for (const { id } of found.filter(leaves)) this.#store((store) => store.remove(id));
   }
 
   /** Resolves once all that was to be stored is. */
@@ -238,7 +254,8 @@ function again(entry: OutboxEntry): OutboxEntry {
   return isRefused ? entry : { ...entry, state: { phase: "queued" } };
 }
 
-function post({ id, threadId, keys, text, attachments, options, parentId }: OutboxEntry): Promise<Sent> {
+/** Ask the server to take a message, once; the answer, or an error as of `call`. */
+export function post({ id, threadId, keys, text, attachments, options, parentId }: OutboxEntry): Promise<Sent> {
   const body = { messageId: id, text, attachments: attachments.map(({ blobId }) => blobId), options, ...(parentId !== undefined && { parentId }) };
   return call<Sent>("POST", `/api/threads/${threadId}/send`, { body, keys });
 }

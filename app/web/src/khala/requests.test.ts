@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 
 import { newId, newKey } from "./ids.ts";
-import { Refusal, Unreachable, alarm, backoff, bytes, call, insist, isPassing, patience, pause, upload, wake } from "./requests.ts";
+import { Refusal, Unreachable, alarm, backoff, bytes, call, insist, isFailure, isPassing, patience, pause, upload, wake } from "./requests.ts";
 import type { Asked } from "./testing/server.ts";
 import { served } from "./testing/server.ts";
 
@@ -57,6 +57,12 @@ describe("a call", () => {
     expect(error).toBeInstanceOf(Refusal);
     expect(error).toMatchObject({ status: 429, code: "rate_limited", message: "Slower.", retryAfter: 7, errors: problem.errors });
     expect(isPassing(error)).toBe(false);
+  });
+
+  test("fails by the server's no or its silence; what we did wrong is neither", () => {
+    expect(isFailure(new Refusal(403, { code: "forbidden" }))).toBe(true);
+    expect(isFailure(new Unreachable("The server could not be reached."))).toBe(true);
+    expect(isFailure(new TypeError("x is not a function"))).toBe(false);
   });
 
   test("takes a proxy's page for a no that passes", async () => {

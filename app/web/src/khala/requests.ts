@@ -86,6 +86,11 @@ export function isPassing(error: unknown): error is Unreachable | Refusal {
   return error instanceof Unreachable || (error instanceof Refusal && error.status >= 500);
 }
 
+/** Whether this is the server's no, or that it could not be reached; all else is a mistake of whoever asked. */
+export function isFailure(error: unknown): error is Unreachable | Refusal {
+  return error instanceof Unreachable || error instanceof Refusal;
+}
+
 /** Ask until the server says yes or no, at most `tries` times; only for requests that may be repeated safely. */
 export async function insist<T>(ask: () => Promise<T>, { tries = 8, wait = pause }: { tries?: number; wait?: (milliseconds: number) => Promise<void> } = {}): Promise<T> {
   for (let attempt = 0; ; attempt++) {

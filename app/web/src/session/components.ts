@@ -19,12 +19,16 @@ export function componentsOf(text: string): string[] {
   return found.slice(0, MOST);
 }
 
-/** HTML as it is; a script in a document with an element `root` for it to draw in; nothing of what is not marked. */
-function documentOf(info: string, code: string): string[] {
+/** Whether the first line of a code block says that it is to be shown. */
+export function isComponent(info: string): boolean {
   const [language = "", ...marks] = info.trim().toLowerCase().split(/\s+/);
-  if (!marks.includes("component")) return [];
-  if (language === "html") return [code];
-  if (language !== "js" && language !== "javascript") return [];
+  return marks.includes("component") && ["html", "js", "javascript"].includes(language);
+}
+
+/** HTML as it is; a script in a document with an element `root` for it to draw in; nothing of what is not marked. */
+export function documentOf(info: string, code: string): string[] {
+  if (!isComponent(info)) return [];
+  if (/^\s*html\s/i.test(info)) return [code];
   const script = code.replaceAll(/<\/(?=script)/gi, "<\\/");
   return [`<!doctype html><div id="root"></div><script type="module">${script}</script>`];
 }

@@ -6,7 +6,7 @@ import { Failed } from "./failing.ts";
 export const MOST_FILES = 1000;
 /** In bytes of UTF-8. With bundles of three times a file, ten of them always hold the total. */
 export const MOST_FILE = 512 * 1024;
-export const MOST_TOTAL = 8 * 1024 * 1024;
+const MOST_TOTAL = 8 * 1024 * 1024;
 const MOST_BUNDLE = 3 * MOST_FILE;
 const MOST_PATH = 512;
 

@@ -1,7 +1,7 @@
 // Who is signed in on this browser. The cookie that says so can't be read, so the page keeps a note of its own beside it.
 
 import type { Claimed, KeyedThread, SignedIn, SignedOut, User, Ways as Told } from "../khala/frames.ts";
-import { Refusal, call, insist, isPassing } from "../khala/requests.ts";
+import { call, insist, isFailure } from "../khala/requests.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import type { Kept } from "./storage.ts";
 import type { Account, Ways } from "./shape.ts";
@@ -52,7 +52,8 @@ export class BrowserAccount implements Account {
    */
   async begin(hasFailed: boolean): Promise<boolean> {
     const note = this.#note();
-    this.#user = userOf(note);
+    // Until it is known who comes back, it is who left: so that what they leave goes if it is somebody else.
+    this.#user = note?.pending ? (note.before ?? null) : userOf(note);
     if (!note?.pending) return false;
     if (hasFailed) {
       this.#become(note.before ?? null);
@@ -61,7 +62,7 @@ export class BrowserAccount implements Account {
     try {
       this.#become(await insist(() => call<User>("GET", "/api/me"), { tries: 3 }));
     } catch (error) {
-      if (!(error instanceof Refusal) && !isPassing(error)) throw error;
+      if (!isFailure(error)) throw error;
       this.#become(null);
     }
     return this.#user !== null;
@@ -74,7 +75,8 @@ export class BrowserAccount implements Account {
   }
 
   #note(): Note | null {
-    return this.#kept.read(NOTE) as Note | null;
+    const found = this.#kept.read(NOTE);
+    return isNote(found) ? found : null;
   }
 
   expect(): void {
@@ -186,12 +188,16 @@ export async function nameOnce(id: string, title: string): Promise<void> {
   try {
     await insist(() => call("PATCH", `/api/threads/${id}`, { body: { title } }), { tries: 3 });
   } catch (error) {
-    if (!(error instanceof Refusal) && !isPassing(error)) throw error;
+    if (!isFailure(error)) throw error;
   }
 }
 
 function keyed({ id, key }: Anonymous): KeyedThread {
   return { threadId: id, anonKey: key };
+}
+
+function isNote(found: unknown): found is Note {
+  return typeof found === "object" && found !== null && (!("id" in found) || typeof found.id === "string");
 }
 
 /** The note has only what the page shows; the rest is asked for where it is needed. */

@@ -1,17 +1,12 @@
 // Asking the server for what the person wants; what it says no to is told to them.
 
 import type { MadeThread } from "../khala/frames.ts";
-import { Refusal, backoff, call, insist, isPassing, pause } from "../khala/requests.ts";
+import { Refusal, backoff, call, insist, isFailure, pause } from "../khala/requests.ts";
 import type { KnownChat } from "./keyring.ts";
 import { inWords } from "./words.ts";
 import type { Keys } from "./shape.ts";
 
 type Given = { keys?: Keys; body?: unknown; spares?: readonly string[] };
-
-/** Rethrow what is no answer of the server's and no failure to reach it: a mistake of ours. */
-function onlyFailures(error: unknown): asserts error is Error {
-  if (!(error instanceof Refusal) && !isPassing(error)) throw error;
-}
 
 export class Asking {
   readonly #say: (words: string) => void;
@@ -28,7 +23,7 @@ export class Asking {
     try {
       return await insist(() => call<T>(method, path, given), { tries: 5 });
     } catch (error) {
-      onlyFailures(error);
+      if (!isFailure(error)) throw error;
       if (error instanceof Refusal && spares.includes(error.code)) return null;
       this.#say(`Could not ${what}. ${inWords(error)}`);
       return undefined;
@@ -40,7 +35,7 @@ export class Asking {
     try {
       return await insist(() => call<T>(method, path, given), { tries: 3 });
     } catch (error) {
-      onlyFailures(error);
+      if (!isFailure(error)) throw error;
       return null;
     }
   }
@@ -54,7 +49,7 @@ export class Asking {
       try {
         return await call<MadeThread>("POST", "/api/threads", { body: { id: chat.id, ...(chat.key && { anonKey: chat.key }) } });
       } catch (error) {
-        onlyFailures(error);
+        if (!isFailure(error)) throw error;
         const { status, retryAfter } = error instanceof Refusal ? error : { status: 503, retryAfter: null };
         if (status < 500 && status !== 429) throw error;
         const delay = Math.max(backoff(attempt, Math.random()), 1000 * (retryAfter ?? 0));

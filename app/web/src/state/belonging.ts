@@ -1,7 +1,7 @@
 // Whose the chats are: what signing in and out does to what is open, and keeping the chats of this browser.
 
 import type { User } from "../khala/frames.ts";
-import { Refusal, isPassing } from "../khala/requests.ts";
+import { isFailure } from "../khala/requests.ts";
 import type { BrowserAccount } from "./account.svelte.ts";
 import type { OpenChat } from "./chat.svelte.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
@@ -40,7 +40,7 @@ export class Belonging {
     const { account, chat, outgoings, stream } = this.#page;
     if (before !== null && before.id !== account.user?.id) {
       stream.say({ type: "clear" });
-      outgoings.clearKeyless();
+      outgoings.leave(before.id);
     }
     if (account.user === null && this.#page.dialog === "account") this.#page.dialog = null;
     if (chat) void stream.as(() => Promise.resolve(this.#takeAccount()));
@@ -90,7 +90,7 @@ export class Belonging {
     try {
       await claim();
     } catch (error) {
-      if (!(error instanceof Refusal) && !isPassing(error)) throw error;
+      if (!isFailure(error)) throw error;
       this.#page.toast(`Could not move the chats to your account. ${inWords(error)}`);
     }
   }

@@ -36,7 +36,7 @@ export class OpenChat implements ChatView {
   readonly id: string;
   readonly #page: ChatPage;
   #view: ThreadView = $state.raw(this.#empty());
-  known: KnownChat = $state.raw({} as KnownChat);
+  known: KnownChat;
   /** What the server says that we may do here. */
   told: Role | null = $state(null);
   refusal: ChatView["refusal"] = $state.raw(null);
@@ -47,15 +47,15 @@ export class OpenChat implements ChatView {
   lag = $state(0);
   more = $state(0);
   #present: readonly Participant[] = $state.raw([]);
-  #ownAuthors: readonly string[] = $state.raw([]);
+  #ownAuthors: readonly string[];
   #isLoadingEarlier = false;
 
   constructor(known: KnownChat, implicit: boolean, page: ChatPage) {
     this.id = known.id;
-    this.known = known;
+    this.known = $state.raw(known);
     this.implicit = implicit;
     this.#page = page;
-    this.#ownAuthors = page.keyring.own(known.id).authors;
+    this.#ownAuthors = $state.raw(page.keyring.own(known.id).authors);
   }
 
   #empty(): ThreadView {
@@ -142,6 +142,10 @@ export class OpenChat implements ChatView {
     const at = parent == null ? -1 : shown.findIndex(({ id }) => id === parent);
     const pending = waiting.map((one) => new OutgoingMessage(one, this.#page.isOnline));
     return [...(parent === null ? [] : at < 0 ? shown : shown.slice(0, at + 1)), ...pending];
+  }
+
+  get ids(): readonly string[] {
+    return this.#view.all.map(({ id }) => id);
   }
 
   get hasMore(): boolean {

@@ -4,7 +4,7 @@ import { newId, newKey } from "../khala/ids.ts";
 import type { Keys } from "./shape.ts";
 import type { Kept } from "./storage.ts";
 
-export const PREFIX = "khala.chat.";
+const PREFIX = "khala.chat.";
 const OWN = "khala.own.";
 const LAST = "khala.last";
 const MOST_SENT = 20;

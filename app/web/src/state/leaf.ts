@@ -5,7 +5,7 @@ import { pathTo } from "../khala/branches.ts";
 import type { Linked } from "../khala/branches.ts";
 
 /** What there was before a change: the leaf, the end of the branch that was shown, and the ids of what the person waits to see. */
-export type Before = { leaf: string | null; shownEnd: string | null; awaited: ReadonlySet<string> };
+type Before = { leaf: string | null; shownEnd: string | null; awaited: ReadonlySet<string> };
 
 /** Where the leaf is after a change; null is the newest message. */
 export function leafAfter(nodes: readonly Linked[], { leaf, shownEnd, awaited }: Before, activeLeaf: string | null): string | null {

@@ -1,10 +1,10 @@
 // The questions on their way: sent until the server says yes or no, in the order in which they were asked, also after the
 // page was left.
 
-import { Outbox, OutboxFull } from "../khala/outbox.ts";
+import { Outbox, OutboxFull, post } from "../khala/outbox.ts";
 import type { NewEntry, OutboxEntry } from "../khala/outbox.ts";
 import type { BlobRef, MadeThread, Sent } from "../khala/frames.ts";
-import { call } from "../khala/requests.ts";
+import { Refusal, call } from "../khala/requests.ts";
 import { IndexedStore, MemoryStore } from "../khala/stores.ts";
 import type { Store } from "../khala/stores.ts";
 import type { Head } from "./views.svelte.ts";
@@ -12,11 +12,14 @@ import type { Keyring } from "./keyring.ts";
 
 export class Outgoings {
   readonly #keyring: Keyring;
+  readonly #who: () => string | undefined;
   readonly #outbox: Outbox;
   #entries: readonly OutboxEntry[] = $state.raw([]);
 
-  constructor(keyring: Keyring, store: Store<OutboxEntry> = someStore()) {
+  /** `who()` is the account that is signed in now, whichever tab it was that signed it in. */
+  constructor(keyring: Keyring, who: () => string | undefined, store: Store<OutboxEntry> = someStore()) {
     this.#keyring = keyring;
+    this.#who = who;
     this.#outbox = new Outbox({
       store,
       changed: (entries) => (this.#entries = entries),
@@ -28,7 +31,7 @@ export class Outgoings {
   /** Take up what was not sent when the page was left. */
   async restore(): Promise<void> {
     try {
-      await this.#outbox.restore();
+      await this.#outbox.restore((entry) => this.#isOurs(entry));
     } catch (error) {
       console.warn("khala", "What was not sent before can't be read.", error);
     }
@@ -41,7 +44,8 @@ export class Outgoings {
   /** Send it; false where too many wait already. */
   add(entry: NewEntry): boolean {
     try {
-      this.#outbox.add(entry);
+      const who = this.#who();
+      this.#outbox.add({ ...entry, ...(who !== undefined && { who }) });
       return true;
     } catch (error) {
       if (!(error instanceof OutboxFull)) throw error;
@@ -68,9 +72,14 @@ export class Outgoings {
     this.#outbox.clear(threadId);
   }
 
-  /** Drop what would be sent as an account's: to chats that this browser has no key to. */
-  clearKeyless(): void {
-    for (const { threadId } of this.#entries) if (!this.#keyring.find(threadId)) this.#outbox.clear(threadId);
+  /** The account is gone: drop what it wrote, also before this visit, and what is for chats that this browser has no key to. */
+  leave(account: string): void {
+    void this.#outbox.purge(({ who, threadId }) => who === account || !this.#keyring.find(threadId));
+  }
+
+  /** What an account wrote is sent as that account's, or not at all. */
+  #isOurs({ who }: OutboxEntry): boolean {
+    return who === undefined || who === this.#who();
   }
 
   /** The run that a question of this chat has begun, which is not seen in the chat yet. */
@@ -80,11 +89,12 @@ export class Outgoings {
   }
 
   /** What was asked before the server had made the chat waits for that. */
-  async #send({ id, threadId, keys, text, attachments, options, parentId }: OutboxEntry): Promise<Sent> {
+  async #send(entry: OutboxEntry): Promise<Sent> {
+    const { threadId } = entry;
+    if (!this.#isOurs(entry)) throw new Refusal(401, { code: "unauthorized", detail: "It was written by an account that is signed out." });
     const chat = this.#keyring.find(threadId);
     if (chat && !chat.created) await call<MadeThread>("POST", "/api/threads", { body: { id: threadId, ...(chat.key && { anonKey: chat.key }) } });
-    const body = { messageId: id, text, attachments: attachments.map(({ blobId }) => blobId), options, ...(parentId !== undefined && { parentId }) };
-    return call<Sent>("POST", `/api/threads/${threadId}/send`, { body, keys });
+    return post(entry);
   }
 }
 

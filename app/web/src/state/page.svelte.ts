@@ -9,6 +9,7 @@ import { Asking } from "./asking.ts";
 import { Belonging } from "./belonging.ts";
 import { OpenChat } from "./chat.svelte.ts";
 import { Clock } from "./clock.svelte.ts";
+import { Feedback } from "./feedback.svelte.ts";
 import { Keyring, titleFrom } from "./keyring.ts";
 import type { KnownChat } from "./keyring.ts";
 import { ChatList } from "./list.svelte.ts";
@@ -16,18 +17,17 @@ import { Line } from "./line.svelte.ts";
 import { optionsOf } from "./options.ts";
 import { Outgoings } from "./outgoings.svelte.ts";
 import { KeptPreferences } from "./preferences.svelte.ts";
-import { Telling } from "./presence.ts";
+import { OwnPresence } from "./presence.ts";
 import { ReadMarks } from "./reading.ts";
 import { refusalWords } from "./refusal.ts";
 import { Kept } from "./storage.ts";
 import { Stream } from "./stream.ts";
 import type { Port } from "./stream.ts";
-import { Words } from "./telling.svelte.ts";
 import { ChosenTemplate } from "./template.svelte.ts";
 import { inWords } from "./words.ts";
 import type { Connection, Page } from "./shape.ts";
 
-class BrowserPage extends Words implements Page {
+class BrowserPage extends Feedback implements Page {
   readonly #kept = new Kept(() => localStorage);
   readonly keyring = new Keyring(this.#kept, () => this.#keysChanged++);
   readonly preferences = new KeptPreferences(this.#kept, () => void this.#loadTemplate());
@@ -38,7 +38,10 @@ class BrowserPage extends Words implements Page {
     openId: () => this.chat?.id ?? null,
     claimed: () => this.#belonging.takeKeys(),
   });
-  readonly outgoings = new Outgoings(this.keyring);
+  readonly outgoings = new Outgoings(this.keyring, () => {
+    this.account.reread(); // the other tab's word may be on its way to us still
+    return this.account.user?.id;
+  });
   readonly asking = new Asking((words) => this.toast(words));
   readonly stream = new Stream((batch) => this.#take(batch));
   readonly chats = new ChatList(this.keyring, {
@@ -53,7 +56,7 @@ class BrowserPage extends Words implements Page {
     forget: (id) => this.#forget(id),
   });
   readonly #clock = new Clock();
-  readonly #telling = new Telling((state) => this.stream.say({ type: "present", state }));
+  readonly #presence = new OwnPresence((state) => this.stream.say({ type: "present", state }));
   readonly #reading = new ReadMarks((id, revision) => void this.asking.quietly("PUT", `/api/threads/${id}/read`, { body: { revision } }));
   #keysChanged = $state(0);
   readonly #line = new Line();
@@ -115,7 +118,7 @@ class BrowserPage extends Words implements Page {
   }
 
   doing(state: Record<string, unknown> | null): void {
-    this.#telling.do(state);
+    this.#presence.do(state);
   }
 
   // Chats
@@ -149,7 +152,7 @@ class BrowserPage extends Words implements Page {
 
   #open(known: KnownChat, implicit: boolean): void {
     this.stream.leave();
-    this.#telling.leave();
+    this.#presence.leave();
     if (this.dialog === "share") this.dialog = null;
     this.announced = "";
     this.#line.take({ phase: "connecting" });
@@ -227,7 +230,7 @@ class BrowserPage extends Words implements Page {
       if (code === "thread_not_found") this.keyring.forget(chat.id);
       return this.#openInstead(this.chats.fresh(), true);
     }
-    this.#telling.leave();
+    this.#presence.leave();
     if (this.dialog === "share") this.dialog = null;
     chat.refuse(code, refusalWords(code, message, wasOpen || Boolean(chat.known.shareKey)));
   }
@@ -250,7 +253,7 @@ class BrowserPage extends Words implements Page {
     if (!chat) return;
     const isOpen = chat.revision !== null && chat.refusal === null && !chat.stale;
     const isSeen = isOpen && (this.account.user !== null || chat.thread?.visibility !== "private");
-    this.#telling.enter(isSeen ? this.keyring.own(chat.id).name : null);
+    this.#presence.enter(isSeen ? this.keyring.own(chat.id).name : null);
     const isNews = isOpen && !document.hidden && this.listedAs(chat.id)?.unread === true;
     this.#reading.consider(chat.id, chat.revision ?? 0, isNews);
   }
@@ -283,7 +286,7 @@ class BrowserPage extends Words implements Page {
     for (const name of ["online", "offline"]) addEventListener(name, () => this.wake());
     addEventListener("pageshow", ({ persisted }) => persisted && this.wake());
     document.addEventListener("visibilitychange", () => {
-      this.#telling.hide(document.hidden);
+      this.#presence.hide(document.hidden);
       if (!document.hidden) this.wake();
     });
   }

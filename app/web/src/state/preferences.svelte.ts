@@ -7,19 +7,19 @@ const NAME = "khala.autopilot";
 const STEPS = 20;
 const MOST_STEPS = 50;
 
-/** As it is kept; `on` and `steps` are the names of old, and stay. */
+/** As it is kept, under names that must stay what they are. */
 type Written = { on: boolean; steps: number; budgetUsd: string; budgetTokens: string; agent: string | null; preview: boolean };
 
 export class KeptPreferences implements Preferences {
   readonly #kept: Kept;
   readonly #turned: () => void;
-  #chosen: Written = $state.raw({ on: false, steps: STEPS, budgetUsd: "", budgetTokens: "", agent: null, preview: false });
+  #chosen: Written;
 
   /** `turned()` is told when another agent is chosen, or none. */
   constructor(kept: Kept, turned: () => void = () => undefined) {
     this.#kept = kept;
     this.#turned = turned;
-    this.#chosen = sound(kept.read(NAME));
+    this.#chosen = $state.raw(sound(kept.read(NAME)));
   }
 
   /** Another tab may have changed it. */

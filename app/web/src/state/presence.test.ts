@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { Telling, others } from "./presence.ts";
+import { OwnPresence, others } from "./presence.ts";
 import type { Participant } from "./shape.ts";
 
 function one(id: string, page: string, changes: Partial<Participant> = {}): Participant {
@@ -21,11 +21,11 @@ describe("the others", () => {
 
 describe("telling the others", () => {
   let said: unknown[] = [];
-  let telling: Telling;
+  let telling: OwnPresence;
   beforeEach(() => {
     vi.useFakeTimers();
     said = [];
-    telling = new Telling((state) => said.push(state));
+    telling = new OwnPresence((state) => said.push(state));
   });
   afterEach(() => void vi.useRealTimers());
 

@@ -20,7 +20,7 @@ export function others(participants: readonly Participant[], name: string, userI
 }
 
 /** Tells that we are here, and what we do: coming and going at once, the rest at most every two seconds. */
-export class Telling {
+export class OwnPresence {
   readonly #announce: (state: Said) => void;
   readonly #now: () => number;
   #name: string | null = null;

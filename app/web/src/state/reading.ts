@@ -3,7 +3,8 @@
 const MOMENT_MS = 800;
 
 export class ReadMarks {
-  readonly #marked = new Map<string, number>();
+  /** What was marked last. The list tells a little later that it is read, and until then it must not be marked again. */
+  #marked: { id: string; revision: number } | null = null;
   readonly #mark: (id: string, revision: number) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #due = "";
@@ -15,14 +16,18 @@ export class ReadMarks {
 
   /** Mark, a moment later, what is in sight by then and unread to the account; `isNews` is whether there is something. */
   consider(id: string, revision: number, isNews: boolean): void {
-    const due = isNews && revision > (this.#marked.get(id) ?? -1) ? `${id} ${revision}` : "";
+    const due = isNews && !this.#isMarked(id, revision) ? `${id} ${revision}` : "";
     if (due === this.#due) return;
     this.#due = due;
     clearTimeout(this.#timer);
     if (!due) return;
     this.#timer = setTimeout(() => {
-      this.#marked.set(id, revision);
+      this.#marked = { id, revision };
       this.#mark(id, revision);
     }, MOMENT_MS);
+  }
+
+  #isMarked(id: string, revision: number): boolean {
+    return this.#marked?.id === id && revision <= this.#marked.revision;
   }
 }

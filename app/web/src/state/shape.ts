@@ -64,6 +64,8 @@ export interface ChatView {
   readonly joining: boolean;
   /** The branch that is shown, root to leaf, with what is still on its way at its end. */
   readonly messages: readonly MessageView[];
+  /** The ids of all messages that are known, oldest first, whichever branch they are on; `hasMore` says that there are older ones. */
+  readonly ids: readonly string[];
   readonly hasMore: boolean;
   readonly loading: boolean;
   /** Shown from this browser's store while the server can't be reached. */

@@ -12,8 +12,10 @@ export class ChosenTemplate {
       const { agentOf } = await import("../agent/templates.ts");
       this.#found = agentOf(id);
       return true;
-    } catch {
-      return false; // without a network, and not in the cache
+    } catch (error) {
+      // Mostly there is no network, and it was never needed before.
+      console.warn("khala", "The agents can't be loaded.", error);
+      return false;
     }
   }
 

@@ -19,13 +19,13 @@ export interface Surroundings {
   authorOf(head: Head): string | null;
 }
 
-export class BlockBox implements BlockView {
+class BlockBox implements BlockView {
   readonly key: string;
-  block: Block = $state.raw({ type: "text", text: "" });
+  block: Block;
 
   constructor(key: string, block: Block) {
     this.key = key;
-    this.block = block;
+    this.block = $state.raw(block);
   }
 }
 
@@ -36,12 +36,12 @@ const NO_BEGINNINGS: Readonly<Record<string, number>> = {};
 export class StoredMessage implements MessageView {
   readonly id: string;
   readonly #around: Surroundings;
-  #head: Head = $state.raw({} as Head);
+  #head: Head;
   #blocks: readonly BlockBox[] = $state.raw([]);
 
   constructor(head: Head, around: Surroundings) {
     this.id = head.id;
-    this.#head = head;
+    this.#head = $state.raw(head);
     this.#around = around;
   }
 

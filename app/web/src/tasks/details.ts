@@ -31,6 +31,7 @@ export class Details {
     return new Promise((resolve, reject) => {
       this.#waiting.set(id, { resolve, reject });
       signal?.addEventListener("abort", () => this.#abort(id), { once: true });
+      // What is asked fits its kind, which the compiler can't tell of a union.
       this.#send({ type: "ask", id, kind, blob: plain(blob), keys: { ...keys }, ...asked } as unknown as Heard);
     });
   }
@@ -85,7 +86,7 @@ export class Details {
   }
 }
 
-export const details = new Details(() => new Worker(new URL("../workers/detail.ts", import.meta.url), { type: "module" }));
+export const details = new Details(() => new Worker(new URL("../workers/detail.ts", import.meta.url), { type: "module", name: "detail" }));
 
 /** The keys that there are. */
 export function keysFrom(given: { [Name in keyof Keys]: string | undefined }): Keys {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
+import { random } from "../khala/testing/random.ts";
 import { diff, excerpt } from "./diff.ts";
-import { numbers } from "./random.testing.ts";
 
 const shown = (before: string, after: string) => diff(before, after).map(({ kind, line }) => `${{ same: " ", gone: "-", new: "+" }[kind]}${line}`);
 
@@ -15,7 +15,7 @@ test("lines that were moved or put in leave the others as they are", () => {
 
 test("whatever the texts are, what is gone and the same is the one, what is new and the same the other, and as much is the same as can be", () => {
   for (let seed = 1; seed <= 400; seed++) {
-    const next = numbers(seed);
+    const { below: next } = random(seed);
     const text = () => Array.from({ length: 1 + next(9) }, () => "abc"[next(3)]).join("\n");
     const [before, after] = [text(), text()];
     const found = diff(before, after);

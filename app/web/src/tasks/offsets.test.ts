@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
+import { random } from "../khala/testing/random.ts";
 import { Offsets } from "./offsets.ts";
-import { numbers } from "./random.testing.ts";
 
 test("before anything is measured all rows are as high as was guessed", () => {
   const offsets = new Offsets(10, 36);
@@ -9,7 +9,7 @@ test("before anything is measured all rows are as high as was guessed", () => {
 
 test("whatever is measured, and however many rows come and go, offsets are sums of heights", () => {
   for (let seed = 1; seed <= 25; seed++) {
-    const next = numbers(seed);
+    const { below: next } = random(seed);
     const offsets = new Offsets(next(20), 30);
     let heights = Array.from({ length: offsets.count }, () => 30);
     for (let turn = 0; turn < 40; turn++) {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { ToolState } from "../khala/frames.ts";
-import { numbers } from "./random.testing.ts";
+import { random } from "../khala/testing/random.ts";
 import { Tally } from "./tally.ts";
 import { hasEnded } from "./words.ts";
 
@@ -9,7 +9,7 @@ const call = (toolCallId: string, state: ToolState, tool = "grep", durationMs?: 
 
 test("however calls change, the numbers are those that counting all of them would give", () => {
   for (let seed = 1; seed <= 100; seed++) {
-    const [next, tally, calls] = [numbers(seed), new Tally(), new Map<string, { state: ToolState; tool: string }>()];
+    const [next, tally, calls] = [random(seed).below, new Tally(), new Map<string, { state: ToolState; tool: string }>()];
     for (let turn = 0; turn < 80; turn++) {
       const [id, state, tool] = [`call ${next(12)}`, STATES[next(6)] ?? "queued", next(4) ? "grep" : "glob"];
       tally.put(call(id, state, tool));

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { numbers } from "./random.testing.ts";
+import { random } from "../khala/testing/random.ts";
 import { type Row, Tree } from "./tree.ts";
 
 const told = (rows: readonly Row[]) => rows.map(({ level, name, place, text }) => `${"  ".repeat(level - 1)}${name ?? place - 1}: ${text}`);
@@ -34,7 +34,7 @@ test("what can't be opened, or is not there, changes nothing", () => {
 
 test("whatever is open, pages put together are the whole, and every row is at its number", () => {
   for (let seed = 1; seed <= 25; seed++) {
-    const next = numbers(seed);
+    const { below: next } = random(seed);
     const made = (depth: number): unknown => {
       const size = next(5);
       if (depth === 0 || size === 0) return next(100);

@@ -7,7 +7,7 @@ const LONGEST_TEXT = 1_000;
 /** So many rows are opened by themselves at first. */
 const OPEN_AT_FIRST = 60;
 /** More rows than this are not shown: no browser has room for their height. */
-export const MOST_ROWS = 500_000;
+const MOST_ROWS = 500_000;
 
 export interface Row {
   /** The row's number among all that are to be seen, from 0. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { ToolBlock } from "../khala/frames.ts";
-import { numbers } from "./random.testing.ts";
+import { random } from "../khala/testing/random.ts";
 import { argsLine, duration, givenLine, milliseconds, namesOf, pretty, SHAPES, size, standingOf, timeWords, WORDS } from "./words.ts";
 
 const graphemes = (text: string) => [...new Intl.Segmenter("en", { granularity: "grapheme" }).segment(text)].length;
@@ -16,7 +16,7 @@ test("arguments are named, unless there is only one", () => {
 test("whatever the arguments are, they are one line of at most 60 characters as people count them", () => {
   const pieces = ["a", "\n", "\t", "👩‍👩‍👧‍👦", "é", "e\u0301", "\u202e", "\u0000", "漢", "🇩🇪", " ", "\ud800", '"'];
   for (let seed = 1; seed <= 300; seed++) {
-    const next = numbers(seed);
+    const { below: next } = random(seed);
     const text = () => Array.from({ length: next(90) }, () => pieces[next(pieces.length)]).join("");
     const line = argsLine({ [text()]: text(), b: { c: [text()] } });
     expect(graphemes(line)).toBeLessThanOrEqual(60);

@@ -35,7 +35,7 @@ export function hasEnded(state: ToolState): boolean {
 const letters = new Intl.Segmenter("en", { granularity: "grapheme" });
 
 /** The text on one line of at most `most` characters as people count them, an ellipsis among them. */
-export function oneLine(text: string, most: number): string {
+function oneLine(text: string, most: number): string {
   const line = text.slice(0, ENOUGH).replace(/[\s\p{Cc}\p{Cs}\p{Cn}]+/gu, " ").replace(UNSEEN, "").trim();
   const found: string[] = [];
   for (const { segment } of letters.segment(line)) {

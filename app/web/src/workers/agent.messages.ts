@@ -6,7 +6,7 @@ import type { Estimate } from "../agent/estimate.ts";
 import type { Engine } from "../agent/engines/engine.ts";
 import type { Run } from "../agent/patterns.ts";
 import type { Ranked, Routable } from "../agent/router.ts";
-import type { Found, IndexedMessage, IndexedThread } from "../agent/search/archive.ts";
+import type { Extent, Found, IndexedMessage, IndexedThread } from "../agent/search/archive.ts";
 
 /** What the worker is made of; `persistent` is false where this browser keeps nothing, `failures` say what could not start. */
 export type Ready = { engine: Engine["name"]; persistent: boolean; messages: number; runs: number; failures: string[] };
@@ -14,7 +14,7 @@ export type Ready = { engine: Engine["name"]; persistent: boolean; messages: num
 /** Each request by its name: what it is asked with, and what it answers. */
 export interface Calls {
   ready: { asked: object; answer: Ready };
-  index: { asked: { thread: IndexedThread; messages: readonly IndexedMessage[] }; answer: number };
+  index: { asked: { thread: IndexedThread; messages: readonly IndexedMessage[]; extent: Extent }; answer: number };
   revision: { asked: { threadId: string }; answer: number | null };
   forget: { asked: { threadId: string }; answer: null };
   clear: { asked: object; answer: null };

@@ -254,7 +254,7 @@ export class Relay {
 }
 
 /** What changed between two lists; entries that did not change are the same objects. */
-export function listDiff(before: ListState, after: ListState): ListPatch {
+function listDiff(before: ListState, after: ListState): ListPatch {
   const whole = before.revision === null;
   const entries: Listed[] = [...after.entries].filter(([id, entry]) => whole || before.entries.get(id) !== entry).map(([, entry]) => entry);
   const removed = whole ? [] : [...before.entries.keys()].filter((id) => !after.entries.has(id));

@@ -70,9 +70,17 @@ export class Snapshots {
     return new Promise<IDBDatabase>((resolve, reject) => {
       const request = factory.open(NAME, 1);
       request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: "threadId" });
-      request.onsuccess = () => resolve(request.result);
+      request.onsuccess = () => {
+        // A newer version, or a deletion, in another tab must not wait for this one.
+        request.result.onversionchange = () => request.result.close();
+        resolve(request.result);
+      };
       request.onerror = () => reject(request.error ?? new Error("The browser's database does not open."));
-    }).catch(() => null); // as in some private windows
+    }).catch((error: unknown) => {
+      // As in some private windows. It is not tried again, so this is said once.
+      console.info("khala", "Threads can't be kept in this browser.", error);
+      return null;
+    });
   }
 }
 

@@ -1,7 +1,7 @@
 // The stream worker: keeps the socket, the folding and the stored threads off the page's thread.
 
 import { Feed } from "../khala/feed.ts";
-import { call, insist, isPassing, Refusal, wake } from "../khala/requests.ts";
+import { call, insist, isFailure, wake } from "../khala/requests.ts";
 import type { Batch, ThreadKeys, ToStream } from "./stream.messages.ts";
 import { Relay } from "./stream.relay.ts";
 import { Snapshots } from "./stream.snapshots.ts";
@@ -32,7 +32,7 @@ async function quietly<Answer>(ask: () => Promise<Answer>): Promise<Answer | und
   try {
     return await insist(ask, { tries: 3 });
   } catch (error) {
-    if (error instanceof Refusal || isPassing(error)) return undefined;
+    if (isFailure(error)) return undefined;
     throw error;
   }
 }

@@ -2,15 +2,16 @@
 
 import { test } from "vitest";
 
-import { dice, unit } from "../dice.ts";
+import { random } from "../../khala/testing/random.ts";
 import { built } from "./built.ts";
 import { DIMENSIONS } from "./engine.ts";
+import { unit } from "../testing/vectors.ts";
 
 const VECTORS = 10_000;
 
 test.each(["simd", "ruvector", "plain"] as const)(`a search among ${VECTORS} vectors with %s`, async (name) => {
   const engine = await built[name]();
-  const chance = dice(1);
+  const chance = random(1);
   const query = unit(chance, DIMENSIONS);
   for (let index = 0; index < VECTORS; index++) engine.add(`v${index}`, unit(chance, DIMENSIONS));
   const times = Array.from({ length: 60 }, () => {

@@ -1,15 +1,16 @@
 import { beforeEach, describe, expect, test } from "vitest";
 
-import { dice, unit, type Dice } from "../dice.ts";
+import { random, type Random } from "../../khala/testing/random.ts";
 import { built } from "./built.ts";
 import { choose } from "./choose.ts";
 import { DIMENSIONS, highest, type Engine } from "./engine.ts";
 import { plain } from "./plain.ts";
 import { hasSimd } from "./simd.ts";
+import { unit } from "../testing/vectors.ts";
 
 /** Vectors that are near each other in bunches, as those of texts are, and some that are nothing. */
-function vectorOf(chance: Dice, bunches: Float32Array[]): Float32Array {
-  if (chance.number() < 0.02) return new Float32Array(DIMENSIONS);
+function vectorOf(chance: Random, bunches: Float32Array[]): Float32Array {
+  if (chance.next() < 0.02) return new Float32Array(DIMENSIONS);
   const noise = unit(chance, DIMENSIONS);
   const bunch = chance.pick(bunches);
   const mixed = noise.map((value, index) => 0.6 * value + (bunch[index] ?? 0));
@@ -26,13 +27,13 @@ describe.each(["simd", "ruvector", "plain"] as const)("the engine %s", (name) =>
   });
 
   test.each([1, 2, 3, 4, 5, 6])("answers as the plain one, whatever was added, changed and removed (%i)", (seed) => {
-    const chance = dice(seed);
+    const chance = random(seed);
     const bunches = Array.from({ length: 5 }, () => unit(chance, DIMENSIONS));
     const model = plain();
     const kept = new Map<string, Float32Array>();
     for (let step = 0; step < 900; step++) {
       const id = `v${chance.below(500)}`;
-      if (chance.number() < 0.3) {
+      if (chance.next() < 0.3) {
         expect(engine.remove(id)).toBe(kept.delete(id));
         model.remove(id);
       } else {
@@ -48,7 +49,7 @@ describe.each(["simd", "ruvector", "plain"] as const)("the engine %s", (name) =>
   });
 
   test("keeps its own copy of a vector", () => {
-    const vector = unit(dice(7), DIMENSIONS);
+    const vector = unit(random(7), DIMENSIONS);
     const asked = vector.slice();
     engine.add("a", vector);
     vector.fill(0);
@@ -56,7 +57,7 @@ describe.each(["simd", "ruvector", "plain"] as const)("the engine %s", (name) =>
   });
 
   test("is empty at first, and after it was cleared, and can be filled again", () => {
-    const vector = unit(dice(8), DIMENSIONS);
+    const vector = unit(random(8), DIMENSIONS);
     expect(engine.search(vector, 3)).toEqual([]);
     engine.add("a", vector);
     engine.clear();
@@ -91,7 +92,7 @@ function cosine(a: Float32Array, b: Float32Array | undefined): number {
 }
 
 test("the highest are the first of a sorted list", () => {
-  const chance = dice(9);
+  const chance = random(9);
   for (let round = 0; round < 200; round++) {
     const scores = Float32Array.from({ length: chance.below(40) }, () => chance.below(10));
     const count = chance.below(scores.length + 1);

@@ -8,6 +8,8 @@ import { MessageIndex, type Entry } from "./messages.ts";
 export type IndexedThread = { id: string; title: string; revision: number };
 /** A message's text; `at` is its time in ms. */
 export type IndexedMessage = { id: string; text: string; at: number };
+/** The ids of a thread's newest messages, on all branches and without a gap; of all that it has if `isWhole`. */
+export type Extent = { ids: readonly string[]; isWhole: boolean };
 /**
  * `ranges` are [start, end) of matching words in `snippet`. Where a title was found, `messageId` is the thread's newest
  * message, and `snippet` is the title.
@@ -82,10 +84,11 @@ export class Archive {
   }
 
   /**
-   * Adds messages of a thread, or their new texts, and its title; messages that are not given stay. An older revision
-   * than the one that is indexed changes nothing. How many texts were new is told.
+   * Adds messages of a thread, or their new texts, and its title. Messages that are not given stay, unless the extent
+   * shows that the thread has them no more. An older revision than the one that is indexed changes nothing. How many
+   * texts were new is told.
    */
-  async add(thread: IndexedThread, messages: readonly IndexedMessage[]): Promise<number> {
+  async add(thread: IndexedThread, messages: readonly IndexedMessage[], extent?: Extent): Promise<number> {
     if (thread.revision < (this.revisionOf(thread.id) ?? 0)) return 0;
     const changed = this.#entriesOf(thread, messages).filter(({ key, text }) => (this.#index.get(key)?.text ?? "") !== text);
     const entries = changed.filter(({ text }) => text !== "");
@@ -94,7 +97,9 @@ export class Archive {
     this.#threads.set(thread.id, thread);
     for (const { vector, ...entry } of kept) this.#hold(entry, unpack(vector));
     for (const key of emptied) this.#drop(key);
-    const dropped = [...emptied, ...this.#dropOldest()];
+    const gone = extent ? this.#gone(thread.id, extent) : [];
+    for (const key of gone) this.#drop(key);
+    const dropped = [...emptied, ...gone, ...this.#dropOldest()];
     await this.#write((messagesStore, threadsStore) => {
       threadsStore.put(thread);
       for (const entry of kept) messagesStore.put(entry);
@@ -153,6 +158,14 @@ export class Archive {
     const at = messages.reduce((newest, message) => Math.max(newest, message.at), this.#index.get(id)?.at ?? 0);
     const entries = messages.map((message): Entry => ({ key: message.id, threadId: id, messageId: message.id, text: message.text, at: message.at }));
     return [...entries, { key: id, threadId: id, messageId: null, text: title, at }].map((entry) => ({ ...entry, text: entry.text.trim().slice(0, LONGEST_TEXT) }));
+  }
+
+  /** The keys of messages that were deleted: they are not among those that there are, and not older than them either. */
+  #gone(threadId: string, { ids, isWhole }: Extent): string[] {
+    const there = new Set(ids);
+    const entries = [...(this.#members.get(threadId) ?? [])].flatMap((key) => this.#index.get(key) ?? []).filter(({ messageId }) => messageId !== null);
+    const from = isWhole ? -Infinity : entries.reduce((oldest, { key, at }) => (there.has(key) ? Math.min(oldest, at) : oldest), Infinity);
+    return entries.flatMap(({ key, at }) => (at > from && !there.has(key) ? [key] : []));
   }
 
   #newest(threadId: string): string | null {

@@ -11,7 +11,7 @@ export type Entry = { key: string; threadId: string; messageId: string | null; t
 /** `by` is "words" where all words of the query begin words of the text, else "likeness"; `score` is from 0 to 1 within each. */
 export type Hit = Entry & Snippet & { score: number; by: "words" | "likeness" };
 
-export const LONGEST_QUERY = 400;
+const LONGEST_QUERY = 400;
 /** More words than these are not looked at. */
 const MOST_WORDS = 16;
 /** Texts with nothing in common have likenesses of about ±0.05; among many thousands hardly one reaches this by chance. */

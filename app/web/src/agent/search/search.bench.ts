@@ -4,7 +4,7 @@ import { IDBFactory } from "fake-indexeddb";
 import { test } from "vitest";
 
 import { openDatabase } from "../database.ts";
-import { dice } from "../dice.ts";
+import { random } from "../../khala/testing/random.ts";
 import { built } from "../engines/built.ts";
 import { Archive } from "./archive.ts";
 import { MessageIndex } from "./messages.ts";
@@ -13,11 +13,11 @@ const MESSAGES = 10_000;
 const WORDS = 60;
 
 test(`a search among ${MESSAGES} messages`, { timeout: 120_000 }, async () => {
-  const chance = dice(1);
+  const chance = random(1);
   const letters = Array.from("etaoinshrdlucmfwypvbgk");
   const vocabulary = Array.from({ length: 20_000 }, () => Array.from({ length: 2 + chance.below(9) }, () => chance.pick(letters)).join(""));
   // As in speech, a few words are most of the text.
-  const word = (): string => vocabulary[Math.floor(vocabulary.length * chance.number() ** 4)] ?? "";
+  const word = (): string => vocabulary[Math.floor(vocabulary.length * chance.next() ** 4)] ?? "";
   const messages = Array.from({ length: MESSAGES }, (_, at) => ({ id: `m${at}`, at, text: Array.from({ length: WORDS }, word).join(" ") }));
   const archive = new Archive(new MessageIndex(await built.simd()), await openDatabase(new IDBFactory()));
 

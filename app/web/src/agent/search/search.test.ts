@@ -2,7 +2,7 @@ import { IDBFactory } from "fake-indexeddb";
 import { beforeEach, describe, expect, test } from "vitest";
 
 import { openDatabase, readAll } from "../database.ts";
-import { dice } from "../dice.ts";
+import { random } from "../../khala/testing/random.ts";
 import { LONGEST_TEXT } from "../embed.ts";
 import { plain } from "../engines/plain.ts";
 import { fold, wordsOf } from "../words.ts";
@@ -76,13 +76,13 @@ describe("a search", () => {
   });
 
   test("agrees with looking at each text, whatever was added, changed and removed", () => {
-    const chance = dice(5);
+    const chance = random(5);
     const index = new MessageIndex(plain());
     const texts = new Map<string, string>();
     const vocabulary = Array.from({ length: 60 }, () => Array.from({ length: 1 + chance.below(5) }, () => chance.pick(["a", "b", "ß", "Σ", "字"])).join(""));
     for (let step = 0; step < 6_000; step++) {
       const key = `m${chance.below(400)}`;
-      if (chance.number() < 0.45) {
+      if (chance.next() < 0.45) {
         index.remove(key);
         texts.delete(key);
       } else {
@@ -123,6 +123,30 @@ describe("the archive", () => {
     expect(archive.search("news", 5)).toEqual([]);
     await archive.add(thread("t", "T", 5), [{ id: "c", text: " ", at: 3 }]);
     expect(archive.search("third", 5)).toEqual([]);
+  });
+
+  test("drops what the thread has no more, on whichever branch it was", async () => {
+    const archive = archiveOf();
+    const at = (time: number, text: string) => ({ id: `m${time}`, text, at: time });
+    await archive.add(thread("t", "T", 3), [at(1, "old question"), at(2, "old answer"), at(3, "old version")]);
+    await archive.add(thread("u", "T", 1), [at(9, "old friend")]);
+    expect(await archive.add(thread("t", "T", 4), [], { ids: ["m1", "m3"], isWhole: true })).toBe(0);
+    expect(ids(archive.search("old", 9))).toEqual(["m9", "m3", "m1"]);
+    await archive.add(thread("t", "T", 5), [at(5, "new question")], { ids: ["m5", "m6"], isWhole: true });
+    expect(ids(archive.search("old", 9))).toEqual(["m9"]);
+    expect(ids(archive.search("question", 9))).toEqual(["m5"]);
+    expect(JSON.stringify(await readAll(database, "messages"))).not.toMatch(/old (question|answer|version)/);
+  });
+
+  test("keeps what is older than all that is known of the thread, and its title", async () => {
+    const archive = archiveOf();
+    const at = (time: number) => ({ id: `m${time}`, text: `word ${time}`, at: time });
+    await archive.add(thread("t", "Title", 3), [at(1), at(2), at(3), at(4)]);
+    await archive.add(thread("t", "Title", 4), [at(2)], { ids: ["m2", "m4"], isWhole: false });
+    expect(ids(archive.search("word", 9))).toEqual(["m4", "m2", "m1"]);
+    await archive.add(thread("t", "Title", 5), [], { ids: ["unknown"], isWhole: false });
+    expect(ids(archive.search("word", 9))).toEqual(["m4", "m2", "m1"]);
+    expect(ids(archive.search("title", 9))).toEqual(["m4"]);
   });
 
   test("forgets a thread, also what another tab has kept of it", async () => {
@@ -194,7 +218,7 @@ describe("the archive", () => {
 });
 
 test("a snippet is short, whole words where there are spaces, and its ranges are words that match", () => {
-  const chance = dice(6);
+  const chance = random(6);
   for (let round = 0; round < 300; round++) {
     const parts = Array.from({ length: chance.below(80) }, () => chance.pick(["lorem", "Straße", "strasse", "ipsum\n", "日本語", "👍🏽", ",", "x".repeat(200), "\t"]));
     const text = parts.join(chance.pick([" ", "", "  "]));

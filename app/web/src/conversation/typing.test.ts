@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import type { MessageView, Standing } from "../state/shape.ts";
 import { Teller } from "./teller.ts";
-import { Typing } from "./telling.ts";
+import { Typing } from "./typing.ts";
 
 describe("typing", () => {
   beforeEach(() => void vi.useFakeTimers());

@@ -5,7 +5,7 @@ import type { Page } from "./shape.ts";
 const TOAST_MS = 8000;
 const MOST_TOASTS = 4;
 
-export class Words implements Pick<Page, "announce" | "announced" | "toast" | "toasts" | "confirm" | "question"> {
+export class Feedback implements Pick<Page, "announce" | "announced" | "toast" | "toasts" | "confirm" | "question"> {
   announced = $state("");
   toasts: Page["toasts"] = $state.raw([]);
   question: Page["question"] = $state.raw(null);

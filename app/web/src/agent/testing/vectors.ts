@@ -1,0 +1,10 @@
+// Vectors for tests and benches.
+
+import type { Random } from "../../khala/testing/random.ts";
+
+/** A random vector of length 1. */
+export function unit(chance: Random, dimensions: number): Float32Array {
+  const vector = Float32Array.from({ length: dimensions }, () => chance.next() - 0.5);
+  const length = Math.hypot(...vector);
+  return vector.map((value) => value / length);
+}

@@ -1,0 +1,75 @@
+"""What somebody would do to the page who means it harm: by what is said, or as the next one at this browser."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.support.server import Server
+from tests.system.browser import PASSWORD, Chat, a_browser, another
+from tests.system.test_page_network import kept
+
+pytestmark = pytest.mark.timeout(150)
+
+SCRIPTS = """<img src=x onerror="window.harm=1"> <svg/onload=window.harm=1> [a](javascript:window.harm=1)
+$\\href{javascript:window.harm=1}{x}$ $$\\text{</math><img src=x onerror=window.harm=1>}$$
+<kbd><div/class=code-bar/role=dialog>q <math><mtext><style><!--</style><img title="--&gt;&lt;img src=1&gt;">"""
+MADE = ".message :is(img, script, style, iframe, div.code-bar, [onerror], [onload], [role=dialog])"
+NEXT_ONE = """async (password) => {
+    const headers = { "Content-Type": "application/json" };
+    const ask = (path, body) => fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
+    await ask("/api/auth/logout", {});
+    const answer = await ask("/api/auth/register", { email: "bob@example.com", password, name: "Bob" });
+    const { id, name, email } = await answer.json();
+    localStorage.setItem("khala.user", JSON.stringify({ id, name, email }));
+}"""
+
+
+@pytest.fixture
+def browser(server: Server) -> Iterator[BrowserContext]:
+    """As in `test_page`: after the server, whose fixtures run a loop of their own."""
+    with a_browser() as context:
+        yield context
+
+
+@pytest.fixture
+def chat(browser: BrowserContext, server: Server) -> Chat:
+    return Chat(browser, server.url)
+
+
+def test_what_is_said_runs_nothing_and_freezes_nothing(chat: Chat) -> None:
+    chat.send(f"/echo {SCRIPTS}")
+    chat.wait_for_end()
+    expect(chat.answer).to_contain_text("onerror")
+    expect(chat.page.locator(MADE)).to_have_count(0)
+    assert chat.page.evaluate("window.harm") is None
+    chat.send(f"/pace=0 /echo $1{',' * 4000}(x$ {'**a_' * 2000}")
+    chat.wait_for_end()
+    expect(chat.answer).to_contain_text("**a_**a_")
+
+
+def test_what_one_account_left_unsent_is_not_sent_as_the_next_ones(browser: BrowserContext, chat: Chat) -> None:
+    chat.send("/words=5")
+    chat.wait_for_end()
+    chat.register("owner@example.com", "Owner")
+    link = chat.share("may write, too")
+    ada_browser = another(browser)
+    ada = Chat(ada_browser, link)
+    ada.register("ada@example.com", "Ada")
+    ada.page.route("**/send", lambda route: route.abort())
+    ada.send("a word of Ada's")
+    expect(ada.page.locator(".message.user").last).to_have_attribute("data-state", "sending")
+    ada.page.close()
+    other = ada_browser.new_page()
+    other.goto(f"{link.partition('/t/')[0]}/web/icon.svg")
+    assert "a word of Ada's" in kept(other)
+    other.evaluate(NEXT_ONE, PASSWORD)
+    bob = Chat(ada_browser, link)
+    expect(bob.page.get_by_title("Your account")).to_be_visible()
+    bob.send("a word of Bob's")
+    bob.wait_for_end()
+    said = json.dumps(chat.stored())
+    assert "a word of Bob's" in said
+    assert "a word of Ada's" not in said
+    assert "a word of Ada's" not in kept(bob.page)
