@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 3
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -16,7 +16,7 @@ serve: $(READY) web  ## Set up what is missing, and serve on http://127.0.0.1:80
 
 test: $(READY) web browser  ## Set up what is missing, and run all tests, JOBS at once
 	@$(BIN)/python infra/web.py test
-	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(READY)  ## Lint, types, import contracts
 	@$(BIN)/ruff check .

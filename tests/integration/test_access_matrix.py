@@ -130,7 +130,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /": OPEN,
     "GET /t/{thread_id}": OPEN,
     "GET /preview": OPEN,
-    "GET /sw.js": OPEN | dict.fromkeys(WHO, 404),
+    "GET /sw.js": OPEN,
     "GET /web/{file_path}": OPEN,
     "HEAD /web/{file_path}": OPEN,
 }

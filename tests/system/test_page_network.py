@@ -75,6 +75,7 @@ def test_three_cuts_and_a_restart_in_mid_stream_leave_the_text_exact(
     chat.send("/words=400 /pace=50")
     for word in (20, 60, 100):
         chat.wait_for_word(f"word{word}")
+        expect(chat.page.locator("body")).to_have_attribute("data-connection", "live")
         assert way.cut() > 0
     chat.wait_for_word("word140")
     server.restart()
