@@ -1,0 +1,36 @@
+-- Splits message_parts into 16 tables by a hash of the thread's id, for vacuum, reindexing and backups in smaller pieces.
+--
+--   psql "$DATABASE_URL" --set ON_ERROR_STOP=1 --file infra/sql/partition_parts.sql
+--
+-- Stop Khala first: the table is locked, and copied. One transaction: it is split, or it is as it was. There has to be
+-- room on disk for a second copy. docs/scaling.md says what it costs and what it is good for.
+BEGIN;
+
+LOCK TABLE message_parts IN ACCESS EXCLUSIVE MODE;
+ALTER TABLE message_parts RENAME TO message_parts_whole;
+
+CREATE TABLE message_parts (LIKE message_parts_whole INCLUDING DEFAULTS INCLUDING STORAGE INCLUDING COMPRESSION)
+    PARTITION BY HASH (thread_id);
+
+DO $$
+BEGIN
+    FOR place IN 0..15 LOOP
+        EXECUTE format(
+            'CREATE TABLE message_parts_%s PARTITION OF message_parts FOR VALUES WITH (MODULUS 16, REMAINDER %s)',
+            place, place);
+    END LOOP;
+END
+$$;
+
+INSERT INTO message_parts SELECT * FROM message_parts_whole;
+
+DROP TABLE message_parts_whole;
+
+-- After the copy: an index is smaller and sooner made of rows that are there.
+-- A key must contain what the table is split by. A run belongs to one thread, so it is as unique as (run_id, seq).
+ALTER TABLE message_parts ADD CONSTRAINT message_parts_pkey PRIMARY KEY (run_id, seq, thread_id);
+CREATE INDEX message_parts_thread_id_revision_idx ON message_parts (thread_id, revision);
+
+COMMIT;
+
+ANALYZE message_parts;
