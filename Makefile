@@ -6,7 +6,7 @@ JOBS ?= 3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help serve test check format bench bench-page web web-dev setup clean
+.PHONY: help serve test check format bench bench-compare bench-page web web-dev setup clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -14,7 +14,7 @@ help:  ## Show what can be made
 serve: $(READY) web  ## Set up what is missing, and serve on http://127.0.0.1:8000 (HOST, PORT, KHALA_HOME)
 	@exec $(BIN)/khala serve
 
-test: $(READY) web browser  ## Set up what is missing, and run all tests, JOBS at once
+test: $(READY) web browser services  ## Set up what is missing, and run all tests, JOBS at once
 	@$(BIN)/python infra/web.py test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
@@ -30,11 +30,17 @@ format: $(READY)  ## Bring the code into shape
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY)  ## Measure the way of a token, beside a bare broadcast
+bench: $(READY)  ## Measure the way of a token, beside a bare broadcast and the naive way (ARGS)
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+bench-compare: $(READY)  ## Measure again what ARGS=SAVED.json has, and tell what is worse
+	@$(BIN)/python -m tests.bench.compare $(ARGS)
 
 bench-page: $(READY) web browser  ## Measure the page in a storm of updates, and its memory
 	@$(BIN)/python -m tests.bench.page $(ARGS)
+
+chaos: $(READY)  ## Break everything at random, and see that no promise breaks (ARGS="--seed 7 --minutes 3")
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 web: $(READY)  ## Build the page, where its sources have changed
 	@$(BIN)/python infra/web.py build
@@ -51,6 +57,9 @@ $(READY): pyproject.toml uv.lock
 	@sh infra/setup.sh $(PYTHON)
 	@touch $@
 
-.PHONY: browser
+.PHONY: browser services
 browser:
 	@sh infra/browser.sh
+
+services:
+	@sh infra/services.sh

@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 import click
+import msgspec
 import uvloop
 
 from app import doctor as examination
@@ -23,6 +24,7 @@ from app.store import retention
 from app.store.verify import Checked, differences
 
 EPILOG = "Configuration is by environment variables; the README lists them all."
+MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
 
 class KnownFailure(click.ClickException):
@@ -92,19 +94,24 @@ def purge(*, dry_run: bool) -> None:
 
 
 @main.command(epilog=EPILOG)
-def doctor() -> None:
-    """Check what Khala needs, and say what to do about what is missing; exits with 1 if anything is."""
-    _run(_doctor(_settings()))
+@click.option("--json", "as_json", is_flag=True, help="Say it for programs: one JSON object.")
+@click.option("--call", is_flag=True, help="Call each model once, too, which costs a little.")
+@click.option("--processes", type=click.IntRange(1, 1000), default=2, show_default=True, help="That shall run at once.")
+def doctor(*, as_json: bool, call: bool, processes: int) -> None:
+    """Check what Khala needs, and say what to do about what is missing; exits with 1 if anything is bad."""
+    _run(_doctor(_settings(), as_json=as_json, call=call, processes=processes))
 
 
 async def _migrate(settings: Settings, *, check: bool) -> None:
     async with composition.database(settings) as db:
         at = await migrations.current(db)
-        if check and at != migrations.head():
+        newer = at is not None and not migrations.known(at)
+        if check and at != migrations.head() and not newer:
             raise KnownFailure(f"The schema is at {at}, and should be at {migrations.head()}: run `khala migrate`.")
         if not check:
-            await migrations.upgrade(db.url)
-        click.echo(f"The schema is at {await migrations.current(db)}.")
+            await migrations.upgrade(db.direct_url)
+        beyond = ", which is newer than this program" if newer else ""
+        click.echo(f"The schema is at {await migrations.current(db)}{beyond}.")
 
 
 async def _verify(settings: Settings) -> None:
@@ -133,12 +140,15 @@ async def _purge(settings: Settings, *, dry_run: bool) -> None:
     click.echo("Nothing was deleted." if dry_run else "Deleted.")
 
 
-async def _doctor(settings: Settings) -> None:
+async def _doctor(settings: Settings, *, as_json: bool, call: bool, processes: int) -> None:
     async with composition.database(settings) as db, composition.blobs(settings, db) as vault:
-        well = True
-        for finding in await examination.examine(settings, db, vault):
-            well = well and finding.well
-            click.echo(f"{'ok  ' if finding.well else 'BAD '} {finding.what}: {finding.says}")
+        found = await examination.examine(settings, db, vault, processes=processes, call=call)
+    well = all(finding.well for finding in found)
+    if as_json:
+        click.echo(msgspec.json.encode({"ok": well, "findings": found}))
+    else:
+        for finding in found:
+            click.echo(f"{MARKS[finding.state]} {finding.what}: {' '.join(finding.says.split())}")
     if not well:
         raise SystemExit(1)
 

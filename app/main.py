@@ -2,12 +2,12 @@
 
 import asyncio
 import signal
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -15,9 +15,11 @@ import uvicorn
 from litestar import Litestar
 
 from app.api.context import Context
-from app.api.http import BoundedHttp
+from app.api.health import examined
+from app.api.http import BoundedHttp, UnsignalledServer, address_of, listening
 from app.api.limits import Limiter
 from app.api.line import Line
+from app.api.observed import Observed
 from app.api.routes import application
 from app.blobs import folders
 from app.blobs import settings as blob_settings
@@ -33,15 +35,22 @@ from app.models.tokens import Counter
 from app.runs.executor import Executor, ExecutorOptions
 from app.runs.hands import Kit
 from app.runs.turn import Models
-from app.settings import Settings
+from app.settings import INNER_POOL, Settings
 from app.store import migrate
-from app.store.db import RUNS_CHANNEL, Database
+from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
 from app.store.embedded import EmbeddedPostgres
 from app.store.retention import Policy, Retention
+from app.store.wakes import Bus
 from app.store.writer import Writer
+from app.telemetry.endpoint import watched
+from app.telemetry.gauges import Gauges
+from app.telemetry.tracing import tracing
 from app.tools.mcp import Connections
 from app.tools.sandbox import Sandbox
 from app.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from app.live.wake import NatsBus
 
 log = structlog.get_logger()
 
@@ -49,23 +58,12 @@ WEB = Path(__file__).parent / "web" / "dist"
 """The folder of the page's files."""
 WATCH = 1.0
 """Seconds between two looks at whether the embedded Postgres is well."""
-INNER_POOL = 6
-"""Connections that the writer, the executor and the feed have for themselves."""
 SETTLING = 5.0
 """Seconds that servers of tools have to be there before runs are worked on."""
 CLOSING = 3
 """Seconds that open requests have to end when the process stops."""
 MOST_SOCKET_FRAME = 1 << 20
 """Bytes of a frame over which uvicorn closes the socket; below it the API answers with an error."""
-
-
-class Server(uvicorn.Server):
-    """Uvicorn, with the signals left to us: runs are drained while sockets are still open."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
 
 
 @asynccontextmanager
@@ -78,7 +76,7 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
             stack.push_async_callback(asyncio.to_thread, postgres.stop)
             url = postgres.url
             await stack.enter_async_context(_loops({"postgres": lambda: _watch(postgres)}))
-        db = Database(url, pool_size=settings.pool_size)
+        db = Database(url, direct_url=settings.database_direct_url, pool_size=settings.pool_size)
         stack.push_async_callback(db.close)
         yield db
 
@@ -109,7 +107,7 @@ async def tools(settings: Settings, db: Database, vault: Vault, connections: Con
 @asynccontextmanager
 async def _pool_of_our_own(db: Database) -> AsyncIterator[Database]:
     """Connections that no flood of requests can take from the writer, the heartbeat and the feed."""
-    inner = Database(db.url, pool_size=INNER_POOL)
+    inner = Database(db.url, direct_url=db.direct_url, pool_size=INNER_POOL)
     try:
         yield inner
     finally:
@@ -146,10 +144,10 @@ async def _for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
 class Workshop:
     """An executor with what it works with."""
 
-    def __init__(self, settings: Settings, db: Database, toolbox: Toolbox, vault: Vault) -> None:
+    def __init__(self, settings: Settings, db: Database, toolbox: Toolbox, vault: Vault, bus: Bus | None) -> None:
         self._providers = Providers(settings.providers)
         self._models = settings.models
-        self._writer = Writer(db, settings.flush)
+        self._writer = Writer(db, settings.flush, bus)
         self._counter = Counter()
         options = ExecutorOptions(
             models=settings.models,
@@ -196,42 +194,51 @@ class Running(msgspec.Struct, frozen=True):
 async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIterator[Running]:
     """Serve for as long as this is open; then end or hand over what is under way."""
     async with AsyncExitStack() as stack:
-        bound = stack.enter_context(_bound(settings))
+        bound = stack.enter_context(listening(settings.host, settings.port, backlog=2048))
+        bus = await _bus(settings)
         db = await stack.enter_async_context(database(settings))
-        await migrate.upgrade(db.url)
+        await migrate.upgrade(db.direct_url)
         inner = await stack.enter_async_context(_pool_of_our_own(db))
         vault = await stack.enter_async_context(blobs(settings, db))
         connections = Connections(settings.mcp)
         toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
-        workshop = Workshop(settings, inner, toolbox, vault) if with_executor else None
+        workshop = Workshop(settings, inner, toolbox, vault, bus) if with_executor else None
         live = Live(db, inner)
         handlers = live.handlers
         if workshop:
             handlers[RUNS_CHANNEL] = workshop.executor.notified
-        listener = Listener(db.url, handlers)
+        listener = Listener(db.direct_url, handlers)
+        stopping = asyncio.Event()
+        await stack.enter_async_context(
+            watched(
+                settings.metrics,
+                Gauges({"inner": inner, "requests": db}, settings.lease),
+                lambda: examined(db, listener, vault, stopping=stopping.is_set()),
+            )
+        )
         # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
         stack.push_async_callback(live.presence.close)
         loops = {**live.loops, "listener": listener.run, "retention": _retention(settings, inner).run}
         loops["collector"] = Collector(inner, vault.store).run
+        loops |= _hearing(bus, handlers)
         await stack.enter_async_context(_loops(loops))
         provider = Provider(settings.oidc) if settings.oidc else None
         if provider:
             stack.push_async_callback(provider.aclose)
-        stopping = asyncio.Event()
         app = _application(settings, db, vault, toolbox, connections, live, listener, provider, stopping)
-        server = Server(_config(app))
+        server = UnsignalledServer(_config(app))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         if workshop:
             await stack.enter_async_context(workshop.working())
-        stack.callback(stopping.set)
-        yield Running(_address(bound), serving)
+        stack.push_async_callback(_linger, stopping, settings.drain)
+        yield Running(address_of(bound), serving)
 
 
 async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. A second signal does not wait for what is under way."""
     stop = asyncio.create_task(_stopped_by_signal().wait())
-    async with running(settings, with_executor=with_executor) as server:
+    async with tracing(on=settings.traces), running(settings, with_executor=with_executor) as server:
         announce(server.address)
         await asyncio.wait({stop, server.serving}, return_when=asyncio.FIRST_COMPLETED)
         if server.serving.done():
@@ -243,18 +250,49 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
     """Execute runs until SIGTERM or SIGINT, without serving anybody."""
     stop = _stopped_by_signal()
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(tracing(on=settings.traces))
+        bus = await _bus(settings)
         db = await stack.enter_async_context(database(settings))
         vault = await stack.enter_async_context(blobs(settings, db))
-        await migrate.upgrade(db.url)
+        await migrate.upgrade(db.direct_url)
         connections = Connections(settings.mcp)
         toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
-        workshop = Workshop(settings, db, toolbox, vault)
-        listener = Listener(db.url, {RUNS_CHANNEL: workshop.executor.notified})
+        workshop = Workshop(settings, db, toolbox, vault, bus)
+        handlers = {RUNS_CHANNEL: workshop.executor.notified}
+        listener = Listener(db.direct_url, handlers)
+        await stack.enter_async_context(
+            watched(
+                settings.metrics,
+                Gauges({"inner": db}, settings.lease),
+                lambda: examined(db, listener, vault, stopping=stop.is_set()),
+            )
+        )
         loops = {"listener": listener.run, "retention": _retention(settings, db).run}
         loops["collector"] = Collector(db, vault.store).run
+        loops |= _hearing(bus, handlers)
         async with _loops(loops), workshop.working():
             announce(workshop.executor.id)
             await stop.wait()
+
+
+async def _bus(settings: Settings) -> "NatsBus | None":
+    """The way of wake-ups beside Postgres, if one is set. Raises `ConnectionError`."""
+    if settings.wake_url is None:
+        return None
+    # What it needs is installed only with khala[nats].
+    from app.live.wake import NatsBus
+
+    bus = NatsBus(settings.wake_url)
+    await bus.check()
+    return bus
+
+
+def _hearing(
+    bus: "NatsBus | None", handlers: Mapping[str, Callable[[str], None]]
+) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+    """The loop that hears what comes by the bus; the listener goes on hearing what comes by Postgres."""
+    told = {channel: handlers[channel] for channel in (THREADS_CHANNEL, RUNS_CHANNEL) if channel in handlers}
+    return {} if bus is None else {"wake": lambda: bus.run(told)}
 
 
 def _retention(settings: Settings, db: Database) -> Retention:
@@ -304,7 +342,7 @@ def _application(
 
 def _config(app: Litestar) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
+        Observed(app),
         lifespan="off",
         http=BoundedHttp,
         ws=Line,
@@ -321,7 +359,13 @@ def _config(app: Litestar) -> uvicorn.Config:
     )
 
 
-async def _close(server: Server, serving: "asyncio.Task[None]") -> None:
+async def _linger(stopping: asyncio.Event, seconds: float) -> None:
+    """Go on as before, and say that this will end: who sends requests here has this time to send them elsewhere."""
+    stopping.set()
+    await asyncio.sleep(seconds)
+
+
+async def _close(server: UnsignalledServer, serving: "asyncio.Task[None]") -> None:
     server.should_exit = True
     await asyncio.wait({serving}, timeout=2 * CLOSING)
 
@@ -339,18 +383,3 @@ def _stopped_by_signal() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_or_quit)
     return stop
-
-
-def _bound(settings: Settings) -> socket.socket:
-    """The listening socket; made first, so that a port that is taken is said before anything is started."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    bound = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
-    # For all that are accepted here: asyncio does so only for sockets that say that they are TCP, and an answer would
-    # wait 40 ms for the acknowledgement of its own head.
-    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return bound
-
-
-def _address(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ from app.domain.budgets import DAY, HOUR, Limit
 from app.domain.flush import FlushPolicy
 from app.domain.tools import Rule
 from app.identity.oidc import OidcSettings
+from app.live import wake_url
+from app.live.wake_url import WakeUrl
 from app.models import catalog
 from app.models.catalog import ModelRef
 from app.models.providers import ProviderSettings
@@ -31,6 +34,8 @@ NETWORK_LIMITS = (
 )  # fmt: skip
 """Limits that, where an operator has set one, go for callers on this machine, too."""
 LONGEST_PATTERN = 200
+INNER_POOL = 10
+"""Connections that the writer, the executor and the feed have for themselves."""
 SYSTEM = "You are a helpful assistant. Answer in Markdown, as briefly as the question allows."
 
 
@@ -45,6 +50,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     home: Path
     database_url: str | None
+    database_direct_url: str | None
+    wake_url: WakeUrl | None
     blob_url: str | None
     most_upload: int
     room: Room
@@ -69,18 +76,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int
     lease: float
     grace: float
+    drain: float
     cooldown: float
     approval_hours: float
     detail_minutes: float
     reasoning: bool
     pool_size: int
     log_format: str
+    metrics: tuple[str, int] | None
+    traces: bool
 
     @property
     def named_models(self) -> tuple[str, ...]:
         """The models that callers may ask for, as far as they can be listed: not those that patterns stand for."""
         whole = (name for name in self.allowed_models if not name.endswith("*"))
         return tuple(dict.fromkeys((*map(str, self.models), *whole, "demo")))
+
+    @property
+    def connections(self) -> int:
+        """The most connections to the database that one process takes: its two pools, and the one that listens."""
+        return self.pool_size + INNER_POOL + 1
 
     def allows(self, model: str) -> bool:
         """Whether callers may ask for this model: the configured ones, the demo, and what `KHALA_MODELS` names."""
@@ -101,6 +116,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         port=read.whole("PORT", 8000, least=0, most=65535),
         home=home,
         database_url=read.postgres("DATABASE_URL"),
+        database_direct_url=_direct(read),
+        wake_url=read.nats("KHALA_WAKE_URL"),
         blob_url=read.bucket("BLOB_URL"),
         most_upload=read.whole("KHALA_UPLOAD_MB", 20, least=1, most=1024) << 20,
         room=Room(
@@ -141,13 +158,23 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         context_tokens=read.whole("KHALA_CONTEXT_TOKENS", 32_000, least=500),
         lease=read.number("KHALA_LEASE_SECONDS", 10.0, least=1.0, most=300.0),
         grace=read.number("KHALA_GRACE_SECONDS", 20.0, least=0.0, most=3600.0),
+        drain=read.number("KHALA_DRAIN_SECONDS", 0.0, least=0.0, most=600.0),
         cooldown=read.number("KHALA_COOLDOWN_MS", 100.0, least=0.0, most=60_000.0) / 1000,
         approval_hours=read.number("KHALA_APPROVAL_HOURS", 24.0, least=0.0001, most=24.0 * 365),
         detail_minutes=read.number("KHALA_DETAIL_MINUTES", 60.0, least=0.001, most=24.0 * 60 * 365),
         reasoning=read.whole("KHALA_REASONING", 0, least=0, most=1) == 1,
         pool_size=read.whole("KHALA_POOL_SIZE", 16, least=4, most=500),
         log_format=read.one_of("KHALA_LOG", "text" if sys.stderr.isatty() else "json", "text", "json"),
+        metrics=read.address("KHALA_METRICS"),
+        traces=_traces(read),
     )
+
+
+def _direct(read: "_Reader") -> str | None:
+    direct = read.postgres("DATABASE_DIRECT_URL")
+    if direct and not read.postgres("DATABASE_URL"):
+        raise BadSetting("DATABASE_DIRECT_URL goes with a DATABASE_URL that leads to a pooler.")
+    return direct
 
 
 def _budgets(read: "_Reader") -> budgets.Policy:
@@ -224,6 +251,17 @@ def _oidc(read: "_Reader") -> OidcSettings | None:
     )
 
 
+def _traces(read: "_Reader") -> bool:
+    """Whether OpenTelemetry's own variables say where traces go; the rest of them is read by its library."""
+    where = read.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", read.text("OTEL_EXPORTER_OTLP_ENDPOINT", ""))
+    off = read.text("OTEL_SDK_DISABLED", "").lower() == "true" or read.text("OTEL_TRACES_EXPORTER", "otlp") == "none"
+    if not where or off:
+        return False
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        read.one_of(name, "http/protobuf", "http/protobuf")
+    return True
+
+
 def _models(env: Mapping[str, str]) -> tuple[ModelRef, ...]:
     name = "KHALA_MODEL"
     try:
@@ -268,12 +306,30 @@ class _Reader:
         except ValueError as error:
             raise BadSetting(f"{name} {error}.") from error
 
+    def nats(self, name: str) -> WakeUrl | None:
+        given = self.text(name, "")
+        if given and find_spec("nats") is None:
+            raise BadSetting(f"{name} needs nats-py, which comes with khala[nats].")
+        try:
+            return wake_url.parsed(given) if given else None
+        except ValueError as error:
+            # Not repeated here: it may hold a password.
+            raise BadSetting(f"{name} {error}.") from error
+
     def url(self, name: str) -> str | None:
         given = self.text(name, "").rstrip("/")
         split = urlsplit(given)
         if given and (split.scheme not in ("http", "https") or not split.netloc or split.query or split.fragment):
             raise BadSetting(f"{name} must be like https://chat.example.com, not {given!r}.")
         return given or None
+
+    def address(self, name: str) -> tuple[str, int] | None:
+        given = self.text(name, "")
+        host, _, port = given.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if given and not (host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+            raise BadSetting(f"{name} must be like 127.0.0.1:9464, not {given!r}.")
+        return (host, int(port)) if given else None
 
     def networks(self, name: str) -> tuple[Contains, ...]:
         try:

@@ -4,6 +4,11 @@ from alembic import context
 
 from app.store.tables import metadata
 
-context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+context.configure(
+    connection=context.config.attributes["connection"],
+    # For `--sql`, which has no connection to tell.
+    dialect_name="postgresql",
+    target_metadata=metadata,
+)
 with context.begin_transaction():
     context.run_migrations()

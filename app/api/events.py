@@ -19,6 +19,7 @@ from app.domain.access import Caller
 from app.domain.frames import MOST_REVISION
 from app.live.live import Live
 from app.live.observer import Out, Ticket
+from app.signals.metrics import EVENT_STREAMS
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 SILENCE = 15.0
@@ -82,10 +83,12 @@ async def _follow(live: Live, thread_id: UUID, after: int | None, ticket: Ticket
     ready: asyncio.Queue[Out] = asyncio.Queue(1)
     live.threads.join(client, thread_id, after, ticket)
     pump = asyncio.create_task(client.pump(ready.put))
+    EVENT_STREAMS.inc()
     try:
         async for out in _frames(ready, pump):
             yield out
     finally:
+        EVENT_STREAMS.dec()
         live.close(client)
         pump.cancel()
         await asyncio.wait({pump})
@@ -109,4 +112,4 @@ async def _frames(ready: asyncio.Queue[Out], pump: "asyncio.Task[None]") -> Asyn
 
 def _event(out: Out) -> str:
     number = "" if out.revision is None else f"id: {out.revision}\n"
-    return f"{number}data: {out.body}\n\n"
+    return f"{number}data: {out.body.text}\n\n"

@@ -6,7 +6,10 @@ from litestar.di import NamedDependency
 from app.api.bodies import Body
 from app.api.context import Context
 from app.api.problems import answer
+from app.blobs.vault import Vault
 from app.domain.errors import Unavailable
+from app.live.listener import Listener
+from app.store.db import Database
 
 
 class Health(Body, frozen=True, kw_only=True, omit_defaults=False):
@@ -17,6 +20,18 @@ class Health(Body, frozen=True, kw_only=True, omit_defaults=False):
     feed: bool
     blobs: bool
     stopping: bool
+
+
+async def examined(db: Database, listener: Listener, vault: Vault, *, stopping: bool) -> Health:
+    """What works now, of a process that serves or one that only works on runs."""
+    try:
+        async with db.driver() as driver:
+            await driver.execute("SELECT 1", timeout=3)
+        database = True
+    except Unavailable:
+        database = False
+    feed, blobs = listener.connected, await vault.well()
+    return Health(ok=database and feed and not stopping, database=database, feed=feed, blobs=blobs, stopping=stopping)
 
 
 class HealthRoutes(Controller):
@@ -39,14 +54,5 @@ class HealthRoutes(Controller):
     )
     async def ready(self, context: NamedDependency[Context]) -> Response[Health]:
         """Whether the database answers, notifications arrive, blobs are in reach, and the process is to go on."""
-        try:
-            async with context.db.driver() as driver:
-                await driver.execute("SELECT 1", timeout=3)
-            database = True
-        except Unavailable:
-            database = False
-        feed, stopping = context.listener.connected, context.stopping.is_set()
-        blobs = await context.vault.well()
-        ok = database and feed and not stopping
-        health = Health(ok=ok, database=database, feed=feed, blobs=blobs, stopping=stopping)
+        health = await examined(context.db, context.listener, context.vault, stopping=context.stopping.is_set())
         return Response(health, status_code=200 if health.ok else 503)

@@ -1,7 +1,11 @@
 """HTTP/1.1 with a bounded head: uvicorn's fast parser takes headers for as long as somebody cares to send them."""
 
 import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD = 64 * 1024
@@ -57,3 +61,28 @@ class BoundedHttp(HttpToolsProtocol):
     def _hang_up(self) -> None:
         self._forget_head()
         self.transport.abort()
+
+
+class UnsignalledServer(uvicorn.Server):
+    """Uvicorn, with the signals left to us: runs are drained while sockets are still open."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def listening(host: str, port: int, *, backlog: int) -> socket.socket:
+    """A listening socket; made first, so that a port that is taken is said before anything is started."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.create_server((host, port), family=family, backlog=backlog)
+    # For all that are accepted here: asyncio does so only for sockets that say that they are TCP, and an answer would
+    # wait 40 ms for the acknowledgement of its own head.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    """The URL at which a listening socket is."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

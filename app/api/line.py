@@ -1,4 +1,4 @@
-"""WebSocket connections whose pulse can be felt: when bytes came last, and a ping for whoever wants to know."""
+"""WebSocket connections that take whole messages at once, and whose pulse can be felt: when bytes came last."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from websockets.protocol import State
 
 from app.live.pulse import Pulse
 
-PULSE = "pulse"
-"""Where in the connection's state the application finds its pulse."""
+LINE = "line"
+"""Where in the connection's state the application finds its line."""
 SIGN = b"here"
 
 
@@ -17,20 +17,39 @@ class Line(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._pulse = Pulse(self._ask)
+        self.pulse = Pulse(self._ask)
 
     def data_received(self, data: bytes) -> None:
         """Something was heard."""
-        self._pulse.beat()
+        self.pulse.beat()
         super().data_received(data)
 
     async def run_asgi(self) -> None:
-        """Give the application the pulse."""
-        self.scope["state"][PULSE] = self._pulse
+        """Give the application the line."""
+        self.scope["state"][LINE] = self
         await super().run_asgi()
 
+    def write(self, message: bytes) -> bool:
+        """Send a whole text message, as `Body` makes it; False if the client takes none now, or is gone.
+
+        Past uvicorn and websockets, which would make the same bytes again for each client.
+        """
+        if not self.writable.is_set() or not self._open:
+            return False
+        self.transport.write(message)
+        return True
+
+    async def deliver(self, message: bytes) -> None:
+        """Send it as soon as the client takes it. Who is gone is sent nothing; `receive` will say so."""
+        while self._open and not self.write(message):
+            await self.writable.wait()
+
+    @property
+    def _open(self) -> bool:
+        return self.conn.state is State.OPEN and not self.transport.is_closing()
+
     def _ask(self) -> None:
-        if self.conn.state is not State.OPEN or self.transport.is_closing():
+        if not self._open:
             return
         # A client may answer only the newest ping: while uvicorn waits for an answer, this asks for the same one.
         self.conn.send_ping(self.pending_ping_payload or SIGN)

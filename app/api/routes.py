@@ -12,6 +12,7 @@ from litestar.datastructures import MutableScopeHeaders
 from litestar.di import Provide
 from litestar.exceptions import HTTPException, SerializationException
 from litestar.types import ControllerRouterHandler, Message, Scope
+from structlog.contextvars import bind_contextvars
 
 from app.api import cookies, document, pages
 from app.api.auth import Auth
@@ -26,6 +27,7 @@ from app.api.mcp import McpRoutes
 from app.api.mcp import endpoint as mcp_endpoint
 from app.api.me import Me
 from app.api.models import models
+from app.api.observed import PROBES, count, route_of
 from app.api.oidc import Oidc
 from app.api.openai import errors as openai_errors
 from app.api.openai.options import HEADERS as OPENAI_HEADERS
@@ -55,8 +57,8 @@ HEADERS = {
 """What every answer bears, errors too."""
 NEVER_KEPT = ("/api/", "/v1/", "/autopilot/", "/mcp", "/groups", "/health")
 """Where answers are that are true for a moment only."""
-PROBES = ("/api/health", "/health")
-"""What is asked for so often that it is neither counted nor logged."""
+NAMED = ("thread_id", "run_id")
+"""What of a path every line of the log names that is written while it is asked for."""
 KNOWN_HEADERS = (
     "Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID",
     "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", *OPENAI_HEADERS,
@@ -73,7 +75,8 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         return context
 
     async def begin(request: Request[Any, Any, Any]) -> None:
-        request.scope["state"]["began"] = time.monotonic()
+        request.scope["state"].setdefault("began", time.monotonic())
+        bind_contextvars(**{name: str(value) for name, value in request.path_params.items() if name in NAMED})
         if not request.scope["path"].startswith(PROBES):
             context.limiter.check(request, context.origins)
         if request.method not in SAFE:
@@ -140,7 +143,8 @@ async def _log(message: Message, scope: Scope) -> None:
     took = None if began is None else round((time.monotonic() - began) * 1000, 1)
     # The path as it was sent, percent-encoded: what it decodes to could forge a line.
     path = scope["raw_path"].decode("latin-1")
-    log.info("request", method=scope.get("method"), path=path, status=message["status"], ms=took)
+    count(scope, message["status"], None if began is None else time.monotonic() - began)
+    log.info("request", method=scope.get("method"), path=path, route=route_of(scope), status=message["status"], ms=took)
 
 
 def _cors(origins: tuple[str, ...]) -> CORSConfig | None:

@@ -66,7 +66,7 @@ class Runs(Controller):
         """The run's parts after a seq, in order."""
         async with context.db.snapshot() as driver:
             run = await runs.admit(driver, run_id, caller)
-            found = await parts.of_run(driver, run_id, after=after, limit=limit)
+            found = await parts.of_run(driver, run.thread_id, run_id, after=after, limit=limit)
         done = run.status not in ACTIVE and len(found) < limit
         return PartPage(items=found, next_after=found[-1].seq if found else after, done=done)
 
@@ -82,8 +82,8 @@ class Runs(Controller):
     ) -> Items[Receipt]:
         """What each model call of the run used, cost and took, and what each tool call came to."""
         async with context.db.snapshot() as driver:
-            await runs.admit(driver, run_id, caller)
-            return Items(items=await receipts.of_run(driver, run_id))
+            run = await runs.admit(driver, run_id, caller)
+            return Items(items=await receipts.of_run(driver, run.thread_id, run_id))
 
     @get(
         "/approvals",
@@ -97,8 +97,8 @@ class Runs(Controller):
     ) -> Items[Approval]:
         """The tool calls of the run that somebody has to approve of, and what was said of them."""
         async with context.db.snapshot() as driver:
-            await runs.admit(driver, run_id, caller)
-            found = (await approvals.of_runs(driver, [run_id]))[run_id]
+            run = await runs.admit(driver, run_id, caller)
+            found = await approvals.of_run(driver, run.thread_id, run_id)
         return Items(items=sorted(found.values(), key=lambda one: (one.created_at, one.tool_call_id)))
 
     @post(

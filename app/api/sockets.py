@@ -9,10 +9,11 @@ from litestar.di import NamedDependency
 from app.api.callers import of_socket
 from app.api.context import Context
 from app.api.conversation import Conversation
-from app.api.line import PULSE
+from app.api.line import LINE, Line
 from app.api.origins import welcome_origin
 from app.domain import frames
 from app.domain.errors import Forbidden
+from app.live.body import Body
 from app.live.observer import Client, Out
 
 HEARTBEAT = 25
@@ -31,44 +32,35 @@ async def follow(socket: Socket, context: NamedDependency[Context]) -> None:
     offered = socket.headers.get("sec-websocket-protocol", "")
     chosen = frames.SUBPROTOCOL if frames.SUBPROTOCOL in offered.replace(" ", "").split(",") else None
     await socket.accept(subprotocols=chosen)
-    client = context.live.client(socket.scope["state"].get(PULSE))
+    line: Line = socket.scope["state"][LINE]
+    client = context.live.client(line.pulse, line.write)
     try:
-        await _converse(socket, client, Conversation(context, client, account))
+        await _converse(socket, line, client, Conversation(context, client, account))
     finally:
         context.live.close(client)
 
 
-async def _converse(socket: Socket, client: Client, conversation: Conversation) -> None:
+async def _converse(socket: Socket, line: Line, client: Client, conversation: Conversation) -> None:
     async def send(out: Out) -> None:
-        await _say(socket, out.body)
+        await line.deliver(out.body.message)
 
-    await _say(socket, frames.encode(frames.Hello(heartbeat_seconds=HEARTBEAT)))
-    pump = asyncio.create_task(client.pump(send))
-    listening = asyncio.create_task(_listen(socket, conversation))
-    try:
-        await asyncio.wait({pump, listening}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
+    await line.deliver(Body.of(frames.Hello(heartbeat_seconds=HEARTBEAT)).message)
+    async with asyncio.TaskGroup() as group:
+        pump = group.create_task(client.pump(send))
+        behaved = await _listen(socket, line, conversation)
         pump.cancel()
-        listening.cancel()
-        await asyncio.wait({pump, listening})
-    if not listening.cancelled() and listening.result():
+    if not behaved:
         await socket.close(code=1008, reason="Too many bad frames.")
-    if not pump.cancelled():
-        pump.result()
 
 
-async def _say(socket: Socket, body: str) -> None:
-    await socket.send({"type": "websocket.send", "text": body, "bytes": None})
-
-
-async def _listen(socket: Socket, conversation: Conversation) -> bool:
-    """Obey the client until it leaves, or has made too many mistakes, which is True."""
+async def _listen(socket: Socket, line: Line, conversation: Conversation) -> bool:
+    """Obey the client until it leaves; False if it has made too many mistakes to be listened to."""
     while not conversation.over:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            return False
+            return True
         answer = await conversation.answer(message)
         if answer is not None:
             # Past the outbox: a client that does not read its answers is not listened to.
-            await _say(socket, frames.encode(answer))
-    return True
+            await line.deliver(Body.of(answer).message)
+    return False

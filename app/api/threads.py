@@ -9,6 +9,7 @@ from uuid import UUID
 from litestar import Controller, Response, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, QueryParameter
+from structlog.contextvars import bind_contextvars
 
 from app.api import functions
 from app.api.bodies import (
@@ -225,6 +226,7 @@ class Threads(Controller):
             options=data.options,
         )
         sent, new = await sends.send(context.db, question, caller, context.limits)
+        bind_contextvars(run_id=str(sent.run_id))
         return Response(sent, status_code=202 if new else 200)
 
     @post(
@@ -249,6 +251,7 @@ class Threads(Controller):
         question = Question(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
         answer_id = data.answer_id or ids.new()
         sent, new = await sends.regenerate(context.db, question, answer_id, caller, context.limits)
+        bind_contextvars(run_id=str(sent.run_id))
         return Response(sent, status_code=202 if new else 200)
 
 

@@ -17,6 +17,7 @@ from app.blobs.spool import MOST_OUTPUT, Spool, spooled
 from app.domain import ids
 from app.domain.errors import KhalaError, Unavailable
 from app.domain.parts import BlobRef
+from app.signals.metrics import BLOB_BYTES
 from app.store import blobs
 from app.store.blobs import Blob, Room
 from app.store.db import Database
@@ -85,6 +86,7 @@ class Vault:
         )
         for _ in range(TRIES):
             if await self._keep(new, path):
+                BLOB_BYTES.labels("kept").inc(spool.size)
                 return _ref(new)
         raise Unavailable("What was to be kept was deleted meanwhile. Try again.", retry_after=1)
 
@@ -109,6 +111,7 @@ class Vault:
         """The blob's bytes from `start` up to `end` (exclusive), in chunks. Raises `BlobNotFound`, `Unavailable`."""
         until = blob.size if end is None else min(end, blob.size)
         async with self.store.read(blob.key, start, until) as chunks:
+            BLOB_BYTES.labels("read").inc(until - start)
             yield chunks
 
     async def lost(self, blob: Blob) -> None:

@@ -49,7 +49,8 @@ class Gathered(msgspec.Struct, kw_only=True):
 
 def pieces(text: str, limit: int) -> list[str]:
     """The text cut into pieces of at most `limit` bytes of JSON; joined again they are the same text."""
-    if len(text) < 2 or len(msgspec.json.encode(text)) <= limit:
+    # No character takes more than six bytes, as an escape; whether longer text fits is looked at.
+    if len(text) < 2 or 6 * len(text) + 2 <= limit or len(msgspec.json.encode(text)) <= limit:
         return [text] if text else []
     middle = len(text) // 2
     return pieces(text[:middle], limit) + pieces(text[middle:], limit)

@@ -25,8 +25,6 @@ from app.store.db import EVERYTHING, Database
 
 log = structlog.get_logger()
 
-POLL = 5.0
-"""Seconds between two looks at all credentials: a lost NOTIFY costs seconds."""
 PAUSE = 0.25
 """Seconds before another try, when the database is away; and before another look at what should have expired."""
 MOST = 500
@@ -41,7 +39,7 @@ class Guard:
         self._users: dict[UUID, set[Subscription]] = defaultdict(set)
         self._expiring: set[Subscription] = set()
         self._next_expiry = math.inf
-        self._next_poll = 0.0
+        self._to_poll = False
         self._doubted: dict[Subscription, None] = {}
         self._wake = asyncio.Event()
         self.heard = 0
@@ -89,15 +87,19 @@ class Guard:
         for subscription in [one for user_id in users for one in self._users.get(user_id, ())]:
             self.doubt(subscription)
 
+    def look_again(self) -> None:
+        """Any credential may have ended."""
+        self._to_poll = True
+        self._wake.set()
+
     async def run(self) -> None:
         """Look, for ever."""
         while True:
             await self._rest()
             self._expire()
             try:
-                if time.monotonic() >= self._next_poll:
+                if self._to_poll:
                     await self._poll()
-                    self._next_poll = time.monotonic() + POLL
                 while self._doubted:
                     await self._check()
             except Unavailable as error:
@@ -106,11 +108,11 @@ class Guard:
 
     async def _rest(self) -> None:
         self._wake.clear()
-        if self._doubted:
+        if self._doubted or self._to_poll:
             return
-        due = min(self._next_expiry - time.time(), self._next_poll - time.monotonic())
+        due = None if self._next_expiry == math.inf else max(0.0, self._next_expiry - time.time())
         try:
-            async with asyncio.timeout(max(0.0, due)):
+            async with asyncio.timeout(due):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -134,6 +136,14 @@ class Guard:
             self.doubt(subscription)
 
     async def _poll(self) -> None:
+        self._to_poll = False
+        try:
+            await self._doubt_ended()
+        except BaseException:
+            self._to_poll = True
+            raise
+
+    async def _doubt_ended(self) -> None:
         """Doubt all whose credentials have ended."""
         accounts: dict[tuple[UUID | None, UUID | None], list[Subscription]] = defaultdict(list)
         for subscription in [one for found in self._users.values() for one in found]:

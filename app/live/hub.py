@@ -1,29 +1,30 @@
 """The hub: reads all topics that have changed in one go, encodes each frame once, and hands it to every observer."""
 
 import asyncio
+import time
 from typing import assert_never
 from uuid import UUID
 
 import structlog
 
-from app.domain import frames
 from app.domain.access import Caller
 from app.domain.errors import Unavailable
+from app.live.body import Body
+from app.live.deliveries import Deliveries
 from app.live.feeds import Feed, Found, News
 from app.live.guard import Guard
 from app.live.observer import GONE, Client, Out, Read, Subscription, Ticket
 from app.live.reader import Reader
+from app.signals import metrics
 from app.store.access import Admission, granted
 from app.store.changes import Behind, Gone, Unchanged
 from app.store.db import EVERYTHING, Database
 
 log = structlog.get_logger()
 
-POLL = 5.0
-"""Seconds after which all watched topics are looked at anyhow: a lost NOTIFY costs seconds, never data."""
 PAUSE = 0.25
 """Seconds before another try to read, when the database is away."""
-SWEEP = 500
+SWEEP = 200
 """Observers served in one go before others get their turn."""
 
 
@@ -43,11 +44,12 @@ class Topic:
 class Hub:
     """All observers of one feed. It reads through `db`; observers that catch up read by `reader`."""
 
-    def __init__(self, db: Database, reader: Reader, feed: Feed, guard: Guard) -> None:
+    def __init__(self, db: Database, reader: Reader, feed: Feed, guard: Guard, deliveries: Deliveries) -> None:
         self._db = db
         self._reader = reader
         self._feed = feed
         self._guard = guard
+        self._deliveries = deliveries
         self._topics: dict[UUID, Topic] = {}
         self._woken: set[UUID] = set()
         self._wake = asyncio.Event()
@@ -72,6 +74,7 @@ class Hub:
         subscription = Subscription(self, client, topic_id, cursor, ticket)
         client.subscriptions[self, topic_id] = subscription
         topic.observers.add(subscription)
+        metrics.SUBSCRIPTIONS.inc()
         self._guard.watch(subscription)
         if ticket.heard != self._guard.heard and ticket.caller.user_id is not None:
             self._guard.doubt(subscription)
@@ -99,7 +102,7 @@ class Hub:
         """End it, drop what waits in the outbox for it, and say why."""
         self._end(subscription)
         subscription.client.left(subscription)
-        subscription.client.put(Out(frames.encode(self._feed.end(subscription.topic_id, code))))
+        subscription.client.put(Out(Body.of(self._feed.end(subscription.topic_id, code))))
 
     def doubt(self, subscription: Subscription) -> None:
         """It may have changed whether its caller may follow."""
@@ -121,29 +124,41 @@ class Hub:
             topic.revision = max(topic.revision, subscription.cursor)
         return subscription.cursor >= topic.revision
 
+    @property
+    def watching(self) -> bool:
+        """Whether anybody follows anything."""
+        return bool(self._topics)
+
     def notified(self, payload: str) -> None:
         """The listener's word that these topics have changed, or that any may have."""
         if payload == EVERYTHING:
-            self._all = True
-        else:
-            self._woken.update(topic_id for topic_id in map(UUID, payload.split(",")) if topic_id in self._topics)
-        if self._all or self._woken:
+            self.look_again()
+            return
+        self._woken.update(topic_id for topic_id in map(UUID, payload.split(",")) if topic_id in self._topics)
+        if self._woken:
             self._wake.set()
+
+    def look_again(self) -> None:
+        """Any topic may have changed."""
+        self._all = True
+        self._wake.set()
 
     async def run(self) -> None:
         """Tell observers what has changed, for ever."""
         while True:
-            await self._rest()
+            await self._wake.wait()
+            self._wake.clear()
             woken = set(self._topics) if self._all else self._woken & self._topics.keys()
             self._woken, self._all = set(), False
             try:
                 await self._tell(woken)
             except Unavailable as error:
+                metrics.FEED_FAILED.inc()
                 log.warning("feed_failed", topics=len(woken), error=str(error.__cause__))
-                self._woken |= woken
+                self._again(woken)
                 await asyncio.sleep(PAUSE)
             except Exception:
-                self._woken |= woken
+                self._again(woken)
                 raise
 
     def _end(self, subscription: Subscription) -> None:
@@ -154,23 +169,19 @@ class Hub:
         if topic is None:
             return
         topic.observers.discard(subscription)
+        metrics.SUBSCRIPTIONS.dec()
         if not topic.observers:
             del self._topics[subscription.topic_id]
 
-    async def _rest(self) -> None:
-        if self._woken or self._all:
-            return
-        self._wake.clear()
-        try:
-            async with asyncio.timeout(POLL):
-                await self._wake.wait()
-        except TimeoutError:
-            self._all = True
+    def _again(self, topics: set[UUID]) -> None:
+        self._woken |= topics
+        self._wake.set()
 
     async def _tell(self, woken: set[UUID]) -> None:
         cursors = {topic_id: self._topics[topic_id].revision for topic_id in woken}
         if not cursors:
             return
+        began = time.monotonic()
         async with self._db.snapshot() as driver:
             found = await self._feed.since(driver, cursors)
         for topic_id, one in found.items():
@@ -179,7 +190,9 @@ class Hub:
                 await self._pass_on(topic, one)
             elif topic is not None:
                 # Its first reader has moved it meanwhile, perhaps not as far as this read has seen: look again.
-                self._woken.add(topic_id)
+                self._again({topic_id})
+        metrics.FEED_TOPICS.observe(len(cursors))
+        self._deliveries.read(found.values(), began)
 
     async def _pass_on(self, topic: Topic, found: Found) -> None:
         if found.access_id is not None and topic.access_id != found.access_id:
@@ -187,7 +200,7 @@ class Hub:
         match found.change:
             case News() as news:
                 topic.revision = news.revision
-                await self._broadcast(topic, frames.encode(news.frame), news.since, news.revision)
+                await self._broadcast(topic, Body.of(news.frame), news.since, news.revision)
             case Behind():
                 topic.revision = found.change.revision
                 for observer in topic.observers:
@@ -206,7 +219,7 @@ class Hub:
         for observer in [one for one in topic.observers if one.access_id != access_id]:
             self._guard.doubt(observer)
 
-    async def _broadcast(self, topic: Topic, body: str, since: int, revision: int) -> None:
+    async def _broadcast(self, topic: Topic, body: Body, since: int, revision: int) -> None:
         for count, observer in enumerate(list(topic.observers), 1):
             observer.offer(body, since, revision)
             if count % SWEEP == 0:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import asyncpg
 import structlog
 
+from app.signals.metrics import LISTENER_CONNECTED, LISTENER_LOST
 from app.store.db import EVERYTHING, driver_url
 
 log = structlog.get_logger()
@@ -35,10 +36,12 @@ class Listener:
         while True:
             try:
                 await self._listen()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+                LISTENER_LOST.inc()
                 log.warning("listener_lost", error=str(error), connected=self.connected)
             pause = 0.1 if self._connection else min(LONGEST_PAUSE, pause * 2)
             self._connection = None
+            LISTENER_CONNECTED.set(0)
             await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
@@ -51,6 +54,7 @@ class Listener:
             for channel in self._handlers:
                 await connection.add_listener(channel, self._notified)
             self._connection = connection
+            LISTENER_CONNECTED.set(1)
             self._look_again()
             while not await _within(PULSE, lost):
                 await connection.execute("SELECT", timeout=PULSE)

@@ -2,10 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 
+from app.live.deliveries import Deliveries
 from app.live.feeds import Accounts, Threads
 from app.live.guard import Guard
 from app.live.hub import Hub
-from app.live.observer import Client
+from app.live.observer import Client, Write
+from app.live.poll import Poll
 from app.live.presence import Presence
 from app.live.pulse import Pulse
 from app.live.reader import Reader
@@ -18,9 +20,11 @@ class Live:
     def __init__(self, db: Database, inner: Database) -> None:
         reader = Reader(db)
         self.guard = Guard(inner)
-        self.threads = Hub(inner, reader, Threads(), self.guard)
-        self.accounts = Hub(inner, reader, Accounts(), self.guard)
+        self.deliveries = Deliveries(inner)
+        self.threads = Hub(inner, reader, Threads(), self.guard, self.deliveries)
+        self.accounts = Hub(inner, reader, Accounts(), self.guard, self.deliveries)
         self.presence = Presence(inner, self.guard)
+        self.poll = Poll(inner, self._watching, self._look_again)
 
     @property
     def handlers(self) -> dict[str, Callable[[str], None]]:
@@ -40,13 +44,22 @@ class Live:
             "accounts": self.accounts.run,
             "guard": self.guard.run,
             "presence": self.presence.run,
+            "poll": self.poll.run,
+            "deliveries": self.deliveries.run,
         }
 
-    def client(self, pulse: Pulse | None = None) -> Client:
-        """A new connection without subscriptions."""
-        return Client(pulse=pulse, left=self.presence.left)
+    def client(self, pulse: Pulse | None = None, write: Write | None = None) -> Client:
+        """A new connection without subscriptions; what `write` can't send, its pump does."""
+        return Client(pulse=pulse, write=write, left=self.presence.left)
 
     def close(self, client: Client) -> None:
         """The connection is gone."""
         for hub in (self.threads, self.accounts):
             hub.close(client)
+
+    def _watching(self) -> bool:
+        return self.threads.watching or self.accounts.watching
+
+    def _look_again(self) -> None:
+        for watcher in (self.threads, self.accounts, self.guard):
+            watcher.look_again()

@@ -1,9 +1,10 @@
-"""Observers: what one client watches, through an outbox that can't grow without bound.
+"""Observers: what one client watches, at once or through an outbox that can't grow without bound.
 
-A subscription's cursor is the revision up to which frames were handed to the outbox. When the outbox is full, what it
-holds is dropped and the cursors go back; once the client has drained, it reads on from there. One recovery path for
-late joiners, laggards and reconnects. Whoever is in doubt, because it may have changed who may follow, is handed
-nothing until the guard has looked.
+A frame goes straight to the connection while that takes it and nothing waits before it; what has to wait goes to the
+outbox, which the pump empties. A subscription's cursor is the revision up to which frames were handed to either. When
+the outbox is full, what it holds is dropped and the cursors go back; once the client has drained, it reads on from
+there. One recovery path for late joiners, laggards and reconnects. Whoever is in doubt, because it may have changed who
+may follow, is handed nothing until the guard has looked.
 """
 
 import asyncio
@@ -18,7 +19,9 @@ import structlog
 
 from app.domain.access import Caller, Grant
 from app.domain.errors import Unavailable
+from app.live.body import Body
 from app.live.pulse import Pulse
+from app.signals import metrics
 from app.store.access import Admission
 
 log = structlog.get_logger()
@@ -36,21 +39,24 @@ FORBIDDEN = "forbidden"
 class Out(msgspec.Struct, frozen=True):
     """An encoded frame on its way; `revision` is the topic's after it, None for frames of no topic's chain."""
 
-    body: str
+    body: Body
     revision: int | None = None
     subscription: "Subscription | None" = None
     since: int = 0
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What brings an observer up to date: a frame, empty if nothing is missing, and under which access it was read."""
+    """What brings an observer up to date: a frame, none if nothing is missing, and under which access it was read."""
 
-    body: str
+    body: Body | None
     revision: int | None
     access_id: UUID | None
 
 
 Send: TypeAlias = Callable[[Out], Awaitable[None]]
+"""Sends a frame, as soon as the client takes it."""
+Write: TypeAlias = Callable[[bytes], bool]
+"""Sends a message of `Body` now, or says that it has to wait."""
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +124,7 @@ class Subscription:
         """Whether it is to read for itself now."""
         return self.behind and not self.doubted and not self.ended
 
-    def offer(self, body: str, since: int, revision: int) -> None:
+    def offer(self, body: Body, since: int, revision: int) -> None:
         """The topic's next frame: taken if it joins what was taken before, else the client will read for itself."""
         if self.behind or self.cursor >= revision:
             return
@@ -126,7 +132,8 @@ class Subscription:
             self.fall_back(self.cursor)
         else:
             self.cursor = revision
-            self.client.put(Out(body, revision, self, since))
+            if not self.client.sent(body):
+                self.client.queue(Out(body, revision, self, since))
 
     def fall_back(self, cursor: int) -> None:
         """Go back to this revision, and read on from there when the client has drained."""
@@ -153,20 +160,28 @@ class Subscription:
 
 
 class Client:
-    """One connection: its subscriptions and its outbox. `pump` is its one writer.
+    """One connection: its subscriptions and its outbox. `pump` sends what `write` could not.
 
     `left` is told of every subscription that ends, unless another takes its place.
     """
 
-    def __init__(self, *, pulse: Pulse | None = None, left: Callable[[Subscription], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        *,
+        pulse: Pulse | None = None,
+        write: Write | None = None,
+        left: Callable[[Subscription], None] = lambda _: None,
+    ) -> None:
         self.pulse = pulse
         self.left = left
+        self._write = write
+        self._sending = False
         self.secret = uuid4()
         """What the connection's names in threads are made of."""
         self.subscriptions: dict[tuple[Source, UUID], Subscription] = {}
         self._outbox: deque[Out] = deque()
         self._bytes = 0
-        self._company: dict[Subscription, str] = {}
+        self._company: dict[Subscription, Body] = {}
         self._woken = asyncio.Event()
 
     def following(self, source: Source) -> int:
@@ -177,7 +192,18 @@ class Client:
         """There is something for the pump to do."""
         self._woken.set()
 
+    def sent(self, body: Body) -> bool:
+        """Send it now, unless others come before it or the client doesn't take it yet; whether it was sent."""
+        if self._sending or self._outbox or self._write is None:
+            return False
+        return self._write(body.message)
+
     def put(self, out: Out) -> None:
+        """Send a frame now, or queue it."""
+        if not self.sent(out.body):
+            self.queue(out)
+
+    def queue(self, out: Out) -> None:
         """Queue a frame, or drop the topics' frames if there is no room for it."""
         self._outbox.append(out)
         self._bytes += len(out.body)
@@ -185,7 +211,7 @@ class Client:
             self._drop_all()
         self._woken.set()
 
-    def accompany(self, subscription: Subscription, body: str) -> None:
+    def accompany(self, subscription: Subscription, body: Body) -> None:
         """Who is present in its thread: a frame that takes the place of one that was not sent yet."""
         self._company[subscription] = body
         self._woken.set()
@@ -219,12 +245,20 @@ class Client:
         while self._outbox:
             out = self._outbox.popleft()
             self._bytes -= len(out.body)
+            await self._send(out, send)
+
+    async def _send(self, out: Out, send: Send) -> None:
+        """Send a frame; whatever comes meanwhile waits behind it."""
+        self._sending = True
+        try:
             await send(out)
+        finally:
+            self._sending = False
 
     async def _tell_company(self, send: Send) -> None:
         for subscription in list(self._company):
             if not subscription.behind and not subscription.doubted and subscription in self._company:
-                await send(Out(self._company.pop(subscription)))
+                await self._send(Out(self._company.pop(subscription)), send)
 
     async def _try_to_catch_up(self, subscription: Subscription, send: Send) -> None:
         try:
@@ -253,10 +287,11 @@ class Client:
         if read.revision is not None:
             subscription.cursor = read.revision
         subscription.behind = not subscription.source.level(subscription)
-        if read.body:
-            await send(Out(read.body, read.revision))
+        if read.body is not None:
+            await self._send(Out(read.body, read.revision), send)
 
     def _drop_all(self) -> None:
+        metrics.DROPPED_BACK.inc()
         kept = [out for out in self._outbox if out.subscription is None]
         for out in self._outbox:
             if out.subscription is not None:

@@ -14,8 +14,10 @@ import structlog
 
 from app.domain import frames
 from app.domain.errors import Unavailable
+from app.live.body import Body
 from app.live.guard import Guard
 from app.live.observer import Client, Subscription
+from app.signals.metrics import PRESENT
 from app.store import presence
 from app.store.db import EVERYTHING, Database
 from app.store.presence import Company, Said
@@ -34,6 +36,8 @@ SILENCE = 8.0
 """Seconds of silence after which it is not present any more, until it is heard again."""
 PAUSE = 0.5
 """Seconds before another try, when the database is away."""
+NOBODY = Body(b"")
+"""What is told where nobody is."""
 
 
 class Here:
@@ -76,7 +80,7 @@ class Presence:
         self._here: dict[tuple[Client, UUID], Here] = {}
         self._unwritten: dict[tuple[Client, UUID], UUID] = {}
         self._watchers: dict[UUID, dict[Client, Subscription]] = defaultdict(dict)
-        self._told: dict[UUID, str] = {}
+        self._told: dict[UUID, Body] = {}
         self._unread: set[UUID] = set()
         self._to_write = asyncio.Event()
         self._to_read = asyncio.Event()
@@ -148,6 +152,7 @@ class Presence:
 
     def _write(self, key: tuple[Client, UUID]) -> None:
         client, thread_id = key
+        PRESENT.set(len(self._here))
         # One of the connection in each thread, which tells nothing of its other threads.
         self._unwritten[key] = uuid5(client.secret, str(thread_id))
         self._to_write.set()
@@ -156,12 +161,12 @@ class Presence:
         self._unread.add(thread_id)
         self._to_read.set()
 
-    def _tell(self, subscription: Subscription, body: str) -> None:
+    def _tell(self, subscription: Subscription, body: Body) -> None:
         """Pass the list on; that nobody is there is news only to who was told of somebody."""
         if body or subscription.accompanied:
             subscription.accompanied = bool(body)
             nobody = frames.Present(thread_id=subscription.topic_id, participants=())
-            subscription.client.accompany(subscription, body or frames.encode(nobody))
+            subscription.client.accompany(subscription, body or Body.of(nobody))
 
     async def _whenever(self, event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -213,8 +218,9 @@ class Presence:
 
     def _pass_on(self, thread_id: UUID, company: Company) -> None:
         frame = frames.Present(thread_id=thread_id, participants=company.participants, more=company.more)
-        body = frames.encode(frame) if company.participants else ""
-        if self._told.get(thread_id) == body:
+        body = Body.of(frame) if company.participants else NOBODY
+        told = self._told.get(thread_id)
+        if told is not None and told.data == body.data:
             return
         self._told[thread_id] = body
         for subscription in list(self._watchers[thread_id].values()):

@@ -4,7 +4,7 @@ import asyncio
 from typing import TypeAlias, assert_never
 from uuid import UUID
 
-from app.domain import frames
+from app.live.body import Body
 from app.live.feeds import Feed, News, Whole
 from app.live.observer import Read
 from app.store.changes import Behind, Gone, Unchanged
@@ -25,7 +25,7 @@ class Reader:
         self._turns = asyncio.Semaphore(MOST_READS)
 
     async def read(self, feed: Feed, topic_id: UUID, after: int) -> Read | None:
-        """What has changed after that revision, or all; an empty body for nothing, None for what is gone."""
+        """What has changed after that revision, or all; no body for nothing, None for what is gone."""
         key = (feed, topic_id, after)
         task = self._reading.get(key)
         if task is None:
@@ -50,7 +50,7 @@ class Reader:
                         whole = await feed.whole(driver, topic_id, reset=reset and after >= 0)
                         return None if whole is None else _encoded(whole, found.access_id)
                     case Unchanged():
-                        return Read("", None, found.access_id)
+                        return Read(None, None, found.access_id)
                     case Gone():
                         return None
                     case _:
@@ -61,7 +61,7 @@ class Reader:
 
 
 def _encoded(news: News | Whole, access_id: UUID | None) -> Read:
-    return Read(frames.encode(news.frame), news.revision, access_id)
+    return Read(Body.of(news.frame), news.revision, access_id)
 
 
 def _retrieve(done: "asyncio.Task[Read | None]") -> None:

@@ -1,8 +1,7 @@
-"""A real provider's model behind our port: pydantic-ai does the calling, here its words become ours."""
+"""A provider's model behind our port by way of pydantic-ai: it does the calling, here its words become ours."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Literal
 
 import httpx2
 import pydantic_ai.models
@@ -18,14 +17,13 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 
-from app.domain.parts import Usage
-from app.models import arguments, failures, responses, tokens, told
+from app.models import arguments, ending, failures, library_failures, responses, told
 from app.models.catalog import ModelRef
 from app.models.port import Completed, Event, Prompt, Reasoning, Text, ToolUse
 
 
 class ProviderModel:
-    """One model of a real provider."""
+    """One model of Anthropic or Google."""
 
     reads_tools = True
 
@@ -48,14 +46,13 @@ class ProviderModel:
                     )
                     response = await stack.enter_async_context(called)
             except Exception as error:  # a border: the failure table names what it knows and keeps the rest as cause
-                raise failures.of(error, self.provider, midstream=False, asked=_asked(prompt)) from error
-            events = await stack.enter_async_context(aclosing(self._events(response, prompt, opened)))
+                asked = failures.demands(prompt)
+                raise library_failures.of(error, self.provider, midstream=False, asked=asked) from error
+            events = await stack.enter_async_context(aclosing(self._events(response, prompt)))
             stack.push_async_callback(_close, opened)
             yield events
 
-    async def _events(
-        self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt, opened: list[httpx2.Response]
-    ) -> AsyncGenerator[Event]:
+    async def _events(self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt) -> AsyncGenerator[Event]:
         heard: list[str] = []
         try:
             async for event in response:
@@ -63,30 +60,19 @@ class ProviderModel:
                     heard.append(said.text)
                     yield said
         except Exception as error:  # as above: whatever a broken stream makes of the libraries, it ends as ModelFailed
-            raise failures.of(error, self.provider, midstream=bool(heard)) from error
-        yield self._completed(response, prompt, heard, whole=responses.done(opened))
+            raise library_failures.of(error, self.provider, midstream=bool(heard)) from error
+        yield self._completed(response, prompt, "".join(heard))
 
-    def _completed(
-        self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt, heard: list[str], *, whole: bool
-    ) -> Completed:
-        details = response.provider_details or {}
-        given = details.get("finish_reason")
-        reason = response.finish_reason or ("stop" if given else None)
-        if self.provider == "openai" and not given and not whole:
-            reason = None  # the library takes a stream that just ends for an answer
-        if reason not in ("stop", "length", "tool_call"):
-            raise failures.unfinished(reason, self.provider, midstream=bool(heard))
-        # A server may call what calls tools a stop; what the limit cut off is no call.
-        uses = () if reason == "length" else tuple(_uses(response))
-        used = response.usage
-        counted = bool(used.input_tokens or used.output_tokens)
-        usage = (
-            Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
-            if counted
-            else tokens.estimate_usage(prompt, "".join(heard), uses)
+    def _completed(self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt, heard: str) -> Completed:
+        given = (response.provider_details or {}).get("finish_reason")
+        return ending.completed(
+            prompt,
+            heard,
+            provider=self.provider,
+            reason=response.finish_reason or ("stop" if given else None),
+            uses=tuple(_uses(response)),
+            counts=(response.usage.input_tokens, response.usage.output_tokens),
         )
-        ended: Literal["length", "stop"] = "length" if reason == "length" else "stop"
-        return Completed(usage=usage, finish_reason="tool_calls" if uses else ended, estimated=not counted, uses=uses)
 
 
 def _uses(response: pydantic_ai.models.StreamedResponse) -> Iterator[ToolUse]:
@@ -98,12 +84,6 @@ def _uses(response: pydantic_ai.models.StreamedResponse) -> Iterator[ToolUse]:
             use_id = part.tool_call_id if part.tool_call_id not in ("", *seen) else f"{part.tool_call_id}-{place}"
             seen.add(use_id)
             yield ToolUse(id=use_id, name=part.tool_name, args=args, problem=problem)
-
-
-def _asked(prompt: Prompt) -> list[str]:
-    """What of this prompt not every model can do."""
-    files = any(turn.files for turn in prompt.turns)
-    return [*(["read these files"] if files else []), *(["use tools"] if prompt.tools else [])]
 
 
 async def _close(opened: list[httpx2.Response]) -> None:

@@ -20,10 +20,15 @@ NO_KEY = "none"
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a provider is and what opens it; None is the provider's public address."""
+    """Where a provider is and what opens it; None is the provider's public address.
+
+    `organization` and `project` say who pays where an OpenAI key stands for several.
+    """
 
     key: str | None = None
     url: str | None = None
+    organization: str | None = None
+    project: str | None = None
 
     def __repr__(self) -> str:
         """Without the key: settings end up in logs and tracebacks."""
@@ -47,7 +52,12 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
         Raises `ValueError` for a timeout that is no positive number.
         """
         return cls(
-            openai=Access(key=_first(env, *catalog.KEYS["openai"]), url=_first(env, "OPENAI_BASE_URL")),
+            openai=Access(
+                key=_first(env, *catalog.KEYS["openai"]),
+                url=_first(env, "OPENAI_BASE_URL"),
+                organization=_first(env, "OPENAI_ORG_ID"),
+                project=_first(env, "OPENAI_PROJECT_ID"),
+            ),
             anthropic=Access(key=_first(env, *catalog.KEYS["anthropic"]), url=_first(env, "ANTHROPIC_BASE_URL")),
             google=Access(key=_first(env, *catalog.KEYS["google"]), url=_first(env, "GOOGLE_GEMINI_BASE_URL")),
             read_timeout=_seconds(env, "KHALA_MODEL_TIMEOUT", cls().read_timeout),
@@ -59,7 +69,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
         if found.key:
             return found
         if provider == "openai" and found.url:
-            return Access(key=NO_KEY, url=found.url)
+            return msgspec.structs.replace(found, key=NO_KEY)
         raise BadModel(f"No key for {provider} models: set {' or '.join(catalog.KEYS[provider])}.")
 
 
@@ -78,10 +88,7 @@ class Providers:
         found = catalog.parse(ref) if isinstance(ref, str) else ref
         if found.provider == "demo":
             return DemoModel()
-        client = self._client(found.provider)
-        from app.models.adapter import ProviderModel
-
-        return ProviderModel(client.model(found.name), found)
+        return self._client(found.provider).model(found)
 
     def _client(self, provider: Provider) -> "Client":
         if provider not in self._clients:

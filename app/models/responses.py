@@ -8,10 +8,6 @@ import httpx2
 
 _opening: ContextVar[list[httpx2.Response] | None] = ContextVar("opening", default=None)
 
-DONE = b"data: [DONE]"
-TAIL = 64
-"""Bytes at the end of a stream in which its end is looked for."""
-
 _ESCAPES = {"\u0085".encode(): b"\\u0085", "\u2028".encode(): b"\\u2028", "\u2029".encode(): b"\\u2029"}
 _BEGINNINGS = (b"\xe2\x80", b"\xe2", b"\xc2")
 
@@ -44,31 +40,6 @@ async def mend(response: httpx2.Response) -> None:
     """
     if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
         response.stream = _Escaped(response.stream)
-
-
-async def watch(response: httpx2.Response) -> None:
-    """The OpenAI client's hook: whether a stream came to the protocol's own end, which the SDK keeps to itself."""
-    if isinstance(response.stream, httpx2.AsyncByteStream):
-        response.stream = _Watched(response.stream)
-
-
-def done(responses: list[httpx2.Response]) -> bool:
-    """Whether a watched stream among these ended with `[DONE]`: servers there are that send no finish reason."""
-    return any(isinstance(one.stream, _Watched) and DONE in one.stream.tail for one in responses)
-
-
-class _Watched(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-        self.tail = b""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._inner:
-            self.tail = (self.tail + chunk)[-TAIL:]
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class _Escaped(httpx2.AsyncByteStream):

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AbstractContextManager
 from enum import Enum
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from app.runs.hands import Answers, Hands, Kit
 from app.runs.meter import Meter
 from app.runs.tally import Tally
 from app.runs.turn import Models, Outcome, Turn, failed, stopped, tell
+from app.signals import metrics, underway
 from app.store import approvals, ledger, messages, parts, runs
 from app.store.db import Database, Driver
 from app.store.parts import Lease
@@ -33,6 +35,8 @@ from app.store.writer import LeaseLost, Stream, Writer
 log = structlog.get_logger()
 
 
+PACE = 0.025
+"""Seconds between the end of one look at what there is to do and the next."""
 GUESTS_SHARE = 0.75
 """The part of an executor's places that runs of guests may take: some are left for who has an account."""
 
@@ -108,6 +112,7 @@ class Executor:
 
     async def run(self) -> None:
         """Work, for ever. Cancelled, it drops what it holds; `drain` first to end or hand over."""
+        metrics.EXECUTOR_PLACES.set(self._options.concurrency)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._beat())
             while True:
@@ -125,6 +130,7 @@ class Executor:
         """Claim no more; wait for what is under way to end, and after the grace period hand it over."""
         async with self._looking:  # what is being claimed now is still to be drained
             self._draining = True
+        metrics.EXECUTOR_PLACES.set(0)
         log.info("draining", runs=len(self._working), grace=self._options.grace)
         for wait in (self._options.grace, 5.0):
             try:
@@ -137,6 +143,8 @@ class Executor:
                     work.stop(Stop.HAND_OVER)
 
     async def _rest(self) -> None:
+        # Each look asks for all runs under way: where many begin and end, one look serves many of them.
+        await asyncio.sleep(PACE)
         try:
             async with asyncio.timeout(self._options.sweep):
                 await self._wake.wait()
@@ -185,6 +193,7 @@ class Executor:
                 async with self._db.driver() as driver:
                     held = await runs.beat(driver, _leases(working), lease_seconds=self._options.lease)
             except Unavailable as error:
+                metrics.HEARTBEATS_FAILED.inc()
                 log.warning("heartbeat_failed", runs=len(working), error=str(error.__cause__))
                 continue
             except Exception:
@@ -198,13 +207,20 @@ class Executor:
     async def _work(self, work: Work) -> None:
         lease = work.claimed.lease
         try:
-            with structlog.contextvars.bound_contextvars(run_id=str(lease.run_id), attempt=lease.epoch):
+            named = {"run_id": str(lease.run_id), "thread_id": str(lease.thread_id), "attempt": lease.epoch}
+            with structlog.contextvars.bound_contextvars(**named), _told(work.claimed):
                 await self._carry_out(work)
         except LeaseLost:
+            metrics.RUNS_ENDED.labels("lost").inc()
             log.info("run_lost", run_id=str(lease.run_id))
+        except Unavailable as error:
+            # Nobody was told that it is let go of, so it goes on when the lease lapses.
+            metrics.RUNS_ENDED.labels("dropped").inc()
+            log.warning("run_dropped", run_id=str(lease.run_id), error=str(error.__cause__))
         except Exception:
             # Whatever it was: the lease lapses and another executor tries, `attempts` times once the parts can be read.
             log.exception("run_crashed", run_id=str(lease.run_id))
+            metrics.RUNS_ENDED.labels("crashed").inc()
         finally:
             if self._working.get(lease.run_id) is work:
                 del self._working[lease.run_id]
@@ -215,9 +231,9 @@ class Executor:
         claimed = work.claimed
         run_id = claimed.lease.run_id
         async with self._db.driver() as driver:
-            stored = [part.read() for part in await parts.of_run(driver, run_id)]
-            account = await ledger.account(driver, run_id)
-            work.answers.hear((await approvals.of_runs(driver, [run_id]))[run_id])
+            stored = [part.read() for part in await parts.of_run(driver, claimed.lease.thread_id, run_id)]
+            account = await ledger.account(driver, claimed.lease.thread_id, run_id)
+            work.answers.hear(await approvals.of_run(driver, claimed.lease.thread_id, run_id))
         stream = self._writer.open(
             claimed.lease,
             next_seq=claimed.next_seq,
@@ -254,7 +270,9 @@ class Executor:
         elif why is Stop.HAND_OVER:
             await stream.written()
             await runs.hand_over(self._db, work.claimed.lease, stream.handed_over())
-        log.info("run_ended", outcome=outcome.status if outcome else why and why.value, ms=tally.finish("").total_ms)
+        ended = outcome.status if outcome else work.stopped.result().value
+        metrics.RUNS_ENDED.labels(ended).inc()
+        log.info("run_ended", outcome=ended, ms=tally.finish("").total_ms)
 
     async def _answer(self, work: Work, stream: Stream, meter: Meter, progress: Progress) -> Outcome:
         claimed = work.claimed
@@ -265,10 +283,13 @@ class Executor:
         async with self._db.driver() as driver:
             history = await messages.path(
                 driver,
+                claimed.lease.thread_id,
                 claimed.user_message_id,
                 most=prompt.MOST_MESSAGES,
                 most_bytes=self._options.context_tokens * prompt.TOKEN_BYTES,
             )
+        if not history:
+            raise LeaseLost  # the thread was reset or deleted since the run was claimed
         system, history = prompt.instructed(self._options.system, history, asked=claimed.options.instructions)
         turn = Turn(stream, meter, self._models, self._candidates(claimed))
         functions = claimed.options.functions
@@ -292,7 +313,7 @@ class Executor:
     async def _actor(self, claimed: Claimed) -> Actor:
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
         async with self._db.driver() as driver:
-            user_id = await runs.asker(driver, run_id)
+            user_id = await runs.asker(driver, claimed.lease)
         return Actor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
 
     def _candidates(self, claimed: Claimed) -> list[ModelRef]:
@@ -300,11 +321,24 @@ class Executor:
         return list(dict.fromkeys([*first, *self._options.models]))
 
 
+def _told(claimed: Claimed) -> AbstractContextManager[None]:
+    """The run is under way, for whoever watches, while this is open."""
+    return underway.working(
+        claimed.lease.run_id,
+        claimed.traceparent,
+        waited=claimed.queued_seconds,
+        attempt=claimed.lease.epoch,
+        taken_over=claimed.taken_over,
+        begun=claimed.next_seq > 0,
+    )
+
+
 async def _hear(driver: Driver, working: list[Work]) -> None:
     """Tell the runs that wait for approval what people have said."""
     asking = {work.claimed.lease.run_id: work for work in working if work.answers.asking}
     if asking:
-        for run_id, found in (await approvals.of_runs(driver, list(asking))).items():
+        threads = {run_id: work.claimed.lease.thread_id for run_id, work in asking.items()}
+        for run_id, found in (await approvals.of_runs(driver, threads)).items():
             asking[run_id].answers.hear(found)
 
 

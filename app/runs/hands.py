@@ -25,6 +25,7 @@ from app.domain.rounds import Call, Progress, Round
 from app.domain.tools import Action, Actor, Spec, digest
 from app.models.port import ToolUse
 from app.runs import results
+from app.runs.observed import tool_called
 from app.runs.results import Kept
 from app.store.approvals import Approval
 from app.store.writer import LeaseLost, Stream
@@ -329,6 +330,7 @@ class Hands:
             by = None if answer.decided_by is None else str(answer.decided_by)
             facts["approval"] = {"state": answer.state, "by": by, "edited": answer.edited_args is not None}
         self._stream.receipt("tool", facts, None, call.id)
+        tool_called(call.tool, source, call.id, None if kept.ok else kept.code, milliseconds)
         self._say(
             ToolResult(
                 tool_call_id=call.id,

@@ -16,7 +16,9 @@ from app.models.catalog import BadModel, ModelRef
 from app.models.port import Completed, Model, ModelFailed, Prompt, Reasoning, Text
 from app.models.tokens import estimate_usage
 from app.runs.meter import Meter
+from app.runs.observed import model_called
 from app.runs.tally import TOKEN_SIZE, Call
+from app.signals import metrics
 from app.store.writer import Stream
 
 log = structlog.get_logger()
@@ -100,6 +102,7 @@ class Turn:
                 )
                 match decision:
                     case retry.Wait():
+                        metrics.MODEL_RETRIES.labels(ref.provider, failure.code).inc()
                         log.info("model_retry", model=str(ref), code=failure.code, wait=decision.seconds)
                         await asyncio.sleep(decision.seconds)
                     case retry.Switch() | retry.GiveUp():
@@ -154,6 +157,7 @@ class Turn:
 
     def _settle(self, call: Call, outcome: str, completed: Completed) -> None:
         price = self._meter.tally.add(call, completed.usage)
+        model_called(call, outcome, time.monotonic() - call.began, completed.usage, price)
         self._stream.receipt("model", call.facts(outcome, self._attempt, completed), price)
 
     def _switch(self, others: Sequence[ModelRef], why: str) -> None:

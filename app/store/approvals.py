@@ -4,13 +4,13 @@ Everything here changes under the thread's row lock, as a run's status does: an 
 executor can't miss each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import ColumnElement, Row, and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Caller
@@ -18,6 +18,7 @@ from app.domain.chat import ACTIVE, Wire
 from app.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
 from app.store import access, listings, rows, threads
 from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify
+from app.store.parts import Lease
 from app.store.tables import approvals, runs
 
 State: TypeAlias = Literal["pending", "approved", "denied", "expired"]
@@ -37,10 +38,17 @@ EXPIRE = """
     RETURNING run_id
 """
 
+OF_RUNS = """
+    SELECT approvals.* FROM approvals JOIN unnest($1::uuid[], $2::uuid[]) AS asked (run_id, thread_id)
+      ON approvals.run_id = asked.run_id AND approvals.thread_id IS NOT DISTINCT FROM asked.thread_id
+    WHERE approvals.run_id = ANY($1::uuid[])
+"""
+
 WAKE = """
     UPDATE runs SET status = 'queued' FROM (
-        SELECT id FROM runs WHERE id = ANY($1::uuid[]) AND status = 'blocked' ORDER BY id FOR NO KEY UPDATE
-    ) AS due WHERE runs.id = due.id
+        SELECT id, thread_id FROM runs WHERE id = ANY($1::uuid[]) AND thread_id = ANY($2::uuid[]) AND status = 'blocked'
+        ORDER BY id FOR NO KEY UPDATE
+    ) AS due WHERE runs.id = due.id AND runs.thread_id = due.thread_id
 """
 
 
@@ -83,8 +91,8 @@ async def question(db: Database, run_id: UUID, tool_call_id: str, caller: Caller
     async with db.driver() as driver:
         thread_id = await _thread(driver, run_id)
         await access.admit(driver, thread_id, caller, "editor")
-        query = "SELECT tool, parameters FROM approvals WHERE run_id = $1 AND tool_call_id = $2"
-        row = await driver.fetchrow(query, run_id, tool_call_id)
+        query = "SELECT tool, parameters FROM approvals WHERE run_id = $1 AND tool_call_id = $2 AND thread_id = $3"
+        row = await driver.fetchrow(query, run_id, tool_call_id, thread_id)
     if row is None:
         raise NotFound("This call awaits no approval.")
     return Question(tool=row["tool"], parameters=msgspec.json.decode(row["parameters"], type=dict[str, Any]))
@@ -100,13 +108,13 @@ async def answer(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, 
         thread_id = await _thread(driver, run_id)
     async with db.transaction() as connection:
         await threads.lock(connection, thread_id, caller, "editor")
-        run = await _run(connection, run_id)
-        row = await _row(connection, run_id, tool_call_id)
+        run = await _run(connection, thread_id, run_id)
+        row = await _row(connection, run, tool_call_id)
         if row.state == "pending":
             await _decide(connection, run, row, caller, given)
         elif not _same(row, given):
             raise AlreadyDecided(f"This call was {row.state} before.")
-        return _approval((await _row(connection, run_id, tool_call_id))._mapping)
+        return _approval((await _row(connection, run, tool_call_id))._mapping)
 
 
 async def _decide(
@@ -130,10 +138,10 @@ async def _decide(
         "decided_name": caller.name,
         "decided_at": func.clock_timestamp(),
     }
-    this = (approvals.c.run_id == row.run_id) & (approvals.c.tool_call_id == row.tool_call_id)
-    await connection.execute(update(approvals).where(this).values(**said))
+    await connection.execute(update(approvals).where(_this(run, row.tool_call_id)).values(**said))
     if run.status == "blocked":
-        await connection.execute(update(runs).where(runs.c.id == run.id).values(status="queued"))
+        its = (runs.c.id == run.id) & (runs.c.thread_id == run.thread_id)
+        await connection.execute(update(runs).where(its).values(status="queued"))
         await listings.stamp(await driver_of(connection), [run.thread_id])
     await notify(connection, RUNS_CHANNEL, "")
 
@@ -152,18 +160,26 @@ def _same(row: Row[tuple[object, ...]], given: Answer) -> bool:
     )
 
 
-async def answered(connection: AsyncConnection, run_id: UUID, tool_call_ids: Sequence[str]) -> bool:
-    """Whether one of these questions has its answer; the caller holds the thread's lock."""
+async def answered(connection: AsyncConnection, lease: Lease, tool_call_ids: Sequence[str]) -> bool:
+    """Whether one of these questions of the run has its answer; the caller holds the thread's lock."""
     query = select(approvals.c.tool_call_id).where(
-        approvals.c.run_id == run_id, approvals.c.tool_call_id.in_(tool_call_ids), approvals.c.state != "pending"
+        approvals.c.run_id == lease.run_id,
+        approvals.c.thread_id == lease.thread_id,
+        approvals.c.tool_call_id.in_(tool_call_ids),
+        approvals.c.state != "pending",
     )
     return (await connection.execute(query.limit(1))).first() is not None
 
 
-async def of_runs(driver: Driver, run_ids: Sequence[UUID]) -> dict[UUID, dict[str, Approval]]:
-    """All questions of these runs, by run and tool call."""
-    found: dict[UUID, dict[str, Approval]] = {run_id: {} for run_id in run_ids}
-    for row in await driver.fetch("SELECT * FROM approvals WHERE run_id = ANY($1::uuid[])", run_ids):
+async def of_run(driver: Driver, thread_id: UUID, run_id: UUID) -> dict[str, Approval]:
+    """All questions of a run of this thread, by tool call."""
+    return (await of_runs(driver, {run_id: thread_id}))[run_id]
+
+
+async def of_runs(driver: Driver, thread_ids: Mapping[UUID, UUID]) -> dict[UUID, dict[str, Approval]]:
+    """All questions of these runs, by run and tool call; given are the threads of the runs, by run."""
+    found: dict[UUID, dict[str, Approval]] = {run_id: {} for run_id in thread_ids}
+    for row in await driver.fetch(OF_RUNS, list(thread_ids), list(thread_ids.values())):
         found[row["run_id"]][row["tool_call_id"]] = _approval(row)
     return found
 
@@ -175,7 +191,7 @@ async def expire(db: Database) -> int:
         if not due:
             return 0
         ended = [row["run_id"] for row in await driver.fetch(EXPIRE, due)]
-        await driver.execute(WAKE, ended)
+        await driver.execute(WAKE, ended, due)
         await listings.stamp(driver, due)
         await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)
         return len(ended)
@@ -188,19 +204,24 @@ async def _thread(driver: Driver, run_id: UUID) -> UUID:
     return thread_id
 
 
-async def _run(connection: AsyncConnection, run_id: UUID) -> Row[tuple[object, ...]]:
-    row = (await connection.execute(select(runs).where(runs.c.id == run_id).with_for_update())).first()
+async def _run(connection: AsyncConnection, thread_id: UUID, run_id: UUID) -> Row[tuple[object, ...]]:
+    query = select(runs).where(runs.c.id == run_id, runs.c.thread_id == thread_id)
+    row = (await connection.execute(query.with_for_update())).first()
     if row is None:
         raise RunNotFound("There is no such run.")
     return row
 
 
-async def _row(connection: AsyncConnection, run_id: UUID, tool_call_id: str) -> Row[tuple[object, ...]]:
-    query = select(approvals).where(approvals.c.run_id == run_id, approvals.c.tool_call_id == tool_call_id)
-    row = (await connection.execute(query)).first()
+async def _row(connection: AsyncConnection, run: Row[tuple[object, ...]], tool_call_id: str) -> Row[tuple[object, ...]]:
+    row = (await connection.execute(select(approvals).where(_this(run, tool_call_id)))).first()
     if row is None:
         raise NotFound("This call awaits no approval.")
     return row
+
+
+def _this(run: Row[tuple[object, ...]], tool_call_id: str) -> ColumnElement[bool]:
+    its = {"run_id": run.id, "thread_id": run.thread_id, "tool_call_id": tool_call_id}
+    return and_(*(approvals.c[name] == value for name, value in its.items()))
 
 
 def _approval(row: rows.Record) -> Approval:

@@ -26,10 +26,22 @@ MOST_MESSAGES = 100
 
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
 
-REVISIONS = f"""
-    SELECT threads.*, watched.after FROM {WATCHED}
+LOOK = f"""
+    SELECT watched.thread_id AS id, threads.revision AS now, threads.reset_revision, threads.meta_revision,
+           threads.access_id, part.*,
+           (SELECT true FROM messages
+            WHERE messages.thread_id = watched.thread_id AND revision > watched.after LIMIT 1) IS TRUE AS said
+    FROM {WATCHED}
     JOIN threads ON threads.id = watched.thread_id AND threads.deleted_at IS NULL
+    LEFT JOIN LATERAL (
+        SELECT * FROM message_parts WHERE message_parts.thread_id = watched.thread_id AND revision > watched.after
+        ORDER BY revision, run_id, seq LIMIT {MOST_PARTS + 1}
+    ) AS part ON watched.after >= threads.reset_revision
+    ORDER BY part.revision, part.run_id, part.seq
 """
+"""A row for each part, or one without a part; `said` is whether messages have changed, too. Mostly they have not."""
+
+THREADS = "SELECT * FROM threads WHERE id = ANY($1::uuid[])"
 
 MESSAGES = f"""
     SELECT found.* FROM {WATCHED} CROSS JOIN LATERAL (
@@ -39,13 +51,6 @@ MESSAGES = f"""
         FROM messages WHERE messages.thread_id = watched.thread_id AND revision > watched.after
         ORDER BY revision, position LIMIT {MOST_MESSAGES + 1}
     ) AS found ORDER BY position
-"""
-
-PARTS = f"""
-    SELECT found.* FROM {WATCHED} CROSS JOIN LATERAL (
-        SELECT * FROM message_parts WHERE message_parts.thread_id = watched.thread_id AND revision > watched.after
-        ORDER BY revision, run_id, seq LIMIT {MOST_PARTS + 1}
-    ) AS found ORDER BY revision, run_id, seq
 """
 
 PAGE = """
@@ -62,7 +67,8 @@ PAGE = """
         WHERE newest.place < $3 AND (newest.place = 1 OR newest.bytes <= $4)
     )
     SELECT messages.*, newest.total FROM (SELECT *, count(*) OVER () AS total FROM newest) AS newest
-    JOIN messages USING (id) WHERE newest.place = 1 OR newest.bytes <= $4 ORDER BY messages.position DESC
+    JOIN messages USING (id)
+    WHERE messages.thread_id = $1 AND (newest.place = 1 OR newest.bytes <= $4) ORDER BY messages.position DESC
 """
 """One message after the other, so that no more is looked at than is read: compressed, as it is stored, it tells little.
 """
@@ -94,54 +100,50 @@ class Look(msgspec.Struct, frozen=True):
 
 
 async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Look]:
-    """For each thread, what changed after the given revision. Three queries, however many threads."""
-    found = {row["id"]: row for row in await driver.fetch(REVISIONS, *_columns(cursors))}
-    changed = {key: after for key, after in cursors.items() if key in found and _served(found[key], after)}
-    messages = _grouped(await driver.fetch(MESSAGES, *_columns(changed))) if changed else {}
-    parts = _grouped(await driver.fetch(PARTS, *_columns(changed))) if changed else {}
+    """For each thread, what changed after the given revision. One query where only parts came, else up to three."""
+    found = _grouped(await driver.fetch(LOOK, list(cursors), list(cursors.values())), "id")
+    served = {key: rows[0] for key, rows in found.items() if _served(rows[0], cursors[key])}
+    renamed = [key for key, row in served.items() if row["meta_revision"] > cursors[key]]
+    said = [key for key, row in served.items() if row["said"]]
+    threads = {row["id"]: row for row in await driver.fetch(THREADS, renamed)} if renamed else {}
+    messages = await driver.fetch(MESSAGES, said, [cursors[key] for key in said]) if said else []
+    of_thread = _grouped(messages, "thread_id")
     return {
-        key: Look(_change(found.get(key), after, messages.get(key, ()), parts.get(key, ())), _access_id(found.get(key)))
+        key: Look(_change(after, found[key], threads.get(key), of_thread.get(key, ())), found[key][0]["access_id"])
+        if key in found
+        else Look(Gone(), None)
         for key, after in cursors.items()
     }
 
 
-def _access_id(row: rows.Record | None) -> UUID | None:
-    return None if row is None else row["access_id"]
-
-
-def _columns(cursors: Mapping[UUID, int]) -> tuple[list[UUID], list[int]]:
-    return list(cursors), list(cursors.values())
-
-
 def _served(row: rows.Record, after: int) -> bool:
-    return bool(row["reset_revision"] <= after < row["revision"])
+    return bool(row["reset_revision"] <= after < row["now"])
 
 
 Found = TypeVar("Found", bound=rows.Record)
 
 
-def _grouped(found: Iterable[Found]) -> dict[UUID, list[Found]]:
+def _grouped(found: Iterable[Found], name: str) -> dict[UUID, list[Found]]:
     groups: dict[UUID, list[Found]] = defaultdict(list)
     for row in found:
-        groups[row["thread_id"]].append(row)
+        groups[row[name]].append(row)
     return groups
 
 
 def _change(
-    thread: rows.Record | None, after: int, messages: Sequence[rows.Record], parts: Sequence[rows.Record]
+    after: int, found: Sequence[rows.Record], thread: rows.Record | None, messages: Sequence[rows.Record]
 ) -> Change:
-    if thread is None:
-        return Gone()
-    if thread["revision"] == after:
+    look = found[0]
+    if look["now"] == after:
         return Unchanged()
-    if not _served(thread, after) or len(messages) > MOST_MESSAGES or len(parts) > MOST_PARTS:
-        return Behind(revision=thread["revision"], reset=thread["reset_revision"] > after)
+    if not _served(look, after) or len(messages) > MOST_MESSAGES or len(found) > MOST_PARTS:
+        return Behind(revision=look["now"], reset=look["reset_revision"] > after)
     return Delta(
         since=after,
-        revision=thread["revision"],
-        thread=rows.thread(thread) if thread["meta_revision"] > after else None,
+        revision=look["now"],
+        thread=None if thread is None else rows.thread(thread),
         messages=tuple(map(rows.message, messages)),
-        parts=tuple(map(rows.part, parts)),
+        parts=tuple(rows.part(row) for row in found if row["kind"] is not None),
     )
 
 
@@ -168,16 +170,19 @@ async def _page(driver: Driver, thread_id: UUID, *, before: int | None, limit: i
     found = (await driver.fetch(PAGE, thread_id, before, limit + 1, MOST_BYTES))[:limit]
     has_more = bool(found) and found[0]["total"] > len(found)
     messages = [rows.message(row) for row in reversed(found)]
-    live = await _live_parts(driver, [m.run_id for m in messages if m.status == "streaming" and m.run_id])
+    live = await _live_parts(driver, thread_id, [m.run_id for m in messages if m.status == "streaming" and m.run_id])
     return tuple(_with_parts(m, live[m.run_id]) if m.run_id in live else m for m in messages), has_more
 
 
-async def _live_parts(driver: Driver, run_ids: list[UUID]) -> dict[UUID, list[Part]]:
+async def _live_parts(driver: Driver, thread_id: UUID, run_ids: list[UUID]) -> dict[UUID, list[Part]]:
     if not run_ids:
         return {}
-    query = "SELECT * FROM message_parts WHERE run_id = ANY($1::uuid[]) ORDER BY run_id, seq"
+    query = """
+        SELECT * FROM message_parts WHERE run_id = ANY($1::uuid[]) AND thread_id IS NOT DISTINCT FROM $2
+        ORDER BY run_id, seq
+    """
     live: dict[UUID, list[Part]] = {run_id: [] for run_id in run_ids}
-    for row in await driver.fetch(query, run_ids):
+    for row in await driver.fetch(query, run_ids, thread_id):
         live[row["run_id"]].append(rows.part(row))
     return live
 

@@ -1,37 +1,31 @@
 """The database: transactions for commands, snapshots for reads, and the driver's own connection for the hot path."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
 import asyncpg
 import msgspec
-from sqlalchemy import Row, TextClause, text
+from sqlalchemy import AsyncAdaptedQueuePool, Row, TextClause, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.domain.errors import Unauthorized, Unavailable
+from app.signals import metrics
+from app.store import session
 
 Driver: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
-SESSION = {
-    "application_name": "khala",
-    "timezone": "UTC",
-    "jit": "off",
-    # The fence of `app.store.parts` rests on each statement seeing what was committed before it.
-    "default_transaction_isolation": "read committed",
-    # A process that freezes or drops off the network in a transaction holds row locks that others wait for. Less than
-    # a lease, so that its runs can be taken over.
-    "idle_in_transaction_session_timeout": "5s",
-}
-"""What every connection sets."""
 LOST = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    # It answers for another state than the driver thinks it is in: it has said goodbye, say, and not hung up yet.
+    asyncpg.InternalClientError,
     asyncpg.OperatorInterventionError,
     asyncpg.CannotConnectNowError,
     asyncpg.IdleInTransactionSessionTimeoutError,
@@ -41,12 +35,20 @@ LOST = (
     asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,
+    # A migration has changed a table while the statement was prepared: the next try prepares it anew.
+    asyncpg.InvalidCachedStatementError,
     InterfaceError,
     OperationalError,
     PoolTimeout,
 )
 """What says that the database is out of reach or busy: the same command may succeed later."""
 
+CONNECTING = 10
+"""Seconds that a connection may take to be made."""
+CLOSING = 5
+"""Seconds that those who have a connection are given to return it at the end."""
+WAITING = 15
+"""Seconds that one may have to wait for a connection."""
 FOREIGN = ("channel_binding", "pgbouncer")
 """Parameters of other drivers in URLs of managed databases; asyncpg would take them for settings of the server."""
 THREADS_CHANNEL = "khala_threads"
@@ -77,39 +79,62 @@ def driver_url(url: str) -> str:
 
 
 class Database:
-    """One pool of connections to Postgres. Whatever fails because the database is away raises `Unavailable`."""
+    """Connections to Postgres, so many at most. Whatever fails because the database is away raises `Unavailable`.
 
-    def __init__(self, url: str, *, pool_size: int = 16, timeout: float | None = 30) -> None:
+    There are two pools, each with half of them: SQLAlchemy's for commands, and the driver's own for what is done all
+    the time, because SQLAlchemy's asyncio layer takes ten times as long to hand out a connection as a small query does.
+
+    With a `direct_url`, `url` may lead to a pooler that lends a server connection for one transaction at a time, as
+    PgBouncer does: nothing is prepared or set there that is to outlast a transaction.
+    """
+
+    def __init__(
+        self, url: str, *, direct_url: str | None = None, pool_size: int = 16, timeout: float | None = 30
+    ) -> None:
         """`timeout`: seconds that one statement may take."""
         self.url = url
+        self.direct_url = direct_url or url
+        """Leads to Postgres itself, for what needs a session: LISTEN, and migrations."""
+        pooled = self.direct_url != url
+        # Both we and the listener connect by the URL as asyncpg reads it, with `sslmode` and all.
+        known = {"timeout": CONNECTING, "command_timeout": timeout, **session.options(pooled=pooled)}
+        self.most = pool_size
+        """Connections that there may be."""
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
-            # Both we and the listener connect by the URL as asyncpg reads it, with `sslmode` and all.
-            async_creator=lambda: asyncpg.connect(
-                driver_url(url),
-                timeout=10,
-                command_timeout=timeout,
-                server_settings=SESSION,
-            ),
-            pool_size=pool_size,
+            async_creator=lambda **_: asyncpg.connect(driver_url(url), **known),
+            connect_args=session.dialect_options(pooled=pooled),
+            pool_size=pool_size - pool_size // 2,
             max_overflow=0,
-            pool_timeout=15,
+            pool_timeout=WAITING,
             pool_pre_ping=True,
             json_serializer=_dumps,
             json_deserializer=str,
             # What people say does not belong into the log of an error.
             hide_parameters=True,
         )
+        self._drivers: asyncpg.Pool[asyncpg.Record] | None = None
+        self._most_drivers = max(1, pool_size // 2)
+        self._known = known
 
     @property
     def engine(self) -> AsyncEngine:
         """SQLAlchemy's engine, for migrations."""
         return self._engine
 
+    @property
+    def in_use(self) -> int:
+        """Connections that somebody has now."""
+        drivers, engine = self._drivers, self._engine.pool
+        taken = engine.checkedout() if isinstance(engine, AsyncAdaptedQueuePool) else 0
+        return taken + (0 if drivers is None else drivers.get_size() - drivers.get_idle_size())
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One command, one transaction: committed when the block ends, rolled back when it raises."""
+        began = time.monotonic()
         async with _translated(), self._engine.begin() as connection:
+            metrics.DATABASE_WAIT.observe(time.monotonic() - began)
             yield connection
 
     @asynccontextmanager
@@ -120,19 +145,44 @@ class Database:
 
     @asynccontextmanager
     async def driver(self) -> AsyncIterator[Driver]:
-        """The driver's own connection out of the same pool, for the hot path; the caller opens the transaction."""
-        async with _translated(), self._engine.connect() as connection:
-            raw = await connection.get_raw_connection()
+        """The driver's own connection, for the hot path; the caller opens the transaction."""
+        async with _translated():
+            drivers = self._drivers or await self._opened()
+            began = time.monotonic()
+            connection = await drivers.acquire(timeout=WAITING)
+            metrics.DATABASE_WAIT.observe(time.monotonic() - began)
             try:
-                yield raw.driver_connection
-            except (*LOST, asyncpg.InternalClientError, asyncio.CancelledError):
+                yield connection
+            except (*LOST, asyncio.CancelledError):
                 # Lost, or left in the midst of something: not to be used again.
-                await connection.invalidate()
+                connection.terminate()
                 raise
+            finally:
+                await drivers.release(connection)
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._drivers is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._drivers.close(), CLOSING)
         await self._engine.dispose()
+
+    async def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
+        """The driver's pool, which belongs to the event loop that uses it first. It makes no connection yet."""
+        pool: asyncpg.Pool[asyncpg.Record] = asyncpg.create_pool(
+            driver_url(self.url),
+            min_size=0,
+            max_size=self._most_drivers,
+            # Nothing here leaves a session other than it found it.
+            reset=_as_it_is,
+            **self._known,
+        )
+        self._drivers = pool
+        return await pool
+
+
+async def _as_it_is(_: Driver) -> None:
+    """Do nothing."""
 
 
 @asynccontextmanager
@@ -140,6 +190,7 @@ async def _translated() -> AsyncIterator[None]:
     try:
         yield
     except LOST as error:
+        metrics.DATABASE_UNAVAILABLE.inc()
         raise Unavailable("The database is out of reach. Try again in a moment.", retry_after=1) from error
     except asyncpg.ForeignKeyViolationError as error:
         raise _unknown_user(error) or error from error
@@ -148,6 +199,7 @@ async def _translated() -> AsyncIterator[None]:
         if gone is not None:
             raise gone from error
         if isinstance(error.orig, LOST) or isinstance(error.orig and error.orig.__cause__, LOST):
+            metrics.DATABASE_UNAVAILABLE.inc()
             raise Unavailable("The database is busy. Try again in a moment.", retry_after=1) from error
         raise
 

@@ -38,7 +38,7 @@ async def lines(db: Database, user: User) -> AsyncIterator[bytes]:
             yield _line("message", rows.message(message))
         async for run in _paged(db, RUNS, last):
             yield _line("run", rows.run(run))
-            async for line in _of_run(db, run["id"]):
+            async for line in _of_run(db, last, run["id"]):
                 yield line
 
 
@@ -58,16 +58,16 @@ async def _workspace(db: Database, user_id: UUID) -> AsyncIterator[bytes]:
             yield _line("tool", tool)
 
 
-async def _of_run(db: Database, run_id: UUID) -> AsyncIterator[bytes]:
+async def _of_run(db: Database, thread_id: UUID, run_id: UUID) -> AsyncIterator[bytes]:
     after, more = -1, True
     while more:
         async with db.driver() as driver:
-            found = await parts.of_run(driver, run_id, after=after, limit=PAGE)
+            found = await parts.of_run(driver, thread_id, run_id, after=after, limit=PAGE)
         for part in found:
             yield _line("part", part)
         more, after = len(found) == PAGE, found[-1].seq if found else after
     async with db.driver() as driver:
-        entries = await receipts.of_run(driver, run_id)
+        entries = await receipts.of_run(driver, thread_id, run_id)
     for receipt in entries:
         yield _line("receipt", receipt)
 

@@ -93,13 +93,17 @@ SUMS = """
 
 SETTLE = f"""
     WITH due AS (
-        SELECT entry.run_id, entry.scope, entry.measure,
-               coalesce($2 AND runs.status = 'running' AND entry.scope <> 'run', false) AS cut_off
-        FROM usage_ledger AS entry LEFT JOIN runs ON runs.id = entry.run_id
+        SELECT entry.run_id, ended.thread_id, entry.scope, entry.measure,
+               coalesce($3 AND runs.status = 'running' AND entry.scope <> 'run', false) AS cut_off
+        FROM usage_ledger AS entry
+        JOIN unnest($1::uuid[], $2::uuid[]) AS ended (run_id, thread_id) ON ended.run_id = entry.run_id
+        LEFT JOIN runs ON runs.id = ended.run_id AND runs.thread_id = ended.thread_id
         WHERE entry.run_id = ANY($1::uuid[]) AND entry.settled IS NULL
         ORDER BY entry.run_id, entry.scope, entry.measure FOR NO KEY UPDATE OF entry
     ), spent AS (
-        SELECT run_id, {SUMS} FROM receipts WHERE run_id IN (SELECT run_id FROM due) GROUP BY run_id
+        SELECT ended.run_id, {SUMS} FROM (SELECT DISTINCT run_id, thread_id FROM due) AS ended
+        JOIN receipts ON receipts.run_id = ended.run_id AND receipts.thread_id IS NOT DISTINCT FROM ended.thread_id
+        GROUP BY ended.run_id
     ), closed AS (
         UPDATE usage_ledger AS entry SET settled = CASE
             WHEN due.measure = 'runs' THEN entry.reserved
@@ -172,16 +176,17 @@ async def reserve(connection: AsyncConnection, run_id: UUID, asks: Sequence[Ask]
     await driver.execute(RESERVE, run_id, *zip(*rows, strict=True))
 
 
-async def account(driver: Driver, run_id: UUID) -> Account:
-    """What the run may use, as its executor has to know before it begins."""
+async def account(driver: Driver, thread_id: UUID, run_id: UUID) -> Account:
+    """What a run of this thread may use, as its executor has to know before it begins."""
     query = f"""
         SELECT {SUMS}, count(cost_usd) > 0 AS priced,
                coalesce(sum((data->'usage'->>'inputTokens')::numeric), 0) AS input_tokens,
                coalesce(sum((data->'usage'->>'outputTokens')::numeric), 0) AS output_tokens,
-               (SELECT hash FROM receipts WHERE run_id = $1 ORDER BY seq DESC LIMIT 1) AS witness
-        FROM receipts WHERE run_id = $1
+               (SELECT hash FROM receipts WHERE run_id = $2 AND thread_id IS NOT DISTINCT FROM $1
+                ORDER BY run_id DESC, seq DESC LIMIT 1) AS witness
+        FROM receipts WHERE run_id = $2 AND thread_id IS NOT DISTINCT FROM $1
     """
-    spent = await driver.fetchrow(query, run_id)
+    spent = await driver.fetchrow(query, thread_id, run_id)
     return Account(
         entries=await _entries(driver, run_id),
         usd=spent["usd"] if spent["priced"] else None,
@@ -212,22 +217,28 @@ async def extend(
         return await _entries(driver, run_id)
 
 
-async def settle(driver: Driver, run_ids: Sequence[UUID], *, cut_off: bool = False) -> None:
+async def settle(driver: Driver, ended: Mapping[UUID, UUID], *, cut_off: bool = False) -> None:
     """Give back what these runs have reserved, and count what they have used. One statement; a second time it is none.
+
+    `ended` are their threads, by run.
 
     Runs count as reserved; USD, tokens and seconds as the receipts of all attempts say, seconds being the time in model
     calls. `cut_off`: they are ended over the head of their executor, before the status says so, and what the call
     under way has used nobody will tell; it counts as all that was reserved.
     """
-    if run_ids:
-        await driver.execute(SETTLE, run_ids, cut_off)
+    if ended:
+        await driver.execute(SETTLE, list(ended), list(ended.values()), cut_off)
 
 
 async def cut_off(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
     """Settle the runs under way in these threads, whose locks the caller holds, and which are to be deleted."""
     driver = await driver_of(connection)
-    query = "SELECT id FROM runs WHERE thread_id = ANY($1::uuid[]) AND status IN ('queued', 'running', 'blocked')"
-    await settle(driver, [row["id"] for row in await driver.fetch(query, thread_ids)], cut_off=True)
+    query = """
+        SELECT id, thread_id FROM runs
+        WHERE thread_id = ANY($1::uuid[]) AND status IN ('queued', 'running', 'blocked')
+    """
+    found = await driver.fetch(query, thread_ids)
+    await settle(driver, {row["id"]: row["thread_id"] for row in found}, cut_off=True)
 
 
 MOVED = """

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -13,8 +14,12 @@ from sqlalchemy import Connection, text
 from app.store.db import Database
 from app.store.tables import metadata
 
+log = structlog.get_logger()
+
 LOCK = 0x6B68616C61
 """The advisory lock's key: "khala" in ASCII."""
+PATIENCE = 10.0
+"""Seconds that a migration waits for a table: behind it waits everybody else who wants that table."""
 
 
 def config(connection: Connection | None = None) -> Config:
@@ -32,9 +37,28 @@ def head() -> str | None:
     return ScriptDirectory.from_config(config()).get_current_head()
 
 
-async def upgrade(url: str, revision: str = "head") -> None:
-    """Bring the database to this revision. Waits for whoever is at it already; all or nothing."""
-    await _alone(url, lambda sync: command.upgrade(config(sync), revision))
+def known(revision: str) -> bool:
+    """Whether this code has that revision; a newer program's it has not."""
+    return any(script.revision == revision for script in ScriptDirectory.from_config(config()).walk_revisions())
+
+
+async def upgrade(url: str, revision: str = "head", *, patience: float = PATIENCE) -> None:
+    """Bring the database to this revision. Waits for whoever is at it already; all or nothing.
+
+    Raises `Unavailable` where a table can't be had within `patience` seconds; nothing has changed then.
+
+    A database that a newer program has migrated stays as it is: while an upgrade goes on, or is being taken back,
+    processes of the version before have to start, too, and each migration leaves them what they need.
+    """
+    await _alone(url, lambda sync: _upgrade(sync, revision), patience)
+
+
+def _upgrade(connection: Connection, revision: str) -> None:
+    at = MigrationContext.configure(connection).get_current_revision()
+    if at is not None and not known(at):
+        log.warning("schema_newer", at=at, knows=head())
+        return
+    command.upgrade(config(connection), revision)
 
 
 async def downgrade(url: str, revision: str) -> None:
@@ -42,12 +66,13 @@ async def downgrade(url: str, revision: str) -> None:
     await _alone(url, lambda sync: command.downgrade(config(sync), revision))
 
 
-async def _alone(url: str, change: Callable[[Connection], None]) -> None:
+async def _alone(url: str, change: Callable[[Connection], None], patience: float = PATIENCE) -> None:
     # A connection of its own, without the time limit of statements that somebody waits for.
     db = Database(url, pool_size=1, timeout=None)
     try:
         async with db.transaction() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            await connection.execute(text(f"SET LOCAL lock_timeout = '{int(patience * 1000)}ms'"))
             await connection.run_sync(change)
     finally:
         await db.close()
@@ -66,5 +91,12 @@ async def differences(db: Database) -> list[object]:
 
 
 def _compare(connection: Connection) -> list[object]:
-    context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+    # Tables may have been split: docs/scaling.md.
+    partitions = set(connection.scalars(text("SELECT relname FROM pg_class WHERE relispartition AND relkind = 'r'")))
+    opts = {
+        "compare_type": True,
+        "compare_server_default": True,
+        "include_name": lambda name, kind, _: kind != "table" or name not in partitions,
+    }
+    context = MigrationContext.configure(connection, opts=opts)
     return list(compare_metadata(context, metadata))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, case, func, insert, literal, select, text, update
+from sqlalchemy import ColumnElement, Row, case, func, insert, literal, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Caller
@@ -19,7 +19,7 @@ from app.domain.parts import Finish, PartData, encode, read
 from app.domain.receipts import FIRST
 from app.store import access, approvals, ledger, listings, rows, threads
 from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify, one
-from app.store.parts import Entry, Lease
+from app.store.parts import MINE, Entry, Lease
 from app.store.tables import messages, receipts, runs
 
 
@@ -41,6 +41,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """Executors that were lost over it."""
     taken_over: bool
     """Whether the last one was."""
+    traceparent: str | None = None
+    """The trace of the request that asked for it."""
 
 
 CLAIM = """
@@ -75,12 +77,19 @@ CLAIM = """
 """
 
 PLACES = """
-    SELECT runs.id,
-        (SELECT coalesce(max(seq), -1) + 1 FROM message_parts WHERE run_id = runs.id) AS next_seq,
-        (SELECT coalesce(max(seq), -1) + 1 FROM receipts WHERE run_id = runs.id) AS next_receipt,
-        (SELECT hash FROM receipts WHERE run_id = runs.id ORDER BY seq DESC LIMIT 1) AS witness
-    FROM runs WHERE id = ANY($1::uuid[])
+    SELECT run.id, coalesce(part.seq + 1, 0) AS next_seq,
+           coalesce(receipt.seq + 1, 0) AS next_receipt, receipt.hash AS witness
+    FROM unnest($1::uuid[], $2::uuid[]) AS run (id, thread_id)
+    LEFT JOIN LATERAL (
+        SELECT seq FROM message_parts WHERE run_id = run.id AND thread_id IS NOT DISTINCT FROM run.thread_id
+        ORDER BY run_id DESC, seq DESC LIMIT 1
+    ) AS part ON true
+    LEFT JOIN LATERAL (
+        SELECT seq, hash FROM receipts WHERE run_id = run.id AND thread_id IS NOT DISTINCT FROM run.thread_id
+        ORDER BY run_id DESC, seq DESC LIMIT 1
+    ) AS receipt ON true
 """
+"""What is compared by IS NOT DISTINCT FROM keeps the planner from the indexes by thread, as in `app.store.parts`."""
 
 
 async def claim(
@@ -102,7 +111,8 @@ async def claim(
     async with driver.transaction():
         guests = most if most_guests is None else most_guests
         claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held, guests)
-        places = {row["id"]: row for row in await driver.fetch(PLACES, [row["id"] for row in claimed])}
+        found = await driver.fetch(PLACES, [row["id"] for row in claimed], [row["thread_id"] for row in claimed])
+        places = {row["id"]: row for row in found}
     return [_claimed(row, places[row["id"]]) for row in claimed]
 
 
@@ -120,38 +130,45 @@ def _claimed(row: rows.Record, place: rows.Record) -> Claimed:
         guest=row["user_id"] is None,
         lost=row["lost"],
         taken_over=row["was"] == "running",
+        traceparent=row["traceparent"],
     )
 
 
 async def beat(driver: Driver, leases: list[Lease], *, lease_seconds: float) -> set[UUID]:
     """Prolong these leases. Returns the runs that are still held."""
-    query = """
+    query = f"""
         WITH held AS (
-            SELECT runs.id FROM unnest($1::uuid[], $2::int[]) AS lease (run_id, epoch)
-            JOIN runs ON runs.id = lease.run_id AND runs.epoch = lease.epoch AND runs.status = 'running'
-            ORDER BY runs.id FOR NO KEY UPDATE OF runs
+            SELECT run.id, run.thread_id
+            FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS lease (run_id, thread_id, epoch)
+            JOIN runs AS run ON run.id = lease.run_id AND {MINE.format("lease")}
+            ORDER BY run.id FOR NO KEY UPDATE OF run
         )
-        UPDATE runs SET lease_expires_at = clock_timestamp() + make_interval(secs => $3)
-        FROM held WHERE runs.id = held.id RETURNING runs.id
+        UPDATE runs SET lease_expires_at = clock_timestamp() + make_interval(secs => $4)
+        FROM held WHERE runs.id = held.id AND runs.thread_id = held.thread_id RETURNING runs.id
     """
-    found = await driver.fetch(query, [x.run_id for x in leases], [x.epoch for x in leases], lease_seconds)
+    found = await driver.fetch(query, *_columns(leases), lease_seconds)
     return {row["id"] for row in found}
 
 
-async def asker(driver: Driver, run_id: UUID) -> UUID | None:
+async def asker(driver: Driver, lease: Lease) -> UUID | None:
     """Who asked for the run, if they have an account: by now, since a guest may have claimed the thread."""
-    user_id: UUID | None = await driver.fetchval("SELECT user_id FROM runs WHERE id = $1", run_id)
+    query = "SELECT user_id FROM runs WHERE id = $1 AND thread_id = $2"
+    user_id: UUID | None = await driver.fetchval(query, lease.run_id, lease.thread_id)
     return user_id
 
 
 async def called_off(driver: Driver, leases: list[Lease]) -> set[UUID]:
     """Those of the runs whose lease is to be given up: cancel requested, taken over, or deleted."""
-    query = """
-        SELECT lease.run_id FROM unnest($1::uuid[], $2::int[]) AS lease (run_id, epoch)
-        LEFT JOIN runs ON runs.id = lease.run_id AND runs.epoch = lease.epoch AND runs.status = 'running'
-        WHERE runs.id IS NULL OR runs.cancel_requested_at IS NOT NULL
+    query = f"""
+        SELECT lease.run_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS lease (run_id, thread_id, epoch)
+        LEFT JOIN runs AS run ON run.id = lease.run_id AND {MINE.format("lease")}
+        WHERE run.id IS NULL OR run.cancel_requested_at IS NOT NULL
     """
-    return {row["run_id"] for row in await driver.fetch(query, [x.run_id for x in leases], [x.epoch for x in leases])}
+    return {row["run_id"] for row in await driver.fetch(query, *_columns(leases))}
+
+
+def _columns(leases: Sequence[Lease]) -> tuple[list[UUID], list[UUID], list[int]]:
+    return [one.run_id for one in leases], [one.thread_id for one in leases], [one.epoch for one in leases]
 
 
 async def hand_over(db: Database, lease: Lease, entries: Sequence[Entry], *, awaits: Sequence[str] = ()) -> None:
@@ -165,8 +182,9 @@ async def hand_over(db: Database, lease: Lease, entries: Sequence[Entry], *, awa
             await threads.lock(connection, lease.thread_id)
         except ThreadNotFound:
             return
-        held = (runs.c.id == lease.run_id) & (runs.c.epoch == lease.epoch) & (runs.c.status == "running")
-        waits = awaits and not await approvals.answered(connection, lease.run_id, awaits)
+        this = _this(lease.thread_id, lease.run_id)
+        held = this & (runs.c.epoch == lease.epoch) & (runs.c.status == "running")
+        waits = awaits and not await approvals.answered(connection, lease, awaits)
         # One that was called off meanwhile waits for nobody: whoever claims it ends it.
         status = case((runs.c.cancel_requested_at.is_(None) & literal(bool(waits)), "blocked"), else_="queued")
         freed = {"status": status, "lease_owner": None, "lease_expires_at": None}
@@ -213,20 +231,24 @@ async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]
         thread_id = (await admit(driver, run_id, caller)).thread_id
     async with db.transaction() as connection:
         await threads.lock(connection, thread_id, caller, "editor")
-        row = await _current(connection, run_id)
+        row = await _current(connection, thread_id, run_id)
         active = row.status in ACTIVE
         if active:
             await call_off(connection, row)
-        return rows.run((await _current(connection, run_id))._mapping), active
+        return rows.run((await _current(connection, thread_id, run_id))._mapping), active
 
 
-async def _current(connection: AsyncConnection, run_id: UUID) -> Row[tuple[object, ...]]:
+async def _current(connection: AsyncConnection, thread_id: UUID, run_id: UUID) -> Row[tuple[object, ...]]:
     held = runs.c.lease_expires_at > func.clock_timestamp()
-    query = select(runs, held.label("held")).where(runs.c.id == run_id).with_for_update()
+    query = select(runs, held.label("held")).where(_this(thread_id, run_id)).with_for_update()
     row = (await connection.execute(query)).first()
     if row is None:
         raise RunNotFound("There is no such run.")
     return row
+
+
+def _this(thread_id: UUID, run_id: UUID) -> ColumnElement[bool]:
+    return (runs.c.id == run_id) & (runs.c.thread_id == thread_id)
 
 
 async def active(connection: AsyncConnection, thread_id: UUID) -> list[Row[tuple[object, ...]]]:
@@ -240,19 +262,21 @@ async def call_off(connection: AsyncConnection, row: Row[tuple[object, ...]]) ->
     """Cancel an active run under its thread's lock: end it here if no executor holds it, else ask the executor to."""
     if row.status == "running" and row.held:
         at = func.coalesce(runs.c.cancel_requested_at, func.clock_timestamp())
-        await connection.execute(update(runs).where(runs.c.id == row.id).values(cancel_requested_at=at))
+        await connection.execute(update(runs).where(_this(row.thread_id, row.id)).values(cancel_requested_at=at))
     else:
         await _end_unheld(connection, row)
     await notify(connection, RUNS_CHANNEL, "")
 
 
 async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]]) -> None:
-    await ledger.settle(await driver_of(connection), [row.id], cut_off=True)
+    await ledger.settle(await driver_of(connection), {row.id: row.thread_id}, cut_off=True)
     stored = await connection.execute(
-        text("SELECT kind, data FROM message_parts WHERE run_id = :run ORDER BY seq"), {"run": row.id}
-    )
+        text("""SELECT kind, data FROM message_parts
+                WHERE run_id = :run AND thread_id IS NOT DISTINCT FROM :thread ORDER BY run_id, seq"""),
+        {"run": row.id, "thread": row.thread_id},
+    )  # fmt: skip
     content = fold((), before := [read(part.kind, part.data.encode()) for part in stored])
-    finish = await _canceled(await driver_of(connection), row.id)
+    finish = await _canceled(await driver_of(connection), row.thread_id, row.id)
     parts: list[PartData] = [*cancelled(content), finish]
     revision = await threads.bump(connection, row.thread_id)
     common = {"run": row.id, "message": row.message_id, "thread": row.thread_id, "revision": revision}
@@ -264,26 +288,68 @@ async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]])
     )  # fmt: skip
     ended = {"status": "canceled", "finish": finish}
     await connection.execute(
-        update(runs).where(runs.c.id == row.id).values(
+        update(runs).where(_this(row.thread_id, row.id)).values(
             **ended, epoch=runs.c.epoch + 1, finished_at=func.now(), lease_owner=None, lease_expires_at=None)
     )  # fmt: skip
     await connection.execute(
-        update(messages).where(messages.c.id == row.message_id).values(
+        update(messages).where(messages.c.id == row.message_id, messages.c.thread_id == row.thread_id).values(
             **ended, content=fold(content, parts), seq=len(before) + len(parts), revision=revision,
             updated_at=func.now())
     )  # fmt: skip
     await listings.stamp(await driver_of(connection), [row.thread_id], said=True)
 
 
-async def _canceled(driver: Driver, run_id: UUID) -> Finish:
+async def _canceled(driver: Driver, thread_id: UUID, run_id: UUID) -> Finish:
     """The finish of a run that nobody works on, with what it had used until then."""
-    spent = await ledger.account(driver, run_id)
+    spent = await ledger.account(driver, thread_id, run_id)
     return Finish(
         reason="canceled",
         usage=spent.usage,
         cost_usd=None if spent.usd is None else f"{spent.usd.normalize():f}",
         witness=spent.witness.hex() if spent.witness else None,
     )
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How the queue stands, for those who watch. Times are seconds.
+
+    `oldest`: how long the first of those who could begin has waited. `lease_age`: since the oldest last heartbeat.
+    """
+
+    queued: int
+    running: int
+    blocked: int
+    oldest: float
+    lease_age: float
+
+
+STANDING = """
+    SELECT count(*) FILTER (WHERE status = 'queued') AS queued,
+           count(*) FILTER (WHERE status = 'running') AS running,
+           count(*) FILTER (WHERE status = 'blocked') AS blocked,
+           coalesce(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (
+               WHERE status = 'queued' AND epoch = 0 AND NOT EXISTS (
+                   SELECT FROM runs AS earlier
+                   WHERE earlier.thread_id = waiting.thread_id AND earlier.position < waiting.position
+                     AND earlier.status IN ('queued', 'running', 'blocked'))
+           )), 0)::float AS oldest,
+           coalesce(extract(epoch FROM clock_timestamp() - min(lease_expires_at) FILTER (WHERE status = 'running'))
+                    + $1, 0)::float AS lease_age
+    FROM runs AS waiting WHERE status IN ('queued', 'running', 'blocked')
+"""
+
+
+async def standing(driver: Driver, *, lease_seconds: float) -> Standing:
+    """How the queue of all executors stands; a lease lasts so long."""
+    row = await driver.fetchrow(STANDING, lease_seconds)
+    assert row is not None
+    return Standing(**row)
+
+
+async def traceparents(driver: Driver, run_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """The traces that these runs belong to, of those that belong to one."""
+    query = "SELECT id, traceparent FROM runs WHERE id = ANY($1::uuid[]) AND traceparent IS NOT NULL"
+    return {row["id"]: row["traceparent"] for row in await driver.fetch(query, run_ids)}
 
 
 async def waiting(connection: AsyncConnection, fairness_key: UUID) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from app.domain.budgets import Ask, Policy
 from app.domain.chat import RunOptions, Sent
 from app.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
 from app.domain.fold import Content, FileBlock, TextBlock, text_of
+from app.signals import traces
 from app.store import blobs, ledger, listings, runs, threads
 from app.store.db import RUNS_CHANNEL, Database, driver_of, notify
 from app.store.rows import content
@@ -116,11 +117,17 @@ def _asks(
     return budgets.asks(policy, keys, question.options.budget, now)
 
 
+# Both look into the thread alone: an id that another thread has is refused by the key when it is stored.
 async def _sent_before(connection: AsyncConnection, question: Question) -> Sent | None:
     query = (
         select(messages, runs_table.c.id.label("run"), runs_table.c.message_id)
-        .outerjoin(runs_table, runs_table.c.user_message_id == messages.c.id)
-        .where(messages.c.id == question.message_id)
+        .outerjoin(
+            runs_table,
+            (runs_table.c.user_message_id == messages.c.id)
+            # Not by `=`, which could lead to the index of all runs of the thread.
+            & runs_table.c.thread_id.is_not_distinct_from(messages.c.thread_id),
+        )
+        .where(messages.c.id == question.message_id, messages.c.thread_id == question.thread_id)
         # Its own answer comes before all others.
         .order_by(runs_table.c.position)
         .limit(1)
@@ -128,7 +135,7 @@ async def _sent_before(connection: AsyncConnection, question: Question) -> Sent 
     row = (await connection.execute(query)).first()
     if row is None:
         return None
-    if row.thread_id != question.thread_id or row.run is None:
+    if row.run is None:
         raise Conflict("This messageId is taken.")
     before = content(row.content) or ()
     files = tuple(block.blob.blob_id for block in before if isinstance(block, FileBlock))
@@ -148,8 +155,10 @@ async def _check_asked(connection: AsyncConnection, question: Question) -> None:
 async def _answered_before(connection: AsyncConnection, question: Question, answer_id: UUID) -> Sent | None:
     query = (
         select(messages.c.parent_id, runs_table.c.id.label("run"), runs_table.c.revision)
-        .outerjoin(runs_table, runs_table.c.message_id == messages.c.id)
-        .where(messages.c.id == answer_id)
+        .outerjoin(
+            runs_table, (runs_table.c.message_id == messages.c.id) & (runs_table.c.thread_id == messages.c.thread_id)
+        )
+        .where(messages.c.id == answer_id, messages.c.thread_id == question.thread_id)
     )
     row = (await connection.execute(query)).first()
     if row is None:
@@ -243,6 +252,7 @@ async def _queue(
             status="queued",
             options=question.options,
             user_id=caller.user_id,
+            traceparent=traces.traceparent(),
         )
     )
     await notify(connection, RUNS_CHANNEL, "")

@@ -129,6 +129,8 @@ runs = Table(
     Column("finish", JSONB),
     _time("created_at"),
     _time("finished_at", nullable=True),
+    # W3C's, of the request that asked for it, if it is traced.
+    Column("traceparent", Text),
     CheckConstraint("status IN ('queued', 'running', 'blocked', 'final', 'error', 'canceled')", name="status"),
     Index("runs_user_message_id_idx", "user_message_id", "position"),
     Index("runs_thread_id_idx", "thread_id"),

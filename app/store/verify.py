@@ -72,7 +72,7 @@ async def differences(db: Database, checked: Checked) -> AsyncIterator[Differenc
 
 async def _answer(driver: Driver, row: rows.Record) -> list[Difference]:
     place = f"message {row['id']} of thread {row['thread_id']}"
-    stored = await parts.of_run(driver, row["run_id"])
+    stored = await parts.of_run(driver, row["thread_id"], row["run_id"])
     ended = row["status"] != "streaming"
     problems = _seqs([part.seq for part in stored])
     problems += await _witness(driver, row["run_id"], stored)

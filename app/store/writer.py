@@ -6,9 +6,12 @@ is under way gathers for the next. A failed write keeps its batches and tries ag
 """
 
 import asyncio
+import math
 import time
+from collections import deque
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import islice
 from typing import Any, Literal
 from uuid import UUID
 
@@ -32,8 +35,11 @@ from app.domain.parts import (
     json_text,
 )
 from app.domain.receipts import FIRST, link
+from app.signals.metrics import FLUSHES_FAILED
 from app.store.db import Database
+from app.store.flushes import flushed
 from app.store.parts import Asked, Batch, Ending, Entry, Lease, append
+from app.store.wakes import Bus, wakes
 
 log = structlog.get_logger()
 
@@ -44,6 +50,8 @@ MOST_RUNS = 500
 MOST_PARTS = 320
 """Parts of one run in one transaction, so that a round of tools begins in one; an outage's damming goes out in several.
 """
+MOST_TOGETHER = 2000
+"""Parts in one transaction, near enough: no run waits long for those of others."""
 MOST_BUFFERED = 1 << 20
 """Characters that one run may hold back, in an outage say, before its turn has to wait."""
 PIECE = INLINE_LIMIT - 32
@@ -76,7 +84,7 @@ class Stream:
         self._witness = witness
         self._content = content
         self._texts: list[str] = []
-        self._unwritten: list[tuple[PartData, str, str]] = []
+        self._unwritten: deque[tuple[PartData, str, str]] = deque()
         self._entries: list[Entry] = []
         self._asked: list[Asked] = []
         self._ending: tuple[Literal["final", "error", "canceled"], Finish] | None = None
@@ -91,6 +99,11 @@ class Stream:
         """Whether the answer has any text so far."""
         unwritten = any(isinstance(part, TextDelta) for part, _, _ in self._unwritten)
         return bool(self._texts or unwritten or text_of(self._content))
+
+    @property
+    def parts(self) -> int:
+        """About how many parts its next batch has."""
+        return min(MOST_PARTS, len(self._unwritten) + 1) if self._batch is None else len(self._batch.parts)
 
     @property
     def full(self) -> bool:
@@ -192,7 +205,9 @@ class Stream:
         """What is to be written next; the same again until `settle` says that it was."""
         if self._batch is None:
             self._cut()
-            parts, self._unwritten = self._unwritten[:MOST_PARTS], self._unwritten[MOST_PARTS:]
+            parts = list(islice(self._unwritten, MOST_PARTS))
+            for _ in parts:
+                self._unwritten.popleft()
             numbered = [(self._seq + at, kind, data) for at, (_, kind, data) in enumerate(parts)]
             self._seq += len(numbered)
             self._content = fold(self._content, [part for part, _, _ in parts])
@@ -246,13 +261,15 @@ class Stream:
 
 
 class Writer:
-    """All streams of a process, and the loop that writes them."""
+    """All streams of a process, and the loop that writes them. With a bus, that tells of it while it is connected."""
 
-    def __init__(self, db: Database, policy: FlushPolicy) -> None:
+    def __init__(self, db: Database, policy: FlushPolicy, bus: Bus | None = None) -> None:
         self._db = db
         self._policy = policy
+        self._bus = bus
         self._waiting: dict[Stream, None] = {}
         self._wake = asyncio.Event()
+        self._until = math.inf
         self._pause = 0.0
 
     def open(
@@ -277,7 +294,8 @@ class Writer:
         """The stream has something more; `fresh` if it had nothing before."""
         if fresh:
             self._waiting[stream] = None
-        if fresh or stream.gathered.due_at(self._policy) == stream.gathered.since:
+        # What is due later than what is waited for needs no look at all streams, of which there may be many.
+        if (stream.gathered.due_at(self._policy) or 0) - SLACK < self._until:
             self._wake.set()
 
     async def run(self) -> None:
@@ -294,26 +312,32 @@ class Writer:
     def _due(self, until: float) -> list[Stream]:
         """The streams that are due by then, those with a batch under way first of all."""
         found: dict[UUID, Stream] = {}
+        parts = 0
         for stream in self._waiting:
-            if (stream.gathered.due_at(self._policy) or 0) <= until:
-                # Where a run was lost and taken again, the streams of its leases are written one after the other.
-                found.setdefault(stream.lease.run_id, stream)
-        return list(found.values())[:MOST_RUNS]
+            # Where a run was lost and taken again, the streams of its leases are written one after the other.
+            if (stream.gathered.due_at(self._policy) or 0) <= until and stream.lease.run_id not in found:
+                parts += stream.parts
+                if found and parts > MOST_TOGETHER:
+                    break
+                found[stream.lease.run_id] = stream
+        return list(islice(found.values(), MOST_RUNS))
 
     async def _rest(self) -> None:
         self._wake.clear()
         due = [stream.gathered.due_at(self._policy) or 0 for stream in self._waiting]
-        timeout = None if not due else max(0.0, min(due) - time.monotonic() - SLACK)
+        self._until = min(due, default=math.inf) - SLACK
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(None if not due else max(0.0, self._until - time.monotonic())):
                 await self._wake.wait()
         except TimeoutError:
             return
 
     async def _write(self, streams: list[Stream]) -> None:
+        began = time.monotonic()
         try:
             new = await self._append(streams)
         except Unavailable:
+            FLUSHES_FAILED.inc()
             self._pause = min(2.0, max(0.05, self._pause * 2))
             log.warning("flush_failed", runs=len(streams), retry_in=self._pause, exc_info=True)
             return
@@ -321,17 +345,24 @@ class Writer:
             await self._write_apart(streams)
             return
         self._pause = 0.0
+        flushed([stream.take() for stream in streams if stream.lease.run_id in new], began, time.monotonic())
         for stream in streams:
             self._settle(stream, held=stream.lease.run_id in new)
 
     async def _append(self, streams: list[Stream]) -> dict[UUID, int]:
         batches = [stream.take() for stream in streams]
+        bus = self._bus if self._bus is not None and self._bus.connected else None
         async with self._db.driver() as driver:
-            return await append(driver, batches)
+            written = await append(driver, batches, notify=bus is None)
+        if bus is not None:
+            for channel, payload in wakes(batches, written):
+                await bus.tell(channel, payload)
+        return written
 
     async def _write_apart(self, streams: list[Stream]) -> None:
         """Postgres refused the rows of one of these: write each alone, so that one run's fault costs no other."""
         if len(streams) == 1:
+            FLUSHES_FAILED.inc()
             log.error("flush_refused", run_id=str(streams[0].lease.run_id), exc_info=True)
             self._settle(streams[0], held=False)
             return

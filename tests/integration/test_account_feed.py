@@ -216,7 +216,7 @@ async def test_whoever_watches_while_much_changes_in_two_processes_misses_nothin
         await asyncio.gather(*(change(number) for number in range(4)))
         for ear in (*here, *there):
             await up_to_date(db, ear, named(user))
-        fresh = Ear(one.client())
+        fresh = Ear(one)
         pumping = asyncio.create_task(fresh.client.pump(fresh.send))
         await watch(one, db, fresh, user)
         await up_to_date(db, fresh, named(user))

@@ -16,7 +16,7 @@ from tests.support.store import CALLER, batch, lease_of, new_thread, write
 def live_by(db: Database, reader: Reader) -> Live:
     """One process's, of which threads are read by this reader."""
     live = Live(db, db)
-    live.threads = Hub(db, reader, Threads(), live.guard)
+    live.threads = Hub(db, reader, Threads(), live.guard, live.deliveries)
     return live
 
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from app.domain import ids
-from app.live import hub, presence
+from app.live import poll, presence
 from app.live.live import Live
 from app.live.observer import MOST_BYTES, Subscription
 from app.live.pulse import Pulse
@@ -347,7 +347,7 @@ async def test_of_many_the_newest_fifty_are_told_and_how_many_more(db: Database)
 
 async def test_a_thread_in_which_nothing_happens_costs_no_query(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "BEAT", 0.02)
-    monkeypatch.setattr(hub, "POLL", 60)
+    monkeypatch.setattr(poll, "POLL", 60)
     thread_id = await new_thread(db)
     reads: list[Any] = []
     company_of, beat = stored.company, stored.beat

@@ -13,7 +13,7 @@ import pytest
 
 from app.domain.access import Caller
 from app.domain.errors import Unavailable
-from app.live import guard, hub
+from app.live import poll
 from app.live.guard import Guard
 from app.live.live import Live
 from app.store import threads
@@ -37,8 +37,7 @@ from tests.support.store import CALLER, batch, lease_of, new_thread, write
 
 @pytest.fixture
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "POLL", 0.2)
-    monkeypatch.setattr(guard, "POLL", 0.2)
+    monkeypatch.setattr(poll, "POLL", 0.2)
 
 
 def newest(ear: Ear) -> int:

@@ -15,8 +15,9 @@ from app.domain.flush import FlushPolicy
 from app.domain.fold import text_of
 from app.domain.parts import Finish, Notice, TextDelta, Usage
 from app.store import changes, parts, runs
-from app.store.db import SESSION, Database, Driver, driver_url
+from app.store.db import Database, Driver, driver_url
 from app.store.parts import Lease
+from app.store.session import SESSION
 from app.store.verify import Checked, differences
 from app.store.writer import LeaseLost, Writer
 from tests.support import postgres
@@ -40,7 +41,7 @@ async def writing(db: Database, policy: FlushPolicy = PROMPT) -> AsyncIterator[W
 async def stored(db: Database, lease: Lease) -> list[str]:
     """The texts of a run's parts, in order; other kinds by their names."""
     async with db.driver() as driver:
-        found = [part.read() for part in await parts.of_run(driver, lease.run_id)]
+        found = [part.read() for part in await parts.of_run(driver, lease.thread_id, lease.run_id)]
     return [part.text if isinstance(part, TextDelta) else type(part).__name__ for part in found]
 
 
@@ -67,7 +68,7 @@ async def test_a_hundred_one_character_deltas_take_fewer_than_ten_appends(db: Da
             await asyncio.sleep(0.001)
         await stream.end("final", finish())
     async with db.driver() as driver:
-        found = await parts.of_run(driver, lease.run_id)
+        found = await parts.of_run(driver, lease.thread_id, lease.run_id)
     assert [part.seq for part in found] == list(range(len(found)))
     texts = [part for part in found if part.kind == "text-delta"]
     assert len(texts) < 10
@@ -253,7 +254,7 @@ async def test_reasoning_that_cannot_be_stored_is_mended_bounded_and_costs_no_ot
         for stream in streams:
             await stream.end("final", finish())
     async with db.driver() as driver:
-        found = await parts.of_run(driver, bad.run_id)
+        found = await parts.of_run(driver, bad.thread_id, bad.run_id)
     assert max(len(bytes(part.data)) for part in found) <= 4096
     assert [part.kind for part in found][-2:] == ["reasoning-delta", "finish"]
     assert await stored(db, good) == ["fine", "Finish"]

@@ -17,10 +17,10 @@ from tests.support.store import CALLER
 
 
 class Ear:
-    """What a client was sent; while `open` is not set, it does not read."""
+    """What a client was sent, as a socket takes it; while `open` is not set, it does not read."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, live: Live) -> None:
+        self.client: Client = live.client(write=self.write)
         self.frames: list[dict[str, Any]] = []
         self.open = asyncio.Event()
         self.open.set()
@@ -28,9 +28,15 @@ class Ear:
 
     async def send(self, out: Out) -> None:
         """What the client's pump sends by."""
-        await self.open.wait()
-        self.frames.append(json.loads(out.body))
-        self._heard.set()
+        while not self.write(out.body.message):
+            await self.open.wait()
+
+    def write(self, message: bytes) -> bool:
+        """What is sent without the pump."""
+        if self.open.is_set():
+            self.frames.append(json.loads(payload(message)))
+            self._heard.set()
+        return self.open.is_set()
 
     async def hears(self, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until the last frame is such a one."""
@@ -49,6 +55,16 @@ class Ear:
         return await self.hears(lambda frame: frame["type"] == "gone")
 
 
+def payload(message: bytes) -> bytes:
+    """What a server's WebSocket message says, if it is one whole text frame."""
+    assert message[0] == 0x81
+    assert message[1] < 128, "a server does not mask"
+    start = {126: 4, 127: 10}.get(message[1], 2)
+    size = message[1] if start == 2 else int.from_bytes(message[2:start])
+    assert len(message) == start + size
+    return message[start:]
+
+
 async def follow(
     hub: Hub, db: Database, client: Client, topic_id: UUID, caller: Caller = CALLER, *, after: int | None = None
 ) -> Subscription:
@@ -59,7 +75,7 @@ async def follow(
 @contextlib.asynccontextmanager
 async def listening(live: Live, count: int) -> AsyncIterator[list[Ear]]:
     """So many connections, while the loops of the process run."""
-    ears = [Ear(live.client()) for _ in range(count)]
+    ears = [Ear(live) for _ in range(count)]
     loops = [asyncio.ensure_future(loop()) for loop in live.loops.values()]
     tasks = [*loops, *(asyncio.ensure_future(ear.client.pump(ear.send)) for ear in ears)]
     try:

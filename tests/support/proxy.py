@@ -26,7 +26,7 @@ class Proxy:
         self.swallow = 0
         self.swallowed = 0
         self.mark = b"text-delta"
-        """Bytes in a statement's arguments that make its transaction's commit one of those to swallow."""
+        """Bytes in a statement's arguments, or in what is copied, that make its transaction's commit one to swallow."""
         self._upstream = upstream
         self._refusing = False
         self._links: set[asyncio.Task[None]] = set()
@@ -103,7 +103,7 @@ class Link:
         """Pass on what the client says."""
         while True:
             kind, message = await _message(reader)
-            if kind == b"B" and self._proxy.mark in message:
+            if kind in (b"B", b"d") and self._proxy.mark in message:
                 self._marked = True
             if kind == b"Q" and message[TOP.size :].startswith(b"COMMIT"):
                 self._doomed = self._marked and self._proxy.swallow > 0

@@ -53,6 +53,8 @@ class Process:
     def __init__(self, log: Path, env: Mapping[str, str], *words: str) -> None:
         self.log = log
         self.env = {**surroundings(), **env}
+        self.tree = ROOT
+        """The sources that it runs."""
         self._words = words
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -66,7 +68,7 @@ class Process:
         """Start it; says nothing about whether it is ready."""
         with self.log.open("ab") as log:
             arguments = [sys.executable, "-m", "app", *self._words]
-            self._process = subprocess.Popen(arguments, env=self.env, cwd=ROOT, stdout=log, stderr=log)
+            self._process = subprocess.Popen(arguments, env=self.env, cwd=self.tree, stdout=log, stderr=log)
 
     def running(self) -> bool:
         """Whether it has not ended."""
@@ -87,19 +89,22 @@ class Process:
         self._process.send_signal(number)
         return self._process.wait(within)
 
-    def wait_for(self, text: str, *, within: float = READY) -> None:
-        """Wait until the log has this text."""
+    def wait_for(self, text: str, *, times: int = 1, within: float = READY) -> None:
+        """Wait until the log has this text, so many times."""
         deadline = time.monotonic() + within
-        while text not in self.log.read_text():
+        while self.log.read_text().count(text) < times:
             if time.monotonic() > deadline or not self.running():
                 raise AssertionError(f"no {text!r} in the log:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.02)
 
     def crashes(self) -> list[str]:
         """Lines of the log that tell of an error that nobody has named."""
-        return [
-            line for line in self.log.read_text().splitlines() if any(sign in line for sign in (*CRASHES, "Traceback"))
-        ]
+        return [line for line in self.log.read_text().splitlines() if _tells_of_a_crash(line)]
+
+
+def _tells_of_a_crash(line: str) -> bool:
+    """Whether the line is about an error of ours that nobody has named, or any that a library has logged."""
+    return any(sign in line for sign in (*CRASHES, "Traceback")) or ('"logger"' in line and '"exception"' in line)
 
 
 class Worker(Process):
@@ -133,9 +138,9 @@ class Server(Process):
         """Start it; says nothing about whether it is ready."""
         super().start()
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, *, within: float = READY) -> None:
         """Wait until it can do its work."""
-        deadline = time.monotonic() + READY
+        deadline = time.monotonic() + within
         while not self._ready():
             if time.monotonic() > deadline or not self.running():
                 raise AssertionError(f"the server did not become ready:\n{self.log.read_text()[-4000:]}")

@@ -1,11 +1,13 @@
-"""Fixtures for tests that run Khala as processes of their own."""
+"""Fixtures for tests that run Khala as processes of their own, and look at it through a browser."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import BrowserContext
 
 from tests.support.server import Server, ended
+from tests.system.browser import Chat, a_browser
 
 
 @pytest.fixture
@@ -16,3 +18,19 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Server]:
     with ended(server):
         server.start()
         yield server
+
+
+@pytest.fixture
+def browser(server: Server) -> Iterator[BrowserContext]:
+    """One person's browser, started for each test: a sync Playwright that stays open would get in async tests' way.
+
+    After the server, whose fixtures run a loop of their own.
+    """
+    with a_browser() as context:
+        yield context
+
+
+@pytest.fixture
+def chat(browser: BrowserContext, server: Server) -> Chat:
+    """The page, opened by that person."""
+    return Chat(browser, server.url)

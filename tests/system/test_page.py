@@ -1,25 +1,11 @@
 """The page at `/`, used in a real browser as a person would."""
 
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import BrowserContext, Route, expect
 
-from tests.system.browser import Chat, Server, a_browser, words
+from tests.system.browser import Chat, Server, words
 
 pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """Started for each test, because a sync Playwright that stays open would get in the way of async tests."""
-    with a_browser() as context:
-        yield context
-
-
-@pytest.fixture
-def chat(browser: BrowserContext, server: Server) -> Chat:
-    return Chat(browser, server.url)
 
 
 def test_a_person_opens_the_page_is_welcomed_asks_and_sees_the_exact_answer(chat: Chat) -> None:

@@ -1,13 +1,12 @@
 """What axe, and somebody without a mouse, find on the page."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import expect
 
-from tests.system.browser import Chat, Server, a_browser, opened
+from tests.system.browser import Chat, opened
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -18,18 +17,6 @@ STILL = """document.getAnimations().every(
 RICH = (
     "/say # A heading\\n\\nSome *text*, `code`, a [link](https://example.com).\\n\\n| a | b |\\n|---|---|\\n| 1 | 2 |"
 )
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test."""
-    with a_browser() as context:
-        yield context
-
-
-@pytest.fixture
-def chat(browser: BrowserContext, server: Server) -> Chat:
-    return Chat(browser, server.url)
 
 
 def found(chat: Chat) -> list[str]:

@@ -4,7 +4,6 @@ import base64
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Locator, Request, expect
 
 from tests.support.server import ROOT
-from tests.system.browser import Chat, Server, a_browser
+from tests.system.browser import Chat
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -43,18 +42,6 @@ COLOURS = """async (png) => {
     return new Set(new Uint32Array(data.buffer)).size;
 }"""
 """How many colours a picture has."""
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test."""
-    with a_browser() as context:
-        yield context
-
-
-@pytest.fixture
-def chat(browser: BrowserContext, server: Server) -> Chat:
-    return Chat(browser, server.url)
 
 
 def options_of(request: Request) -> dict[str, Any]:

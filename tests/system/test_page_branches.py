@@ -1,25 +1,11 @@
 """Branches of a conversation on the page: other answers, other questions, and which of them is shown."""
 
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import BrowserContext, Locator, expect
 
-from tests.system.browser import Chat, Server, a_browser, another, words
+from tests.system.browser import Chat, another, words
 
 pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test."""
-    with a_browser() as context:
-        yield context
-
-
-@pytest.fixture
-def chat(browser: BrowserContext, server: Server) -> Chat:
-    return Chat(browser, server.url)
 
 
 def questions(chat: Chat) -> Locator:

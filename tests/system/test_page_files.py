@@ -3,12 +3,11 @@
 import json
 import struct
 import zlib
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import BrowserContext, FilePayload, expect
 
-from tests.system.browser import Chat, Server, a_browser, another, opened
+from tests.system.browser import Chat, another, opened
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -22,18 +21,6 @@ def picture(width: int, height: int) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     rows = zlib.compress((b"\0" + b"\x80" * width) * height)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test."""
-    with a_browser() as context:
-        yield context
-
-
-@pytest.fixture
-def chat(browser: BrowserContext, server: Server) -> Chat:
-    return Chat(browser, server.url)
 
 
 def test_a_large_output_is_looked_into_and_downloaded(chat: Chat) -> None:

@@ -1,13 +1,11 @@
 """What somebody would do to the page who means it harm: by what is said, or as the next one at this browser."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from tests.support.server import Server
-from tests.system.browser import PASSWORD, Chat, a_browser, another
+from tests.system.browser import PASSWORD, Chat, another
 from tests.system.test_page_network import kept
 
 pytestmark = pytest.mark.timeout(150)
@@ -24,18 +22,6 @@ NEXT_ONE = """async (password) => {
     const { id, name, email } = await answer.json();
     localStorage.setItem("khala.user", JSON.stringify({ id, name, email }));
 }"""
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: after the server, whose fixtures run a loop of their own."""
-    with a_browser() as context:
-        yield context
-
-
-@pytest.fixture
-def chat(browser: BrowserContext, server: Server) -> Chat:
-    return Chat(browser, server.url)
 
 
 def test_what_is_said_runs_nothing_and_freezes_nothing(chat: Chat) -> None:

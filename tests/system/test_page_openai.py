@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, expect
 
 from tests.support.server import ROOT, ended
 from tests.support.server import Server as Process
-from tests.system.browser import Chat, Server, a_browser
+from tests.system.browser import Chat
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -37,13 +37,6 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
         process.start()
         yield process
         assert not process.crashes()
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test."""
-    with a_browser() as context:
-        yield context
 
 
 def test_a_browser_watches_what_the_openai_client_drives(browser: BrowserContext, server: Process) -> None:

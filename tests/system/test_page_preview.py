@@ -1,12 +1,11 @@
 """Components that an answer brings along, shown in a frame that is shut off from the page and from every network."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import BrowserContext, FrameLocator, Route, expect
 
-from tests.system.browser import Chat, Server, a_browser
+from tests.system.browser import Chat
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -41,18 +40,6 @@ await probe("eval", () => eval("'open'"));
 document.getElementById("found").textContent = JSON.stringify(found);
 </script>
 """.replace("ELSEWHERE", ELSEWHERE)
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test."""
-    with a_browser() as context:
-        yield context
-
-
-@pytest.fixture
-def chat(browser: BrowserContext, server: Server) -> Chat:
-    return Chat(browser, server.url)
 
 
 def elsewhere(browser: BrowserContext) -> list[str]:

@@ -1,6 +1,5 @@
 """Accounts and sharing on the page, in real browsers, each with a person before it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,24 +8,12 @@ from playwright.sync_api import BrowserContext, expect
 from tests.support.oidc.provider import SECRET, running
 from tests.support.server import Server as Process
 from tests.support.server import ended
-from tests.system.browser import Chat, Server, a_browser, another, words
+from tests.system.browser import Chat, Server, another, words
 
 pytestmark = pytest.mark.timeout(180)
 
 LOOK_ON, WRITE = "may look on", "may write, too"
 ADA, BOB = "ada@example.com", "bob@example.com"
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test."""
-    with a_browser() as context:
-        yield context
-
-
-@pytest.fixture
-def chat(browser: BrowserContext, server: Server) -> Chat:
-    return Chat(browser, server.url)
 
 
 def test_registering_in_mid_stream_keeps_the_answer_going_and_the_chat_in_every_browser_of_the_account(

@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Locator, Route, expect
 from tests.support.late import an_address_that_answers_late
 from tests.support.server import Server as Process
 from tests.support.server import ended
-from tests.system.browser import Chat, Server, a_browser, another, opened
+from tests.system.browser import Chat, another, opened
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -29,18 +29,6 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
     with ended(process):
         process.start()
         yield process
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test."""
-    with a_browser() as context:
-        yield context
-
-
-@pytest.fixture
-def chat(browser: BrowserContext, server: Server) -> Chat:
-    return Chat(browser, server.url)
 
 
 def asked(chat: Chat) -> Locator:

@@ -1,14 +1,13 @@
 """The session worker: a whole conversation behind messages, used by a page that is not ours."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
 from tests.support.server import Server
-from tests.system.browser import PATIENCE_MS, a_browser, words
+from tests.system.browser import PATIENCE_MS, words
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -77,13 +76,6 @@ class Session:
     def chat(self, text: str, **options: Any) -> dict[str, Any]:
         """Ask something of the model, and wait for the answer."""
         return self.asks_well("chat", {"text": text, "options": options} if options else {"text": text})
-
-
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test."""
-    with a_browser() as context:
-        yield context
 
 
 @pytest.fixture

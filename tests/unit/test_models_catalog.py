@@ -95,6 +95,12 @@ def test_keys_do_not_show() -> None:
     assert "sk-very-secret" not in f"{settings} {settings!r} {settings.openai!r}"
 
 
+def test_who_pays_is_read_with_the_key_and_kept_without_one() -> None:
+    env = {"OPENAI_BASE_URL": "http://localhost:1/v1", "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "proj-1"}
+    expected = Access(key="none", url="http://localhost:1/v1", organization="org-1", project="proj-1")
+    assert ProviderSettings.from_environment(env).access("openai") == expected
+
+
 async def test_the_demo_model_needs_no_key() -> None:
     providers = Providers(ProviderSettings())
     assert isinstance(providers.open("demo"), DemoModel)
@@ -105,8 +111,19 @@ def test_provider_libraries_are_not_imported_before_a_model_is_opened() -> None:
     code = (
         "import sys; from app.models import providers, tokens, prices, retry, catalog, demo\n"
         "providers.Providers(providers.ProviderSettings()).open('demo')\n"
-        "heavy = {'openai', 'anthropic', 'google.genai', 'pydantic_ai', 'tiktoken', 'genai_prices', 'httpx2'}\n"
+        "heavy = {'openai', 'anthropic', 'google.genai', 'pydantic_ai', 'tiktoken', 'genai_prices', 'httpx2',"
+        " 'aiohttp'}\n"
         "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_openai_models_need_no_library_of_a_provider() -> None:
+    code = (
+        "import sys; from app.models.providers import Access, Providers, ProviderSettings\n"
+        "Providers(ProviderSettings(openai=Access(key='k'))).open('openai:any')\n"
+        "print(sorted({'openai', 'pydantic', 'pydantic_ai', 'httpx2'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

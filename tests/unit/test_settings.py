@@ -7,11 +7,19 @@ import pytest
 from app import settings
 from app.api.origins import Origins, networks
 from app.domain.flush import FlushPolicy
+from app.live.wake_url import WakeUrl
 from app.models.catalog import ModelRef
 from app.settings import BadSetting, Settings, from_environment
 from app.store.blobs import Room
 from app.store.sends import Limits
 from app.tools.toolbox import ToolboxOptions
+
+
+def test_the_way_past_a_pooler_goes_with_the_way_through_it() -> None:
+    way = {"DATABASE_URL": "postgres://pooler/d", "DATABASE_DIRECT_URL": "postgres://h/d"}
+    assert from_environment(way).database_direct_url == "postgres://h/d"
+    with pytest.raises(BadSetting, match="DATABASE_DIRECT_URL"):
+        from_environment(way | {"DATABASE_URL": ""})
 
 
 def test_an_empty_environment_gives_what_the_protocol_says() -> None:
@@ -46,6 +54,20 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
         ("DATABASE_URL", "  ", "database_url", None),
         ("BLOB_URL", "s3://bucket/prefix", "blob_url", "s3://bucket/prefix"),
         ("BLOB_URL", "", "blob_url", None),
+        ("KHALA_DRAIN_SECONDS", "2.5", "drain", 2.5),
+        ("KHALA_WAKE_URL", "nats://h", "wake_url", WakeUrl(servers=("nats://h:4222",))),
+        (
+            "KHALA_WAKE_URL",
+            "nats://t%3a@[::1]:1/p",
+            "wake_url",
+            WakeUrl(servers=("nats://[::1]:1",), prefix="p", token="t:"),
+        ),
+        (
+            "KHALA_WAKE_URL",
+            "nats://n:p%40@h, nats://i:5",
+            "wake_url",
+            WakeUrl(servers=("nats://h:4222", "nats://i:5"), name="n", password="p@"),
+        ),
         ("KHALA_UPLOAD_MB", "1", "most_upload", 1 << 20),
         ("KHALA_THREAD_BLOB_MB", "2", "room", Room(thread=2 << 20, guest=64 << 20)),
         ("KHALA_MODEL", "demo", "models", (ModelRef("demo", "demo"),)),
@@ -91,6 +113,9 @@ def test_a_variable_sets_its_field_and_no_other(name: str, value: str, field: st
     ("name", "value"),
     [
         *[("DATABASE_URL", value) for value in ("mysql://u:secret@h/d", "localhost/secret", "secret")],
+        *[("KHALA_WAKE_URL", value) for value in ("tls://u:secret@h", "secret", "nats://u:secret@", "nats://h:secret")],
+        *[("KHALA_WAKE_URL", value) for value in ("nats://u:secret@[h", "nats://h/a/b", "nats://h,http://u:secret@h")],
+        *[("KHALA_WAKE_URL", value) for value in ("nats://h?secret", "nats://secret\u2100@h")],
         *[("BLOB_URL", value) for value in ("https://u:secret@h/b", "s3://u:secret@b", "s3://", "/var/lib")],
         *[("KHALA_UPLOAD_MB", value) for value in ("0", "1025", "0.5")],
         ("KHALA_THREAD_BLOB_MB", "0"),
@@ -117,6 +142,14 @@ def test_a_value_that_cannot_be_used_is_an_error_that_names_the_variable(name: s
         from_environment({name: value})
     assert name in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+def test_the_password_of_the_wake_url_is_in_no_text_that_is_made_of_it() -> None:
+    found = from_environment({"KHALA_WAKE_URL": "nats://name:secret@h, nats://name:secret@i"}).wake_url
+    assert found is not None
+    assert found.password == "secret"
+    assert f"{found}" == "nats://h:4222,nats://i:4222"
+    assert "secret" not in f"{found!r} {[found]}"
 
 
 def test_an_error_says_what_would_do() -> None:

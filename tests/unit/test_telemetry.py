@@ -1,17 +1,24 @@
+import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
+from litestar.types import Receive, Scope, Send
+from structlog.contextvars import get_contextvars
 
-from app.telemetry import HIDDEN, Redacting, configure, redacted
+from app.api.observed import Observed
+from app.telemetry.logs import HIDDEN, Redacting, configure, redacted
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ0YXNzYWRhciJ9.c2lnbmF0dXJl"
 
 
 NAMES = ("password", "new_password", "anon_key", "anonKey", "shareKey", "token", "id_token", "Authorization", "cookie")
-TEXTS = ("khala_" + "a" * 43, "Bearer abcdefgh1234", JWT, "postgresql://khala:en-taro@db/khala", "key: " + "k" * 43)
+TEXTS = ("khala_" + "a" * 43, "Bearer abcdefgh1234", JWT, "postgresql://khala:en-taro@db/khala", "key: " + "k" * 43,
+         "GET /autopilot/detail/" + "d" * 43)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,3 +74,44 @@ def test_a_traceback_tells_no_secret_and_no_row(form: str, capsys: pytest.Captur
         assert word not in said
     for word in ("crashed", "duplicate key", "refused", "Look.", "RuntimeError", HIDDEN):
         assert word in said
+
+
+async def test_requests_and_sockets_have_names_of_their_own_in_the_log_and_probes_have_none() -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(get_contextvars())
+
+    async def say(*_: Any) -> Any:
+        pytest.fail("nothing is said here")
+
+    observed = Observed(app)
+    for kind, path in (("http", "/"), ("http", "/api/me"), ("websocket", "/api/ws"), ("http", "/api/health/live")):
+        scope: Any = {"type": kind, "path": path, "method": "GET", "headers": []}
+        await observed(scope, say, say)
+    assert [list(one) for one in seen] == [["request_id"], ["request_id"], ["socket_id"], []]
+    assert len({name for one in seen for name in one.values()}) == 3
+    assert get_contextvars() == {}
+
+
+def test_what_libraries_log_is_a_line_of_json_like_ours() -> None:
+    program = (
+        "import logging, structlog\n"
+        "from app.telemetry import configure\n"
+        "configure('json')\n"
+        "structlog.contextvars.bind_contextvars(run_id='r1')\n"
+        "structlog.get_logger().info('ours')\n"
+        "try:\n"
+        f"    raise ValueError('{TEXTS[0]}')\n"
+        "except ValueError:\n"
+        f"    logging.getLogger('asyncio').exception('Task said %s', '{TEXTS[1]}')\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    ).stderr
+    ours, theirs = (json.loads(line) for line in said.splitlines())
+    assert (ours["event"], ours["run_id"], ours["level"]) == ("ours", "r1", "info")
+    assert (theirs["event"], theirs["run_id"], theirs["level"]) == (f"Task said {HIDDEN}", "r1", "error")
+    assert theirs["logger"] == "asyncio"
+    assert theirs["exception"][0]["exc_type"] == "ValueError"
+    assert TEXTS[0] not in said

@@ -80,7 +80,7 @@ async def _stored(context: Context, sent: Sent, caller: Caller, seq: int) -> New
     async with context.db.snapshot() as driver:
         await runs.admit(driver, sent.run_id, caller)
         while True:
-            page = await parts.of_run(driver, sent.run_id, after=seq + len(found) - 1, limit=PAGE)
+            page = await parts.of_run(driver, sent.thread_id, sent.run_id, after=seq + len(found) - 1, limit=PAGE)
             found += page
             if len(page) < PAGE:
                 return found
@@ -95,7 +95,7 @@ async def _next(ready: asyncio.Queue[Out], pump: "asyncio.Task[None]") -> Frame 
         if pump.done():
             pump.result()
         return None
-    frame = decoder.decode(out.body)
+    frame = decoder.decode(out.body.data)
     if frame.type == "gone":
         raise Forbidden("The thread of this answer is not open to you any more.")
     return frame

@@ -8,6 +8,7 @@ from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import PathParameter
 from litestar.response import Stream
+from structlog.contextvars import bind_contextvars
 
 from app.api import functions
 from app.api.callers import user_of
@@ -48,6 +49,7 @@ async def complete(
     wish = options.read(asked, request.headers, context)
     await functions.check(wish.options.functions, every="tools", each="tools[{}].function")
     sent = await ask(context, caller, history.read(asked.messages), wish)
+    bind_contextvars(thread_id=str(sent.thread_id), run_id=str(sent.run_id))
     asking = Asking(context=context, caller=caller, wish=wish, sent=sent)
     headers = {"x-thread-id": str(sent.thread_id), "x-run-id": str(sent.run_id)}
     if not wish.stream:

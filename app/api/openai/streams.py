@@ -140,7 +140,7 @@ async def _tokens(asking: Asking, calls: Sequence[str]) -> dict[str, str]:
 
 async def _paused(asking: Asking, waits: frozenset[str]) -> Event:
     async with asking.context.db.driver() as driver:
-        found = (await approvals.of_runs(driver, [asking.sent.run_id]))[asking.sent.run_id]
+        found = await approvals.of_run(driver, asking.sent.thread_id, asking.sent.run_id)
     asked = [
         Asked(tool_call_id=call, tool=one.tool, args=one.args, digest=one.digest, expires_at=one.expires_at)
         for call, one in sorted(found.items())

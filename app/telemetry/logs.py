@@ -12,6 +12,8 @@ from structlog.processors import ExceptionRenderer
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import ExcInfo
 
+from app.signals import traces
+
 HIDDEN = "[hidden]"
 DETAILS = re.compile(r"(?s)(?<=\nDETAIL:  ).*?(?=\nHINT:  |\n\[SQL|\n\n(?:The above|During handling of) |\Z)")
 """What Postgres tells of the row that an error is about, in the error's text or a traceback's."""
@@ -24,9 +26,18 @@ SECRETS = re.compile(
     r"|(?i:bearer)\s+[\w.~+/=-]{8,}"
     r"|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*"  # a JWT
     r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # name and password in a URL
+    r"|(?<=/autopilot/detail/)[^/\s?]+"  # a token that is a path's end
     r"|(?i:(?<=key=)|(?<=key: )|(?<=share=))[!-~]{32,}"
 )
 """What a secret looks like, wherever it has got into a text."""
+
+
+def traced(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """A log line with the trace that it belongs to, where there is one."""
+    trace_id = traces.trace_id()
+    if trace_id is not None:
+        event.setdefault("trace_id", trace_id)
+    return event
 
 
 def redacted(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -68,6 +79,7 @@ def configure(log_format: str, *, level: int = logging.INFO) -> None:
     """Set logging up for this process; `log_format` is `text` for people or `json` for machines."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        traced,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -83,6 +95,13 @@ def configure(log_format: str, *, level: int = logging.INFO) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    libraries = logging.StreamHandler(sys.stderr)
+    libraries.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, redacted, last],
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[libraries])
     for handler in logging.getLogger().handlers:
         handler.addFilter(Redacting())

@@ -1,0 +1,46 @@
+"""A frame as bytes: encoded once, for however many sockets and streams."""
+
+import struct
+
+import msgspec
+
+TEXT = 0x81
+"""First byte of a WebSocket message that is one whole text frame (RFC 6455, 5.2)."""
+
+
+class Body:
+    """What one frame says, as JSON."""
+
+    __slots__ = ("_message", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._message: bytes | None = None
+
+    @classmethod
+    def of(cls, frame: msgspec.Struct) -> "Body":
+        """The frame, encoded."""
+        return cls(msgspec.json.encode(frame))
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def text(self) -> str:
+        """As the data of a server-sent event."""
+        return self.data.decode()
+
+    @property
+    def message(self) -> bytes:
+        """As a WebSocket text message. A server's messages are not masked: the same bytes for all."""
+        if self._message is None:
+            self._message = _head(len(self.data)) + self.data
+        return self._message
+
+
+def _head(size: int) -> bytes:
+    if size < 126:
+        return struct.pack("!BB", TEXT, size)
+    if size < 1 << 16:
+        return struct.pack("!BBH", TEXT, 126, size)
+    return struct.pack("!BBQ", TEXT, 127, size)

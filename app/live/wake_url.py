@@ -1,0 +1,62 @@
+"""Where the NATS server is that carries wake-ups, as `KHALA_WAKE_URL` says it: `nats://name:password@host:4222/prefix`.
+
+A name without a password is a token. Several servers of one cluster are separated by commas, with the credentials and
+the prefix of the first. The connection is encrypted if the server asks for that.
+"""
+
+import re
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import msgspec
+
+PREFIX = "khala"
+"""What subjects begin with, unless the URL says otherwise: databases that share a server need one each."""
+PORT = 4222
+LIKE = "must be like nats://name:password@host:4222"
+
+
+class WakeUrl(msgspec.Struct, frozen=True, kw_only=True):
+    """Servers as URLs without credentials; these are kept apart, and out of every text that is made of it."""
+
+    servers: tuple[str, ...]
+    prefix: str = PREFIX
+    name: str | None = None
+    password: str | None = None
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"WakeUrl({self})"
+
+    def __str__(self) -> str:
+        return ",".join(self.servers)
+
+
+def parsed(given: str) -> WakeUrl:
+    """The URL's meaning. Raises `ValueError`, which says what it must be and repeats nothing of it."""
+    try:
+        split = [urlsplit(one.strip()) for one in given.split(",")]
+    except ValueError as error:
+        raise ValueError(LIKE) from error
+    first = split[0]
+    prefix = first.path.strip("/")
+    if prefix and not re.fullmatch(r"[\w-]{1,64}", prefix, re.ASCII):
+        raise ValueError("may end with /prefix only, of letters, digits, - and _")
+    servers = tuple(map(_server, split))
+    name, password = (unquote(part) if part else None for part in (first.username, first.password))
+    return WakeUrl(
+        servers=servers,
+        prefix=prefix or PREFIX,
+        name=name if password else None,
+        password=password,
+        token=None if password else name,
+    )
+
+
+def _server(one: SplitResult) -> str:
+    try:
+        host, port = one.hostname, one.port or PORT
+    except ValueError as error:
+        raise ValueError("must have a port between 1 and 65535") from error
+    if one.scheme != "nats" or not host or one.query or one.fragment:
+        raise ValueError(LIKE)
+    return f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"

@@ -1,0 +1,62 @@
+"""What is read of a chunk of a streamed chat completion. Servers differ: whatever may be missing or null, is."""
+
+from typing import Any
+
+import msgspec
+
+
+class Function(msgspec.Struct):
+    """A piece of a call: its name, and of its arguments the next characters, or all of them as an object."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class CallPiece(msgspec.Struct):
+    """A piece of the tool call with this index."""
+
+    index: int | None = None
+    id: str | None = None
+    function: Function | None = None
+
+
+class ContentPart(msgspec.Struct):
+    """A part of the text where a server sends it as a list; other parts have no `text`."""
+
+    text: str | None = None
+
+
+class Delta(msgspec.Struct):
+    """What a chunk adds to the answer. Reasoning has no field in OpenAI's own protocol; servers use these two."""
+
+    content: str | list[ContentPart] | None = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    refusal: str | None = None
+    tool_calls: list[CallPiece] | None = None
+
+
+class Choice(msgspec.Struct):
+    """One answer of those that were asked for; we ask for one."""
+
+    delta: Delta | None = None
+    finish_reason: str | None = None
+
+
+class Counts(msgspec.Struct):
+    """Tokens; the input's include what was cached, the output's the reasoning."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Chunk(msgspec.Struct):
+    """One event of the stream."""
+
+    choices: list[Choice] | None = None
+    usage: Counts | None = None
+    error: Any = None
+
+
+decode = msgspec.json.Decoder(Chunk).decode
+"""A chunk of its JSON. Raises `msgspec.DecodeError`."""

@@ -1,0 +1,177 @@
+"""A database that goes away in the midst of things is out of reach, which has a name, and nothing crashes of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+from structlog.testing import capture_logs
+
+from app.domain.errors import Unavailable
+from app.domain.flush import FlushPolicy
+from app.models.catalog import parse
+from app.models.providers import Providers, ProviderSettings
+from app.models.tokens import Counter
+from app.runs.executor import Executor, ExecutorOptions, Work
+from app.runs.hands import Kit
+from app.runs.turn import Models
+from app.store import threads
+from app.store.db import Database, asyncpg_url
+from app.store.writer import Writer
+from app.tools.toolbox import Toolbox, ToolboxOptions
+from tests.support import postgres
+from tests.support.blobs import vault_of
+from tests.support.server import free_port
+from tests.support.store import CALLER, ask, claim, new_thread
+
+WITHIN = 20.0
+TERMINATE = b"X\0\0\0\4"
+"""The client's own goodbye, after which it waits for the server to hang up."""
+
+
+class Lingering:
+    """Passes bytes on between clients and Postgres, but not the word that Postgres has hung up."""
+
+    def __init__(self, database_url: str) -> None:
+        self._there = asyncpg_url(database_url)
+        self.url = ""
+        self.hung_up = asyncio.Event()
+        """Postgres has hung up on somebody, and all that it said before was passed on."""
+        self._serving: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["Lingering"]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        query = {name: value for name, value in self._there.query.items() if name != "host"}
+        here = self._there.set(drivername="postgresql", host="127.0.0.1", query=query)
+        self.url = here.set(port=server.sockets[0].getsockname()[1]).render_as_string(hide_password=False)
+        try:
+            yield self
+        finally:
+            server.close()
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        there_reader, there_writer = await self._connect()
+        asked = asyncio.create_task(_pass_on(reader, there_writer))
+        try:
+            await _pass_on(there_reader, writer)
+            if not asked.done():
+                self.hung_up.set()
+                await asked
+        except (OSError, asyncio.CancelledError):
+            pass  # the end of the test, or of the client
+        finally:
+            asked.cancel()
+            writer.transport.abort()
+            there_writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, port = self._there.query.get("host", self._there.host or "127.0.0.1"), self._there.port or 5432
+        assert isinstance(host, str)
+        if host.startswith("/"):
+            return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+        return await asyncio.open_connection(host, port)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+        if data.endswith(TERMINATE):
+            return
+
+
+async def said_goodbye(between: Lingering, database_url: str, pid: int) -> None:
+    """Postgres has ended this connection, and its client has heard why."""
+    await postgres.execute(database_url, f"SELECT pg_terminate_backend({pid})")
+    async with asyncio.timeout(WITHIN):
+        await between.hung_up.wait()
+        # What was passed on before this is read before this is answered.
+        await postgres.execute(between.url, "SELECT 1")
+
+
+async def test_a_connection_on_which_postgres_said_goodbye_is_out_of_reach_for_the_driver(database_url: str) -> None:
+    async with Lingering(database_url).open() as between:
+        db = Database(between.url, pool_size=2)
+
+        async def ask_twice() -> None:
+            async with db.driver() as driver:
+                await said_goodbye(between, database_url, await driver.fetchval("SELECT pg_backend_pid()"))
+                await driver.fetchval("SELECT 1")
+
+        with pytest.raises(Unavailable):
+            await ask_twice()
+        async with db.driver() as driver:
+            assert await driver.fetchval("SELECT 1") == 1
+        await db.close()
+
+
+async def test_a_connection_on_which_postgres_said_goodbye_is_out_of_reach_for_a_command(database_url: str) -> None:
+    async with Lingering(database_url).open() as between:
+        db = Database(between.url, pool_size=2)
+
+        async def ask_twice() -> None:
+            async with db.transaction() as connection:
+                pid = await connection.scalar(text("SELECT pg_backend_pid()"))
+                assert pid is not None
+                await said_goodbye(between, database_url, pid)
+                await connection.execute(text("SELECT 1"))
+
+        with pytest.raises(Unavailable):
+            await ask_twice()
+        async with db.transaction() as connection:
+            assert await connection.scalar(text("SELECT 1")) == 1
+        await db.close()
+
+
+@asynccontextmanager
+async def an_executor(db: Database) -> AsyncIterator[Executor]:
+    """One that knows this database, and does nothing by itself."""
+    providers = Providers(ProviderSettings())
+    options = ExecutorOptions(models=(parse("demo"),), system="")
+    toolbox = Toolbox(db, None, sandbox=None, connections=None, options=ToolboxOptions())
+    async with vault_of(db) as vault:
+        kit = Kit(toolbox=toolbox, vault=vault)
+        yield Executor(db, Writer(db, FlushPolicy()), Models(open=providers.open), Counter(), kit, options)
+    await providers.aclose()
+
+
+async def test_a_run_whose_database_goes_away_when_it_is_begun_is_dropped_and_no_crash(db: Database) -> None:
+    await ask(db, await new_thread(db))
+    (claimed,) = await claim(db)
+    nowhere = Database(f"postgresql://khala@127.0.0.1:{free_port()}/khala")
+    async with an_executor(nowhere) as executor:
+        with capture_logs() as logs:
+            await executor._work(Work(claimed))
+    assert [(one["event"], one["log_level"]) for one in logs] == [("run_dropped", "warning")]
+    await nowhere.close()
+
+
+async def test_a_run_whose_thread_is_reset_when_it_is_begun_is_lost_and_no_crash(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await ask(db, thread_id)
+    (claimed,) = await claim(db)
+    await threads.reset(db, thread_id, CALLER, welcome="")
+    async with an_executor(db) as executor:
+        with capture_logs() as logs:
+            await executor._work(Work(claimed))
+    said = [(one["event"], one["log_level"]) for one in logs if one["log_level"] != "debug"]
+    assert said == [("run_lost", "info")]
+
+
+async def test_the_driver_says_what_it_says_of_a_connection_that_postgres_has_left(database_url: str) -> None:
+    """Where a new version of asyncpg says otherwise, what stands for it in `app/store/db.py` is to be looked at."""
+    async with Lingering(database_url).open() as between:
+        connection = await asyncpg.connect(between.url)
+        await said_goodbye(between, database_url, await connection.fetchval("SELECT pg_backend_pid()"))
+        with pytest.raises(asyncpg.InternalClientError):
+            await connection.fetchval("SELECT 1")
+        connection.terminate()

@@ -1,0 +1,265 @@
+"""The doctor: each thing that is not well is found on a real Postgres, and told with what to do about it."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+
+from app import settings as configuration
+from app.doctor import Finding, database, examine, surroundings, traffic
+from app.doctor import configuration as chosen
+from app.main import blobs
+from app.store import migrate
+from app.store.db import Database
+from tests.support import postgres
+from tests.support.providers import Reply, serving
+from tests.support.server import command
+from tests.support.store import ask, claim, new_thread
+
+DEMO = {"KHALA_MODEL": "demo"}
+
+
+@asynccontextmanager
+async def altered(database_url: str, *changes: str) -> AsyncIterator[Database]:
+    """The database, with settings of its own for all that connect from now on."""
+    name = database_name(database_url)
+    for change in changes:
+        await postgres.execute(database_url, f'ALTER DATABASE "{name}" {change}')
+    db = Database(database_url)
+    try:
+        yield db
+    finally:
+        await db.close()
+
+
+def database_name(url: str) -> str:
+    return url.rsplit("/", 1)[-1].split("?")[0]
+
+
+def assert_told(found: Finding, state: str, *words: str) -> None:
+    """It is in this state, and all these words are said."""
+    assert found.state == state, found
+    assert all(word in found.says for word in words), found.says
+
+
+async def test_a_good_database_is_found_well(db: Database, tmp_path: Path) -> None:
+    settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
+    async with blobs(settings, db) as vault:
+        found = await examine(settings, db, vault)
+    assert {one.what: one.says for one in found if one.state == "bad"} == {}
+    assert {"database", "durability", "connections", "clock", "schema", "notify", "runs", "disk", "settings"} <= {
+        one.what for one in found
+    }
+
+
+async def test_commits_that_are_not_kept_are_bad(database_url: str) -> None:
+    async with altered(database_url, "SET synchronous_commit = off") as db:
+        assert_told(await database.durability(db), "bad", "synchronous_commit is off", "RESET")
+
+
+@pytest.mark.parametrize("name", database.FATAL)
+def test_what_must_not_be_off_is_told_by_name(name: str) -> None:
+    found = dict.fromkeys(database.FATAL, "on") | {"wal_level": "replica", "archive_mode": "off"}
+    assert_told(database.durable(found), "ok")
+    assert_told(database.durable(found | {name: "off"}), "bad", f"{name} is off", database.FATAL[name])
+
+
+def test_a_log_from_which_no_base_backup_can_be_made_is_told() -> None:
+    found = dict.fromkeys(database.FATAL, "on") | {"wal_level": "minimal", "archive_mode": "off"}
+    assert_told(database.durable(found), "warn", "wal_level = replica")
+
+
+async def test_programs_are_told_by_json_and_an_exit_code(database_url: str) -> None:
+    async with altered(database_url, "SET synchronous_commit = off"):
+        env = {"DATABASE_URL": database_url, **DEMO}
+        done = await asyncio.to_thread(command, env, "doctor", "--json", "--call", "--processes", "1")
+    assert done.returncode == 1, done.stderr
+    said = json.loads(done.stdout)
+    assert said["ok"] is False
+    found = {one["what"]: one for one in said["findings"]}
+    assert {what for what, one in found.items() if one["state"] == "bad"} == {"durability"}
+    assert "wanted are 1 × " in found["connections"]["says"]
+    assert "answered in" in found["model demo"]["says"]
+
+
+async def test_a_database_that_takes_no_writes_is_bad(database_url: str) -> None:
+    async with altered(database_url, "SET default_transaction_read_only = on") as db:
+        assert_told(await database.server(db), "bad", "takes no writes", "RESET")
+
+
+async def test_a_database_that_cannot_store_every_character_is_bad(postgres_url: str, database_url: str) -> None:
+    name = f"{database_name(database_url)}_ascii"
+    made = f"CREATE DATABASE \"{name}\" TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C' LOCALE_PROVIDER libc"
+    await postgres.execute(postgres_url, made)
+    db = Database(postgres.named(postgres_url, name))
+    try:
+        assert_told(await database.server(db), "bad", "SQL_ASCII", "ENCODING 'UTF8'")
+    finally:
+        await db.close()
+        await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+async def test_too_few_connections_for_all_processes_are_bad(db: Database) -> None:
+    async with db.driver() as driver:
+        most = int(await driver.fetchval("SHOW max_connections"))
+    assert_told(await database.connections(db, 1, 10), "ok", "10")
+    assert_told(await database.connections(db, most, 10), "bad", f"{most} × 10", "max_connections", "KHALA_POOL_SIZE")
+
+
+async def test_a_limit_of_the_role_counts_where_it_holds(postgres_url: str, database_url: str) -> None:
+    role = f"{database_name(database_url)}_role"
+    await postgres.execute(postgres_url, f'CREATE ROLE "{role}" LOGIN CONNECTION LIMIT 12')
+    try:
+        async with altered(database_url, "SET jit = off") as db, db.transaction() as connection:
+            await connection.execute(text(f'SET ROLE "{role}"'))
+            row = (await connection.execute(text(database.CONNECTIONS))).one()
+        assert row.of_role == 12
+        assert row.of_database is None
+    finally:
+        await postgres.execute(postgres_url, f'DROP ROLE "{role}"')
+
+
+async def test_a_clock_that_is_off_is_bad_by_how_much(db: Database) -> None:
+    assert_told(await database.clock(db), "ok")
+    for wrong in (-90.0, 90.0):
+        found = await database.clock(db, now=lambda wrong=wrong: time.time() + wrong)  # type: ignore[misc]
+        assert_told(found, "bad", "90 s", "time service")
+
+
+async def test_a_database_that_is_slow_to_answer_is_told(db: Database) -> None:
+    assert_told(await database.speed(db, slow=10), "ok")
+    assert_told(await database.speed(db, slow=0), "warn", "near its database")
+
+
+async def test_a_schema_that_is_missing_old_new_or_changed_by_hand_is_told(postgres_url: str, db: Database) -> None:
+    name = f"{database_name(db.url)}_bare"
+    await postgres.execute(postgres_url, f'CREATE DATABASE "{name}"')
+    bare = Database(postgres.named(postgres_url, name))
+    try:
+        assert_told(await database.schema(bare), "bad", "khala migrate")
+        assert_told(await traffic.work(bare, 10), "ok", "no schema")
+    finally:
+        await bare.close()
+        await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+    await postgres.execute(db.url, "ALTER TABLE threads ADD COLUMN stray text")
+    assert_told(await database.schema(db), "bad", "stray", "by hand")
+    await postgres.execute(db.url, "UPDATE alembic_version SET version_num = '0000'")
+    assert_told(await database.schema(db), "warn", "newer")
+
+
+async def test_a_program_leaves_the_schema_of_a_newer_one_as_it_is(db: Database) -> None:
+    await postgres.execute(db.url, "UPDATE alembic_version SET version_num = '9999'")
+    await migrate.upgrade(db.url)
+    assert await migrate.current(db) == "9999"
+
+
+async def test_runs_that_nobody_takes_or_holds_are_told(db: Database) -> None:
+    assert_told(await traffic.work(db, 10), "ok", "0 queued")
+    thread_id = await new_thread(db)
+    await ask(db, thread_id)
+    assert_told(await traffic.work(db, 10), "ok", "1 queued")
+    assert_told(await traffic.work(db, 10, late=0), "warn", "could have begun", "khala work")
+    await claim(db, lease=0.01)
+    # A queued one that waits for the one before it could not have begun.
+    await ask(db, thread_id)
+    await asyncio.sleep(0.02)
+    assert_told(await traffic.work(db, 0.01), "ok", "1 queued, 1 running")
+    assert_told(await traffic.work(db, 0.01, late=0), "warn", "not been heard of", "khala work")
+
+
+async def test_a_transaction_that_nobody_ends_is_told_with_how_to_end_it(db: Database, database_url: str) -> None:
+    other = await asyncpg.connect(database_url, server_settings={"application_name": "somebody"})
+    try:
+        assert_told(await traffic.transactions(db, longest=0), "ok")
+        async with other.transaction():
+            await other.execute("SELECT 1")
+            terminate = f"pg_terminate_backend({other.get_server_pid()})"
+            assert_told(await traffic.transactions(db, longest=0), "warn", "somebody", terminate)
+    finally:
+        await other.close()
+
+
+async def test_a_database_out_of_reach_is_a_finding_of_each_check_that_asks_it(tmp_path: Path) -> None:
+    settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
+    db = Database("postgresql://khala@127.0.0.1:1/khala")
+    try:
+        async with blobs(settings, db) as vault:
+            found = {one.what: one for one in await examine(settings, db, vault)}
+    finally:
+        await db.close()
+    assert {what for what, one in found.items() if one.state == "bad"} == {
+        "database", "speed", "durability", "pooler", "connections", "clock", "pgvector", "schema", "notify",
+        "transactions", "runs",
+    }  # fmt: skip
+    assert "refused" in found["database"].says or "onnect" in found["database"].says
+
+
+async def test_a_blob_store_that_cannot_be_written_is_bad(db: Database, tmp_path: Path) -> None:
+    (tmp_path / "blobs").write_text("a file where a folder should be")
+    settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
+    async with blobs(settings, db) as vault:
+        assert_told(await surroundings.blobs(settings, vault), "bad", str(tmp_path / "blobs"))
+
+
+async def test_a_disk_that_is_nearly_full_is_bad(tmp_path: Path) -> None:
+    settings = configuration.from_environment({"KHALA_HOME": str(tmp_path / "not" / "yet"), **DEMO})
+    (found,) = surroundings.disks(settings, least=1 << 62)
+    assert_told(found, "bad", str(tmp_path), "make room")
+
+
+async def test_each_model_is_called_where_that_is_asked_for() -> None:
+    refusal = Reply(status=400, message="no such model for key sk-abcdefghijklmnopqrstuv")
+    async with serving(Reply(), refusal) as server:
+        env = {
+            "OPENAI_API_KEY": "sk-test",
+            "OPENAI_BASE_URL": f"{server.url}/v1",
+            "KHALA_MODEL": "openai:good",
+            "KHALA_FALLBACK_MODELS": "openai:gone,anthropic:keyless,demo",
+        }
+        settings = configuration.from_environment(env)
+        good, gone, keyless, demo = await surroundings.models(settings, call=True)
+        assert_told(good, "ok", "answered in")
+        assert_told(gone, "bad", "refused")
+        assert "sk-abcdef" not in gone.says
+        assert_told(keyless, "bad", "ANTHROPIC_API_KEY")
+        assert_told(demo, "ok", "answered in")
+        asked = len(server.calls)
+        assert [one.state for one in await surroundings.models(settings, call=False)] == ["ok", "ok", "bad", "ok"]
+        assert len(server.calls) == asked == 2
+
+
+REAL = {"OPENAI_API_KEY": "sk-test", "KHALA_MODEL": "openai:gpt"}
+PUBLIC = {"KHALA_PUBLIC_URL": "https://chat.example.com", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("env", "state", "words"),
+    [
+        (REAL, "ok", ("none that is known",)),
+        (REAL | PUBLIC, "ok", ("none that is known",)),
+        (REAL | {"HOST": "0.0.0.0"}, "warn", ("HOST", "TLS", "KHALA_PUBLIC_URL")),
+        (REAL | {"KHALA_PUBLIC_URL": "http://chat.example.com"}, "bad", ("KHALA_PUBLIC_URL", "overheard")),
+        (REAL | {"KHALA_PUBLIC_URL": "http://localhost:8000"}, "ok", ("none that is known",)),
+        (REAL | {"KHALA_PUBLIC_URL": "https://chat.example.com"}, "bad", ("KHALA_TRUSTED_PROXIES", "one machine")),
+        (REAL | PUBLIC | {"KHALA_TRUSTED_PROXIES": "0.0.0.0/0"}, "bad", ("KHALA_TRUSTED_PROXIES", "limits")),
+        (REAL | {"KHALA_ORIGINS": "*"}, "warn", ("KHALA_ORIGINS",)),
+        (DEMO | PUBLIC, "warn", ("KHALA_MODEL", "only the demo")),
+        (REAL | {"KHALA_ANON_TOTAL_USD_PER_DAY": "0"}, "warn", ("KHALA_ANON_TOTAL_USD_PER_DAY",)),
+        (REAL | {"KHALA_USER_TOTAL_USD_PER_DAY": "0"}, "warn", ("KHALA_USER_TOTAL_USD_PER_DAY",)),
+        (DEMO | {"KHALA_USER_TOTAL_USD_PER_DAY": "0"}, "ok", ("none that is known",)),
+        (REAL | {"KHALA_RUN_USD": "0", "KHALA_RUN_SECONDS": "0"}, "warn", ("KHALA_RUN_USD", "for ever")),
+        (REAL | {"OPENAI_BASE_URL": "http://llm.example.com/v1"}, "warn", ("openai", "llm.example.com")),
+        (REAL | {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}, "ok", ("none that is known",)),
+        (REAL | {"KHALA_LEASE_SECONDS": "2"}, "warn", ("KHALA_LEASE_SECONDS", "10")),
+    ],
+)
+def test_a_setting_that_one_may_regret_is_told(env: dict[str, str], state: str, words: tuple[str, ...]) -> None:
+    (found,) = chosen.findings(configuration.from_environment(env))
+    assert found.state == state, found
+    assert all(word in f"{found.what} {found.says}" for word in words), found

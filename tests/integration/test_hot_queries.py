@@ -1,0 +1,159 @@
+"""What is done all the time names the threads whose rows it asks for: the tables can be distributed by the thread's id.
+
+A statement that does not is listed here, with the reason. The list is exact: one that is not needed has to go.
+"""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from app.store.db import Database
+from tests.support.agents import act, call, rules
+from tests.support.cast import owned_thread, person
+from tests.support.client import Thread
+from tests.support.frames import socket
+from tests.support.inside import Inside, khala
+from tests.support.statements import nodes, plan, planned, recorded, unbound
+
+QUEUE = "the queue is all threads': an executor looks for work anywhere"
+HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index of its own"
+BY_ID = "all that the caller has is the id, which is looked up to learn the thread"
+"""Where the tables are distributed, these ask every node: docs/scaling.md says what each would need."""
+
+EXCUSED: dict[str, tuple[set[str], str]] = {
+    r"^WITH active AS \( SELECT fairness_key": ({"runs"}, QUEUE),
+    r"^SELECT count\(\*\) FILTER \(WHERE fairness_key": ({"runs"}, QUEUE),
+    r"^WITH dead AS \( SELECT id FROM processes": ({"presences"}, HOUSEKEEPING),
+    r"FROM approvals WHERE state = 'pending' AND expires_at": ({"approvals"}, HOUSEKEEPING),
+    r"^SELECT (\*|thread_id) FROM runs WHERE id = ": ({"runs"}, BY_ID),
+}
+"""By what a statement looks like, the tables in which it names no thread, and why."""
+
+
+async def use(server: Inside, db: Database) -> None:
+    """All that people and executors do again and again."""
+    thread = await server.thread()
+    one = server.observer(thread)
+    async with one.following():
+        await one.until(lambda view: view.revision is not None)
+        await say(thread, "/words=40 /pace=100")
+        sent = await thread.send("/words=4000 /pace=20")
+        await one.until(lambda view: "word19 " in view.text(sent["assistantMessageId"]))
+        (await thread.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)).raise_for_status()
+        await thread.ended(sent["runId"])
+        await decide(thread)
+    snapshot = await thread.snapshot()
+    oldest = snapshot["messages"][1]["id"]
+    path = f"/api/threads/{thread.id}/messages?before={oldest}"
+    (await thread.http.get(path, headers=thread.headers)).raise_for_status()
+    await together(server, db)
+
+
+async def say(thread: Thread, text: str) -> None:
+    sent = await thread.send(text)
+    await thread.ended(sent["runId"])
+
+
+async def decide(thread: Thread) -> None:
+    """Let an agent ask before it acts."""
+    await rules(thread, delete_file="ask")
+    written, deleted = call("write_file", path="a.txt", content="a"), call("delete_file", path="a.txt")
+    agent = await act(thread, f"{written} /then {deleted}")
+    await agent.status("blocked")
+    (await agent.decide((await agent.cards())[-1]["toolCallId"], approved=True)).raise_for_status()
+    await agent.ended()
+
+
+async def together(server: Inside, db: Database) -> None:
+    """Somebody with an account follows a thread and the list of them, and is present."""
+    artanis = await person(db, "Artanis")
+    thread_id = str(await owned_thread(db, artanis))
+    async with socket(server, additional_headers=artanis.headers) as feed:
+        for frame in (
+            {"type": "subscribe", "threadId": thread_id},
+            {"type": "watch"},
+            {"type": "presence", "threadId": thread_id, "state": {"typing": True}},
+        ):
+            await feed.say(frame)
+        kinds: set[str] = set()
+        async with asyncio.timeout(20):
+            sent = await server.http.post(
+                f"/api/threads/{thread_id}/send", json={"text": "/words=5"}, headers=artanis.headers
+            )
+            run_id = sent.raise_for_status().json()["runId"]
+            while not {"snapshot", "delta", "account", "presence"} <= kinds:
+                kinds.add((await feed.next())["type"])
+            while (await server.http.get(f"/api/runs/{run_id}", headers=artanis.headers)).json()["status"] != "final":
+                await asyncio.sleep(0.05)
+
+
+async def test_what_is_done_again_and_again_names_its_threads(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with recorded(monkeypatch) as seen:
+        db = Database(database_url)
+        async with khala(database_url, KHALA_LEASE_SECONDS="1") as server:
+            await use(server, db)
+    unexcused: dict[str, set[str]] = {}
+    needed: set[str] = set()
+    wide: set[str] = set()
+    async with db.driver() as driver:
+        for statement in filter(planned, seen):
+            missing = set(await unbound(driver, statement))
+            excuses = [pattern for pattern in EXCUSED if re.search(pattern, statement)]
+            unexcused[statement] = missing.difference(*(EXCUSED[pattern][0] for pattern in excuses))
+            needed.update(pattern for pattern in excuses if missing & EXCUSED[pattern][0])
+            if any(map(passes_over, nodes(await plan(driver, statement)))):
+                wide.add(statement)
+    await db.close()
+    assert {statement: tables for statement, tables in unexcused.items() if tables} == {}, "these name no thread"
+    assert set(EXCUSED) - needed == set(), "these excuses are not needed any more"
+    assert wide == set(), "these ask for a run's rows, and look at all of its thread's"
+
+
+def passes_over(node: dict[str, Any]) -> bool:
+    """Whether a scan looks at parts or receipts of other runs to find those of one.
+
+    The tables were never analysed here: it is when a planner knows nothing that it takes the wrong one of two indexes.
+    """
+    if node.get("Relation Name") not in ("message_parts", "receipts"):
+        return False
+    bitmaps = str(node.get("Recheck Cond", ""))
+    return "run_id = " in str(node.get("Filter", "")) or ("run_id = " in bitmaps and "thread_id = " in bitmaps)
+
+
+@pytest.mark.parametrize(
+    ("condition", "wide"),
+    [
+        ("run_id = $1", False),
+        ("run_id = $1 AND thread_id IS NOT DISTINCT FROM $2", False),
+        ("run_id = $1 AND thread_id = $2", True),
+        ("thread_id = $1 AND revision > $2", False),
+    ],
+)
+async def test_a_scan_of_all_of_a_thread_is_found_out(db: Database, condition: str, *, wide: bool) -> None:
+    async with db.driver() as driver:
+        whole = await plan(driver, f"SELECT * FROM message_parts WHERE {condition}")
+    assert any(map(passes_over, nodes(whole))) == wide
+
+
+@pytest.mark.parametrize(
+    ("statement", "missing"),
+    [
+        ("SELECT * FROM message_parts WHERE run_id = $1", ["message_parts"]),
+        ("SELECT * FROM message_parts WHERE thread_id = $1", []),
+        ("SELECT * FROM message_parts AS part JOIN threads ON threads.id = part.thread_id", []),
+        ("SELECT * FROM message_parts AS part JOIN runs ON runs.id = part.run_id", ["message_parts", "runs"]),
+        ("SELECT * FROM messages WHERE thread_id = ANY($1::uuid[]) AND thread_id <> $2", []),
+        ("SELECT * FROM messages WHERE thread_id <> $1", ["messages"]),
+        ("UPDATE runs SET steps = 1 WHERE id = $1", ["runs"]),
+        ("DELETE FROM runs WHERE thread_id = $1 AND id = $2", []),
+        ("INSERT INTO todos (owner_id, id, text) SELECT id, 1, '' FROM threads", ["threads"]),
+        ("SELECT * FROM users WHERE id = $1", []),
+    ],
+)
+async def test_a_statement_that_names_no_thread_is_found_out(db: Database, statement: str, missing: list[str]) -> None:
+    async with db.driver() as driver:
+        assert await unbound(driver, statement) == missing

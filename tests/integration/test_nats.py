@@ -1,0 +1,345 @@
+"""Wake-ups over NATS: as quick as NOTIFY, and nothing but slower when one is lost, or the server is."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+import httpx
+import pytest
+
+from app.domain.flush import FlushPolicy
+from app.domain.parts import Finish, Usage
+from app.live import poll, wake
+from app.live.live import Live
+from app.live.wake import MOST_PENDING, NatsBus
+from app.live.wake_url import WakeUrl, parsed
+from app.store.db import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_url
+from app.store.wakes import Bus
+from app.store.writer import Writer
+from tests.support.client import Observer, Thread
+from tests.support.flight import Flight, assert_verified
+from tests.support.live import follow, listening
+from tests.support.nats import NatsServer, nats_server
+from tests.support.proxy import proxy
+from tests.support.server import Server, Worker, command, ended
+from tests.support.store import lease_of, new_thread
+
+LOGIN = ("khala", "en-taro-adun")
+NOBODY = f"nats://{LOGIN[0]}:{LOGIN[1]}@127.0.0.1:1"
+SLACK = 5.0
+"""Seconds that a busy machine may add to what is bounded."""
+
+
+class Heard:
+    """What came by a channel."""
+
+    def __init__(self) -> None:
+        self.payloads: list[str] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, payload: str) -> None:
+        self.payloads.append(payload)
+        self._news.set()
+
+    async def until(self, condition: Callable[[list[str]], bool]) -> None:
+        """Wait until what came is such."""
+        async with asyncio.timeout(20):
+            while not condition(self.payloads):
+                self._news.clear()
+                await self._news.wait()
+
+
+@contextlib.asynccontextmanager
+async def on(server: NatsServer, **handlers: Callable[[str], None]) -> AsyncIterator[NatsBus]:
+    """A bus that is connected, whose channels these hear."""
+    bus = NatsBus(parsed(server.url()))
+    task = asyncio.create_task(bus.run(handlers))
+    try:
+        await connected(bus)
+        yield bus
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def connected(bus: Bus, *, really: bool = True) -> None:
+    async with asyncio.timeout(20):
+        while bus.connected is not really:
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def writing(db: Database, bus: Bus) -> AsyncIterator[Writer]:
+    writer = Writer(db, FlushPolicy(), bus)
+    task = asyncio.create_task(writer.run())
+    try:
+        yield writer
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+@contextlib.asynccontextmanager
+async def notified(database_url: str, channel: str) -> AsyncIterator[list[str]]:
+    """What Postgres notifies of on this channel."""
+    heard: list[str] = []
+    connection = await asyncpg.connect(driver_url(database_url))
+    await connection.add_listener(channel, lambda *word: heard.append(str(word[-1])))
+    try:
+        yield heard
+    finally:
+        await connection.close()
+
+
+async def test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_server_is_away(
+    db: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poll, "POLL", 3600.0)  # so that it is the wake-up by which anybody hears
+    lease = await lease_of(db, await new_thread(db))
+    live = Live(db, db)
+    with nats_server() as server:
+        async with (
+            on(server, **{THREADS_CHANNEL: live.threads.notified}) as bus,
+            notified(database_url, THREADS_CHANNEL) as by_postgres,
+            writing(db, bus) as writer,
+            listening(live, 1) as (ear,),
+        ):
+            await follow(live.threads, db, ear.client, lease.thread_id)
+            await ear.until(2)
+            stream = writer.open(lease)
+            stream.text("By NATS. ")
+            await ear.until(3)
+            assert by_postgres == []
+            server.kill()
+            await connected(bus, really=False)
+            stream.text("By NOTIFY. ")
+            await stream.written()
+            async with asyncio.timeout(5):
+                while not by_postgres:
+                    await asyncio.sleep(0.01)
+            assert by_postgres == [str(lease.thread_id)]
+            server.start()
+            await connected(bus)
+            await stream.end("final", Finish(reason="stop", usage=Usage()))
+            await ear.until(5)
+            assert by_postgres == [str(lease.thread_id)]
+
+
+class Lossy:
+    """What a process is that dies between each commit and its telling."""
+
+    connected = True
+
+    async def tell(self, channel: str, payload: str) -> None:
+        """Say nothing."""
+
+
+async def test_what_was_committed_and_never_told_is_seen_by_the_slow_poll(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    live = Live(db, db)
+    async with writing(db, Lossy()) as writer, listening(live, 1) as (ear,):
+        await follow(live.threads, db, ear.client, lease.thread_id)
+        await ear.until(2)
+        stream = writer.open(lease)
+        stream.text("Nobody is told of this.")
+        await stream.written()
+        frame = await ear.until(3)
+    assert frame["parts"][0]["data"]["text"] == "Nobody is told of this."
+
+
+class Recording:
+    """A bus that keeps what it is told."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    async def tell(self, channel: str, payload: str) -> None:
+        """Keep it."""
+        self.told.append((channel, payload))
+
+
+async def test_a_commit_that_went_unheard_is_told_when_it_is_found_to_be_there(db: Database, database_url: str) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    bus = Recording()
+    async with proxy(database_url) as between:
+        far = Database(between.url)
+        async with writing(far, bus) as writer:
+            stream = writer.open(lease)
+            between.mark = lease.run_id.bytes
+            between.swallow = 1
+            stream.text("Committed, and nobody heard.")
+            await stream.written()
+            assert between.swallowed == 1
+            assert bus.told == [(THREADS_CHANNEL, str(lease.thread_id))]
+            await stream.end("final", Finish(reason="stop", usage=Usage()))
+        await far.close()
+    assert bus.told[1:] == [(THREADS_CHANNEL, str(lease.thread_id)), (RUNS_CHANNEL, "")]
+
+
+async def test_after_a_restart_of_the_server_all_look_at_everything_and_are_told_again() -> None:
+    heard = Heard()
+    with nats_server() as server:
+        async with on(server, **{THREADS_CHANNEL: heard}), on(server, **{THREADS_CHANNEL: Heard()}) as teller:
+            assert heard.payloads == [EVERYTHING]
+            await teller.tell(THREADS_CHANNEL, "one")
+            await heard.until(lambda payloads: "one" in payloads)
+            server.kill()
+            await connected(teller, really=False)
+            await teller.tell(THREADS_CHANNEL, "lost")
+            server.start()
+            # By its own reconnect or by the other's word; after both, what is told comes.
+            await heard.until(lambda payloads: EVERYTHING in payloads[2:])
+            await connected(teller)
+            await teller.tell(THREADS_CHANNEL, "two")
+            await heard.until(lambda payloads: "two" in payloads)
+    assert "lost" not in heard.payloads
+
+
+async def test_who_told_what_may_be_lost_tells_all_to_look_at_everything_once_it_is_back() -> None:
+    heard = Heard()
+    with nats_server() as server:
+        async with on(server, **{THREADS_CHANNEL: heard}), on(server) as teller:
+            client = teller._client
+            assert client is not None
+            assert client._transport is not None
+            client._transport.close()  # type: ignore[no-untyped-call]
+            await heard.until(lambda payloads: payloads == [EVERYTHING, EVERYTHING])
+
+
+async def test_a_server_that_freezes_holds_nobody_up_and_little_memory() -> None:
+    heard = Heard()
+    with nats_server() as server:
+        async with on(server, **{THREADS_CHANNEL: heard}) as bus:
+            server.tell(signal.SIGSTOP)
+            payload = "x" * 50_000
+            async with asyncio.timeout(4):
+                while bus.connected:
+                    await bus.tell(THREADS_CHANNEL, payload)
+                    await asyncio.sleep(0)
+            await bus.tell(THREADS_CHANNEL, payload)
+            client = bus._client
+            assert client is not None
+            assert client.pending_data_size < MOST_PENDING + 2 * len(payload)
+            server.tell(signal.SIGCONT)
+            await connected(bus)
+            await bus.tell(THREADS_CHANNEL, "after")
+            await heard.until(lambda payloads: "after" in payloads)
+
+
+async def test_who_cannot_keep_up_with_what_is_told_looks_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "MOST_UNHEARD", 1)
+    heard = Heard()
+    with nats_server() as server:
+        async with on(server, **{THREADS_CHANNEL: heard}) as bus:
+            for _ in range(1000):  # at once: nothing here waits
+                await bus.tell(THREADS_CHANNEL, "much")
+            await heard.until(lambda payloads: payloads.count(EVERYTHING) > 1)
+
+
+async def test_what_is_no_wake_up_is_passed_over(db: Database) -> None:
+    thread_id = await new_thread(db)
+    live = Live(db, db)
+    heard = Heard()
+
+    def notified(payload: str) -> None:
+        live.threads.notified(payload)
+        heard(payload)
+
+    with nats_server() as server:
+        async with on(server, **{THREADS_CHANNEL: notified}) as bus:
+            client = bus._client
+            assert client is not None
+            for garbage in (b"", b"no id", b"\xff\xfe", b"x" * 100_000):
+                await client.publish(f"khala.{THREADS_CHANNEL}", garbage)
+            await bus.tell(THREADS_CHANNEL, str(thread_id))
+            await heard.until(lambda payloads: str(thread_id) in payloads)
+    assert [UUID(one) for one in heard.payloads[1:]] == [thread_id]
+
+
+async def test_databases_that_share_a_server_do_not_hear_each_other() -> None:
+    heard, other = Heard(), Heard()
+    with nats_server() as server:
+        elsewhere = NatsBus(parsed(f"{server.url()}/elsewhere"))
+        task = asyncio.create_task(elsewhere.run({THREADS_CHANNEL: other}))
+        try:
+            async with on(server, **{THREADS_CHANNEL: heard}) as bus:
+                await connected(elsewhere)
+                await elsewhere.tell(THREADS_CHANNEL, "there")
+                await bus.tell(THREADS_CHANNEL, "here")
+                await heard.until(lambda payloads: "here" in payloads)
+                await other.until(lambda payloads: "there" in payloads)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+    assert (heard.payloads, other.payloads) == ([EVERYTHING, "here"], [EVERYTHING, "there"])
+
+
+async def test_who_may_not_connect_is_told_so_without_the_password() -> None:
+    with nats_server(login=LOGIN) as server:
+        await NatsBus(parsed(server.url(":".join(LOGIN)))).check()
+        for url in (server.url("khala:wrong-secret"), server.url("wrong-secret"), server.url()):
+            with pytest.raises(ConnectionError, match="Authorization Violation") as refused:
+                await NatsBus(parsed(url)).check()
+            assert "secret" not in str(refused.value)
+    with nats_server(token="t:o%k") as server:
+        await NatsBus(WakeUrl(servers=(server.url(),), token="t:o%k")).check()
+        # A server that is down is passed over for another one.
+        await NatsBus(WakeUrl(servers=("nats://127.0.0.1:1", server.url()), token="t:o%k")).check()
+
+
+def test_a_server_that_is_not_there_is_an_error_at_the_start(database_url: str) -> None:
+    env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_WAKE_URL": NOBODY}
+    for words in (("serve",), ("work",)):
+        done = command(env | {"PORT": "0"}, *words)
+        assert done.returncode == 1
+        assert "KHALA_WAKE_URL: NATS at nats://127.0.0.1:1 is out of reach" in done.stderr
+        assert LOGIN[1] not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
+async def test_an_answer_crosses_processes_whole_while_the_server_is_killed_frozen_and_restarted(
+    database_url: str, tmp_path: Path
+) -> None:
+    with nats_server(login=LOGIN) as nats:
+        env = {
+            "DATABASE_URL": database_url,
+            "KHALA_MODEL": "demo",
+            "KHALA_GRACE_SECONDS": "0",
+            "KHALA_WAKE_URL": nats.url(":".join(LOGIN)),
+        }
+        web = Server(tmp_path / "web.log", env, "--no-executor")
+        worker = Worker(tmp_path / "worker.log", env)
+        with ended(web, worker):
+            worker.start()
+            web.start()
+            worker.wait_for("Khala works as")
+            async with httpx.AsyncClient(base_url=web.url, timeout=30) as http:
+                thread = await Thread.create(http)
+                one, two = Observer(web.socket_url, thread), Observer(web.socket_url, thread)
+                async with one.following(), two.following():
+                    await one.until(lambda view: view.revision is not None)
+                    sent = await thread.send("/words=300 /pace=40")
+                    answer = Flight(thread, sent, (one, two), 300)
+                    await answer.reached(40)
+                    nats.kill()
+                    await answer.reached(90)
+                    nats.start()
+                    await answer.reached(150)
+                    nats.tell(signal.SIGSTOP)
+                    await answer.reached(190)
+                    nats.tell(signal.SIGCONT)
+                    await answer.landed()
+        for process in (web, worker):
+            assert "wake_lost" in process.log.read_text()
+            assert LOGIN[1] not in process.log.read_text()
+            assert not process.crashes()
+        for observer in (one, two):
+            pauses = [later - at for at, later in zip(observer.arrivals, observer.arrivals[1:], strict=False)]
+            assert max(pauses) < poll.POLL + SLACK
+    assert_verified({"DATABASE_URL": database_url})

@@ -1,0 +1,132 @@
+"""`message_parts` split into partitions by the scripts in `infra/sql`: all that is said and read goes on as before."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from app.domain.fold import TextBlock
+from app.store import changes, migrate, parts, threads
+from app.store.db import Database, driver_url
+from app.store.verify import Checked, differences
+from tests.support.flight import flight
+from tests.support.inside import khala
+from tests.support.statements import nodes
+from tests.support.store import CALLER, batch, ending, lease_of, new_thread, notice, write
+
+SQL = Path(__file__).parents[2] / "infra" / "sql"
+BY_THREAD = "partition_parts.sql"
+BY_MONTH = "partition_parts_by_month.sql"
+ALL = "SELECT * FROM message_parts ORDER BY run_id, seq"
+
+
+async def split(database_url: str, script: str) -> None:
+    """Run the script as psql does."""
+    connection = await asyncpg.connect(driver_url(database_url))
+    try:
+        await connection.execute((SQL / script).read_text())
+    finally:
+        await connection.close()
+
+
+async def fetch(db: Database, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+    async with db.driver() as driver:
+        return [tuple(row) for row in await driver.fetch(query, *arguments)]
+
+
+async def partitions(db: Database) -> list[str]:
+    """The partitions that rows are in."""
+    return [
+        name for (name,) in await fetch(db, "SELECT DISTINCT tableoid::regclass::text FROM message_parts ORDER BY 1")
+    ]
+
+
+@pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
+async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenced_and_counted_once(
+    db: Database, database_url: str, script: str
+) -> None:
+    lease, other = [await lease_of(db, await new_thread(db)) for _ in range(2)]
+    await write(db, batch(lease, 0, "Before. ", notice()), batch(other, 0, "Elsewhere."))
+    before = await fetch(db, ALL)
+    await split(database_url, script)
+    assert await fetch(db, ALL) == before
+    assert await migrate.differences(db) == [], "no other schema than before, says the doctor"
+    more = batch(lease, 2, "After.")
+    assert await write(db, more) == {lease.run_id: 1}
+    assert await write(db, more) == {lease.run_id: 0}, "a repeated batch adds nothing"
+    stale = parts.Lease(
+        run_id=lease.run_id, thread_id=lease.thread_id, message_id=lease.message_id, epoch=lease.epoch - 1
+    )
+    assert await write(db, batch(stale, 3, "Too late.")) == {}, "a lost lease writes nothing"
+    content = (TextBlock(text="Before. "), *(await folded(db, lease.thread_id))[1:])
+    assert await write(db, ending(lease, 3, content)) == {lease.run_id: 1}
+    async with db.snapshot() as driver:
+        found = await changes.since(driver, {lease.thread_id: 2, other.thread_id: 2})
+    texts = {
+        key: [part.seq for part in look.change.parts] for key, look in found.items() if hasattr(look.change, "parts")
+    }
+    assert texts == {lease.thread_id: [0, 1, 2, 3], other.thread_id: [0]}
+    assert [found async for found in differences(db, Checked())] == []
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await fetch(
+            db, "INSERT INTO message_parts SELECT * FROM message_parts WHERE run_id = $1 AND seq = 0", lease.run_id
+        )
+    await threads.reset(db, lease.thread_id, CALLER, welcome="")
+    assert [row[0] for row in await fetch(db, ALL)] == [other.run_id]
+
+
+async def folded(db: Database, thread_id: UUID) -> Any:
+    """The content of the thread's last message, as its parts say."""
+    async with db.snapshot() as driver:
+        return (await changes.snapshot(driver, thread_id, limit=10)).messages[-1].content
+
+
+@pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
+async def test_an_answer_streams_as_ever(db: Database, database_url: str, script: str) -> None:
+    await split(database_url, script)
+    async with khala(database_url) as server, flight(server, words=60, pace=100) as answer:
+        await answer.landed()
+    assert [found async for found in differences(db, Checked())] == []
+
+
+async def test_a_read_of_the_feed_looks_into_the_partition_of_its_thread_alone(db: Database, database_url: str) -> None:
+    leases = [await lease_of(db, await new_thread(db)) for _ in range(8)]
+    await write(db, *(batch(lease, 0, "Some text.") for lease in leases))
+    await split(database_url, BY_THREAD)
+    assert len(await partitions(db)) > 1
+    query = """
+        SELECT part.* FROM unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after) CROSS JOIN LATERAL (
+            SELECT * FROM message_parts WHERE message_parts.thread_id = watched.thread_id AND revision > watched.after
+            ORDER BY revision, run_id, seq LIMIT 2001
+        ) AS part
+    """
+    ((told,),) = await fetch(
+        db, f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF, BUFFERS OFF) {query}", [leases[0].thread_id], [0]
+    )
+    scanned = [node for node in nodes(json.loads(told)[0]["Plan"]) if "message_parts" in node.get("Relation Name", "")]
+    assert len([node for node in scanned if node["Actual Loops"] > 0]) == 1
+
+
+async def test_a_month_that_is_dropped_takes_its_runs_parts_along_and_leaves_what_the_answers_say(
+    db: Database, database_url: str
+) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await write(db, batch(lease, 0, "Kept."))
+    await write(db, ending(lease, 1, (TextBlock(text="Kept."),)))
+    await split(database_url, BY_MONTH)
+    now = datetime.now(UTC)
+    (this,) = await partitions(db)
+    assert this == f"message_parts_{now:%Y_%m}"
+    ((ahead,),) = await fetch(
+        db, "SELECT to_regclass($1) IS NOT NULL", f"message_parts_{now + timedelta(days=61):%Y_%m}"
+    )
+    assert ahead, "there is room for the months to come"
+    await fetch(db, f"DROP TABLE {this}")
+    assert await fetch(db, ALL) == []
+    (kept,) = await folded(db, lease.thread_id)
+    assert kept.text == "Kept."
+    assert [found async for found in differences(db, Checked())], "verify tells of it, as docs/scaling.md says"

@@ -1,0 +1,66 @@
+"""The poll: a change of which nobody was told is found in seconds, also where much is going on."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.live import poll
+from app.live.live import Live
+from app.live.poll import SNAPSHOT
+from app.store.db import Database
+from tests.support.live import Ear, follow, listening
+from tests.support.store import batch, lease_of, new_thread, write
+
+
+@contextlib.asynccontextmanager
+async def talking(db: Database, live: Live, ear: Ear) -> AsyncIterator[None]:
+    """Another thread, in which something happens and is told more often than the poll comes."""
+    lease = await lease_of(db, await new_thread(db))
+    await follow(live.threads, db, ear.client, lease.thread_id)
+    await ear.until(2)
+
+    async def talk() -> None:
+        seq = 0
+        while True:
+            await write(db, batch(lease, seq, "x"))
+            live.threads.notified(str(lease.thread_id))
+            await ear.until(3 + seq)
+            seq += 1
+
+    task = asyncio.create_task(talk())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+
+async def test_a_change_of_which_nobody_was_told_is_found_while_others_keep_the_hub_busy(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poll, "POLL", 0.1)
+    lease = await lease_of(db, await new_thread(db))
+    live = Live(db, db)
+    async with listening(live, 2) as (ear, other):
+        await follow(live.threads, db, ear.client, lease.thread_id)
+        await ear.until(2)
+        async with talking(db, live, other):
+            await write(db, batch(lease, 0, "hello"))
+            frame = await ear.until(3)
+    assert [part["data"]["text"] for part in frame["parts"]] == ["hello"]
+
+
+async def test_whatever_is_committed_moves_the_snapshot(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    async with db.driver() as driver, db.driver() as other:
+        for seq in range(5):
+            before = await driver.fetchval(SNAPSHOT)
+            async with other.transaction():
+                await other.execute("SELECT pg_current_xact_id()")
+                await write(db, batch(lease, seq, "x"))
+                after = await driver.fetchval(SNAPSHOT)
+                assert after != before
+            assert await driver.fetchval(SNAPSHOT) != after

@@ -1,0 +1,134 @@
+"""The reader of OpenAI's protocol against servers that speak it badly, over real sockets."""
+
+import asyncio
+import gzip
+
+import pytest
+
+from app.domain.parts import Usage
+from app.models.openai import refusals
+from app.models.port import Completed, Text
+from app.models.providers import Access, Providers, ProviderSettings
+from tests.support.calls import ask, calling, completed, failing, said
+from tests.support.providers import Reply
+from tests.support.scripted import DONE, HEAD, USAGE, scripted, token
+
+
+async def test_comments_line_ends_and_data_in_several_lines_are_read() -> None:
+    raw = b'\xef\xbb\xbf: hello\r\n\r\nevent: x\r\ndata: {"choices":[{"delta":\r\ndata: {"content":"a"}}]}\r\n\r\n'
+    async with calling("openai", Reply(raw=raw + token("b", '"stop"') + USAGE + DONE)) as (model, _):
+        events = await ask(model)
+    usage = Usage(input_tokens=3, output_tokens=4)
+    assert events == [Text("ab"), Completed(usage=usage, finish_reason="stop")]
+
+
+@pytest.mark.parametrize(("finish", "reason"), [('"length"', "length"), ('"stop"', "stop"), ('"eos"', "stop")])
+async def test_a_finish_reason_is_an_end_also_without_the_protocols_own(finish: str, reason: str) -> None:
+    async with calling("openai", Reply(raw=token("a", finish))) as (model, _):
+        assert completed(await ask(model)).finish_reason == reason
+
+
+async def test_an_end_without_its_last_line_feeds_is_an_end() -> None:
+    async with calling("openai", Reply(raw=token("a") + b"data: [DONE]")) as (model, _):
+        assert said(await ask(model)) == "a"
+
+
+async def test_an_answer_is_whole_though_its_server_holds_the_connection() -> None:
+    async with scripted(HEAD + token("a", '"stop"'), DONE) as (model, script):
+        assert said(await ask(model)) == "a"
+        await asyncio.wait_for(script.left.wait(), 5)
+
+
+@pytest.mark.parametrize("end", [b"", b"data: {", token("b")[:-1], token("b")[:-2], b"\n"])
+async def test_a_connection_that_breaks_amid_an_event_is_lost(end: bytes) -> None:
+    async with scripted(HEAD + token("a"), end, close=True) as (model, _):
+        failure, text = await failing(model)
+    assert (failure.code, failure.midstream, text) == ("connection_lost", True, "a")
+
+
+@pytest.mark.parametrize("end", [b"data: {", token("b")[:-2]])
+async def test_a_body_that_ends_amid_an_event_is_no_whole_answer(end: bytes) -> None:
+    async with calling("openai", Reply(raw=token("a") + end)) as (model, _):
+        failure, text = await failing(model)
+    assert (failure.code, failure.midstream, text) == ("connection_lost", True, "a")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"data: \xff\xfe\n\n", b"data: [1]\n\n", b"data: 7\n\n", b'data: {"choices":7}\n\n', b"data: <p>\n\n"],
+)
+async def test_what_is_no_chunk_is_an_invalid_response_after_what_was_said(raw: bytes) -> None:
+    async with calling("openai", Reply(raw=token("a") + raw + token("b"))) as (model, _):
+        failure, text = await failing(model)
+    assert (failure.code, failure.retryable, failure.midstream, text) == ("invalid_response", True, True, "a")
+
+
+ZIPPED = gzip.compress(token("a", '"stop"') + DONE, mtime=0)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"\0" * 100, b'{"choices": []}', ZIPPED], ids=["nothing", "zeros", "no stream", "compressed"]
+)
+async def test_what_is_no_stream_is_an_invalid_response(raw: bytes) -> None:
+    length = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(raw)
+    async with scripted(length + raw) as (model, _):
+        failure, _ = await failing(model)
+    assert (failure.code, failure.midstream) == ("invalid_response", False)
+
+
+async def test_a_line_without_an_end_is_given_up_and_the_connection_closed() -> None:
+    endless = (b"HTTP/1.1 200 OK\r\n\r\n" + token("a") + b"data: ", *[b"x" * (1 << 20)] * 9)
+    async with scripted(*endless) as (model, script):
+        failure, text = await failing(model)
+        await asyncio.wait_for(script.left.wait(), 5)
+    assert (failure.code, failure.midstream, text) == ("invalid_response", True, "a")
+
+
+async def test_a_refusal_is_told_though_its_explanation_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "PATIENCE", 0.05)
+    head = b"HTTP/1.1 429 Too Many Requests\r\nretry-after-ms: 1500\r\ncontent-length: 5000\r\n\r\n"
+    async with scripted(head + b'{"error": {"mess') as (model, script):
+        failure, _ = await failing(model)
+        await asyncio.wait_for(script.left.wait(), 5)
+    assert (failure.code, failure.retry_after) == ("rate_limited", 1.5)
+
+
+async def test_an_explanation_is_read_no_further_than_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "MOST_READ", 1000)
+    async with calling("openai", Reply(status=502, raw=b"<p>" * 100_000)) as (model, _):
+        failure, _ = await failing(model)
+    assert failure.code == "unavailable"
+    assert len(str(failure.__cause__)) < 1100
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with calling("openai", Reply(status=302, headers={"location": "/elsewhere"})) as (model, server):
+        failure, _ = await failing(model)
+    assert (failure.code, len(server.calls)) == ("invalid_response", 1)
+
+
+async def test_the_request_says_who_asks_and_who_pays() -> None:
+    async with calling("openai") as (_, server):
+        access = Access(key="sk-1", url=f"{server.url}/v1/", organization="org-1", project="proj-1")
+        providers = Providers(ProviderSettings(openai=access))
+        await ask(providers.open("openai:local-model"))
+        await providers.aclose()
+    (call,) = server.calls
+    expected = {
+        "authorization": "Bearer sk-1",
+        "openai-organization": "org-1",
+        "openai-project": "proj-1",
+        "content-type": "application/json",
+        "accept-encoding": "identity",
+        "user-agent": "khala",
+    }
+    assert {name: call.headers.get(name) for name in expected} == expected
+    assert call.path == "/v1/chat/completions"
+
+
+@pytest.mark.parametrize("url", ["nowhere", "ftp://127.0.0.1/v1", "http://127.0.0.1:1/v1"])
+async def test_an_address_that_leads_nowhere_fails_as_a_call_does(url: str) -> None:
+    providers = Providers(ProviderSettings(openai=Access(key="k", url=url)))
+    failure, _ = await failing(providers.open("openai:local-model"))
+    await providers.aclose()
+    assert (failure.code, failure.midstream) == ("connection_lost", False)

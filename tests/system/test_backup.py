@@ -1,0 +1,323 @@
+"""Backup and restore: of a server at work, into a cluster that has never seen it, to the end and to a moment."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+
+from app.store.embedded import EmbeddedPostgres
+from tests.support.client import Observer, Thread, text_of
+from tests.support.flight import assert_verified, flight, notices, numbered
+from tests.support.providers import Reply, serving
+from tests.support.s3 import BUCKET
+from tests.support.s3 import serving as s3_serving
+from tests.support.server import ROOT, Server, command, ended, surroundings
+
+# Two machines, one of them made anew, and a dozen programs.
+pytestmark = pytest.mark.timeout(300)
+
+WORDS = 60
+SAID = tuple(f"word{number} " for number in range(1, 31))
+"""What the model of the server that is lost says, before it falls silent: its answer is under way for ever."""
+FILE = b"kept beside the database\n" * 50
+LATE_FILE = b"came after the copy\n"
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Settings of a server whose home, with its blobs, is its own."""
+    return {
+        "KHALA_HOME": str(tmp_path / "home"),
+        "KHALA_MODEL": "demo",
+        "KHALA_LEASE_SECONDS": "2",
+        "KHALA_GRACE_SECONDS": "0",
+    }
+
+
+@pytest.fixture
+def elsewhere(env: Mapping[str, str], tmp_path: Path) -> dict[str, str]:
+    """The same on another machine: nothing is there yet."""
+    return {**env, "DATABASE_URL": "", "KHALA_HOME": str(tmp_path / "elsewhere")}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Path]:
+    """A folder for archived WAL, that the server's user may write to."""
+    path = Path("/dev/shm" if Path("/dev/shm").is_dir() else tmp_path, f"khala-test-archive-{os.getpid()}")
+    path.mkdir()
+    path.chmod(0o777)
+    yield path
+    shutil.rmtree(path)
+
+
+async def run(env: Mapping[str, str], script: str, *words: object, within: float = 60.0) -> str:
+    """Run a script of `infra` to its end while this goes on; what it said."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["sh", str(ROOT / "infra" / script), *map(str, words)],
+        env={**surroundings(), **env, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=within,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+async def backup(env: Mapping[str, str], kind: str, folder: Path) -> Path:
+    """A backup, made now."""
+    return Path((await run(env, "backup.sh", kind, folder)).splitlines()[-1])
+
+
+async def upload(thread: Thread, content: bytes) -> str:
+    """The id of a file in the thread."""
+    headers = {**thread.headers, "Content-Type": "text/plain"}
+    made = await thread.http.post(f"/api/threads/{thread.id}/blobs", content=content, headers=headers)
+    return str(made.raise_for_status().json()["blobId"])
+
+
+async def read(thread: Thread, blob_id: str) -> httpx.Response:
+    return await thread.http.get(f"/api/blobs/{blob_id}", headers=thread.headers)
+
+
+def assert_well(env: Mapping[str, str]) -> None:
+    """The doctor has no objections."""
+    done = command(env, "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_a_dump_of_a_server_at_work_is_restored_on_a_new_machine_and_its_answer_goes_on(
+    database_url: str, env: dict[str, str], elsewhere: dict[str, str], tmp_path: Path
+) -> None:
+    async with silent_model() as model:
+        lost = Server(tmp_path / "lost.log", {**env, "DATABASE_URL": database_url, **model})
+        found = Server(tmp_path / "found.log", elsewhere)
+        with ended(lost, found):
+            lost.start()
+            async with flight(lost, words=WORDS) as answer:
+                thread, observer = answer.thread, answer.observers[0]
+                blob_id = await upload(thread, FILE)
+                await answer.reached(20)
+                made = await backup(lost.env, "dump", tmp_path / "backups")
+                assert hashlib.sha256(FILE).hexdigest() in (made / "blobs").read_text().split()
+                # What comes after the backup is lost with the machine, but observers have seen it.
+                other = await Thread.create(thread.http)
+                await thread.send("This never came to be.", options={"ifBusy": "queue"})
+                await observer.until(lambda view: len(view.messages) == 5)
+                lost.kill()
+                assert "0 differences" in await run(elsewhere, "restore.sh", "dump", made)
+                found.start()
+                async with httpx.AsyncClient(base_url=found.url, timeout=30) as http:
+                    restored = Thread(http, thread.id, thread.key)
+                    await assert_went_on(restored, answer.run_id)
+                    assert (await read(restored, blob_id)).content == FILE
+                    assert (await http.get(f"/api/threads/{other.id}", headers=other.headers)).status_code == 404
+                    await assert_forgets_what_never_came_to_be(found, restored, observer)
+        assert not found.crashes()
+        assert_well(elsewhere)
+
+
+@contextlib.asynccontextmanager
+async def silent_model() -> AsyncIterator[dict[str, str]]:
+    """Settings for a model that says some words and then nothing, neither more nor that it has ended."""
+    async with serving(default=lambda _: Reply(tokens=SAID, hang_after=len(SAID))) as provider:
+        yield {
+            "KHALA_MODEL": "openai:silent",
+            "OPENAI_API_KEY": "sk-test",
+            "OPENAI_BASE_URL": f"{provider.url}/v1",
+        }
+
+
+async def assert_went_on(thread: Thread, run_id: str) -> None:
+    """The run that was under way has ended, and its answer is whole."""
+    assert (await thread.ended(run_id))["status"] == "final"
+    message = (await thread.snapshot())["messages"][-1]
+    assert text_of(message) == numbered(WORDS)
+    assert notices(message) == ["resumed"]
+
+
+async def assert_forgets_what_never_came_to_be(server: Server, thread: Thread, before: Observer) -> None:
+    """Whoever comes with a cursor of the time that is lost is told to forget all, and then sees what there is."""
+    comes_back = Observer(server.socket_url, thread)
+    comes_back.view.revision = before.view.revision
+    comes_back.view.texts = dict.fromkeys(before.view.texts, "what was never said")
+    async with comes_back.following():
+        view = await comes_back.until(lambda view: view.snapshots == 1, within=10)
+    assert text_of((await thread.snapshot())["messages"][-1]) in view.texts.values()
+    assert "what was never said" not in view.texts.values()
+
+
+async def archiving(home: Path, archive: Path) -> None:
+    """Have the Postgres that comes along archive its WAL, from its next start on."""
+    postgres = await asyncio.to_thread(EmbeddedPostgres.start, home)
+    connection = await asyncpg.connect(postgres.url)
+    try:
+        await connection.execute("ALTER SYSTEM SET archive_mode = on")
+        await connection.execute(f"ALTER SYSTEM SET archive_command = 'test ! -f {archive}/%f && cp %p {archive}/%f'")
+    finally:
+        await connection.close()
+        await asyncio.to_thread(postgres.stop)
+
+
+async def test_a_moment_between_two_backups_is_restored_from_a_base_backup_and_archived_wal(
+    env: dict[str, str], elsewhere: dict[str, str], archive: Path, tmp_path: Path
+) -> None:
+    home = Path(env["KHALA_HOME"])
+    await archiving(home, archive)
+    postgres = await asyncio.to_thread(EmbeddedPostgres.start, home)
+    try:
+        async with silent_model() as model:
+            lost = Server(tmp_path / "lost.log", {**env, "DATABASE_URL": "", **model})
+            found = Server(tmp_path / "found.log", elsewhere)
+            with ended(lost, found):
+                lost.start()
+                async with flight(lost, words=WORDS) as answer:
+                    thread = answer.thread
+                    kept = await upload(thread, FILE)
+                    await answer.reached(20)
+                    made = await backup(lost.env, "base", tmp_path / "backups")
+                    other = await Thread.create(thread.http)
+                    sent = await other.send("/words=7", options={"model": "demo"})
+                    await other.ended(sent["runId"])
+                    gone = await upload(other, LATE_FILE)
+                    moment = await asked(postgres.url, "SELECT clock_timestamp()::text")
+                    await asked(postgres.url, "DELETE FROM messages")
+                    await until_archived(postgres.url)
+                    lost.kill()
+                data = Path(elsewhere["KHALA_HOME"], "postgres", "data")
+                await run(elsewhere, "restore.sh", "base", made, data, archive, moment)
+                assert "0 differences" in await run(elsewhere, "restore.sh", "settle", made)
+                found.start()
+                async with httpx.AsyncClient(base_url=found.url, timeout=30) as http:
+                    restored, late = Thread(http, thread.id, thread.key), Thread(http, other.id, other.key)
+                    assert text_of((await late.snapshot())["messages"][-1]) == numbered(7)
+                    await assert_went_on(restored, answer.run_id)
+                    assert (await read(restored, kept)).content == FILE
+                    assert (await read(late, gone)).status_code == 404
+                    again = await upload(late, LATE_FILE)
+                    assert (await read(late, again)).content == LATE_FILE, "it is stored again"
+            assert not found.crashes()
+            assert_verified(elsewhere)
+    finally:
+        await asyncio.to_thread(postgres.stop)
+
+
+async def asked(url: str, query: str) -> str:
+    """One value, from the database itself."""
+    connection = await asyncpg.connect(url)
+    try:
+        return str(await connection.fetchval(query))
+    finally:
+        await connection.close()
+
+
+async def until_archived(url: str) -> None:
+    """Wait until everything before the current WAL file is in the archive."""
+    newest = "SELECT pg_walfile_name(pg_switch_wal())"
+    before = await asked(url, newest)
+    async with asyncio.timeout(30):
+        while await asked(url, "SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver") < before:
+            await asyncio.sleep(0.05)
+
+
+def refused(env: Mapping[str, str], script: str, *words: object) -> str:
+    """What a script says that fails."""
+    done = subprocess.run(
+        ["sh", str(ROOT / "infra" / script), *map(str, words)],
+        env={**surroundings(), **env, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    return done.stderr
+
+
+async def test_nothing_is_overwritten_no_blob_is_missing_unnoticed_and_old_dumps_go_with_their_blobs(
+    database_url: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    env["DATABASE_URL"] = database_url
+    folder = tmp_path / "backups"
+    name = await noted(database_url, FILE)
+    said = refused(env, "backup.sh", "dump", folder)
+    assert f"1 of 1 blobs are missing in {folder}/blobs, among them {name}" in said
+    assert [path.name for path in folder.iterdir()] == ["blobs"], "half a backup is none"
+    keep(env, name, b"something else")
+    assert f"blob {name} is damaged" in refused(env, "backup.sh", "dump", folder)
+    keep(env, name, FILE)
+    made = await backup(env, "dump", folder)
+    assert "not empty" in refused(env, "restore.sh", "dump", made)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "precious").touch()
+    assert "not empty" in refused(env, "restore.sh", "base", made, tmp_path / "data", tmp_path)
+    made.rename(folder / "20010101T000000Z-dump")
+    await asked(database_url, "DELETE FROM objects")
+    keep(env, await noted(database_url, LATE_FILE), LATE_FILE)
+    made = await backup({**env, "KEEP": "1"}, "dump", folder)
+    assert sorted(path.name for path in folder.iterdir()) == [made.name, "blobs"]
+    assert [path.read_bytes() for path in (folder / "blobs").rglob("*") if path.is_file()] == [LATE_FILE]
+    (folder / "lock").mkdir()
+    (folder / "lock" / "pid").write_text(str(os.getpid()))
+    assert "under way" in refused(env, "backup.sh", "dump", folder)
+
+
+async def noted(url: str, content: bytes) -> str:
+    """The name of a blob that the database says is kept."""
+    name = hashlib.sha256(content).hexdigest()
+    await asked(url, f"INSERT INTO objects (sha256, size, stored) VALUES ('\\x{name}', {len(content)}, true)")
+    return name
+
+
+def keep(env: Mapping[str, str], name: str, content: bytes) -> None:
+    """These bytes are kept under the name."""
+    kept = Path(env["KHALA_HOME"], "blobs", name[:2], name)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(content)
+
+
+async def test_blobs_are_copied_from_a_bucket_and_back_and_what_is_nowhere_is_named(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    names = {hashlib.sha256(content).hexdigest(): content for content in (FILE, b"")}
+    lost = hashlib.sha256(LATE_FILE).hexdigest()
+    (tmp_path / "list").write_text("".join(f"{name}\n" for name in (*names, lost)))
+    with s3_serving() as s3:
+        env |= s3.env
+        bucket = s3.client()
+        for name, content in names.items():
+            bucket.put_object(Bucket=BUCKET, Key=f"blobs/{name}", Body=content)
+        bucket.put_object(Bucket=BUCKET, Key="blobs/khala-owner", Body=b"no blob")
+        assert copied(env, "save", tmp_path / "saved") == "2 blobs copied"
+        assert copied(env, "save", tmp_path / "saved") == "0 blobs copied"
+        for name in names:
+            bucket.delete_object(Bucket=BUCKET, Key=f"blobs/{name}")
+        put_back = copied(env, "load", tmp_path / "saved", tmp_path / "list", tmp_path / "missing")
+        assert put_back == "2 blobs put back, 1 missing"
+        for name, content in names.items():
+            assert bucket.get_object(Bucket=BUCKET, Key=f"blobs/{name}")["Body"].read() == content
+    assert (tmp_path / "missing").read_text().split() == [lost]
+
+
+def copied(env: Mapping[str, str], *words: object) -> str:
+    """What `infra/blobs.py` says."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "infra" / "blobs.py"), *map(str, words)],
+        env={**surroundings(), **env, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

@@ -1,0 +1,155 @@
+"""Khala on a Postgres that it reaches through PgBouncer, which lends connections for a transaction at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.doctor import pooler as doctor
+from app.store.db import Database
+from tests.support.agents import act, call
+from tests.support.cast import owned_thread, person
+from tests.support.client import Thread
+from tests.support.flight import assert_verified, flight, watched
+from tests.support.frames import socket
+from tests.support.inside import Inside, khala
+from tests.support.pgbouncer import SERVER_CONNECTIONS, Pooler, pooler
+from tests.support.server import command
+
+PREPARED = "SELECT count(*) FROM pg_prepared_statements"
+
+
+@pytest.fixture
+def through(database_url: str, tmp_path: Path) -> Iterator[Pooler]:
+    with pooler(database_url, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def env(database_url: str, through: Pooler) -> dict[str, str]:
+    return {"DATABASE_URL": through.url, "DATABASE_DIRECT_URL": database_url}
+
+
+@pytest.fixture
+async def server(database_url: str, env: dict[str, str]) -> AsyncIterator[Inside]:
+    direct = env["DATABASE_DIRECT_URL"]
+    async with khala(database_url, DATABASE_URL=env["DATABASE_URL"], DATABASE_DIRECT_URL=direct) as inside:
+        yield inside
+
+
+async def test_many_answers_stream_at_once_over_few_connections(server: Inside, env: dict[str, str]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(3 * SERVER_CONNECTIONS):
+            tasks.create_task(_flown(server))
+    assert_verified(env)
+
+
+async def _flown(server: Inside) -> None:
+    async with flight(server, words=60, pace=120) as answer:
+        await answer.landed()
+
+
+async def test_a_cancel_ends_the_answer_at_once(server: Inside) -> None:
+    async with flight(server, words=2000) as answer:
+        await answer.reached(20)
+        path = f"/api/runs/{answer.run_id}/cancel"
+        (await server.http.post(path, headers=answer.thread.headers)).raise_for_status()
+        assert (await answer.thread.ended(answer.run_id, within=10))["status"] == "canceled"
+        for observer in answer.observers:
+            await observer.until(lambda view: answer.answer in view.finished, within=10)
+
+
+async def test_a_call_waits_for_approval_and_goes_on_after_it(server: Inside) -> None:
+    thread = await server.thread()
+    said = call("write_file", path="a.txt", content="hi") + " /then " + call("delete_file", path="a.txt")
+    agent = await act(thread, said)
+    await agent.status("blocked")
+    waiting = (await agent.cards())[-1]["toolCallId"]
+    assert (await agent.decide(waiting, approved=True)).json()["state"] == "approved"
+    assert (await agent.ended())["status"] == "final"
+    assert await agent.states() == ["completed", "completed"]
+
+
+async def test_an_accounts_list_and_who_is_present_are_followed(server: Inside, through: Pooler) -> None:
+    db = Database(through.url, direct_url=server.database_url, pool_size=4)
+    artanis = await person(db, "Artanis")
+    thread_id = await owned_thread(db, artanis)
+    thread = Thread(server.http, str(thread_id), "")
+    thread.headers = artanis.headers
+    async with (
+        socket(server, additional_headers=artanis.headers) as listing,
+        socket(server, additional_headers=artanis.headers) as here,
+        socket(server, additional_headers=artanis.headers) as there,
+    ):
+        await listing.say({"type": "watch"})
+        assert (await listing.until("account"))["whole"]
+        for feed in (here, there):
+            await feed.say({"type": "subscribe", "threadId": str(thread_id)})
+            await feed.until("snapshot")
+        await here.say({"type": "presence", "threadId": str(thread_id), "state": {"typing": True}})
+        assert (await there.until("presence"))["participants"][0]["name"] == "Artanis"
+        sent = await thread.send("/words=5")
+        changed = await listing.until("account")
+        assert [one["thread"]["id"] for one in changed["threads"]] == [str(thread_id)]
+        await thread.ended(sent["runId"])
+    await db.close()
+
+
+async def test_nothing_stays_behind_on_the_servers_connections(server: Inside, through: Pooler) -> None:
+    async with watched(server) as (thread, *_):
+        await thread.ended((await thread.send("/words=20"))["runId"])
+    db = Database(through.url, direct_url=server.database_url, pool_size=2)
+    async with db.driver() as driver, driver.transaction():
+        assert await driver.fetchval(PREPARED) == 0
+        row = await driver.fetchrow("SELECT current_setting('jit'), current_setting('transaction_isolation')")
+        assert tuple(row) == ("off", "read committed")
+        assert await driver.fetchval("SHOW idle_in_transaction_session_timeout") == "5s"
+    async with db.driver() as driver:
+        assert await driver.fetchval("SHOW idle_in_transaction_session_timeout") == "0"
+    await db.close()
+
+
+async def test_a_pooler_that_is_lost_and_comes_back_costs_no_text(
+    database_url: str, env: dict[str, str], server: Inside, through: Pooler
+) -> None:
+    async with flight(server, words=120) as answer:
+        await answer.reached(20)
+        through.kill()
+        await asyncio.sleep(1)
+        through.start()
+        await answer.landed()
+    assert_verified(env)
+
+
+def test_the_commands_work_through_it(env: dict[str, str]) -> None:
+    done = command({**env, "KHALA_MODEL": "demo"}, "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "pooler: DATABASE_URL leads to a pooler, DATABASE_DIRECT_URL past it" in done.stdout
+    assert "schema: at " in done.stdout
+
+
+async def test_the_doctor_says_which_url_leads_where_it_must_not(
+    database_url: str, tmp_path: Path, through: Pooler
+) -> None:
+    again, sessions = f"{through.url}?application_name=again", tmp_path / "sessions"
+    sessions.mkdir()
+    assert await found(through.url) == ("bad", "DATABASE_URL leads to a pooler of transactions")
+    assert await found(through.url, again) == ("bad", "DATABASE_DIRECT_URL leads to a pooler of transactions")
+    assert await found(database_url, through.url) == ("bad", "DATABASE_DIRECT_URL leads to a pooler of transactions")
+    assert await found(database_url) == ("ok", "none between")
+    with pooler(database_url, sessions, mode="session") as kept:
+        assert await found(kept.url) == ("ok", "DATABASE_URL leads to a pooler of sessions")
+        assert await found(database_url, kept.url) == (
+            "warn",
+            "DATABASE_URL leads to Postgres itself, and for a"
+            " pooler's sake statements are not kept prepared, which costs processor time",
+        )
+
+
+async def found(url: str, direct_url: str | None = None) -> tuple[str, str]:
+    """What the doctor finds, without what it advises."""
+    db = Database(url, direct_url=direct_url)
+    finding = await doctor.finding(db)
+    await db.close()
+    return finding.state, finding.says.partition(":")[0]

@@ -1,0 +1,168 @@
+"""Upgrades: a new schema leaves the version before at work, by rule; and processes that start at once migrate once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+
+from app.domain import ids
+from app.domain.errors import Unavailable
+from app.store import migrate
+from app.store.db import Database
+from tests.support import postgres
+from tests.support.flight import flight
+from tests.support.schema_rules import RULES, breaches, history, statements
+from tests.support.server import Process, Server, Worker, ended
+
+ALLOWED: dict[tuple[str, str, str], str] = {
+    ("0002", "locks while it indexes", "messages_author_id_idx.messages"): "before the first release",
+    ("0002", "locks while it indexes", "threads_deleted_at_idx.threads"): "before the first release",
+    ("0002", "locks while it indexes", "threads_owner_id_idx.threads"): "before the first release",
+    ("0002", "locks while it indexes", "threads_unclaimed_idx.threads"): "before the first release",
+    ("0002", "rewrites the table", "threads.access_id"): "before the first release",
+    ("0004", "changes rows", "runs"): "before the first release; once, and a run's row is small",
+    ("0004", "drops an index", "runs_user_message_id_key"): "before the first release; the version before names it"
+    " nowhere, and of several runs of one message finds the first",
+    ("0004", "locks while it indexes", "runs_user_message_id_idx.runs"): "before the first release",
+}
+"""What past migrations do against the rules, and why it was no harm. A new one has to say so here, too."""
+
+BREAKING = {
+    "drops a table": "DROP TABLE runs",
+    "drops a column": "ALTER TABLE runs DROP COLUMN epoch",
+    "renames": 'ALTER TABLE "runs" RENAME COLUMN epoch TO age',
+    "changes a type": "ALTER TABLE runs ALTER COLUMN epoch TYPE SMALLINT",
+    "takes a default away": "ALTER TABLE runs ALTER COLUMN epoch DROP DEFAULT",
+    "forbids nulls": "ALTER TABLE runs ALTER COLUMN finish SET NOT NULL",
+    "adds what must be given": "ALTER TABLE runs ADD COLUMN note TEXT NOT NULL",
+    "rewrites the table": "ALTER TABLE runs ADD COLUMN note UUID DEFAULT gen_random_uuid() NOT NULL",
+    "adds a constraint": "ALTER TABLE runs ADD CONSTRAINT runs_note_check CHECK (epoch > 0)",
+    "drops an index": "DROP INDEX runs_waiting_idx",
+    "locks while it indexes": "CREATE INDEX runs_note_idx ON runs (note)",
+    "forbids doubles": "CREATE UNIQUE INDEX CONCURRENTLY runs_note_key ON runs (note)",
+    "changes rows": "UPDATE runs SET epoch = 0",
+    "is no plain statement": "DO $$ BEGIN PERFORM 1",
+}
+HARMLESS = (
+    "ALTER TABLE runs ADD COLUMN note TEXT",
+    "ALTER TABLE runs ADD COLUMN note TEXT DEFAULT '' NOT NULL",
+    "ALTER TABLE runs ALTER COLUMN finish DROP NOT NULL",
+    "CREATE INDEX CONCURRENTLY runs_note_idx ON runs (note)",
+    "UPDATE alembic_version SET version_num='0002' WHERE alembic_version.version_num = '0001'",
+)
+
+
+def test_every_migration_leaves_the_version_before_at_work() -> None:
+    found = [breach for revision, before in history() for breach in breaches(revision, statements(revision, before))]
+    assert [breach for breach in found if breach.name not in ALLOWED] == []
+    assert set(ALLOWED) == {breach.name for breach in found}, "what is allowed is there"
+
+
+def test_the_history_is_read_to_its_end() -> None:
+    assert [revision for revision, _ in history()][-1] == migrate.head()
+    assert all(statements(revision, before) for revision, before in history())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_migration_that_breaks_the_rule_is_found(rule: str) -> None:
+    assert [breach.rule for breach in breaches("9999", [BREAKING[rule]])] == [rule]
+
+
+def test_what_harms_nobody_is_allowed() -> None:
+    assert breaches("9999", HARMLESS) == []
+
+
+def test_a_table_that_is_new_may_be_made_in_any_way() -> None:
+    made = ["CREATE TABLE notes (id UUID)", BREAKING["adds a constraint"].replace("runs", "notes")]
+    assert breaches("9999", [*made, "CREATE UNIQUE INDEX notes_key ON notes (id)"]) == []
+
+
+@asynccontextmanager
+async def empty(postgres_url: str) -> AsyncIterator[str]:
+    """The URL of a database without a schema."""
+    name = f"khala_test_{ids.new().hex}"
+    await postgres.execute(postgres_url, f'CREATE DATABASE "{name}"')
+    try:
+        yield postgres.named(postgres_url, name)
+    finally:
+        await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+async def test_a_table_that_gains_a_column_under_a_prepared_statement_is_no_failure_but_a_reason_to_try_again(
+    db: Database,
+) -> None:
+    async def by_driver() -> None:
+        async with db.driver() as driver, driver.transaction():
+            await driver.fetch("SELECT * FROM todos")
+
+    async def by_command() -> None:
+        async with db.transaction() as connection:
+            await connection.execute(text("SELECT * FROM todos"))
+
+    for number, read in enumerate((by_driver, by_command)):
+        await read()
+        await postgres.execute(db.url, f"ALTER TABLE todos ADD COLUMN new_{number} text")
+        with pytest.raises(Unavailable):
+            await read()
+        await read()
+
+
+async def test_a_migration_that_cannot_have_a_table_gives_up_and_lets_everybody_else_go_on(postgres_url: str) -> None:
+    async with empty(postgres_url) as url:
+        await migrate.upgrade(url, "0003")
+        db = Database(url)
+        try:
+            async with db.driver() as somebody, somebody.transaction():
+                await somebody.execute("LOCK TABLE runs IN ACCESS SHARE MODE")
+                with pytest.raises(Unavailable):
+                    await migrate.upgrade(url, patience=0.1)
+                assert await migrate.current(db) == "0003"
+            await migrate.upgrade(url)
+            assert await migrate.current(db) == migrate.head()
+        finally:
+            await db.close()
+
+
+WAITING = """
+    SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+async def test_processes_that_start_while_somebody_migrates_wait_and_then_serve(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with empty(postgres_url) as url:
+        env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0"}
+        server = Server(tmp_path / "server.log", env, "--no-executor")
+        worker, migrating = Worker(tmp_path / "worker.log", env), Process(tmp_path / "migrate.log", env, "migrate")
+        somebody = await asyncpg.connect(url)
+        try:
+            with ended(server, worker, migrating):
+                async with somebody.transaction():
+                    await somebody.execute("SELECT pg_advisory_xact_lock($1)", migrate.LOCK)
+                    for process in (server, worker, migrating):
+                        Process.start(process)
+                    async with asyncio.timeout(60):
+                        while await somebody.fetchval(WAITING) < 3:
+                            await asyncio.sleep(0.05)
+                    assert await somebody.fetchval("SELECT to_regclass('threads')") is None
+                await asyncio.to_thread(server.wait_until_ready)
+                async with flight(server, words=20) as answer:
+                    await answer.landed()
+                async with asyncio.timeout(30):
+                    while migrating.ended_with() is None:
+                        await asyncio.sleep(0.05)
+                assert migrating.ended_with() == 0
+                assert not [line for process in (server, worker, migrating) for line in process.crashes()]
+        finally:
+            await somebody.close()
+        db = Database(url)
+        try:
+            assert await migrate.current(db) == migrate.head()
+        finally:
+            await db.close()

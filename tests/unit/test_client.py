@@ -1,0 +1,193 @@
+"""A client's way out: at once while the connection takes it, else through the outbox, in order and without a gap."""
+
+import asyncio
+import random
+from uuid import UUID, uuid4
+
+import pytest
+
+from app.domain.access import Caller, Grant
+from app.live.body import Body
+from app.live.observer import MOST_BYTES, Client, Out, Read, Subscription, Ticket
+from app.store.access import Admission
+from tests.support.live import payload
+
+ACCESS = UUID(int=1)
+TICKET = Ticket(caller=Caller(), grant=Grant(role="viewer"), access_id=ACCESS, heard=0)
+
+
+class Connection:
+    """A connection that takes so many messages, and then none until there is room again."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.room = 0
+        self._roomy = asyncio.Event()
+
+    def make_room(self, messages: int) -> None:
+        self.room = messages
+        self._roomy.set()
+
+    def write(self, message: bytes) -> bool:
+        if self.room == 0:
+            self._roomy.clear()
+            return False
+        self.room -= 1
+        self.taken.append(payload(message))
+        return True
+
+    async def deliver(self, out: Out) -> None:
+        while not self.write(out.body.message):
+            await self._roomy.wait()
+
+
+class Log:
+    """A topic whose revisions are all that is in it, and that tells its observers when told to."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.observers: list[Subscription] = []
+        self.reads = 0
+
+    def follow(self, client: Client) -> Subscription:
+        subscription = Subscription(self, client, uuid4(), self.revision, TICKET)
+        subscription.behind = False
+        client.subscriptions[self, subscription.topic_id] = subscription
+        self.observers.append(subscription)
+        return subscription
+
+    def append(self, size: int = 0) -> None:
+        since, self.revision = self.revision, self.revision + 1
+        body = frame(since, self.revision, size)
+        for observer in self.observers:
+            observer.offer(body, since, self.revision)
+
+    async def read(self, topic_id: UUID, after: int) -> Read | None:
+        self.reads += 1
+        await asyncio.sleep(0)
+        now = self.revision
+        return Read(frame(after, now) if now > after else None, now, ACCESS)
+
+    async def admissions(self, subscriptions: list[Subscription]) -> list[Admission | None]:
+        return [Admission(ACCESS, TICKET.grant) for _ in subscriptions]
+
+    def level(self, subscription: Subscription) -> bool:
+        return subscription.cursor >= self.revision
+
+    def doubt(self, subscription: Subscription) -> None:
+        subscription.hold()
+
+    def cut(self, subscription: Subscription, code: str) -> None:
+        subscription.end()
+
+
+def frame(since: int, to: int, size: int = 0) -> Body:
+    return Body(b"%d %d %s" % (since, to, b"x" * size))
+
+
+def spans(taken: list[bytes]) -> list[tuple[int, int]]:
+    return [(int(text.split()[0]), int(text.split()[1])) for text in taken]
+
+
+def chained(taken: list[bytes]) -> bool:
+    """Whether each begins where the one before it has ended, from 0 on."""
+    ends = [0, *(to for _, to in spans(taken))]
+    return [since for since, _ in spans(taken)] == ends[:-1]
+
+
+async def settle() -> None:
+    """Let everybody do what they can do without waiting for anything but each other."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_what_the_connection_takes_is_sent_at_once_without_the_pump() -> None:
+    connection, log = Connection(), Log()
+    connection.make_room(100)
+    log.follow(Client(write=connection.write))
+    for _ in range(3):
+        log.append()
+    assert spans(connection.taken) == [(0, 1), (1, 2), (2, 3)]
+
+
+async def test_what_waits_is_not_overtaken_when_there_is_room_again() -> None:
+    connection, log = Connection(), Log()
+    client = Client(write=connection.write)
+    log.follow(client)
+    pump = asyncio.create_task(client.pump(connection.deliver))
+    log.append()
+    log.append()
+    await settle()
+    # The pump holds the first one; there is room before it has heard of that.
+    connection.make_room(100)
+    log.append()
+    assert connection.taken == []
+    await settle()
+    assert spans(connection.taken) == [(0, 1), (1, 2), (2, 3)]
+    log.append()
+    assert spans(connection.taken)[-1] == (3, 4)
+    pump.cancel()
+
+
+async def test_a_cut_drops_what_waits_and_what_is_said_after_it_comes_last() -> None:
+    connection, log = Connection(), Log()
+    client = Client(write=connection.write)
+    subscription = log.follow(client)
+    pump = asyncio.create_task(client.pump(connection.deliver))
+    for _ in range(3):
+        log.append()
+    subscription.end()
+    client.put(Out(Body(b"7 7 gone")))
+    log.append()
+    connection.make_room(100)
+    await settle()
+    assert connection.taken == [b"7 7 gone"]
+    pump.cancel()
+
+
+async def test_who_is_in_doubt_is_handed_nothing_at_once_either_and_reads_on_when_trusted() -> None:
+    connection, log = Connection(), Log()
+    connection.make_room(100)
+    client = Client(write=connection.write)
+    subscription = log.follow(client)
+    pump = asyncio.create_task(client.pump(connection.deliver))
+    log.append()
+    subscription.hold()
+    log.append()
+    log.append()
+    await settle()
+    assert spans(connection.taken) == [(0, 1)]
+    subscription.trust(ACCESS, TICKET.grant)
+    await settle()
+    assert spans(connection.taken) == [(0, 1), (1, 3)]
+    pump.cancel()
+
+
+@pytest.mark.parametrize("seed", range(50))
+async def test_however_a_connection_falters_every_observer_gets_all_in_order(seed: int) -> None:
+    dice, log = random.Random(seed), Log()
+    connections = [Connection() for _ in range(4)]
+    clients = [Client(write=connection.write) for connection in connections]
+    for client in clients:
+        log.follow(client)
+    pumps = [
+        asyncio.create_task(client.pump(connection.deliver))
+        for client, connection in zip(clients, connections, strict=True)
+    ]
+    for _ in range(300):
+        match dice.randrange(4):
+            case 0:
+                dice.choice(connections).make_room(dice.randrange(1, 9))
+            case 1:
+                await asyncio.sleep(0)
+            case _:
+                log.append(dice.choice((0, 100, MOST_BYTES // 8)))
+        assert all(client._bytes <= MOST_BYTES for client in clients)
+    for connection in connections:
+        connection.make_room(1000)
+    await settle()
+    for connection in connections:
+        assert chained(connection.taken)
+        assert spans(connection.taken)[-1][1] == log.revision
+    for pump in pumps:
+        pump.cancel()

@@ -1,0 +1,162 @@
+"""What operators install is what its own tools take, and says the same as Khala."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from app import main, settings
+from app.api import events
+from app.api.bodies import MOST_BODY
+from app.api.openai.request import MOST_REQUEST
+from tests.support.nginx import SHIPPED, rendered
+from tests.support.required import program
+from tests.support.server import ROOT
+
+INFRA = ROOT / "infra"
+BIN = Path(sys.executable).parent
+UNITS = sorted((INFRA / "systemd").iterdir())
+MANIFESTS = sorted((INFRA / "kubernetes").iterdir())
+OLDEST_KUBERNETES = "1.32"
+TOLD = [INFRA / "Dockerfile", INFRA / "compose.yaml", SHIPPED, *UNITS, *MANIFESTS]
+DEFAULTS = settings.from_environment({})
+ENDING = 2 * main.CLOSING + 2
+"""Seconds that a process needs after its drain and its grace, to be sure."""
+
+
+def accepts(*command: str | Path) -> None:
+    """The program finds nothing to say against it."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def documents(path: Path) -> list[Any]:
+    return list(YAML(typ="safe").load_all(path))
+
+
+def of_kind(kind: str) -> list[Any]:
+    found = [one for path in MANIFESTS for one in documents(path) if one["kind"] == kind]
+    assert found
+    return found
+
+
+def test_hadolint_takes_the_dockerfile() -> None:
+    accepts(BIN / "hadolint", INFRA / "Dockerfile")
+
+
+def test_the_compose_file_fits_its_schema() -> None:
+    accepts(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", INFRA / "compose.yaml")
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_kubernetes_takes_the_manifests(path: Path) -> None:
+    accepts(BIN / "kubernetes-validate", "--strict", "-k", OLDEST_KUBERNETES, path)
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_takes_the_units(path: Path, tmp_path: Path) -> None:
+    text = path.read_text()
+    # It wants the program to be there.
+    there = text.replace("/opt/khala/bin/khala", sys.executable).replace("file:/opt/khala/README.md", f"file:{ROOT}")
+    assert text.count("/opt/khala/bin/khala") == 1
+    unit = tmp_path / path.name
+    unit.write_text(there)
+    accepts(program("systemd-analyze"), "verify", unit)
+
+
+def test_nginx_takes_its_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "nginx.conf"
+    file.write_text(rendered(8080, [8001, 8002], tmp_path))
+    accepts(program("nginx"), "-t", "-q", "-c", file, "-e", tmp_path / "error.log")
+
+
+def test_shells_take_the_scripts() -> None:
+    for script in INFRA.glob("*.sh"):
+        accepts("sh", "-n", script)
+
+
+def test_images_are_named_by_version() -> None:
+    texts = [path.read_text() for path in TOLD]
+    images = [image for text in texts for image in re.findall(r"^(?: +image:|FROM) (\S+)", text, re.MULTILINE)]
+    assert len(images) > 8
+    assert not [image for image in images if ":" not in image or image.endswith(":latest")]
+
+
+@pytest.mark.parametrize("path", TOLD, ids=lambda path: path.name)
+def test_settings_are_those_of_the_readme(path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    named = set(re.findall(r"\b(?:KHALA_[A-Z_]+|DATABASE_[A-Z_]*URL|BLOB_URL)\b", path.read_text()))
+    assert not {name for name in named if f"`{name}`" not in readme}
+
+
+def test_nginx_takes_no_larger_bodies_than_khala_and_no_smaller_ones() -> None:
+    found = [int(number) << 20 for number in re.findall(r"client_max_body_size (\d+)m;", SHIPPED.read_text())]
+    assert found == [MOST_BODY, DEFAULTS.most_upload, MOST_REQUEST]
+
+
+def test_nginx_waits_longer_than_khala_is_ever_silent() -> None:
+    waits = [int(number) for number in re.findall(r"proxy_(?:read|send)_timeout (\d+)s;", SHIPPED.read_text())]
+    assert waits
+    assert min(waits) > 2 * events.SILENCE
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_gives_runs_and_requests_their_time(path: Path) -> None:
+    text = path.read_text()
+    (limit,) = re.findall(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
+    drain = sum(map(int, re.findall(r"KHALA_DRAIN_SECONDS=(\d+)", text)))
+    grace = 0 if "--no-executor" in text else DEFAULTS.grace
+    assert int(limit) > drain + grace + ENDING
+
+
+def test_kubernetes_gives_runs_and_requests_their_time() -> None:
+    (told,) = of_kind("ConfigMap")
+    for deployment in of_kind("Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        works = "work" in container["args"]
+        time = float(told["data"]["KHALA_GRACE_SECONDS" if works else "KHALA_DRAIN_SECONDS"])
+        assert pod["terminationGracePeriodSeconds"] > time + ENDING
+
+
+def test_compose_gives_runs_and_requests_their_time() -> None:
+    (told,) = documents(INFRA / "compose.yaml")
+    for name in ("web-1", "web-2", "worker"):
+        service = told["services"][name]
+        drain, grace = (float(service["environment"][f"KHALA_{word}_SECONDS"]) for word in ("DRAIN", "GRACE"))
+        assert float(service["stop_grace_period"].removesuffix("s")) > drain + grace + ENDING
+
+
+def test_pods_are_found_by_what_selects_them() -> None:
+    for deployment in of_kind("Deployment"):
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        component = labels["app.kubernetes.io/component"]
+        assert deployment["spec"]["selector"]["matchLabels"] == labels
+        budgets = [one["spec"]["selector"]["matchLabels"] for one in of_kind("PodDisruptionBudget")]
+        assert [one for one in budgets if one["app.kubernetes.io/component"] == component] == [labels]
+    (service,) = of_kind("Service")
+    assert service["spec"]["selector"]["app.kubernetes.io/component"] == "web"
+
+
+def test_what_is_built_into_the_image_is_not_kept_from_it() -> None:
+    ignored = (INFRA / "Dockerfile.dockerignore").read_text().split()
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (INFRA / "Dockerfile").read_text(), re.MULTILINE)
+    for path in " ".join(copied).split():
+        assert f"!{path}" in ignored
+        assert (ROOT / path).exists()
+
+
+def test_no_program_is_installed_where_all_are_there() -> None:
+    program("nginx")
+    done = subprocess.run(["sh", INFRA / "services.sh", "nginx"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_program_that_nobody_knows_is_refused() -> None:
+    done = subprocess.run(["sh", INFRA / "services.sh", "delphi"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "delphi" in done.stderr

@@ -1,0 +1,87 @@
+"""A line: whole messages past the WebSocket library, for as long as the connection takes them."""
+
+import asyncio
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+from websockets.protocol import State
+
+from app.api.line import Line
+from app.live.body import Body
+
+MESSAGE = Body(b"{}").message
+
+
+class Transport:
+    """What a line needs of a transport."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closing = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+async def nothing(scope: object, receive: object, send: object) -> None:
+    """An application that is not asked."""
+
+
+@pytest.fixture
+async def line() -> Line:
+    made = Line(uvicorn.Config(nothing), ServerState(), {})
+    made.transport = Transport()  # type: ignore[assignment]
+    made.conn.state = State.OPEN
+    return made
+
+
+def written(line: Line) -> list[bytes]:
+    assert isinstance(line.transport, Transport)
+    return line.transport.written
+
+
+async def test_a_line_takes_messages_until_its_buffer_is_full_and_when_it_has_drained(line: Line) -> None:
+    assert line.write(MESSAGE)
+    line.pause_writing()
+    assert not line.write(MESSAGE)
+    line.resume_writing()
+    assert line.write(MESSAGE)
+    assert written(line) == [MESSAGE] * 2
+
+
+async def test_a_delivery_waits_for_room_also_when_another_has_filled_it_first(line: Line) -> None:
+    line.pause_writing()
+    delivery = asyncio.create_task(line.deliver(MESSAGE))
+    await asyncio.sleep(0)
+    line.resume_writing()
+    line.pause_writing()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not delivery.done()
+    assert written(line) == []
+    line.resume_writing()
+    await asyncio.wait_for(delivery, 5)
+    assert written(line) == [MESSAGE]
+
+
+@pytest.mark.parametrize("state", [State.CONNECTING, State.CLOSING, State.CLOSED])
+async def test_nothing_is_written_to_who_is_not_there_and_a_delivery_ends(line: Line, state: State) -> None:
+    line.conn.state = state
+    assert not line.write(MESSAGE)
+    await asyncio.wait_for(line.deliver(MESSAGE), 5)
+    assert written(line) == []
+
+
+async def test_a_delivery_to_a_connection_that_is_lost_meanwhile_ends(line: Line) -> None:
+    line.pause_writing()
+    delivery = asyncio.create_task(line.deliver(MESSAGE))
+    await asyncio.sleep(0)
+    assert isinstance(line.transport, Transport)
+    line.transport.closing = True
+    line.resume_writing()
+    await asyncio.wait_for(delivery, 5)
+    assert written(line) == []

@@ -1,0 +1,180 @@
+"""An answer of an OpenAI-compatible server read from its events, and the servers' many ways to write them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.models.failures import Refused
+from app.models.openai import calls
+from app.models.openai.answer import Answer
+from app.models.port import Reasoning, Text
+
+WEATHER = {"name": "weather", "arguments": '{"city":"Aiur"}'}
+
+
+def chunk(finish: str | None = None, **delta: Any) -> bytes:
+    return msgspec.json.encode({"id": "1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+def calling(*pieces: dict[str, Any]) -> bytes:
+    return chunk(tool_calls=list(pieces))
+
+
+def heard(*events: bytes) -> tuple[list[Text | Reasoning], Answer]:
+    answer = Answer()
+    return list(answer.read(events)), answer
+
+
+def failing(events: Iterable[bytes], sort: type[Exception]) -> tuple[list[Text | Reasoning], Exception]:
+    said: list[Text | Reasoning] = []
+    with pytest.raises(sort) as caught:
+        said.extend(Answer().read(events))  # keeps what came before the error
+    return said, caught.value
+
+
+def test_what_comes_in_one_read_is_one_event_of_each_voice() -> None:
+    said, answer = heard(
+        chunk(role="assistant", content=""),
+        chunk(reasoning_content="let "),
+        chunk(reasoning_content="me"),
+        chunk(content="4"),
+        chunk(content="2"),
+        chunk(reasoning="!"),
+        chunk("stop"),
+        b"[DONE]",
+        chunk(content="after the end"),
+    )
+    assert said == [Reasoning("let me"), Text("42"), Reasoning("!")]
+    assert (answer.heard, answer.finish, answer.done) == (["let me", "42", "!"], "stop", True)
+
+
+def test_both_voices_in_one_chunk_keep_their_order() -> None:
+    assert heard(chunk(reasoning="why", content="so"))[0] == [Reasoning("why"), Text("so")]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"choices":null}',
+        b'{"choices":[]}',
+        b'{"choices":[{"delta":null,"finish_reason":null}]}',
+        b'{"choices":[{"delta":{"content":null,"tool_calls":null,"reasoning":{"odd":1}}}],"usage":null,"error":null}',
+        b'{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[]}]}}]}',
+        b"",
+    ],
+)
+def test_whatever_may_be_missing_says_nothing(event: bytes) -> None:
+    said, answer = heard(event)
+    assert (said, answer.finish, answer.done) == ([], None, False)
+
+
+def test_content_in_a_list_of_parts_is_text() -> None:
+    event = b'{"choices":[{"delta":{"content":[{"type":"text","text":"a"},{"type":"x"},{"type":"text","text":"b"}]}}]}'
+    assert heard(event)[0] == [Text("ab")]
+
+
+def test_tags_of_thinking_count_as_tokens_of_their_own_only() -> None:
+    tokens = ("<think>", "hm <think> ", "</think>", "a <think>", "</think>", "b")
+    assert heard(*(chunk(content=token) for token in tokens))[0] == [
+        Reasoning("hm <think> "),
+        Text("a <think></think>b"),
+    ]
+
+
+def test_thinking_goes_on_over_reads() -> None:
+    answer = Answer()
+    assert list(answer.read([chunk(content="<think>")])) == []
+    assert list(answer.read([chunk(content="a")])) == [Reasoning("a")]
+    assert list(answer.read([chunk(content="</think>"), chunk(content="b")])) == [Text("b")]
+
+
+def test_the_last_usage_counts() -> None:
+    counts = [
+        msgspec.json.encode({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": n}}) for n in (1, 9)
+    ]
+    _, answer = heard(*counts)
+    assert answer.counts is not None
+    assert (answer.counts.prompt_tokens, answer.counts.completion_tokens) == (5, 9)
+
+
+def test_a_refusal_is_filtered_whatever_the_finish_says() -> None:
+    said, answer = heard(chunk(refusal="I can't."), chunk("stop"))
+    assert (said, answer.finish) == ([], "content_filter")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b'{"id": "chatcm',
+        b"<html>",
+        b'"text"',
+        b'{"choices":[{"delta":{"content":"\xff"}}]}',
+        b'{"choices":[{"delta":7}]}',
+    ],
+)
+def test_what_was_said_before_a_broken_event_is_handed_on_first(broken: bytes) -> None:
+    said, _ = failing([chunk(content="a"), chunk(content="b"), broken, chunk(content="c")], ValueError)
+    assert said == [Text("ab")]
+
+
+def test_an_error_in_the_stream_is_raised_with_what_it_says() -> None:
+    error = {"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}}
+    said, raised = failing([chunk(content="a"), msgspec.json.encode(error)], Refused)
+    assert said == [Text("a")]
+    assert isinstance(raised, Refused)
+    assert (raised.message, raised.names, raised.status) == ("slow down", ["rate_limit_exceeded", "requests"], None)
+
+
+def test_pieces_of_calls_are_put_together_by_index() -> None:
+    _, answer = heard(
+        calling({"index": 1, "id": "b", "function": {"name": "two", "arguments": ""}}),
+        calling({"index": 0, "id": "a", "function": {"name": "one", "arguments": '{"n"'}}),
+        calling({"index": 1, "function": {"arguments": "{}"}}, {"index": 0, "function": {"arguments": ":1}"}}),
+    )
+    assert [(use.id, use.name, use.args) for use in answer.calls.uses()] == [("b", "two", {}), ("a", "one", {"n": 1})]
+
+
+@pytest.mark.parametrize("index", [{"index": 0}, {}], ids=["the same index", "no index"])
+def test_another_id_under_the_same_index_is_another_call(index: dict[str, int]) -> None:
+    _, answer = heard(*(calling({**index, "id": name, "function": WEATHER}) for name in ("a", "b")))
+    assert [(use.id, use.args) for use in answer.calls.uses()] == [("a", {"city": "Aiur"}), ("b", {"city": "Aiur"})]
+
+
+def test_a_call_in_pieces_without_an_index_is_one() -> None:
+    _, answer = heard(
+        calling({"id": "a", "function": {"name": "weather"}}),
+        calling({"function": {"arguments": '{"city"'}}),
+        calling({"function": {"arguments": ':"Aiur"}'}}),
+    )
+    (use,) = answer.calls.uses()
+    assert use.args == {"city": "Aiur"}
+
+
+def test_arguments_may_come_as_an_object() -> None:
+    _, answer = heard(calling({"index": 0, "id": "a", "function": {"name": "weather", "arguments": {"city": "Aiur"}}}))
+    assert next(answer.calls.uses()).args == {"city": "Aiur"}
+
+
+def test_a_call_without_a_name_is_none() -> None:
+    _, answer = heard(calling({"index": 0, "id": "a", "function": {"arguments": "{}"}}))
+    assert list(answer.calls.uses()) == []
+
+
+def test_ids_are_made_unique() -> None:
+    given = ("x", "x-1", "x", "x", None)
+    pieces = ({"index": place, "id": name, "function": WEATHER} for place, name in enumerate(given))
+    _, answer = heard(*map(calling, pieces))
+    ids = [use.id for use in answer.calls.uses()]
+    assert ids[:2] == ["x", "x-1"]
+    assert len(set(ids)) == 5
+
+
+def test_calls_are_bounded_in_number_and_in_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MOST_CALLS", 3)
+    monkeypatch.setattr(calls, "LONGEST_ARGUMENTS", 50)
+    many = [calling({"index": place, "id": f"{place}", "function": {"name": "f"}}) for place in range(4)]
+    long = [calling({"index": 0, "id": "a", "function": {"name": "f", "arguments": "x" * 10}})] * 6
+    assert "3 tool calls" in str(failing(many, calls.TooManyCalls)[1])
+    assert "50 characters" in str(failing(long, calls.TooManyCalls)[1])

@@ -1,0 +1,122 @@
+"""The body of a request for a chat completion, whole."""
+
+from base64 import b64encode
+from typing import Any
+
+import msgspec
+
+from app.domain.tools import Spec
+from app.models.conversation import GO_ON, NO_OUTCOME, NOTHING
+from app.models.openai import body
+from app.models.port import File, Outcome, Prompt, ToolUse, Turn
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
+ECHO = Spec(name="echo", description="Says it again.", parameters=SCHEMA)
+
+
+def told(*turns: Turn, system: str = "", **rest: Any) -> Any:
+    return msgspec.json.decode(body.of(Prompt(system=system, turns=turns, **rest), "m-1"))
+
+
+def messages(*turns: Turn, **rest: Any) -> Any:
+    return told(*turns, **rest)["messages"]
+
+
+def test_the_least_that_can_be_asked() -> None:
+    assert told(Turn(role="user", text="Hi")) == {
+        "model": "m-1",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_a_round_of_tools_with_a_limit() -> None:
+    uses = (ToolUse(id="a", name="echo", args={"n": 1}), ToolUse(id="b", name="no such", args={}))
+    asked = told(
+        Turn(role="user", text="Do."),
+        Turn(role="assistant", text="Well.", uses=uses),
+        Turn(role="tool", outcomes=(Outcome(id="a", name="echo", text="žluť", ok=True),)),
+        Turn(role="system", text="Be quick."),
+        Turn(role="user", text="And?"),
+        system="Be brief.",
+        tools=(ECHO, Spec(name="now", description="The time.", parameters={"type": "object"})),
+        max_output_tokens=99,
+    )
+    assert asked["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Do."},
+        {
+            "role": "assistant",
+            "content": "Well.",
+            "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "echo", "arguments": '{"n":1}'}},
+                {"id": "call_2", "type": "function", "function": {"name": "no_such", "arguments": "{}"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "žluť"},
+        {"role": "tool", "tool_call_id": "call_2", "content": f'{{"error":"{NO_OUTCOME}"}}'},
+        {"role": "system", "content": "Be quick."},
+        {"role": "user", "content": "And?"},
+    ]
+    assert asked["tools"] == [
+        {"type": "function", "function": {"name": "echo", "description": "Says it again.", "parameters": SCHEMA}},
+        {
+            "type": "function",
+            "function": {
+                "name": "now",
+                "description": "The time.",
+                "parameters": {"type": "object", "properties": {}},
+            },
+        },
+    ]
+    assert (asked["tool_choice"], asked["max_completion_tokens"]) == ("auto", 99)
+
+
+def test_an_assistant_that_only_calls_has_no_content() -> None:
+    use = ToolUse(id="a", name="echo", args={})
+    outcome = Outcome(id="a", name="echo", text=" ", ok=True)
+    _, assistant, tool = messages(
+        Turn(role="user", text="Do."),
+        Turn(role="assistant", text="\n\n", uses=(use,)),
+        Turn(role="tool", outcomes=(outcome,)),
+    )
+    assert assistant["content"] is None
+    assert tool["content"] == NOTHING
+
+
+def test_turns_of_the_assistant_that_follow_each_other_are_one_message() -> None:
+    said = messages(Turn(role="user", text="?"), *(Turn(role="assistant", text=text) for text in ("a", "", "b")))
+    assert said[1:] == [{"role": "assistant", "content": "a\n\nb"}]
+
+
+def test_an_answer_that_was_cut_off_is_to_go_on() -> None:
+    assert messages(Turn(role="user", text="?"), said="The answer is fo")[1:] == [
+        {"role": "assistant", "content": "The answer is fo"},
+        {"role": "user", "content": GO_ON},
+    ]
+
+
+def test_tools_that_may_not_be_called_any_more_are_named() -> None:
+    use = ToolUse(id="a", name="echo", args={})
+    asked = told(Turn(role="user", text="Do."), Turn(role="assistant", uses=(use,)))
+    assert [tool["function"]["name"] for tool in asked["tools"]] == ["echo"]
+    assert asked["tool_choice"] == "none"
+
+
+def test_files_are_parts_before_the_words() -> None:
+    files = (
+        File(name="a.png", media_type="image/png; x=1", data=b"\x89PNG"),
+        File(name="b.pdf", media_type="application/pdf", data=b"%PDF"),
+        File(name="c.txt", media_type="text/plain", data="žluť".encode()),
+    )
+    (message,) = messages(Turn(role="user", text="What?", files=files))
+    png, pdf = (b64encode(file.data).decode() for file in files[:2])
+    assert message["content"] == [
+        {"type": "text", "text": "[File 'a.png' (image/png; x=1, 4 bytes)]"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png}"}},
+        {"type": "text", "text": "[File 'b.pdf' (application/pdf, 4 bytes)]"},
+        {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{pdf}", "filename": "filename.pdf"}},
+        {"type": "text", "text": "[File 'c.txt' (text/plain, 6 bytes)]\nžluť\n[End of 'c.txt']"},
+        {"type": "text", "text": "What?"},
+    ]

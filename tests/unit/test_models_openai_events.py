@@ -1,0 +1,87 @@
+"""Server-sent events out of bytes: however they are cut, they are the same, and nothing grows without end."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app.models.openai.events import Events, EventTooLong
+
+NEWLINES = st.sampled_from(["\n", "\r\n", "\r"])
+TEXTS = st.text(alphabet=st.sampled_from('a:"{} \u2028\u0085é👩'), max_size=8)
+
+
+def read(stream: bytes, places: list[int]) -> list[bytes]:
+    """The events of a stream which comes in pieces cut at these places."""
+    events = Events()
+    cuts = [0, *sorted(min(place, len(stream)) for place in places), len(stream)]
+    return [event for start, end in pairwise(cuts) for event in events.feed(stream[start:end])]
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
+    """A stream, and the events in it: with comments, other fields, several lines of data and all ends of lines."""
+    stream, expected = draw(st.sampled_from(["", "\ufeff"])), []
+    for lines in draw(st.lists(st.lists(TEXTS, min_size=1, max_size=3), max_size=5)):
+        end = draw(NEWLINES)
+        for line in lines:
+            stream += draw(st.sampled_from(["", f": keep-alive{end}", f"event: x{end}", f"retry{end}", f"{end}"][:4]))
+            space = " " if line.startswith(" ") else draw(st.sampled_from(["", " "]))
+            stream += f"data:{space}{line}{end}"
+        stream += end * draw(st.integers(1, 3))
+        expected.append("\n".join(lines).encode())
+    return stream.encode(), expected
+
+
+@given(streams(), st.lists(st.integers(0, 300), max_size=12))
+@example((b"data: a\r\n\r\ndata: b\r\r", [b"a", b"b"]), [8, 9, 10, 11])
+def test_however_the_bytes_are_cut_the_events_are_the_same(made: tuple[bytes, list[bytes]], places: list[int]) -> None:
+    stream, expected = made
+    assert read(stream, places) == expected
+    assert read(stream, list(range(len(stream)))) == expected
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=8))
+def test_any_bytes_at_all_are_read_the_same_however_cut(stream: bytes, places: list[int]) -> None:
+    assert read(stream, places) == read(stream, [])
+
+
+def test_an_event_ends_with_its_blank_line_and_not_with_the_next_byte() -> None:
+    events = Events()
+    assert list(events.feed(b"data: a\r\r")) == [b"a"]
+    assert list(events.feed(b"\ndata: b\n")) == []
+    assert list(events.feed(b"\n")) == [b"b"]
+
+
+def test_what_the_end_cuts_off_is_no_event_but_can_be_looked_at() -> None:
+    events = Events()
+    assert list(events.feed(b"data: a\n\ndata: [DO")) == [b"a"]
+    assert list(events.feed(b"NE]")) == []
+    assert events.rest() == b"[DONE]"
+    assert Events().rest() == b""
+
+
+@pytest.mark.parametrize(
+    "filler", [b"data: " + b"x" * 7, b"data: xxxxxxx\n", b"data\n", b"x" * 9], ids=["line", "lines", "empty", "unknown"]
+)
+def test_an_event_that_never_ends_is_given_up(filler: bytes) -> None:
+    events = Events(longest=100)
+    assert list(events.feed(b"data: before\n\n")) == [b"before"]
+    endless = (event for _ in range(101) for event in events.feed(filler))
+    with pytest.raises(EventTooLong, match="100 bytes"):
+        next(endless)
+
+
+def test_what_came_before_an_event_that_is_too_long_is_read() -> None:
+    read: list[bytes] = []
+    with pytest.raises(EventTooLong):
+        read.extend(Events(longest=20).feed(b"data: a\n\ndata: " + b"x" * 30))  # keeps what came before the error
+    assert read == [b"a"]
+
+
+def test_the_bound_is_of_one_event_and_not_of_the_stream() -> None:
+    events = Events(longest=40)
+    for cut in range(1, 30):
+        pieces = (b"data: " + b"x" * 20 + b"\r\n", b": and a comm", b"ent\r\n\r\n"[:7], b"\n")
+        assert [found for piece in pieces for found in events.feed(piece)] == [b"x" * 20], cut

@@ -1,0 +1,91 @@
+"""The poll: all is looked at again when the database has moved, and only then."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+
+from app.domain.errors import Unavailable
+from app.live import poll
+from app.live.poll import SNAPSHOT, Poll
+
+
+class Moving:
+    """A database that is at these snapshots, one after the other; None while it is away."""
+
+    def __init__(self, snapshots: Sequence[str | None]) -> None:
+        self._left = list(snapshots)
+        self.asked = 0
+        self.done = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def driver(self) -> AsyncIterator["Moving"]:
+        yield self
+
+    async def fetchval(self, query: str) -> str:
+        assert query == SNAPSHOT
+        if not self._left:
+            self.done.set()
+            await asyncio.Event().wait()
+        self.asked += 1
+        now = self._left.pop(0)
+        if now is None:
+            raise Unavailable("Away.") from OSError("away")
+        return now
+
+
+def poll_of(moving: Moving, watching: Callable[[], bool], look_again: Callable[[], None]) -> Poll:
+    return Poll(moving, watching, look_again)  # type: ignore[arg-type]  # as much of a database as it needs
+
+
+async def looks(snapshots: Sequence[str | None]) -> int:
+    """How often all is looked at while the database goes through these."""
+    moving, told = Moving(snapshots), list[None]()
+    polling = asyncio.create_task(poll_of(moving, lambda: True, lambda: told.append(None)).run())
+    async with asyncio.timeout(5):
+        await moving.done.wait()
+    polling.cancel()
+    assert moving.asked == len(snapshots)
+    return len(told)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poll, "POLL", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "count"),
+    [
+        (["1:1:"], 1),
+        (["1:1:"] * 100, 1),
+        (["1:1:", "1:2:", "1:2:", "2:2:"], 3),
+        (["5:9:5,7", "5:9:5,7", "5:9:5"], 2),
+        (["1:1:", None, "1:1:"], 1),
+        (["1:1:", None, "1:2:"], 2),
+        ([None, None], 0),
+    ],
+)
+async def test_all_is_looked_at_when_something_was_committed_and_only_then(
+    snapshots: Sequence[str | None], count: int
+) -> None:
+    assert await looks(snapshots) == count
+
+
+async def test_where_nothing_is_watched_nothing_is_asked() -> None:
+    moving, turns = Moving(["1:1:"]), 0
+    enough = asyncio.Event()
+
+    def watching() -> bool:
+        nonlocal turns
+        turns += 1
+        if turns == 50:
+            enough.set()
+        return False
+
+    polling = asyncio.create_task(poll_of(moving, watching, lambda: None).run())
+    async with asyncio.timeout(5):
+        await enough.wait()
+    polling.cancel()
+    assert moving.asked == 0
