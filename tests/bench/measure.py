@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import platform
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import psutil
@@ -18,6 +18,13 @@ INTERVAL = 0.1
 def cpu_seconds(pids: Sequence[int]) -> float:
     """User and system time that these processes have used, their children's not included."""
     return sum(_seconds(psutil.Process(pid)) for pid in pids)
+
+
+def machine_seconds() -> float:
+    """What all processes of the machine have used, the kernel's own work and what a hypervisor took away included."""
+    times = psutil.cpu_times()
+    names = ("user", "nice", "system", "irq", "softirq", "steal")
+    return sum(getattr(times, name, 0.0) for name in names)
 
 
 def cluster_seconds(postmaster: int) -> float:
@@ -44,6 +51,26 @@ def _seconds_or_none(process: psutil.Process) -> float:
     with contextlib.suppress(psutil.NoSuchProcess):
         return _seconds(process)
     return 0.0
+
+
+def cluster_memory(postmaster: int) -> int | None:
+    """Bytes that a cluster's processes hold, each shared page once: their proportional set sizes. None if kept secret.
+
+    It grows for as long as sessions touch pages of the shared buffers that nobody had touched before.
+    """
+    process = psutil.Process(postmaster)
+    try:
+        return sum(_proportional(one) for one in [process, *process.children()])
+    except psutil.AccessDenied:
+        return None
+
+
+def _proportional(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        memory = process.memory_full_info()
+        # macOS tells no proportional set size; what a process would give back if it ended comes nearest.
+        return int(getattr(memory, "pss", memory.uss))
+    return 0
 
 
 class Memory(msgspec.Struct):
@@ -86,7 +113,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def cluster(connection: Driver) -> Cluster:
-    """The counters now. Sessions tell theirs once a second at most, when a transaction ends: see `settle` there."""
+    """The counters now. Sessions tell theirs once a second at most, or after ten idle ones."""
     row = await connection.fetchrow("""
         SELECT xact_commit AS commits, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint AS wal,
                pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS writes
@@ -108,15 +135,6 @@ async def postmaster(connection: Driver) -> int | None:
     return None
 
 
-async def sessions(connection: Driver) -> int:
-    """Client sessions of this database."""
-    query = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
-    )
-    count: int = await connection.fetchval(query)
-    return count
-
-
 def percentile(values: Sequence[int], percent: float) -> float | None:
     """Of sorted microseconds, the nearest-ranked one in milliseconds; None of none."""
     if not values:
@@ -127,8 +145,3 @@ def percentile(values: Sequence[int], percent: float) -> float | None:
 def per_thousand(amount: float, count: int) -> float | None:
     """An amount for each 1,000 of what was counted; None where nothing was."""
     return amount * 1000 / count if count else None
-
-
-def difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    """What was added, by name."""
-    return {name: after[name] - before[name] for name in after}

@@ -1,11 +1,9 @@
 """The driver: a process of many observers that do nothing but note when which bytes came; reading is for afterwards."""
 
 import asyncio
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, assert_never
+from collections.abc import Mapping, Sequence
+from typing import assert_never
 
 import msgspec
 import uvloop
@@ -14,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from tests.bench.processes import Request, answering
-from tests.support.client import View
+from tests.bench.reading import Arrival, Dialect, Expected, Seen, beginning
 
 READY = b'"type":"snapshot"'
 """In the frame after which an observer follows live."""
@@ -22,7 +20,8 @@ ENDED = b'"finish"'
 """In the last frame that concerns an observer, and in none before."""
 OPENING = 32
 """Connections that are being opened at once."""
-STAMP = re.compile(rb'"stamp":(\d+)')
+JOINING = 10.0
+"""Seconds that one late observer may take to be caught up."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,13 +30,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     url: str
     hello: str | None = None
-
-
-class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer that the observers of a topic should have seen."""
-
-    message_id: str
-    text: str
 
 
 class Watch(Request, frozen=True, kw_only=True):
@@ -53,9 +45,25 @@ class Wait(Request, frozen=True, kw_only=True):
 
 
 class Read(Request, frozen=True, kw_only=True):
-    """Leave, and read what came as Khala's frames, or as the baseline's if nothing is expected; answered by `Seen`."""
+    """Leave, and read what came as that dialect's frames; answered by `Seen`. The bare server's have no text."""
 
-    expected: Mapping[str, Expected] | None = None
+    dialect: Dialect
+    expected: Mapping[str, Expected] = {}
+
+
+class Leave(Request, frozen=True, kw_only=True):
+    """Leave, and read nothing; answered by the `Count` of those that had followed until then."""
+
+
+class Join(Request, frozen=True, kw_only=True):
+    """Join in mid-answer, one after the other, `pause` seconds apart, and leave again; answered by `Joined`.
+
+    By topic, `message_ids` names the answer that is under way.
+    """
+
+    targets: Sequence[Target]
+    message_ids: Mapping[str, str]
+    pause: float
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -64,29 +72,15 @@ class Count(msgspec.Struct, frozen=True):
     observers: int
 
 
-class Seen(msgspec.Struct, kw_only=True):
-    """What the observers saw. Latencies are microseconds; see `report.Khala`, and `sent` is the baseline's."""
+class Joined(msgspec.Struct, kw_only=True):
+    """Who joined while the answer was under way. Times are microseconds: `connected` from the first packet until the
+    handshake was done, `caught_up` from the subscribe frame until the snapshot had come. `texts` are by topic."""  # noqa: D205, D209
 
-    frames: int = 0
-    bytes: int = 0
-    tokens: list[int] = msgspec.field(default_factory=list)
-    newest: list[int] = msgspec.field(default_factory=list)
-    written: list[int] = msgspec.field(default_factory=list)
-    sent: list[int] = msgspec.field(default_factory=list)
-    schedules: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict)
-    """By topic, of one of its observers: each frame's time in nanoseconds (monotonic) and size in bytes."""
-    problems: list[str] = msgspec.field(default_factory=list)
-
-    def add(self, other: "Seen") -> None:
-        """Take in what others saw."""
-        self.frames += other.frames
-        self.bytes += other.bytes
-        self.tokens += other.tokens
-        self.newest += other.newest
-        self.written += other.written
-        self.sent += other.sent
-        self.schedules = other.schedules | self.schedules
-        self.problems += other.problems
+    connected: list[int] = msgspec.field(default_factory=list)
+    caught_up: list[int] = msgspec.field(default_factory=list)
+    texts: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    late: int = 0
+    """Those who came after the end, or before the beginning; their times are not among these."""
 
 
 class Observer:
@@ -95,7 +89,7 @@ class Observer:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.opening: list[bytes] = []
-        self.frames: list[tuple[int, bytes]] = []
+        self.frames: list[Arrival] = []
         self.ready = asyncio.Event()
         self.ended = asyncio.Event()
         self.lost: str | None = None
@@ -105,7 +99,9 @@ class Observer:
         """Connect, watch until the end has come, and stay until told to leave."""
         try:
             async with permits:
-                socket = await self._connected()
+                socket = await opened(self.target)
+                self.opening = await greeted(socket, self.target)
+                self.ready.set()
             async with socket:
                 await self._watch(socket)
                 await self._leave.wait()
@@ -118,25 +114,6 @@ class Observer:
         """The end has been seen by all: no need to stay."""
         self._leave.set()
 
-    async def _connected(self) -> ClientConnection:
-        socket = await connect(
-            self.target.url,
-            subprotocols=[Subprotocol("khala.v1")] if self.target.hello else None,
-            compression=None,
-            proxy=None,
-            ping_interval=None,
-            close_timeout=1,
-            max_size=None,
-            max_queue=None,
-        )
-        if self.target.hello:
-            await socket.send(self.target.hello)
-        while READY not in (frame := await socket.recv(decode=False)):
-            self.opening.append(frame)
-        self.opening.append(frame)
-        self.ready.set()
-        return socket
-
     async def _watch(self, socket: ClientConnection) -> None:
         frames, recv, now = self.frames, socket.recv, time.monotonic_ns
         while True:
@@ -147,6 +124,30 @@ class Observer:
                 return
 
 
+async def opened(target: Target) -> ClientConnection:
+    """A connection, with nothing said yet."""
+    return await connect(
+        target.url,
+        subprotocols=[Subprotocol("khala.v1")] if target.hello else None,
+        compression=None,
+        proxy=None,
+        ping_interval=None,
+        close_timeout=1,
+        max_size=None,
+        max_queue=None,
+    )
+
+
+async def greeted(socket: ClientConnection, target: Target) -> list[bytes]:
+    """Say hello; the frames up to that after which the observer follows live."""
+    if target.hello:
+        await socket.send(target.hello)
+    opening = [await socket.recv(decode=False)]
+    while READY not in opening[-1]:
+        opening.append(await socket.recv(decode=False))
+    return opening
+
+
 class Driver:
     """All observers of this process."""
 
@@ -154,7 +155,7 @@ class Driver:
         self._observers: list[Observer] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def answer(self, request: Watch | Wait | Read) -> Count | Seen:
+    async def answer(self, request: Watch | Wait | Read | Leave | Join) -> Count | Seen | Joined:
         """One request of the bench."""
         match request:
             case Watch():
@@ -162,7 +163,11 @@ class Driver:
             case Wait():
                 return await self._wait(request.seconds)
             case Read():
-                return await self._read(request.expected)
+                return await self._read(request)
+            case Leave():
+                return await self._leave()
+            case Join():
+                return await _join(request)
             case _:
                 assert_never(request)
 
@@ -175,103 +180,61 @@ class Driver:
         return Count(sum(observer.lost is None for observer in self._observers))
 
     async def _wait(self, seconds: float) -> Count:
-        async def all_ended() -> None:
-            for observer in self._observers:
-                await observer.ended.wait()
-
         try:
             async with asyncio.timeout(seconds):
-                await all_ended()
+                for observer in self._observers:
+                    await observer.ended.wait()
         except TimeoutError:
-            pass
+            pass  # the count says it
         return Count(sum(observer.ended.is_set() for observer in self._observers))
 
-    async def _read(self, expected: Mapping[str, Expected] | None) -> Seen:
+    async def _read(self, request: Read) -> Seen:
+        observers = self._observers
         await self._leave()
         seen = Seen()
-        for observer in self._observers:
+        for observer in observers:
+            topic = observer.target.topic
             if observer.lost:
-                seen.problems.append(f"{observer.target.topic}: the connection was lost: {observer.lost}")
-            if expected is None:
-                _read_baseline(observer, seen)
-            else:
-                _read_khala(observer, expected[observer.target.topic], seen)
-            _note(observer, seen)
-        self._observers, self._tasks = [], []
+                seen.problems.append(f"{topic}: the connection was lost: {observer.lost}")
+            seen.take(topic, observer.opening, observer.frames, request.dialect, request.expected.get(topic))
         return seen
 
-    async def _leave(self) -> None:
+    async def _leave(self) -> Count:
+        followed = sum(observer.lost is None for observer in self._observers)
         for observer, task in zip(self._observers, self._tasks, strict=True):
             if observer.ended.is_set():
                 observer.leave()
             else:
                 task.cancel()
-        await asyncio.wait(self._tasks)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._observers, self._tasks = [], []
+        return Count(followed)
 
 
-def _note(observer: Observer, seen: Seen) -> None:
-    seen.frames += len(observer.frames)
-    seen.bytes += sum(len(frame) for _, frame in observer.frames)
-    if observer.target.topic not in seen.schedules:
-        seen.schedules[observer.target.topic] = [(at, len(frame)) for at, frame in observer.frames]
+async def _join(request: Join) -> Joined:
+    joined = Joined()
+    for target in request.targets:
+        async with asyncio.timeout(JOINING):
+            began = time.monotonic_ns()
+            async with await opened(target) as socket:
+                connected = time.monotonic_ns()
+                opening = await greeted(socket, target)
+                caught_up = time.monotonic_ns()
+        text = beginning(opening, target.topic, request.message_ids[target.topic])
+        if text is None:
+            joined.late += 1
+        else:
+            joined.connected.append((connected - began) // 1000)
+            joined.caught_up.append((caught_up - connected) // 1000)
+            joined.texts.append((target.topic, text))
+        await asyncio.sleep(request.pause)
+    return joined
 
 
-def _read_baseline(observer: Observer, seen: Seen) -> None:
-    for at, frame in observer.frames:
-        if found := STAMP.search(frame):
-            seen.sent.append((at - int(found[1])) // 1000)
-
-
-def _read_khala(observer: Observer, expected: Expected, seen: Seen) -> None:
-    """Fold every frame as a client would, and compare with what the model sent."""
-    view, clocks = View(observer.target.topic), time.time_ns() - time.monotonic_ns()
-    try:
-        for body in observer.opening:
-            view.apply(msgspec.json.decode(body))
-        for at, body in observer.frames:
-            frame = msgspec.json.decode(body)
-            told = len(view.text(expected.message_id))
-            view.apply(frame)
-            ages = [(at - stamp) // 1000 for stamp in _stamps(view.text(expected.message_id), told)]
-            seen.tokens += ages
-            seen.newest += ages[-1:]
-            seen.written += [(at + clocks - written) // 1000 for written in _written(frame)]
-    except AssertionError as error:
-        seen.problems.append(f"{observer.target.topic}: {error}")
-    if problem := _difference(view, expected):
-        seen.problems.append(f"{observer.target.topic}: {problem}")
-
-
-def _written(frame: Mapping[str, Any]) -> Iterator[int]:
-    """The time at which the frame's last part was written, in nanoseconds since 1970."""
-    for part in frame.get("parts", ())[-1:]:
-        yield int(datetime.fromisoformat(part["createdAt"]).timestamp() * 1e6) * 1000
-
-
-def _stamps(text: str, told: int) -> Iterator[int]:
-    """The times in nanoseconds of the tokens that became whole with what came after the first `told` characters."""
-    first, end = text.rfind(" ", 0, told) + 1, text.rfind(" ") + 1
-    for word in text[first:end].split():
-        if word[0] == "t" and word[1:].isdecimal():
-            yield int(word[1:])
-
-
-def _difference(view: View, expected: Expected) -> str | None:
-    text = view.text(expected.message_id)
-    if expected.message_id not in view.finished:
-        return f"the end was not seen; {len(text)} of {len(expected.text)} characters came"
-    if not expected.text:
-        return "the model sent nothing"
-    if text == expected.text:
-        return None
-    same = next((at for at, pair in enumerate(zip(text, expected.text, strict=False)) if pair[0] != pair[1]), None)
-    at = min(len(text), len(expected.text)) if same is None else same
-    return (
-        f"{len(text)} characters came, {len(expected.text)} were sent, and from {at} on they differ: {text[at:][:40]!r}"
-    )
-
-
-requests: msgspec.json.Decoder[Watch | Wait | Read] = msgspec.json.Decoder(Watch | Wait | Read)
+requests: msgspec.json.Decoder[Watch | Wait | Read | Leave | Join] = msgspec.json.Decoder(
+    Watch | Wait | Read | Leave | Join
+)
 
 
 async def main() -> None:

@@ -1,123 +1,27 @@
 """What the bench found: one row a workload, as a table for people and as JSON for programs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from tests.bench.measure import Memory, per_thousand, percentile
+from tests.bench.figures import Bare, Row, System
+from tests.bench.growth import Growth
+from tests.bench.measure import Memory
+from tests.bench.tables import aligned, shown
+from tests.bench.workload import Options
+
+MIB = 1 << 20
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers under their names; what could not be measured is null."""
-
-
-class Latency(Figures, frozen=True, kw_only=True):
-    """Percentiles in milliseconds."""
-
-    p50_ms: float | None
-    p99_ms: float | None
-
-    @classmethod
-    def of(cls, microseconds: list[int]) -> "Latency":
-        """Of latencies in any order."""
-        ranked = sorted(microseconds)
-        return cls(p50_ms=percentile(ranked, 50), p99_ms=percentile(ranked, 99))
-
-
-class Delivery(Figures, frozen=True, kw_only=True):
-    """What reached the observers: a delta is one frame to one observer."""
-
-    deltas: int
-    seconds: float
-    deltas_per_second: float
-    bytes_per_delta: float
-
-
-class Cpu(Figures, frozen=True, kw_only=True):
-    """CPU milliseconds for each 1,000 deltas."""
-
-    server: float | None
-    database: float | None = None
-    model: float | None = None
-    driver: float | None
-
-    @classmethod
-    def of(cls, seconds: dict[str, float], deltas: int) -> "Cpu":
-        """Of CPU seconds by name; a name that is missing was not measured."""
-        each = {name: per_thousand(spent * 1000, deltas) for name, spent in seconds.items()}
-        return cls(
-            server=each.get("server"),
-            database=each.get("database"),
-            model=each.get("model"),
-            driver=each.get("driver"),
-        )
-
-
-class Khala(Figures, frozen=True, kw_only=True):
-    """The whole path. Latencies are ages at which an observer has something.
-
-    `token` is the age of each token since the model sent it, with the time for which the flush policy gathers; `newest`
-    is that of each delta's last token; `written` is that of each delta's last row by Postgres' clock, so it begins in
-    the transaction, before the commit.
-    """
-
-    delivery: Delivery
-    token: Latency
-    newest: Latency
-    written: Latency
-    cpu: Cpu
-    cpu_ms_per_1000_tokens: float | None
-    """The server's. Taking in a token costs the same however many observers there are."""
-    rss: Memory
-    commits_per_second: float
-    writes_per_second: float
-    parts: int
-    wal_bytes_per_1000_parts: float | None
-
-
-class Baseline(Figures, frozen=True, kw_only=True):
-    """The same frames from a bare server; `late_ms` is how late its latest broadcast was."""
-
-    delivery: Delivery
-    latency: Latency
-    cpu: Cpu
-    rss: Memory
-    late_ms: float
-
-
-class Ratios(Figures, frozen=True, kw_only=True):
-    """Khala's CPU as a multiple of the baseline's, and what its latencies have over the baseline's."""
-
-    cpu_server: float | None
-    cpu_server_and_database: float | None
-    token_p50_ms: float | None
-    token_p99_ms: float | None
-    written_p50_ms: float | None
-    written_p99_ms: float | None
-
-
-class Row(Figures, frozen=True, kw_only=True):
-    """One workload. `problems` tells of every observer whose text was not what the model sent."""
-
-    workload: str
-    runs: int
-    observers: int
-    khala: Khala
-    baseline: Baseline
-    ratios: Ratios
-    problems: list[str]
-
-
-class Report(Figures, frozen=True, kw_only=True):
-    """Everything."""
+class Report(msgspec.Struct, kw_only=True):
+    """Everything. `failures` are workloads that could not be carried through, and why."""
 
     machine: dict[str, str]
-    tokens_per_second: float
-    seconds: float
-    ramp_seconds: float
-    rows: list[Row]
-    failures: dict[str, str]
-    """Workloads that could not be carried through, and why."""
+    options: Options
+    rows: list[Row] = msgspec.field(default_factory=list)
+    growth: list[Growth] = msgspec.field(default_factory=list)
+    failures: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def problems(self) -> list[str]:
@@ -126,97 +30,137 @@ class Report(Figures, frozen=True, kw_only=True):
         return failed + [f"{row.workload}: {problem}" for row in self.rows for problem in row.problems]
 
 
-def ratios(khala: Khala, baseline: Baseline) -> Ratios:
-    """Khala beside the baseline."""
-    whole = None if khala.cpu.server is None or khala.cpu.database is None else khala.cpu.server + khala.cpu.database
-    return Ratios(
-        cpu_server=_over(khala.cpu.server, baseline.cpu.server),
-        cpu_server_and_database=_over(whole, baseline.cpu.server),
-        token_p50_ms=_minus(khala.token.p50_ms, baseline.latency.p50_ms),
-        token_p99_ms=_minus(khala.token.p99_ms, baseline.latency.p99_ms),
-        written_p50_ms=_minus(khala.written.p50_ms, baseline.latency.p50_ms),
-        written_p99_ms=_minus(khala.written.p99_ms, baseline.latency.p99_ms),
-    )
+Sort: TypeAlias = Literal["cost", "gain", "fact", "ratio"]
+"""A cost is better if it is lower, and so is a ratio to a baseline; a gain if it is higher; a fact is neither."""
 
 
-def _over(one: float | None, other: float | None) -> float | None:
-    return one / other if one is not None and other else None
+class Line(msgspec.Struct, frozen=True):
+    """One figure of every row."""
+
+    section: str
+    name: str
+    unit: str
+    cell: Callable[[Row], float | None]
+    sort: Sort = "cost"
 
 
-def _minus(one: float | None, other: float | None) -> float | None:
-    return one - other if one is not None and other is not None else None
+Of: TypeAlias = Callable[[Row], System | None]
 
 
-def _mib(size: int) -> float:
-    return size / 2**20
+def _system(section: str, of: Of) -> Iterator[Line]:
+    def line(name: str, unit: str, cell: Callable[[System], float | None], sort: Sort = "cost") -> Line:
+        return Line(section, name, unit, lambda row: None if (one := of(row)) is None else cell(one), sort)
+
+    yield line("send → first text p50", "ms", lambda one: one.first.p50_ms)
+    yield line("send → first text p99", "ms", lambda one: one.first.p99_ms)
+    yield line("token → observer p50", "ms", lambda one: one.token.p50_ms)
+    yield line("token → observer p99", "ms", lambda one: one.token.p99_ms)
+    yield line("token → observer p99.9", "ms", lambda one: one.token.p999_ms)
+    yield line("newest token of a delta → observer p50", "ms", lambda one: one.newest.p50_ms)
+    yield line("newest token of a delta → observer p99", "ms", lambda one: one.newest.p99_ms)
+    yield line("row written → observer p50", "ms", lambda one: one.written.p50_ms)
+    yield line("row written → observer p99", "ms", lambda one: one.written.p99_ms)
+    yield line("row written → observer p99.9", "ms", lambda one: one.written.p999_ms)
+    yield line("deltas delivered", "/s", lambda one: one.delivery.deltas_per_second, "fact")
+    yield line("CPU per 1,000 deltas: server", "ms", lambda one: one.cpu.server)
+    yield line("CPU per 1,000 deltas: web", "ms", lambda one: one.cpu.web)
+    yield line("CPU per 1,000 deltas: executor", "ms", lambda one: one.cpu.executor)
+    yield line("CPU per 1,000 deltas: database", "ms", lambda one: one.cpu.database)
+    yield line("CPU per 1,000 tokens: server", "ms", lambda one: one.cpu_by_tokens.server)
+    yield line("CPU per 1,000 tokens: executor", "ms", lambda one: one.cpu_by_tokens.executor)
+    for name in ("web", "executor", "database"):
+        yield line(f"memory at first: {name}", "MiB", lambda one, name=name: _before(one.memory.get(name)))  # type: ignore[misc]
+        yield line(f"memory at most: {name}", "MiB", lambda one, name=name: _peak(one.memory.get(name)))  # type: ignore[misc]
+    yield line("commits of parts", "/s", lambda one: one.storage.appends_per_second)
+    yield line("transactions that wrote", "/s", lambda one: one.storage.writes_per_second)
+    yield line("WAL per 1,000 parts", "bytes", lambda one: one.storage.wal_bytes_per_1000_parts)
+    yield line("heap and indexes per 1,000 parts", "bytes", lambda one: one.storage.size_bytes_per_1000_parts)
+    for name in ("web", "executor", "database", "model", "driver", "others"):
+        yield line(f"busy: {name}", "cores", lambda one, name=name: one.busy.get(name), "fact")  # type: ignore[misc]
 
 
-Cell = Callable[[Row], float | None]
+def _bare() -> Iterator[Line]:
+    def line(name: str, unit: str, cell: Callable[[Bare], float | None]) -> Line:
+        return Line("Bare", name, unit, lambda row: None if row.bare is None else cell(row.bare), "fact")
 
-LINES: Sequence[tuple[str, str, Cell | None]] = (
-    ("Khala", "", None),
-    ("  token → observer p50", "ms", lambda row: row.khala.token.p50_ms),
-    ("  token → observer p99", "ms", lambda row: row.khala.token.p99_ms),
-    ("  newest token of a delta → observer p50", "ms", lambda row: row.khala.newest.p50_ms),
-    ("  newest token of a delta → observer p99", "ms", lambda row: row.khala.newest.p99_ms),
-    ("  row written → observer p50", "ms", lambda row: row.khala.written.p50_ms),
-    ("  row written → observer p99", "ms", lambda row: row.khala.written.p99_ms),
-    ("  deltas delivered", "/s", lambda row: row.khala.delivery.deltas_per_second),
-    ("  size of a delta", "bytes", lambda row: row.khala.delivery.bytes_per_delta),
-    ("  CPU per 1,000 deltas: server", "ms", lambda row: row.khala.cpu.server),
-    ("  CPU per 1,000 deltas: database", "ms", lambda row: row.khala.cpu.database),
-    ("  CPU per 1,000 deltas: (model server)", "ms", lambda row: row.khala.cpu.model),
-    ("  CPU per 1,000 deltas: (driver)", "ms", lambda row: row.khala.cpu.driver),
-    ("  CPU per 1,000 tokens: server", "ms", lambda row: row.khala.cpu_ms_per_1000_tokens),
-    ("  server memory before", "MiB", lambda row: _mib(row.khala.rss.before)),
-    ("  server memory at most", "MiB", lambda row: _mib(row.khala.rss.peak)),
-    ("  commits", "/s", lambda row: row.khala.commits_per_second),
-    ("  commits that wrote", "/s", lambda row: row.khala.writes_per_second),
-    ("  parts", "", lambda row: row.khala.parts),
-    ("  WAL per 1,000 parts", "bytes", lambda row: row.khala.wal_bytes_per_1000_parts),
-    ("Bare websockets, the same frames", "", None),
-    ("  send → observer p50", "ms", lambda row: row.baseline.latency.p50_ms),
-    ("  send → observer p99", "ms", lambda row: row.baseline.latency.p99_ms),
-    ("  deltas delivered", "/s", lambda row: row.baseline.delivery.deltas_per_second),
-    ("  CPU per 1,000 deltas: server", "ms", lambda row: row.baseline.cpu.server),
-    ("  CPU per 1,000 deltas: (driver)", "ms", lambda row: row.baseline.cpu.driver),
-    ("  server memory before", "MiB", lambda row: _mib(row.baseline.rss.before)),
-    ("  server memory at most", "MiB", lambda row: _mib(row.baseline.rss.peak)),
-    ("Khala beside it", "", None),
-    ("  CPU: server", "×", lambda row: row.ratios.cpu_server),
-    ("  CPU: server and database", "×", lambda row: row.ratios.cpu_server_and_database),
-    ("  token → observer p50", "+ms", lambda row: row.ratios.token_p50_ms),
-    ("  token → observer p99", "+ms", lambda row: row.ratios.token_p99_ms),
-    ("  row written → observer p50", "+ms", lambda row: row.ratios.written_p50_ms),
-    ("  row written → observer p99", "+ms", lambda row: row.ratios.written_p99_ms),
+    yield line("send → observer p50", "ms", lambda one: one.latency.p50_ms)
+    yield line("send → observer p99", "ms", lambda one: one.latency.p99_ms)
+    yield line("CPU per 1,000 deltas", "ms", lambda one: one.cpu.web)
+    yield line("memory at most", "MiB", lambda one: one.memory.peak / MIB)
+
+
+def _ratios() -> Iterator[Line]:
+    names = {
+        "bare_cpu_web": "CPU of web : bare broadcast",
+        "bare_cpu_server": "CPU of the server : bare broadcast",
+        "flush_cpu_by_deltas": "CPU per delta : naive, a commit a flush",
+        "flush_cpu_by_tokens": "CPU per token : naive, a commit a flush",
+        "flush_written_p50": "row written → observer p50 : naive, a commit a flush",
+        "token_cpu_by_deltas": "CPU per delta : naive, a commit a token",
+        "token_cpu_by_tokens": "CPU per token : naive, a commit a token",
+        "token_written_p50": "row written → observer p50 : naive, a commit a token",
+    }
+    for field, name in names.items():
+        yield Line("Khala beside them", name, "×", _ratio(field), "ratio")
+
+
+def _ratio(field: str) -> Callable[[Row], float | None]:
+    return lambda row: getattr(row.ratios, field)
+
+
+def _before(memory: Memory | None) -> float | None:
+    return None if memory is None else memory.before / MIB
+
+
+def _peak(memory: Memory | None) -> float | None:
+    return None if memory is None else memory.peak / MIB
+
+
+LINES: Sequence[Line] = (
+    *_system("Khala", lambda row: row.khala),
+    *_system("Naive, a commit a flush of each run", lambda row: row.naive_flush),
+    *_system("Naive, a commit a token", lambda row: row.naive_token),
+    *_bare(),
+    *_ratios(),
 )
 
 
 def table(report: Report) -> str:
-    """The report, one column a workload (runs × observers)."""
+    """The report, one column a workload (runs × observers); sections that weren't measured are left out."""
     facts = [f"{name}: {fact}" for name, fact in report.machine.items()]
-    asked = (
-        f"{report.tokens_per_second:g} tokens/s a run for {report.seconds:g} s, begun within {report.ramp_seconds:g} s"
-    )
-    head = ["runs × observers", "", *(row.workload.replace("x", "×") for row in report.rows)]
-    body = [
-        [name, unit, *("" if cell is None else _shown(cell(row)) for row in report.rows)] for name, unit, cell in LINES
+    operated = "one process" if report.options.together else "a web process and an executor"
+    asked = f"{operated}; {report.options.rate:g} tokens/s a run for {report.options.seconds:g} s"
+    rows = [["runs × observers", "", *(_title(row) for row in report.rows)]]
+    section = ""
+    for line in LINES:
+        cells = [line.cell(row) for row in report.rows]
+        if all(cell is None for cell in cells):
+            continue
+        if line.section != section:
+            section = line.section
+            rows.append([section, "", *("" for _ in cells)])
+        rows.append([f"  {line.name}", line.unit, *map(shown, cells)])
+    return "\n".join([*facts, asked, "", *aligned(rows), *_notes(report), *_grown(report)])
+
+
+MARKS: Sequence[tuple[str, str, Callable[[Row], bool]]] = (
+    ("*", "driver-bound: the model server or a driver used more than 70 % of a core", lambda row: row.driver_bound),
+    ("!", "disturbed: others used more than 25 % of a core meanwhile", lambda row: row.disturbed),
+)
+
+
+def _title(row: Row) -> str:
+    return row.workload.replace("x", "×") + "".join(mark for mark, _, holds in MARKS if holds(row))
+
+
+def _notes(report: Report) -> list[str]:
+    return [f"{mark} {why}; see `busy`" for mark, why, holds in MARKS if any(map(holds, report.rows))]
+
+
+def _grown(report: Report) -> list[str]:
+    head = ["growth with", "of", "exponent", "R²", "each adds", ""]
+    lines = [
+        [one.along, one.cost, shown(one.exponent), shown(one.r_squared), shown(one.slope), one.unit]
+        for one in report.growth
     ]
-    return "\n".join([*facts, asked, "", *_aligned([head, *body])])
-
-
-def _shown(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 100 or isinstance(value, int) else f"{value:.2f}"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if at < 2 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return ["", *aligned([head, *lines])] if lines else []

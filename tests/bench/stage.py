@@ -1,9 +1,10 @@
-"""What a workload needs around it, each for as long as it is open: a database, `khala serve`, clients and drivers."""
+"""What a workload needs around it, each for as long as it is open: a database, Khala's processes, clients, drivers."""
 
 import asyncio
 import contextlib
+import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 import asyncpg
@@ -13,36 +14,56 @@ import msgspec
 from app.domain import ids
 from app.store.db import Driver, driver_url
 from tests.bench.processes import Worker, worker
-from tests.support import postgres
+from tests.support import postgres, server
 from tests.support.server import Server
 
+STARTING = 90.0
+"""Seconds that a process has to become ready."""
 LOG_SHOWN = 6000
-"""Characters of the server's log that are shown when a workload fails."""
+"""Characters of each log that are shown when a workload fails."""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """What all workloads share: a Postgres with a migrated template, and the model server."""
+    """What all workloads share: a Postgres with a migrated template, the model server, and how Khala is operated."""
 
     url: str
     template: str
     model: Worker
     model_url: str
+    together: bool = False
+    """One process serves and works on runs, instead of one each."""
+
+
+class Khala(msgspec.Struct, frozen=True, kw_only=True):
+    """Khala's processes; without an `executor` the `web` one does its work, too."""
+
+    web: Server
+    executor: server.Worker | None
+
+    @property
+    def pids(self) -> Mapping[str, Sequence[int]]:
+        """Of each process, by its name in the figures."""
+        return {"web": [self.web.pid]} | ({} if self.executor is None else {"executor": [self.executor.pid]})
 
 
 @contextlib.asynccontextmanager
-async def database(stage: Stage) -> AsyncIterator[str]:
-    """A migrated database of its own."""
+async def database(stage: Stage, schema: str | None = None) -> AsyncIterator[str]:
+    """A database of its own: a migrated one, or an empty one with this schema."""
     name = f"khala_bench_{ids.new().hex}"
-    await postgres.execute(stage.url, f'CREATE DATABASE "{name}" TEMPLATE "{stage.template}"')
+    template = "template0" if schema else stage.template
+    await postgres.execute(stage.url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    url = postgres.named(stage.url, name)
     try:
-        yield postgres.named(stage.url, name)
+        if schema:
+            await postgres.execute(url, schema)
+        yield url
     finally:
         await postgres.execute(stage.url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @contextlib.asynccontextmanager
-async def server(url: str, stage: Stage) -> AsyncIterator[Server]:
-    """`khala serve`, without limits that a bench would run into."""
+async def khala(url: str, stage: Stage) -> AsyncIterator[Khala]:
+    """`khala serve --no-executor` and `khala work`, without limits that a bench would run into."""
     env = {
         "DATABASE_URL": url,
         "KHALA_MODEL": "openai:bench",
@@ -56,18 +77,41 @@ async def server(url: str, stage: Stage) -> AsyncIterator[Server]:
         "KHALA_REQUESTS_PER_MINUTE": "0",
         "KHALA_ANON_RUNS_PER_HOUR": "0",
         "KHALA_ANON_USD_PER_DAY": "0",
+        "KHALA_ANON_TOKENS_PER_DAY": "0",
+        "KHALA_ANON_TOTAL_USD_PER_DAY": "0",
     }
-    with tempfile.TemporaryDirectory(prefix="khala-bench-") as directory:
-        server = Server(Path(directory) / "server.log", env)
+    with tempfile.TemporaryDirectory(prefix="khala-bench-") as folder:
+        web = Server(Path(folder) / "web.log", env, *([] if stage.together else ["--no-executor"]))
+        executor = None if stage.together else server.Worker(Path(folder) / "executor.log", env)
+        processes: list[server.Process] = [web] if executor is None else [web, executor]
         try:
-            await asyncio.to_thread(server.start)
-            yield server
+            begun = [asyncio.to_thread(_begin, process) for process in processes]
+            for failure in await asyncio.gather(*begun, return_exceptions=True):
+                if failure is not None:
+                    raise failure
+            yield Khala(web=web, executor=executor)
         except Exception as error:
-            error.add_note(f"The end of the server's log:\n{server.log.read_text()[-LOG_SHOWN:]}")
+            for process in processes:
+                error.add_note(f"The end of {process.log.name}:\n{process.log.read_text()[-LOG_SHOWN:]}")
             raise
         finally:
-            if server.running():
-                await asyncio.to_thread(server.kill, 15)
+            await asyncio.gather(*(asyncio.to_thread(_end, process) for process in processes))
+
+
+def _begin(process: server.Process) -> None:
+    """Start it and wait until it is ready, which takes long where the machine has much else to do."""
+    if isinstance(process, Server):
+        process.begin()
+        process.wait_for("Khala is at", within=STARTING)
+        process.wait_until_ready()
+    else:
+        process.start()
+        process.wait_for("Khala works as", within=STARTING)
+
+
+def _end(process: server.Process) -> None:
+    if process.running():
+        process.kill(signal.SIGTERM)
 
 
 @contextlib.asynccontextmanager
@@ -81,9 +125,10 @@ async def connected(url: str) -> AsyncIterator[Driver]:
 
 
 @contextlib.asynccontextmanager
-async def client(server: Server) -> AsyncIterator[httpx.AsyncClient]:
+async def client(web: Server) -> AsyncIterator[httpx.AsyncClient]:
     """REST, for making threads and asking."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=30, trust_env=False) as http:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+    async with httpx.AsyncClient(base_url=web.url, timeout=30, limits=limits, trust_env=False) as http:
         yield http
 
 

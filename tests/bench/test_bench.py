@@ -1,30 +1,57 @@
 """The bench measures what it says, on the smallest of workloads; how fast things are is no matter of tests."""
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
-from tests.bench.__main__ import bench
-from tests.bench.report import table
+from tests.bench.bench import bench, opened
+from tests.bench.compare import compared
+from tests.bench.growth import fit
+from tests.bench.report import LINES, Report, table
+from tests.bench.soak import trend
 from tests.bench.workload import Options, Workload
 
 
+@pytest.mark.timeout(240)  # a dozen processes are started for it, and other tests may want the machine, too
 async def test_a_tiny_workload_is_complete_and_compared(postgres_url: str, template: str) -> None:
-    options = Options(seconds=1.0, ramp=0.2)
-    report = await bench([Workload(2, 2)], options, postgres_url, template)
+    async with opened(postgres_url, template) as place:
+        report = await bench([Workload(2, 2)], Options(seconds=1.0), place)
     assert report.problems == []
     row = msgspec.to_builtins(report)["rows"][0]
-    khala, baseline = row["khala"], row["baseline"]
-    assert khala["delivery"]["deltas"] == baseline["delivery"]["deltas"] > 0
-    assert khala["parts"] >= 2 * 2  # text and an end, of two runs
-    for latency in (khala["token"], khala["newest"], khala["written"], baseline["latency"]):
-        assert 0 < latency["p50_ms"] <= latency["p99_ms"]
-    for cpu in (khala["cpu"], baseline["cpu"]):
-        assert cpu["server"] is not None
-        assert cpu["driver"] is not None
-    assert khala["wal_bytes_per_1000_parts"] > 0
-    assert khala["commits_per_second"] > 0
-    assert row["ratios"].keys() == {
-        "cpu_server", "cpu_server_and_database", "token_p50_ms", "token_p99_ms", "written_p50_ms", "written_p99_ms"
-    }  # fmt: skip
-    assert row["ratios"]["written_p99_ms"] is not None
+    for name in ("khala", "naive_flush", "naive_token"):
+        system = row[name]
+        assert system["delivery"]["deltas"] > 0
+        for latency in (system["first"], system["token"], system["newest"], system["written"]):
+            assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["p999_ms"]
+        assert system["cpu"].keys() == {"server", "web", "executor", "database", "model", "driver"}
+        assert all(spent > 0 for spent in (*system["cpu"].values(), *system["cpu_by_tokens"].values()))
+        assert system["memory"].keys() == {"web", "executor", "database"}
+        assert system["storage"]["parts"] > 0
+        assert system["storage"]["appends_per_second"] > 0
+        assert system["storage"]["wal_bytes_per_1000_parts"] > 0
+        assert system["storage"]["size_bytes_per_1000_parts"] is not None
+    assert row["khala"]["delivery"]["frames"] == row["bare"]["delivery"]["frames"]
+    assert row["naive_token"]["delivery"]["deltas"] == 2 * 2 * 30
+    assert all(ratio > 0 for ratio in row["ratios"].values())
+    assert all(line.cell(report.rows[0]) is not None for line in LINES)
     assert {"cores", "python", "postgres", "commit"} <= report.machine.keys()
     assert "2×2" in table(report)
+    saved = msgspec.json.decode(msgspec.json.encode(report), type=Report)
+    assert saved == report
+    assert len(compared(saved, report)) == len(LINES)
+    assert not any(figure.worse for figure in compared(saved, report))
+    dearer = replace(report.rows[0].ratios, flush_cpu_by_tokens=1000.0)
+    report.rows = [replace(report.rows[0], ratios=dearer)]
+    assert [figure.line.sort for figure in compared(saved, report) if figure.worse] == ["ratio"]
+
+
+def test_memory_that_grows_is_not_called_flat() -> None:
+    assert trend([(second, 100_000_000 + second % 2) for second in range(120)]).flat
+    growing = trend([(second, 100_000_000 + 50_000 * second) for second in range(120)])
+    assert not growing.flat
+    assert growing.kib_per_minute == pytest.approx(50_000 * 60 / 1024)
+
+
+def test_a_fit_finds_the_line_that_is_there() -> None:
+    found = fit([(1, 3.0), (2, 5.0), (10, 21.0)])
+    assert (found.slope, found.intercept, found.r_squared) == pytest.approx((2.0, 1.0, 1.0))

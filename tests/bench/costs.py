@@ -1,0 +1,211 @@
+"""Unit costs of the store: `python -m tests.bench.costs`. CPU and bytes, which hardly depend on what else goes on.
+
+A flush is one `append` of one part each of so many runs, about 50 characters, as 350 ms of an answer at 30 tokens a
+second are. Its statements, its transaction and, where that is said, its NOTIFY are counted, on both sides.
+"""
+
+import argparse
+import asyncio
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import asyncpg
+import msgspec
+
+from app.domain import ids
+from app.settings import from_environment
+from app.store.db import Database, driver_url
+from app.store.parts import Lease, append
+from tests.bench import machine, measure
+from tests.support import postgres
+from tests.support.store import ask, batch, claim, new_thread
+
+SIZES = (1, 10, 50, 200)
+TEXT = "And then the tide turned, as it always does, w.. "
+LEAST_PARTS = 60_000
+"""Parts that are written to tell their bytes."""
+SQL = Path(__file__).parents[2] / "infra" / "sql"
+LAYOUTS = {"whole": None, "by thread": "partition_parts.sql", "by month": "partition_parts_by_month.sql"}
+
+
+class Flush(msgspec.Struct, frozen=True, kw_only=True):
+    """What one flush costs: CPU in microseconds of the executor's process and of Postgres, WAL in bytes a part."""
+
+    runs: int
+    notify: bool
+    executor_us: float
+    database_us: float
+    wal_bytes_a_part: float
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What a part takes on disk, in bytes, and in WAL; whose table is split or not."""
+
+    layout: str
+    heap: float
+    key: float
+    feed_index: float
+    wal: float
+    delete_wal: float
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it; `connections` are what one `khala serve` takes of Postgres at most, by its defaults."""
+
+    machine: dict[str, str]
+    flushes: Sequence[Flush]
+    parts: Sequence[Part]
+    connections: int
+
+
+class Runs:
+    """Runs under way, and how far each has come."""
+
+    def __init__(self, db: Database, leases: Sequence[Lease]) -> None:
+        self._db = db
+        self._leases = leases
+        self._seq = dict.fromkeys((lease.run_id for lease in leases), 0)
+
+    @classmethod
+    async def begin(cls, db: Database, count: int) -> "Runs":
+        for _ in range(count):
+            await ask(db, await new_thread(db))
+        return cls(db, [one.lease for one in await claim(db, most=count, lease=3600.0)])
+
+    async def flush(self, size: int, rounds: int, *, notify: bool) -> None:
+        """So many flushes of the first `size` runs, over one connection."""
+        async with self._db.driver() as driver:
+            for _ in range(rounds):
+                batches = [batch(lease, self._seq[lease.run_id], TEXT) for lease in self._leases[:size]]
+                written = await append(driver, batches, notify=notify)
+                assert set(written.values()) == {1}, "Each part is new."
+                for lease in self._leases[:size]:
+                    self._seq[lease.run_id] += 1
+
+
+def own_seconds() -> float:
+    """CPU of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def flushed(runs: Runs, watch: asyncpg.Connection, size: int, *, notify: bool) -> Flush:
+    """Measure flushes of this size."""
+    rounds = max(100, 4000 // size)
+    await runs.flush(size, 20, notify=notify)
+    before, began = await measure.cluster(watch), own_seconds()
+    await runs.flush(size, rounds, notify=notify)
+    ended, after = own_seconds(), await measure.cluster(watch)
+    if before.cpu is None or after.cpu is None:
+        raise RuntimeError("Postgres has to run on this machine, under a user whose processes can be looked at.")
+    return Flush(
+        runs=size,
+        notify=notify,
+        executor_us=(ended - began) / rounds * 1e6,
+        database_us=(after.cpu - before.cpu) / rounds * 1e6,
+        wal_bytes_a_part=(after.wal - before.wal) / rounds / size,
+    )
+
+
+ON_DISK = """
+    WITH leaves AS (
+        SELECT relid FROM pg_partition_tree('message_parts') WHERE isleaf UNION SELECT 'message_parts'::regclass
+    ), indexes AS (SELECT indexrelid, indisprimary FROM pg_index JOIN leaves ON relid = indrelid)
+    SELECT (SELECT sum(pg_relation_size(relid)) FROM leaves)::bigint AS heap,
+           (SELECT sum(pg_relation_size(indexrelid)) FROM indexes WHERE indisprimary)::bigint AS key,
+           (SELECT sum(pg_relation_size(indexrelid)) FROM indexes WHERE NOT indisprimary)::bigint AS feed_index
+"""
+
+
+async def stored(runs: Runs, watch: asyncpg.Connection, layout: str) -> Part:
+    """Measure what a part takes, as many runs write side by side; and what it costs to delete them row by row."""
+    size = max(SIZES)
+    rounds = LEAST_PARTS // size
+    await watch.execute("CHECKPOINT")
+    before, began = await measure.cluster(watch), await watch.fetchrow(ON_DISK)
+    await runs.flush(size, rounds, notify=True)
+    after, ended = await measure.cluster(watch), await watch.fetchrow(ON_DISK)
+    await watch.execute("DELETE FROM message_parts")
+    deleted = await measure.cluster(watch)
+    assert began is not None
+    assert ended is not None
+    count = rounds * size
+    grown = {name: (ended[name] - began[name]) / count for name in ("heap", "key", "feed_index")}
+    return Part(
+        layout=layout, wal=(after.wal - before.wal) / count, delete_wal=(deleted.wal - after.wal) / count, **grown
+    )
+
+
+async def measured(url: str, *, quick: bool) -> Costs:
+    """All costs, each layout on a database of its own."""
+    template = await postgres.make_template(url)
+    try:
+        found = [await _of(url, template, layout, flushes=not quick) for layout in LAYOUTS]
+    finally:
+        await postgres.execute(url, f'DROP DATABASE "{template}" WITH (FORCE)')
+    return Costs(
+        machine=found[0][0],
+        flushes=found[0][2],
+        parts=[part for _, part, _ in found],
+        connections=from_environment({}).connections,
+    )
+
+
+async def _of(url: str, template: str, layout: str, *, flushes: bool) -> tuple[dict[str, str], Part, list[Flush]]:
+    """What one layout costs, and flushes if it is the usual one."""
+    name = f"khala_bench_{ids.new().hex}"
+    await postgres.execute(url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    here = postgres.named(url, name)
+    db, watch = Database(here), await asyncpg.connect(driver_url(here))
+    try:
+        facts, script = await machine.facts(watch), LAYOUTS[layout]
+        if script is not None:
+            await watch.execute((SQL / script).read_text())
+        runs = await Runs.begin(db, max(SIZES))
+        part = await stored(runs, watch, layout)
+        kinds = [(size, notify) for size in SIZES for notify in (True, False)] if flushes and script is None else []
+        return facts, part, [await flushed(runs, watch, size, notify=notify) for size, notify in kinds]
+    finally:
+        await watch.close()
+        await db.close()
+        await postgres.execute(url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def table(costs: Costs) -> str:
+    """For people."""
+    lines = [f"{name}: {fact}" for name, fact in costs.machine.items()]
+    lines += ["", f"connections of one process, at most: {costs.connections}", ""]
+    lines += ["runs a flush | NOTIFY | executor µs | database µs | both, µs a run | WAL B a part"]
+    for one in costs.flushes:
+        each = (one.executor_us + one.database_us) / one.runs
+        lines.append(
+            f"{one.runs:>12} | {'yes' if one.notify else 'no':>6} | {one.executor_us:>11.0f} | {one.database_us:>11.0f}"
+            f" | {each:>14.1f} | {one.wal_bytes_a_part:>12.0f}"
+        )
+    lines += ["", "message_parts | heap B a part | key B | feed index B | WAL B, 200 runs a flush | WAL B to delete"]
+    for part in costs.parts:
+        lines.append(
+            f"{part.layout:>13} | {part.heap:>13.0f} | {part.key:>5.0f} | {part.feed_index:>12.0f}"
+            f" | {part.wal:>23.0f} | {part.delete_wal:>15.0f}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure and tell."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.costs", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="bytes only")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there, too")
+    asked = parser.parse_args()
+    with postgres.server() as url:
+        costs = asyncio.run(measured(url, quick=asked.quick))
+    print(table(costs))
+    if asked.json:
+        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(costs)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
