@@ -12,7 +12,6 @@ import click
 import msgspec
 import uvloop
 
-from app import doctor as examination
 from app import main as composition
 from app import settings as configuration
 from app import telemetry
@@ -142,6 +141,8 @@ async def _purge(settings: Settings, *, dry_run: bool) -> None:
 
 async def _doctor(settings: Settings, *, as_json: bool, call: bool, processes: int) -> None:
     async with composition.database(settings) as db, composition.blobs(settings, db) as vault:
+        from app import doctor as examination  # what it needs is much, and no other command needs it
+
         found = await examination.examine(settings, db, vault, processes=processes, call=call)
     well = all(finding.well for finding in found)
     if as_json:

@@ -58,7 +58,7 @@ WEB = Path(__file__).parent / "web" / "dist"
 """The folder of the page's files."""
 WATCH = 1.0
 """Seconds between two looks at whether the embedded Postgres is well."""
-SETTLING = 5.0
+SETTLING = 15.0
 """Seconds that servers of tools have to be there before runs are worked on."""
 CLOSING = 3
 """Seconds that open requests have to end when the process stops."""

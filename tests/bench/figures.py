@@ -92,9 +92,9 @@ class System(Figures, frozen=True, kw_only=True):
     first token; the naive server's begins where it asks the model. `token` is the age of each token since the model
     sent it, with the time for which a flush policy gathers; `newest` is that of each delta's last token.
 
-    `written` is that of each delta's last row by the clock of Postgres at its INSERT. So it contains the rest of that
-    transaction with its commit (and the commit's fsync), the notification, the read, and the way through the socket,
-    but neither the round trips before the INSERT nor the time in the executor.
+    `written` is that of each delta's last row by the clock of Postgres: Khala's at the beginning of the transaction,
+    the naive server's at its INSERT. So it contains all or most of that transaction with its commit (and the commit's
+    fsync), the notification, the read, and the way through the socket, but not the time in the executor before it.
     """
 
     delivery: Delivery

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from alembic.script import ScriptDirectory
+
 from app.domain import ids
 from app.domain.chat import RunOptions
 from app.store import migrate, sends
@@ -95,3 +97,8 @@ async def test_of_several_answers_to_one_message_an_older_version_keeps_the_run_
 async def _column(db: Database, query: str) -> list[Any]:
     async with db.driver() as driver:
         return [row[0] for row in await driver.fetch(query)]
+
+
+def test_the_names_of_the_files_tell_the_revisions_as_alembic_reads_them() -> None:
+    found = [script.revision for script in ScriptDirectory.from_config(migrate.config()).walk_revisions()]
+    assert migrate.revisions() == found[::-1]
