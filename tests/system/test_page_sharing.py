@@ -19,26 +19,26 @@ ADA, BOB = "ada@example.com", "bob@example.com"
 def test_registering_in_mid_stream_keeps_the_answer_going_and_the_chat_in_every_browser_of_the_account(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
-    chat.send("Count for me /words=300 /pace=40")
+    chat.send("Count for me /words=900 /pace=40")
     chat.wait_for_word("word10")
     chat.register(ADA, "Ada")
     assert chat.is_writing()
-    assert words(300).startswith(chat.text())
+    assert words(900).startswith(chat.text())
     expect(chat.listed("Count for me")).to_contain_text("writing")
     elsewhere = Chat(another(browser), server.url)
     elsewhere.sign_in(ADA)
     expect(elsewhere.listed("Count for me")).to_contain_text("writing")
     chat.wait_for_end()
-    assert chat.text() == chat.stored_text() == words(300)
+    assert chat.text() == chat.stored_text() == words(900)
     expect(elsewhere.listed("Count for me")).not_to_contain_text("writing")
     chat.page.reload()
     expect(chat.listed("Count for me")).to_be_visible()
     expect(chat.answer).to_be_visible()
-    assert chat.text() == words(300)
+    assert chat.text() == words(900)
     assert chat.page.evaluate("Object.keys(localStorage).filter((name) => name.startsWith('khala.chat.'))") == []
     elsewhere.listed("Count for me").click()
-    expect(elsewhere.answer).to_contain_text("word300")
-    assert elsewhere.text() == words(300)
+    expect(elsewhere.answer).to_contain_text("word900")
+    assert elsewhere.text() == words(900)
     assert chat.complaints == elsewhere.complaints == []
 
 
