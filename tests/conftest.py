@@ -4,15 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from app.domain import ids
 from app.store.db import Database
 from tests.support import postgres
-
-# How long an example takes is the machine's business, which may have other work.
-settings.register_profile("patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

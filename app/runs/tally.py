@@ -32,6 +32,13 @@ class Call:
         self.thoughts = 0
         self.enough = float("inf")
 
+    def fitting(self, text: str) -> int:
+        """How many characters of this may come before more has to be reserved: those up to the first one over it."""
+        room = self.enough - self.size
+        if size(text) <= room:
+            return len(text)
+        return max(0, int(room)) // (1 if text.isascii() else WIDE) + 1
+
     def text(self, text: str) -> None:
         """More text came."""
         if self.first is None:

@@ -136,24 +136,31 @@ class Turn:
         call.asked = True
         async with call.model.stream(prompt) as events:
             async for event in events:
-                if isinstance(event, Text):
-                    if event.text:
-                        call.text(event.text)
-                        tell(event.text)
-                elif isinstance(event, Completed):
+                if isinstance(event, Completed):
                     return event
-                elif isinstance(event, Reasoning):
-                    call.thought(event.text)
-                    self._reason(event)
-                if call.size > call.enough:
-                    await self._meter.more(call)
-                if self._stream.full:
-                    await self._stream.written()
+                await self._take(call, event, tell)
         raise ModelFailed("invalid_response", "The model's answer ended without an end.", midstream=bool(call.chunks))
 
-    def _reason(self, event: Reasoning) -> None:
-        if self._models.store_reasoning and event.text:
-            self._stream.reason(event.text)
+    async def _take(self, call: Call, event: Text | Reasoning, tell: Tell) -> None:
+        """Tell what came in one read, no more of it at a time than there is something reserved for."""
+        rest = event.text
+        while rest:
+            fitting = call.fitting(rest)
+            text, rest = rest[:fitting], rest[fitting:]
+            if isinstance(event, Text):
+                call.text(text)
+                tell(text)
+            else:
+                call.thought(text)
+                self._reason(text)
+            if call.size > call.enough:
+                await self._meter.more(call)
+            if self._stream.full:
+                await self._stream.written()
+
+    def _reason(self, text: str) -> None:
+        if self._models.store_reasoning:
+            self._stream.reason(text)
 
     def _settle(self, call: Call, outcome: str, completed: Completed) -> None:
         price = self._meter.tally.add(call, completed.usage)

@@ -141,9 +141,7 @@ async def test_with_a_link_to_look_on_nothing_happens_that_is_not_documented(
     link, key = await sharing.make_link(store, thread_id, "viewer", None, owner.caller)
     ids = {"thread_id": thread_id, "run_id": sent.run_id, "user_id": owner.id, "link_id": link.id}
     asker = Asker(headers={"X-Share-Key": key}, ids={name: str(one) for name, one in ids.items()})
-    await schemathesis(
-        server, tmp_path, asker, "--phases=fuzzing", "--max-examples=3", "--exclude-operation-id=followThread"
-    )
+    await schemathesis(server, tmp_path, asker, *thoroughly())
 
 
 async def test_with_an_account_nothing_happens_that_is_not_documented(
