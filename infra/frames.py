@@ -164,7 +164,7 @@ def _typed(annotation: Any, names: dict[Struct, str], *, bare: bool = False) -> 
         return next(named, " | ".join(map(_quoted, arguments)))
     if origin is dict:
         return f"Record<string, {_typed(arguments[1], names)}>"
-    if origin in (tuple, list, set, frozenset):
+    if origin in (tuple, list, set, frozenset, Sequence):
         inner = _typed(arguments[0], names)
         return f"({inner})[]" if " " in inner else f"{inner}[]"
     if isinstance(annotation, TypeVar):

@@ -1,6 +1,7 @@
 """What requests bring and answers carry beyond the domain's own structs."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
@@ -71,7 +72,7 @@ class Send(Body, frozen=True, kw_only=True):
     text: str
     message_id: UUID | None = None
     parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
-    attachments: Annotated[tuple[UUID, ...], Meta(max_length=MOST_ATTACHMENTS)] = ()
+    attachments: Annotated[Sequence[UUID], Meta(max_length=MOST_ATTACHMENTS)] = ()
     options: RunOptions = msgspec.field(default_factory=RunOptions)
 
 

@@ -221,7 +221,7 @@ class Threads(Controller):
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),
             text=sendable(data.text, alone=not data.attachments),
-            attachments=data.attachments,
+            attachments=tuple(data.attachments),
             parent_id=data.parent_id,
             options=data.options,
         )

@@ -1,5 +1,6 @@
 """Tools over REST: what there is, what users have made, and what becomes of calls."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -63,7 +64,7 @@ class NewTool(Body, frozen=True, kw_only=True):
     parameters: dict[str, Any]
     language: ToolLanguage
     code: Annotated[str, Meta(max_length=MOST_CODE)]
-    permissions: Annotated[tuple[Permission, ...], Meta(max_length=4)] = ()
+    permissions: Annotated[Sequence[Permission], Meta(max_length=4)] = ()
     timeout: int = 30
     idempotent: bool = False
 

@@ -1,5 +1,6 @@
 """Threads, messages, runs and receipts as they are stored and as they travel."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from math import isfinite
@@ -134,8 +135,8 @@ class RunOptions(Wire, frozen=True, kw_only=True):
     budget: RunBudget | None = None
     autopilot: bool = False
     max_steps: Any = STEPS
-    tools: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_PATTERNS)] | None = None
-    functions: Annotated[tuple[Function, ...], msgspec.Meta(max_length=MOST_FUNCTIONS)] = ()
+    tools: Annotated[Sequence[str], msgspec.Meta(max_length=MOST_PATTERNS)] | None = None
+    functions: Annotated[Sequence[Function], msgspec.Meta(max_length=MOST_FUNCTIONS)] = ()
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
     instructions: Annotated[str, msgspec.Meta(max_length=MOST_INSTRUCTIONS)] = ""
 

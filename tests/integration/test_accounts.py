@@ -17,7 +17,7 @@ from app.api import throttle
 from app.domain.access import key_hash
 from app.store.db import Database
 from tests.support.cast import owned_thread, person
-from tests.support.client import Thread, text_of
+from tests.support.client import Thread, client, text_of
 from tests.support.inside import Inside, khala
 from tests.support.shared import shared
 
@@ -42,7 +42,7 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 @contextlib.asynccontextmanager
 async def browser(server: Inside, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
     """A browser of its own, with cookies of its own."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=30, headers=headers) as http:
+    async with client(server.url, headers=headers) as http:
         yield http
 
 
@@ -200,7 +200,7 @@ async def test_to_sign_in_again_ends_the_session_that_the_browser_came_with(serv
         await login(http, email)
         assert http.cookies["khala_session"] != before
         old = {"Cookie": f"khala_session={before}"}
-        assert (await httpx.AsyncClient(base_url=server.url).get("/api/me", headers=old)).status_code == 401
+        assert (await client(server.url).get("/api/me", headers=old)).status_code == 401
         assert len((await http.get("/api/me/sessions")).json()["items"]) == 1
 
 

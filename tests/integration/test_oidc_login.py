@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from app.store.db import Database
 from tests.support.cast import person
+from tests.support.client import client
 from tests.support.frames import socket
 from tests.support.inside import Inside
 from tests.support.oidc.provider import AUDIENCE, CALLBACK, SECRET, RealProvider, parameter, running
@@ -57,7 +58,7 @@ async def nobody_yet(store: Database) -> None:
 
 @contextlib.asynccontextmanager
 async def browser(server: Inside) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+    async with client(server.url) as http:
         yield http
 
 
@@ -307,7 +308,7 @@ async def test_to_sign_out_tells_where_it_ends_at_the_provider_too(server: Insid
         assert url.startswith(real.issuer)
         assert parameter(url, "post_logout_redirect_uri") == f"{HOME}/"
         assert parameter(url, "id_token_hint").count(".") == 2
-        async with httpx.AsyncClient() as there:
+        async with client() as there:
             assert (await there.get(url)).status_code == 200
         assert (await http.get("/api/me")).status_code == 401
 

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from websockets import InvalidStatus
 
+from tests.support.client import client
 from tests.support.frames import socket
 from tests.support.inside import Inside, khala
 from tests.support.shared import shared
@@ -28,7 +29,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
 @contextlib.asynccontextmanager
 async def browser(server: Inside) -> AsyncIterator[httpx.AsyncClient]:
     """A browser that is signed in."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+    async with client(server.url) as http:
         body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
         (await http.post("/api/auth/register", json=body)).raise_for_status()
         yield http
@@ -113,7 +114,7 @@ async def network(http: httpx.AsyncClient, **headers: str) -> Any:
 
 async def test_a_forwarded_address_counts_from_a_trusted_proxy_only(server: Inside) -> None:
     claimed = {"X-Forwarded-For": "198.51.100.7"}
-    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+    async with client(server.url) as http:
         assert await network(http, **claimed) == "127.0.0.0/24"
     async with khala(server.database_url, with_executor=False, KHALA_TRUSTED_PROXIES="127.0.0.0/8,::1") as behind:
         assert await network(behind.http, **claimed) == "198.51.100.0/24"
@@ -125,7 +126,7 @@ async def test_a_forwarded_address_counts_from_a_trusted_proxy_only(server: Insi
 
 async def test_a_forwarded_proto_from_anybody_else_makes_no_secure_cookie(server: Inside) -> None:
     body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
-    async with httpx.AsyncClient(base_url=server.url) as http:
+    async with client(server.url) as http:
         answer = await http.post("/api/auth/register", json=body, headers={"X-Forwarded-Proto": "https"})
         assert answer.headers["set-cookie"].startswith("khala_session=")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import boto3
 import httpx
 
+from tests.support.client import NO_TLS
 from tests.support.server import free_port
 
 BUCKET = "khala"
@@ -44,7 +45,7 @@ class S3:
         deadline = time.monotonic() + READY
         while True:
             with contextlib.suppress(httpx.HTTPError):
-                httpx.get(f"{self.url}/moto-api/", timeout=2)
+                httpx.get(f"{self.url}/moto-api/", timeout=2, verify=NO_TLS)
                 break
             assert time.monotonic() < deadline, "the S3 server did not become ready"
             time.sleep(0.05)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.support.client import NO_TLS
 from tests.support.homes import home
 
 ROOT = Path(__file__).parents[2]
@@ -153,7 +154,7 @@ class Server(Process):
 
     def _ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/api/health/ready", timeout=2).status_code == 200
+            return httpx.get(f"{self.url}/api/health/ready", timeout=2, verify=NO_TLS).status_code == 200
         except httpx.HTTPError:
             return False
 

@@ -100,7 +100,7 @@ class Chat:
 
     def text(self) -> str:
         """The newest answer's text as it is on the screen; empty while there is none."""
-        script = """() => [...document.querySelectorAll('.message')].at(-1).matches('.assistant')
+        script = """() => [...document.querySelectorAll('.message')].at(-1)?.matches('.assistant')
             ? [...document.querySelectorAll('.message:last-child .text')].map((e) => e.textContent).join('') : ''"""
         shown: str = self.page.evaluate(script)
         return shown

@@ -107,6 +107,7 @@ def _comes_back_from_elsewhere(chat: Chat) -> None:
     chat.page.reload()
     expect(chat.listed("Mine")).to_be_visible()
     expect(chat.page.get_by_text("Keep your chat")).to_be_hidden()
+    chat.wait_for_end()
     assert chat.text() == words(5)
     assert chat.complaints == []
     chat.page.get_by_title("Your account").click()

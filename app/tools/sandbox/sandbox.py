@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import get_args
@@ -38,9 +38,9 @@ class _Over(Exception):
 class Sandbox:
     """Runs programs apart from everything. How: `docs/sandbox.md`."""
 
-    def __init__(self, tool: str, options: SandboxOptions) -> None:
-        self._tool = tool
-        self._runtimes: dict[Language, Runtime] = {}
+    def __init__(self, tool: str, runtimes: Mapping[Language, Runtime], options: SandboxOptions) -> None:
+        self.tool = tool
+        self.runtimes = runtimes
         self.options = options
         self._places = asyncio.Semaphore(options.at_once)
         # One thread for all looks at memory: they never wait behind somebody's slow name server.
@@ -53,16 +53,15 @@ class Sandbox:
         tool = trial.found()
         if tool is None or await asyncio.to_thread(trial.missing) is not None:
             return None
-        sandbox = cls(tool, options)
+        trying = cls(tool, {}, options)
         languages: tuple[Language, ...] = get_args(Language)
-        for language in languages:
-            await sandbox._learn(language)
-        return sandbox
+        found = {language: await trying._fit(language) for language in languages}
+        return cls(tool, {language: runtime for language, runtime in found.items() if runtime}, options)
 
     @property
     def languages(self) -> frozenset[Language]:
         """What programs can be written in."""
-        return frozenset(self._runtimes)
+        return frozenset(self.runtimes)
 
     async def run(self, program: Program, sink: Sink) -> Exit:
         """Run it; what it writes to its standard output goes to the sink as it comes.
@@ -70,7 +69,7 @@ class Sandbox:
         When this returns, raises or is cancelled, no process of it is left. Raises what the sink raises, except
         `PayloadTooLarge`, which ends the program; `ToolFailed` where no sandbox is to be had.
         """
-        runtime = self._runtimes.get(program.language)
+        runtime = self.runtimes.get(program.language)
         if runtime is None:
             raise ToolFailed(f"Programs in {program.language} can't be run here.", code="unavailable")
         async with self._place():
@@ -81,22 +80,22 @@ class Sandbox:
                 raise ToolFailed("The sandbox could not be set up.", code="unavailable") from error
 
     async def _run(self, runtime: Runtime, program: Program, sink: Sink) -> Exit:
-        async with opened(build(self._tool, runtime, program, self.options)) as cage:
+        async with opened(build(self.tool, runtime, program, self.options)) as cage:
             return await self._attended(cage, program, sink)
 
-    async def _learn(self, language: Language) -> None:
-        """Finds the first runtime of the language that works."""
+    async def _fit(self, language: Language) -> Runtime | None:
+        """The first runtime of the language that works."""
         for runtime in candidates(language, self.options.memory):
             answer = _Answer()
             try:
                 end = await self._run(runtime, Program(language=language, code=TRIALS[language]), answer)
                 if answer.said == ANSWER:
-                    self._runtimes[language] = runtime
-                    return
+                    return runtime
                 why = end.stderr.decode(errors="replace")
             except Broken as error:
                 why = str(error)
             log.info("sandbox_runtime_unfit", language=language, command=runtime.command[0], why=why)
+        return None
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
