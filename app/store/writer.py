@@ -10,8 +10,10 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Literal
 from uuid import UUID
 
@@ -43,8 +45,15 @@ from app.store.wakes import Bus, wakes
 
 log = structlog.get_logger()
 
-SLACK = 0.025
-"""Seconds between the starts of two commits: batches form, so the work per part falls as runs are added."""
+APART = 0.025
+"""Seconds between the starts of two commits, at least."""
+AHEAD = 0.1
+"""How long before text is due its commit begins, as a part of the flush policy's time: the way to observers takes some.
+"""
+EARLY = 0.25
+"""A commit takes along what would be next within this part of that time. So runs come to be written together, and the
+work per part falls as runs are added.
+"""
 MOST_RUNS = 500
 """Runs in one transaction."""
 MOST_PARTS = 320
@@ -295,42 +304,48 @@ class Writer:
         if fresh:
             self._waiting[stream] = None
         # What is due later than what is waited for needs no look at all streams, of which there may be many.
-        if (stream.gathered.due_at(self._policy) or 0) - SLACK < self._until:
+        if self._next_at(stream) < self._until:
             self._wake.set()
 
     async def run(self) -> None:
         """Write what is due, for ever."""
         while True:
-            due = self._due(time.monotonic() + SLACK)
-            if due:
-                began = time.monotonic()
-                await self._write(due)
-                await asyncio.sleep(max(self._pause, began + SLACK - time.monotonic()))
-            else:
-                await self._rest()
+            await self._rest()
+            began = time.monotonic()
+            await self._write(self._next(began + EARLY * self._policy.seconds))
+            await asyncio.sleep(max(self._pause, began + APART - time.monotonic()))
 
-    def _due(self, until: float) -> list[Stream]:
-        """The streams that are due by then, those with a batch under way first of all."""
+    async def _rest(self) -> None:
+        """Wait until something is to be written."""
+        while True:
+            self._wake.clear()
+            self._until = min(map(self._next_at, self._waiting), default=math.inf)
+            left = self._until - time.monotonic()
+            if left <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if math.isinf(left) else left):
+                    await self._wake.wait()
+
+    def _next_at(self, stream: Stream) -> float:
+        """When it is to be written next: at once, if all it has is a batch under way."""
+        due_at = stream.gathered.due_at(self._policy)
+        return 0.0 if due_at is None else due_at - AHEAD * self._policy.seconds
+
+    def _next(self, until: float) -> list[Stream]:
+        """The streams to be written by then, as many as go into one transaction, the first ones first."""
         found: dict[UUID, Stream] = {}
         parts = 0
-        for stream in self._waiting:
+        for at, stream in sorted(((self._next_at(stream), stream) for stream in self._waiting), key=itemgetter(0)):
+            if at > until:
+                break
             # Where a run was lost and taken again, the streams of its leases are written one after the other.
-            if (stream.gathered.due_at(self._policy) or 0) <= until and stream.lease.run_id not in found:
+            if stream.lease.run_id not in found:
                 parts += stream.parts
                 if found and parts > MOST_TOGETHER:
                     break
                 found[stream.lease.run_id] = stream
         return list(islice(found.values(), MOST_RUNS))
-
-    async def _rest(self) -> None:
-        self._wake.clear()
-        due = [stream.gathered.due_at(self._policy) or 0 for stream in self._waiting]
-        self._until = min(due, default=math.inf) - SLACK
-        try:
-            async with asyncio.timeout(None if not due else max(0.0, self._until - time.monotonic())):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     async def _write(self, streams: list[Stream]) -> None:
         began = time.monotonic()
