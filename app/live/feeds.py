@@ -49,6 +49,9 @@ class Whole(msgspec.Struct, frozen=True):
 class Feed(Protocol):
     """One kind of topic. The reads of one call see one state."""
 
+    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        """As `since`, but in no transaction, and only of the topics of which a single query tells all."""
+
     async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
         """For each topic, what changed after the given revision: so many queries, however many topics."""
 
@@ -65,10 +68,13 @@ class Feed(Protocol):
 class Threads:
     """Threads, open to whom their access says."""
 
+    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        """See `Feed`."""
+        return _seen(await changes.glance(driver, cursors))
+
     async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
         """See `Feed`."""
-        looks = await changes.since(driver, cursors)
-        return {thread_id: Found(_news(thread_id, look.change), look.access_id) for thread_id, look in looks.items()}
+        return _seen(await changes.since(driver, cursors))
 
     async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
         """See `Feed`."""
@@ -84,6 +90,10 @@ class Threads:
         return frames.Gone(thread_id=topic_id, code=code)
 
 
+def _seen(looks: Mapping[UUID, changes.Look]) -> dict[UUID, Found]:
+    return {thread_id: Found(_news(thread_id, look.change), look.access_id) for thread_id, look in looks.items()}
+
+
 def _news(thread_id: UUID, change: changes.Change) -> Change:
     if isinstance(change, Delta):
         return News(change.since, change.revision, frames.delta(thread_id, change))
@@ -92,6 +102,10 @@ def _news(thread_id: UUID, change: changes.Change) -> Change:
 
 class Accounts:
     """Lists of threads, each open to its user for as long as what showed the account stands."""
+
+    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        """See `Feed`. A list takes two queries."""
+        return {}
 
     async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
         """See `Feed`."""

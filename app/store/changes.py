@@ -1,6 +1,7 @@
 """Reading a thread: whole, as a snapshot, or what changed since a revision, for many threads in one go.
 
-Everything here runs inside one repeatable-read transaction, so a revision and the rows that bear it belong together.
+A revision and the rows that bear it belong together, so all of it runs inside one repeatable-read transaction; but for
+`glance`, whose one query sees one state anyway.
 """
 
 from collections import defaultdict
@@ -101,23 +102,41 @@ class Look(msgspec.Struct, frozen=True):
 
 async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Look]:
     """For each thread, what changed after the given revision. One query where only parts came, else up to three."""
-    found = _grouped(await driver.fetch(LOOK, list(cursors), list(cursors.values())), "id")
-    served = {key: rows[0] for key, rows in found.items() if _served(rows[0], cursors[key])}
-    renamed = [key for key, row in served.items() if row["meta_revision"] > cursors[key]]
-    said = [key for key, row in served.items() if row["said"]]
+    found = await _looked(driver, cursors)
+    renamed = [key for key, rows in found.items() if _renamed(rows[0], cursors[key])]
+    said = [key for key, rows in found.items() if _said(rows[0], cursors[key])]
     threads = {row["id"]: row for row in await driver.fetch(THREADS, renamed)} if renamed else {}
     messages = await driver.fetch(MESSAGES, said, [cursors[key] for key in said]) if said else []
     of_thread = _grouped(messages, "thread_id")
     return {
-        key: Look(_change(after, found[key], threads.get(key), of_thread.get(key, ())), found[key][0]["access_id"])
-        if key in found
-        else Look(Gone(), None)
-        for key, after in cursors.items()
+        key: _look(after, found.get(key), threads.get(key), of_thread.get(key, ())) for key, after in cursors.items()
     }
+
+
+async def glance(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Look]:
+    """As `since`, by one query and in no transaction; without the threads of which that does not tell all."""
+    found = await _looked(driver, cursors)
+    return {
+        key: _look(after, found.get(key), None, ())
+        for key, after in cursors.items()
+        if key not in found or not (_renamed(found[key][0], after) or _said(found[key][0], after))
+    }
+
+
+async def _looked(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, list[rows.Record]]:
+    return _grouped(await driver.fetch(LOOK, list(cursors), list(cursors.values())), "id")
 
 
 def _served(row: rows.Record, after: int) -> bool:
     return bool(row["reset_revision"] <= after < row["now"])
+
+
+def _renamed(row: rows.Record, after: int) -> bool:
+    return _served(row, after) and bool(row["meta_revision"] > after)
+
+
+def _said(row: rows.Record, after: int) -> bool:
+    return _served(row, after) and bool(row["said"])
 
 
 Found = TypeVar("Found", bound=rows.Record)
@@ -128,6 +147,14 @@ def _grouped(found: Iterable[Found], name: str) -> dict[UUID, list[Found]]:
     for row in found:
         groups[row[name]].append(row)
     return groups
+
+
+def _look(
+    after: int, found: Sequence[rows.Record] | None, thread: rows.Record | None, messages: Sequence[rows.Record]
+) -> Look:
+    if found is None:
+        return Look(Gone(), None)
+    return Look(_change(after, found, thread, messages), found[0]["access_id"])
 
 
 def _change(

@@ -95,8 +95,13 @@ async def _step(db: Database, lease: Lease, written: list[PartData], what: str) 
 async def _compare(db: Database, thread_id: UUID, snapshots: list[Snapshot]) -> None:
     last = snapshots[-1]
     for earlier in snapshots:
+        cursors = {thread_id: earlier.revision}
         async with db.snapshot() as driver:
-            found = (await changes.since(driver, {thread_id: earlier.revision}))[thread_id].change
+            look = (await changes.since(driver, cursors))[thread_id]
+        async with db.driver() as driver:
+            glanced = await changes.glance(driver, cursors)
+        found = look.change
+        assert glanced == ({} if isinstance(found, Delta) and (found.thread or found.messages) else {thread_id: look})
         if earlier.revision == last.revision:
             assert found == changes.Unchanged()
         else:
