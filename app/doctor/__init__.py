@@ -28,6 +28,7 @@ async def examine(
         "pgvector": partial(database.pgvector, db),
         "schema": partial(database.schema, db),
         "notify": partial(database.notify, db),
+        "wake": partial(surroundings.wake, settings),
         "transactions": partial(traffic.transactions, db),
         "runs": partial(traffic.work, db, settings.lease),
         "blobs": partial(surroundings.blobs, settings, vault),

@@ -42,6 +42,20 @@ async def blobs(settings: Settings, vault: Vault) -> Finding:
     return ok("blobs", f"kept in {place}" + ("" if settings.blob_url else ", which all processes must share"))
 
 
+async def wake(settings: Settings) -> Finding:
+    """Processes reach each other beside Postgres, where that is asked for."""
+    if settings.wake_url is None:
+        return ok("wake", "by Postgres; KHALA_WAKE_URL is not set")
+    # What it needs is installed only with khala[nats].
+    from app.live.wake import NatsBus
+
+    try:
+        await NatsBus(settings.wake_url).check()
+    except ConnectionError as error:
+        return bad("wake", f"{error}: no process starts without it; those that run wake each other by Postgres")
+    return ok("wake", f"by NATS at {settings.wake_url}")
+
+
 def disks(settings: Settings, *, least: int = LEAST_FREE) -> list[Finding]:
     """Room where Khala writes. `least`: bytes that should be free."""
     there = next(path for path in (settings.home, *settings.home.parents) if path.exists())

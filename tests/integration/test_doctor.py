@@ -18,6 +18,7 @@ from app.main import blobs
 from app.store import migrate
 from app.store.db import Database
 from tests.support import postgres
+from tests.support.nats import nats_server
 from tests.support.providers import Reply, serving
 from tests.support.server import command
 from tests.support.store import ask, claim, new_thread
@@ -205,6 +206,17 @@ async def test_a_blob_store_that_cannot_be_written_is_bad(db: Database, tmp_path
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
     async with blobs(settings, db) as vault:
         assert_told(await surroundings.blobs(settings, vault), "bad", str(tmp_path / "blobs"))
+
+
+async def test_a_wake_up_server_is_reached_or_it_is_told_which_is_not() -> None:
+    assert_told(await surroundings.wake(configuration.from_environment(DEMO)), "ok", "Postgres")
+    with nats_server() as server:
+        named = configuration.from_environment({"KHALA_WAKE_URL": server.url("name:secret"), **DEMO})
+        assert_told(await surroundings.wake(named), "ok", server.url())
+        server.kill()
+        gone = await surroundings.wake(named)
+    assert_told(gone, "bad", server.url(), "out of reach")
+    assert "secret" not in gone.says
 
 
 async def test_a_disk_that_is_nearly_full_is_bad(tmp_path: Path) -> None:
