@@ -1,7 +1,6 @@
 """What is fetched from the web: only from the open internet, wherever names and redirects lead, and within bounds."""
 
 import asyncio
-import datetime
 import gzip
 import ipaddress
 import ssl
@@ -12,16 +11,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from app.domain import ids
 from app.tools.fetch import FetchUrl
 from app.tools.guarded import is_public, networks
 from app.tools.readable import text
 from tests.support.calls_of_tools import Said, call, guest, user
+from tests.support.certificates import certificate
 from tests.support.pages import Pages, pages
 
 HERE = networks(["127.0.0.1"])
@@ -214,27 +210,6 @@ async def test_a_guest_may_not_reach_the_network(web: Pages) -> None:
     said = await call(FetchUrl(allow=HERE), guest(ids.new()), url=web.url())
     assert (said.result.code, web.asked) == ("forbidden", [])
     assert "needs the permission network" in said.text
-
-
-def certificate(folder: Path, name: str) -> Path:
-    """A key and a certificate of its own making for this name, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject).issuer_name(subject).public_key(key.public_key()).serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file = folder / "certificate.pem"
-    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return file
 
 
 async def test_over_tls_the_name_of_the_address_is_asked_for_and_checked(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from app.models.port import File, ModelFailed, Prompt, Text, Turn
 from app.models.providers import Providers
-from tests.integration.test_fetch import certificate
 from tests.support.calls import PROMPT, ask, calling, failing, said, settings
+from tests.support.certificates import certificate
 from tests.support.providers import Reply
 from tests.support.scripted import DONE, HEAD, USAGE, scripted, token
 
