@@ -67,7 +67,8 @@ class NatsBus:
             async with self._connection(dict.fromkeys(TOLD, _deaf)):
                 return
         except (OSError, NatsError, TimeoutError) as error:
-            raise ConnectionError(f"KHALA_WAKE_URL: NATS at {self._url} is out of reach: {error}") from error
+            why = str(error) or f"no answer in {CONNECTING:.0f} s"
+            raise ConnectionError(f"KHALA_WAKE_URL: NATS at {self._url} is out of reach: {why}") from error
 
     async def run(self, handlers: Handlers) -> None:
         """Hear, for ever."""

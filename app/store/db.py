@@ -95,15 +95,16 @@ class Database:
         self.url = url
         self.direct_url = direct_url or url
         """Leads to Postgres itself, for what needs a session: LISTEN, and migrations."""
-        pooled = self.direct_url != url
+        self.pooled = self.direct_url != url
+        """Whether a session's settings are those of a pooler, and ours go along with each transaction."""
         # Both we and the listener connect by the URL as asyncpg reads it, with `sslmode` and all.
-        known = {"timeout": CONNECTING, "command_timeout": timeout, **session.options(pooled=pooled)}
+        known = {"timeout": CONNECTING, "command_timeout": timeout, **session.options(pooled=self.pooled)}
         self.most = pool_size
         """Connections that there may be."""
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=lambda **_: asyncpg.connect(driver_url(url), **known),
-            connect_args=session.dialect_options(pooled=pooled),
+            connect_args=session.dialect_options(pooled=self.pooled),
             pool_size=pool_size - pool_size // 2,
             max_overflow=0,
             pool_timeout=WAITING,

@@ -46,14 +46,14 @@ from app.store.wakes import Bus, wakes
 log = structlog.get_logger()
 
 APART = 0.025
-"""Seconds between the starts of two commits, at least."""
-AHEAD = 0.1
-"""How long before text is due its commit begins, as a part of the flush policy's time: the way to observers takes some.
-"""
+"""Seconds between the starts of two commits, at least; and how long before text is due its commit begins, since its way
+to observers takes some time, but a tenth of the flush policy's time at most."""
 EARLY = 0.25
-"""A commit takes along what would be next within this part of that time. So runs come to be written together, and the
-work per part falls as runs are added.
+"""A commit takes along what would be due within this part of the flush policy's time. So runs come to be written
+together, and the work per part falls as runs are added.
 """
+ENOUGH = 50
+"""Runs, of which no more are taken along: by then a commit costs hardly more than its parts, and comes in a burst."""
 MOST_RUNS = 500
 """Runs in one transaction."""
 MOST_PARTS = 320
@@ -113,6 +113,11 @@ class Stream:
     def parts(self) -> int:
         """About how many parts its next batch has."""
         return min(MOST_PARTS, len(self._unwritten) + 1) if self._batch is None else len(self._batch.parts)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a batch was taken of which it is not known that it was written."""
+        return self._batch is not None
 
     @property
     def full(self) -> bool:
@@ -312,7 +317,7 @@ class Writer:
         while True:
             await self._rest()
             began = time.monotonic()
-            await self._write(self._next(began + EARLY * self._policy.seconds))
+            await self._write(self._next(began, began + max(APART, EARLY * self._policy.seconds)))
             await asyncio.sleep(max(self._pause, began + APART - time.monotonic()))
 
     async def _rest(self) -> None:
@@ -328,16 +333,16 @@ class Writer:
                     await self._wake.wait()
 
     def _next_at(self, stream: Stream) -> float:
-        """When it is to be written next: at once, if all it has is a batch under way."""
-        due_at = stream.gathered.due_at(self._policy)
-        return 0.0 if due_at is None else due_at - AHEAD * self._policy.seconds
+        """When it is to be written next: at once, if it has a batch under way."""
+        due_at = None if stream.unsettled else stream.gathered.due_at(self._policy)
+        return 0.0 if due_at is None else due_at - min(APART, self._policy.seconds / 10)
 
-    def _next(self, until: float) -> list[Stream]:
-        """The streams to be written by then, as many as go into one transaction, the first ones first."""
+    def _next(self, now: float, until: float) -> list[Stream]:
+        """The streams to be written now, and others until then, as many as go into one transaction, the first first."""
         found: dict[UUID, Stream] = {}
         parts = 0
         for at, stream in sorted(((self._next_at(stream), stream) for stream in self._waiting), key=itemgetter(0)):
-            if at > until:
+            if at > until or (at > now and len(found) >= ENOUGH):
                 break
             # Where a run was lost and taken again, the streams of its leases are written one after the other.
             if stream.lease.run_id not in found:

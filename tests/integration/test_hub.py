@@ -10,7 +10,7 @@ from app.live.reader import Key, Reader
 from app.store import threads
 from app.store.db import Database
 from tests.support.live import follow, listening
-from tests.support.store import CALLER, batch, lease_of, new_thread, write
+from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 
 
 def live_by(db: Database, reader: Reader) -> Live:
@@ -78,6 +78,30 @@ async def test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_on
     assert all(after["from"] == at["revision"] for at, after in zip(stuck.frames, stuck.frames[1:], strict=False))
     assert len(stuck.frames) < rounds / 2
     assert reader.reads - before <= 3
+
+
+async def test_one_wake_up_tells_of_parts_of_a_message_of_a_name_and_of_an_end(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    asked, renamed, removed = [await new_thread(db) for _ in range(3)]
+    reader = Counting(db)
+    live = live_by(db, reader)
+    hub = live.threads
+    watched = (lease.thread_id, asked, renamed, removed)
+    async with listening(live, 4) as ears:
+        for ear, thread_id in zip(ears, watched, strict=True):
+            await follow(hub, db, ear.client, thread_id)
+        await asyncio.gather(ears[0].until(2), *(ear.until(1) for ear in ears[1:]))
+        await write(db, batch(lease, 0, "hello"))
+        sent = await ask(db, asked)
+        await threads.change(db, renamed, CALLER, title="Aiur")
+        await threads.remove(db, removed, CALLER)
+        hub.notified(",".join(map(str, watched)))
+        ends = (ears[0].until(3), ears[1].until(2), ears[2].until(2), ears[3].ends())
+        text, question, name = (await asyncio.gather(*ends))[:3]
+    assert [part["data"]["text"] for part in text["parts"]] == ["hello"]
+    assert [one["id"] for one in question["messages"]] == [str(sent.user_message_id), str(sent.assistant_message_id)]
+    assert name["thread"]["title"] == "Aiur"
+    assert reader.reads == len(watched), "nobody had to read for themselves but to join"
 
 
 class Held(Reader):

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
+from app.domain import ids
 from app.domain.errors import Unavailable
 from app.domain.flush import FlushPolicy
 from app.domain.fold import text_of
@@ -19,7 +20,7 @@ from app.store.db import Database, Driver, driver_url
 from app.store.parts import Lease
 from app.store.session import SESSION
 from app.store.verify import Checked, differences
-from app.store.writer import LeaseLost, Writer
+from app.store.writer import ENOUGH, LeaseLost, Writer
 from tests.support import postgres
 from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
 
@@ -54,6 +55,11 @@ async def until_stored(db: Database, lease: Lease, expected: str, *, within: flo
     return time.monotonic() - began
 
 
+def a_lease() -> Lease:
+    """Of a run that is stored nowhere."""
+    return Lease(run_id=ids.new(), thread_id=ids.new(), message_id=ids.new(), epoch=1)
+
+
 def finish(reason: str = "stop") -> Finish:
     return Finish(reason=reason, usage=Usage())
 
@@ -86,6 +92,34 @@ async def test_the_first_text_is_written_at_once_and_the_rest_when_its_time_come
         # Nothing more is added: the timer alone makes it due.
         await until_stored(db, lease, "one two ")
         assert time.monotonic() - began >= 0.35
+
+
+async def test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not(db: Database) -> None:
+    first, soon, later = leases = [await lease_of(db, await new_thread(db)) for _ in range(3)]
+    async with writing(db, FlushPolicy(milliseconds=2000)) as writer:
+        streams = [writer.open(lease) for lease in leases]
+        for stream, lease in zip(streams, leases, strict=True):
+            stream.text("at once")
+            await until_stored(db, lease, "at once")
+        for stream, pause in zip(streams, (0.25, 0.95, 0.0), strict=True):
+            stream.text(", and then")
+            await asyncio.sleep(pause)
+        await until_stored(db, first, "at once, and then")
+        assert await stored(db, later) == ["at once"]
+    async with db.driver() as driver:
+        one, other = [await parts.of_run(driver, lease.thread_id, lease.run_id) for lease in (first, soon)]
+    assert one[1].created_at == other[1].created_at, "the same transaction"
+
+
+async def test_no_more_runs_go_along_than_make_a_commit_cheap_but_all_that_are_due(db: Database) -> None:
+    writer = Writer(db, FlushPolicy(milliseconds=2000))
+    streams = [writer.open(a_lease()) for _ in range(ENOUGH + 5)]
+    for place, stream in enumerate(streams):
+        stream.text("…")
+        stream.gathered.urgent = False
+        stream.gathered.since = 100 + place / 1000
+    assert writer._next(102, 102.5) == streams[:ENOUGH]
+    assert writer._next(102.5, 103) == streams
 
 
 @pytest.mark.parametrize("deltas", [["x" * 1200], ["y"] * 32])
@@ -230,6 +264,20 @@ async def test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap(
     found = await stored(db, lease)
     assert "".join(found) == "".join(words) + "NoticeFinish"
     assert [found async for found in differences(db, Checked())] == []
+    await db.close()
+
+
+async def test_what_could_not_be_written_is_tried_again_before_newer_text_is_due(database_url: str) -> None:
+    db = Flaky(database_url)
+    lease = await lease_of(db, await new_thread(db))
+    async with writing(db, SLOW) as writer:
+        stream = writer.open(lease)
+        db.before = 1
+        stream.text("first ")
+        while db.before:
+            await asyncio.sleep(0.001)
+        stream.text("second ")
+        await until_stored(db, lease, "first ")
     await db.close()
 
 

@@ -55,5 +55,5 @@ class _Known:
         """A new one like that which was found."""
         if not cls.found:
             cls.found.append(await Sandbox.find())
-        [found] = cls.found
+        found = cls.found[0]
         return found and Sandbox(found.tool, found.runtimes, found.options)

@@ -88,11 +88,11 @@ async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def rounds(tool: str) -> str:
-    """Five rounds of four calls each."""
+    """Five rounds of four calls each, and an answer that takes seconds: the last executor is killed before its end."""
     steps = [
         " ".join(call(PECULIAR + tool, n=AT_ONCE * step + place) for place in range(AT_ONCE)) for step in range(STEPS)
     ]
-    return " /then ".join(steps) + " /say Finished."
+    return "/pace=10 " + " /then ".join(steps) + f" /say Finished. {'And so on. ' * 15}"
 
 
 async def when(condition: Callable[[], Awaitable[bool]], *, within: float = PROMPTLY) -> None:
