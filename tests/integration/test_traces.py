@@ -118,7 +118,8 @@ async def test_a_send_is_one_trace_from_its_request_over_another_process_to_the_
         delivery = one(found, "deliver", delivery=what)
         assert delivery.parent == request.id
         assert delivery.process == request.process
-        assert request.began < run.began < flush.ended < delivery.ended
+        # Observers may have what was committed before the executor hears that it was.
+        assert request.began < run.began < flush.began < min(flush.ended, delivery.ended)
     assert not any(span.failed for span in found)
     assert {span.id for span in found} == {request.id, run.id} | {
         span.id for span in found if span.parent in (request.id, run.id)

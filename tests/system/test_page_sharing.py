@@ -171,6 +171,9 @@ def test_a_viewer_by_link_follows_live_may_not_write_and_is_cut_when_the_link_is
     assert viewer.text() == chat.text() == words(200)
     viewer.page.reload()
     expect(viewer.answer).to_contain_text("word200")
+    chat.send("/words=100 /pace=60")
+    # What screen readers are told of the answer goes with it.
+    expect(viewer.page.locator("#announce")).to_contain_text("word1 ")
     chat.button("Share").click()
     chat.button("Revoke").click()
     expect(viewer.page.get_by_text("You no longer have access to this chat.")).to_be_visible()

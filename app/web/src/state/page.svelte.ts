@@ -232,6 +232,7 @@ class BrowserPage extends Feedback implements Page {
     }
     this.#presence.leave();
     if (this.dialog === "share") this.dialog = null;
+    this.announced = "";
     chat.refuse(code, refusalWords(code, message, wasOpen || Boolean(chat.known.shareKey)));
   }
 

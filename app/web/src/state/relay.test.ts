@@ -67,7 +67,7 @@ function setting(answer?: unknown) {
   const page = () => batches.reduce((shown, { patch }) => (patch ? apply(patch.whole ? EMPTY : shown, patch) : shown), EMPTY);
   const open = async (threadId = "t", turn = 1, who: string | null = null) => {
     await relay.hear({ type: "leave", turn });
-    await relay.hear({ type: "follow", turn, threadId, keys: {}, who });
+    await relay.hear({ type: "follow", turn, asked: 1, threadId, keys: {}, who });
     said.length = 0;
   };
   return { relay, batches, stored, said, page, open };
@@ -153,7 +153,7 @@ describe("a thread that was seen before", () => {
   it("is gone on from, and is as it was where the server has nothing to add and it may still be read", async () => {
     const { relay, batches, stored, page } = setting({ role: "owner" });
     await stored.save("t", "user", state(5, "kept"));
-    await relay.hear({ type: "follow", turn: 0, threadId: "t", keys: {}, who: "user" });
+    await relay.hear({ type: "follow", turn: 0, asked: 2, threadId: "t", keys: {}, who: "user" });
     relay.takeConnection({ phase: "live" });
     await relay.hear({ type: "taken" });
     await vi.advanceTimersByTimeAsync(0);
@@ -211,6 +211,16 @@ describe("a thread that was seen before", () => {
     await vi.advanceTimersByTimeAsync(10_000);
     expect(stored.rows.size).toBe(0);
     expect(batches.some(({ patch }) => patch)).toBe(false);
+  });
+
+  it("is refused as it was asked for last", async () => {
+    const { relay, batches, open } = setting();
+    await open();
+    relay.takeRefusal("forbidden", "");
+    await relay.hear({ type: "follow", turn: 1, asked: 2, threadId: "t", keys: {}, who: "user" });
+    await relay.hear({ type: "taken" });
+    relay.takeRefusal("forbidden", "");
+    expect(batches.flatMap(({ refusal }) => refusal?.asked ?? [])).toEqual([1, 2]);
   });
 
   it("that was taken off the account's list is forgotten", async () => {

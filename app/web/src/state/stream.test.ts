@@ -46,10 +46,23 @@ it("a hidden tab, which has no frames, takes it a little later, and once", () =>
 
 it("of a thread that was left only what concerns all is shown", () => {
   const { taken, stream, hear } = setting();
-  hear({ turn: 0, refusal: { code: "forbidden", message: "" }, isStale: true, connection: { phase: "live" } });
+  hear({ turn: 0, refusal: { code: "forbidden", message: "", asked: 0 }, isStale: true, connection: { phase: "live" } });
   stream.leave();
   frame();
   expect(taken).toEqual([{ turn: 0, connection: { phase: "live" } }]);
+});
+
+it("what was refused to keys that we had before is not shown, as it may be ours by those that we have", () => {
+  const { said, taken, stream, hear } = setting();
+  stream.follow("t", { anonKey: "key" }, null);
+  hear({ turn: 0, refusal: { code: "forbidden", message: "", asked: 1 }, connection: { phase: "live" } });
+  stream.follow("t", {}, "user");
+  frame();
+  const refused = { turn: 0, refusal: { code: "forbidden", message: "", asked: 2 } };
+  hear(refused);
+  frame();
+  expect(taken).toEqual([{ turn: 0, connection: { phase: "live" } }, refused]);
+  expect(said.flatMap((one) => (one.type === "follow" ? one.asked : []))).toEqual([1, 2]);
 });
 
 it("a change of who we are is between a hold and a release, also if it fails", async () => {

@@ -12,6 +12,7 @@ export class Stream {
   #port: Port | null = null;
   readonly #take: (batch: Batch) => void;
   #turn = 0;
+  #asked = 0;
 
   /** `take(batch)` shows what has changed; what is of a thread that was left is not in it any more. */
   constructor(take: (batch: Batch) => void) {
@@ -25,10 +26,15 @@ export class Stream {
 
   #show(batch: Batch): void {
     try {
-      this.#take(batch.turn === this.#turn ? batch : withoutThread(batch));
+      this.#take(batch.turn === this.#turn ? this.#timely(batch) : withoutThread(batch));
     } finally {
       this.say({ type: "taken" });
     }
+  }
+
+  /** What was refused to keys that we had before is no refusal any more. */
+  #timely({ refusal, ...rest }: Batch): Batch {
+    return { ...rest, ...(refusal?.asked === this.#asked && { refusal }) };
   }
 
   say(message: ToStream): void {
@@ -42,7 +48,7 @@ export class Stream {
 
   /** Follow this thread; again, if it is followed already, with other keys. */
   follow(threadId: string, keys: Extract<ToStream, { type: "follow" }>["keys"], who: string | null): void {
-    this.say({ type: "follow", turn: this.#turn, threadId, keys, who });
+    this.say({ type: "follow", turn: this.#turn, asked: ++this.#asked, threadId, keys, who });
   }
 
   /** Do what changes who we are to the server, then connect anew. */

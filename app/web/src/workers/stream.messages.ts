@@ -8,8 +8,8 @@ export type ThreadKeys = { anonKey?: string; shareKey?: string };
 
 export type ToStream =
   | { type: "start"; url: string }
-  /** Follow this thread, after a `leave` of the same `turn`, or again with other keys; `who` is the account, or null. */
-  | { type: "follow"; turn: number; threadId: string; keys: ThreadKeys; who: string | null }
+  /** Follow this thread, after a `leave` of the same `turn`, or again with other keys, for the `asked`th time in all; `who` is the account, or null. */
+  | { type: "follow"; turn: number; asked: number; threadId: string; keys: ThreadKeys; who: string | null }
   | { type: "leave"; turn: number }
   | { type: "watch"; isOn: boolean }
   | { type: "present"; state: Record<string, unknown> | null }
@@ -39,6 +39,7 @@ export type Batch = {
   list?: ListPatch;
   present?: { participants: Participant[]; more: number };
   connection?: { phase: "connecting" | "live" | "waiting"; until?: number };
-  refusal?: { code: string; message: string };
+  /** The server does not let us follow the thread, as we have `asked` last. */
+  refusal?: { code: string; message: string; asked: number };
   signedOut?: true;
 };

@@ -35,7 +35,7 @@ export interface Stored {
 /** Ask the server for something by its path, with what opens the thread; undefined if that fails. */
 export type Ask = <Answer>(path: string, keys: ThreadKeys) => Promise<Answer | undefined>;
 
-type Target = { turn: number; threadId: string; keys: ThreadKeys; who: string | null };
+type Target = { turn: number; asked: number; threadId: string; keys: ThreadKeys; who: string | null };
 
 export class Relay {
   readonly #feed: Followed;
@@ -96,14 +96,13 @@ export class Relay {
     }
   }
 
-  async #follow({ turn, threadId, keys, who }: Target): Promise<void> {
+  async #follow(target: Target): Promise<void> {
+    const { turn, threadId, keys, who } = target;
     if (this.#target?.threadId === threadId && this.#target.turn === turn) {
-      this.#target.keys = keys;
-      this.#target.who = who;
+      Object.assign(this.#target, target);
       if (this.#isLoading) return;
       return this.#feed.follow(threadId, keys);
     }
-    const target = { turn, threadId, keys, who };
     this.#target = target;
     this.#isLoading = true;
     const kept = await Promise.race([this.#stored.load(threadId, who), new Promise<null>((resolve) => setTimeout(resolve, LOAD_MS, null))]);
@@ -210,7 +209,7 @@ export class Relay {
 
   /** Who may not read a thread (any more) keeps nothing of it. */
   takeRefusal(code: string, message: string): void {
-    this.#rest.refusal = { code, message };
+    this.#rest.refusal = { code, message, asked: this.#target?.asked ?? 0 };
     if (this.#target && code !== "protocol") void this.#forget(this.#target.threadId);
     if (code !== "protocol") this.#state = this.#told.state = EMPTY;
     this.#tell();
