@@ -59,7 +59,7 @@ MOST_RUNS = 500
 MOST_PARTS = 320
 """Parts of one run in one transaction, so that a round of tools begins in one; an outage's damming goes out in several.
 """
-MOST_TOGETHER = 2000
+MOST_TOGETHER = 4000
 """Parts in one transaction, near enough: no run waits long for those of others."""
 MOST_BUFFERED = 1 << 20
 """Characters that one run may hold back, in an outage say, before its turn has to wait."""

@@ -174,7 +174,7 @@ def longest_pause(observer: Observer) -> float:
 
 
 async def test_a_flush_whose_commit_went_unheard_is_repeated_without_a_trace(database_url: str) -> None:
-    async with proxy(database_url) as between, khala(between.url) as server, flight(server) as answer:
+    async with proxy(database_url) as between, khala(between.url) as server, flight(server, pace=30) as answer:
         for word in (20, 60, 100):
             await answer.reached(word)
             between.swallow = 1
