@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Request, expect
+from playwright.sync_api import BrowserContext, Locator, Request, Route, expect
 
 from tests.support.server import ROOT
 from tests.system.browser import Chat
@@ -179,6 +179,24 @@ def test_the_bar_says_what_a_run_does_and_the_graph_shows_its_calls(chat: Chat) 
     bar(chat).get_by_role("button", name="Stop run").click()
     expect(bar(chat)).to_have_count(0)
     expect(chat.answer).to_have_attribute("data-state", "stopped")
+    assert chat.complaints == []
+
+
+def test_a_run_that_has_ended_before_the_answer_to_the_stop_came_is_no_trouble(chat: Chat) -> None:
+    chat.with_autopilot()
+    chat.send(DELETE)
+    expect(bar(chat)).to_have_attribute("data-status", "waiting for approval")
+
+    def late(route: Route) -> None:
+        answer = route.fetch()
+        time.sleep(1)
+        route.fulfill(response=answer)
+
+    chat.page.route("**/cancel", late)
+    with chat.page.expect_response("**/cancel"):
+        bar(chat).get_by_role("button", name="Stop run").click()
+    expect(chat.answer).to_have_attribute("data-state", "stopped")
+    expect(bar(chat)).to_have_count(0)
     assert chat.complaints == []
 
 
