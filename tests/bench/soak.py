@@ -6,10 +6,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 
-import httpx
 import psutil
 
-from app.domain import ids
 from tests.bench import measure, stage
 from tests.bench.driving import SPARE, read, wait, watch
 from tests.bench.figures import Figures
@@ -23,8 +21,6 @@ RUN_SECONDS = 30.0
 """How long each run speaks."""
 WARM_UP = 60.0
 """Seconds at the beginning that don't count: caches fill, and allocators take what they need."""
-PATHS = 1100
-"""Requests at the beginning, each for a path of its own: Litestar's router remembers 1,024, which these fill."""
 INTERVAL = 1.0
 """Seconds between two looks."""
 FLAT = 0.02
@@ -73,7 +69,6 @@ async def soak(minutes: float, runs: int, options: Options, place: Stage) -> Soa
         stage.drivers(options.drivers) as drivers,
     ):
         pids = {name: pid for name, (pid,) in khala.pids.items()}
-        await _fill(http)
         async with _sampled(pids, await measure.postmaster(connection)) as samples:
             end = time.monotonic() + minutes * 60
             while time.monotonic() < end:
@@ -93,12 +88,6 @@ async def soak(minutes: float, runs: int, options: Options, place: Stage) -> Soa
         samples=samples,
         problems=problems,
     )
-
-
-async def _fill(http: httpx.AsyncClient) -> None:
-    """What a cache holds at most comes with traffic, not with time."""
-    for _ in range(PATHS):
-        (await http.get(f"/api/threads/{ids.new()}/access")).read()
 
 
 @contextlib.asynccontextmanager
