@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 import msgspec
-from sqlalchemy import AsyncAdaptedQueuePool, Row, TextClause, text
+from sqlalchemy import AsyncAdaptedQueuePool, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -213,11 +213,6 @@ def _unknown_user(error: object) -> Unauthorized | None:
 
 def _dumps(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-async def one(connection: AsyncConnection, sql: TextClause, **values: Any) -> Row[Any] | None:
-    """The first row, or None."""
-    return (await connection.execute(sql, values)).first()
 
 
 async def driver_of(connection: AsyncConnection) -> Driver:

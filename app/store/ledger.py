@@ -162,11 +162,10 @@ async def lock(driver: Driver, asks: Sequence[Ask], *, run_ids: Sequence[UUID] =
     await _lock(driver, [*(_window(ask) for ask in asks if ask.scope != "run"), *others])
 
 
-async def reserve(connection: AsyncConnection, run_id: UUID, asks: Sequence[Ask], now: datetime) -> None:
+async def reserve(driver: Driver, run_id: UUID, asks: Sequence[Ask], now: datetime) -> None:
     """Take what the run has to reserve before it may begin. Raises `BudgetExhausted`."""
     if not asks:
         return
-    driver = await driver_of(connection)
     levels = await _lock(driver, [_window(ask) for ask in asks if ask.scope != "run"])
     taken = [(ask, granted(ask, levels.get(ask.place, Level()), now)) for ask in asks]
     rows = [

@@ -18,7 +18,7 @@ from app.domain.fold import cancelled, fold
 from app.domain.parts import Finish, PartData, encode, read
 from app.domain.receipts import FIRST
 from app.store import access, approvals, ledger, listings, rows, threads
-from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify, one
+from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify
 from app.store.parts import MINE, Entry, Lease
 from app.store.tables import messages, receipts, runs
 
@@ -350,15 +350,3 @@ async def traceparents(driver: Driver, run_ids: Sequence[UUID]) -> dict[UUID, st
     """The traces that these runs belong to, of those that belong to one."""
     query = "SELECT id, traceparent FROM runs WHERE id = ANY($1::uuid[]) AND traceparent IS NOT NULL"
     return {row["id"]: row["traceparent"] for row in await driver.fetch(query, run_ids)}
-
-
-async def waiting(connection: AsyncConnection, fairness_key: UUID) -> tuple[int, int]:
-    """How many active runs this owner has, and how many runs of all owners wait."""
-    row = await one(
-        connection,
-        text("""SELECT count(*) FILTER (WHERE fairness_key = :key) AS own,
-                       count(*) FILTER (WHERE status = 'queued') AS all
-                FROM runs WHERE status IN ('queued', 'running', 'blocked')"""),
-        key=fairness_key,
-    )
-    return (0, 0) if row is None else (row.own, row.all)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
+import asyncpg
 import msgspec
-from sqlalchemy import Row, func, insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import budgets, ids
@@ -18,16 +18,59 @@ from app.domain.budgets import Ask, Policy
 from app.domain.chat import RunOptions, Sent
 from app.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
 from app.domain.fold import Content, FileBlock, TextBlock, text_of
+from app.domain.parts import json_text
 from app.signals import traces
 from app.store import blobs, ledger, listings, runs, threads
-from app.store.db import RUNS_CHANNEL, Database, driver_of, notify
+from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, Driver, driver_of
 from app.store.rows import content
-from app.store.tables import messages
-from app.store.tables import runs as runs_table
 
 ANSWER_TAKEN = "This answerId is taken."
 RETRY_AFTER = 5
 """Seconds after which a full queue is worth another try."""
+
+SENT_BEFORE = """
+    SELECT messages.content, messages.revision, runs.id AS run_id, runs.message_id
+    FROM messages LEFT JOIN runs
+      ON runs.user_message_id = messages.id AND runs.thread_id IS NOT DISTINCT FROM messages.thread_id
+    WHERE messages.id = $1 AND messages.thread_id = $2 ORDER BY runs.position LIMIT 1
+"""
+"""Its own answer comes before all others. Not by `=`, which could lead to the index of all runs of the thread."""
+
+ANSWERED_BEFORE = """
+    SELECT messages.parent_id, runs.id AS run_id, runs.revision
+    FROM messages LEFT JOIN runs ON runs.message_id = messages.id AND runs.thread_id = messages.thread_id
+    WHERE messages.id = $1 AND messages.thread_id = $2
+"""
+
+ROOM = """
+    SELECT count(*) FILTER (WHERE fairness_key = $2) AS own, count(*) FILTER (WHERE status = 'queued') AS waiting,
+           count(*) FILTER (WHERE thread_id = $1) AS here,
+           (SELECT coalesce(max(position), 0) FROM messages WHERE thread_id = $1) AS last
+    FROM runs WHERE status IN ('queued', 'running', 'blocked')
+"""
+"""Active runs of this owner, those of everybody that wait, and the thread's; and the position of its last message."""
+
+ASK = """
+    INSERT INTO messages (id, thread_id, parent_id, position, role, status, content, author_id, author_name, revision)
+    VALUES ($1, $2, $3, $4, 'user', 'final', $5::text::jsonb, $6, $7, $8)
+"""
+
+QUEUE = f"""
+    WITH thread AS (
+        UPDATE threads SET revision = revision + 1, meta_revision = revision + 1, active_leaf = $3,
+               updated_at = clock_timestamp()
+        WHERE id = $1 RETURNING revision
+    ), answer AS (
+        INSERT INTO messages (id, thread_id, parent_id, position, role, status, run_id, revision)
+        SELECT $3, $1, $4, $5, 'assistant', 'streaming', $2, revision FROM thread
+    ), run AS (
+        INSERT INTO runs (id, thread_id, message_id, user_message_id, position, revision, fairness_key, status, options,
+                          user_id, traceparent)
+        SELECT $2, $1, $3, $4, $5 - 1, revision, $6, 'queued', $7::text::jsonb, $8, $9 FROM thread
+    )
+    SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify('{RUNS_CHANNEL}', '') FROM thread
+"""
+"""The thread's next revision, as `threads.go_on_from` makes it, with all that bears it. Returns the revision."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +100,11 @@ async def send(db: Database, question: Question, caller: Caller, limits: Limits)
     try:
         async with db.transaction() as connection:
             thread = await threads.lock(connection, question.thread_id, caller, "editor")
-            before = await _sent_before(connection, question)
+            before = await _sent_before(await driver_of(connection), question)
             if before is not None:
                 return before, False
             return await ask(connection, thread, question, caller, limits), True
-    except IntegrityError as error:
+    except asyncpg.UniqueViolationError as error:
         raise Conflict("This messageId is taken.") from error
 
 
@@ -72,12 +115,13 @@ async def regenerate(
     try:
         async with db.transaction() as connection:
             thread = await threads.lock(connection, question.thread_id, caller, "editor")
-            await _check_asked(connection, question)
-            before = await _answered_before(connection, question, answer_id)
+            driver = await driver_of(connection)
+            await _check_asked(driver, question)
+            before = await _answered_before(driver, question, answer_id)
             if before is not None:
                 return before, False
             return await ask(connection, thread, question, caller, limits, stored=True, answer_id=answer_id), True
-    except IntegrityError as error:
+    except asyncpg.UniqueViolationError as error:
         raise Conflict(ANSWER_TAKEN) from error
 
 
@@ -96,17 +140,17 @@ async def ask(
     Of a message that is `stored` already the text says nothing: it is answered once more, or an answer whose tools have
     come back goes on. `answer_id` is the id of the answer-to-be, if it has one.
     """
+    driver = await driver_of(connection)
     now = datetime.now(UTC)
     asks = _asks(thread, question, caller, limits.budgets, now)
-    await _make_room(connection, thread, question, limits, asks)
+    last = await _make_room(connection, thread, question, limits, asks)
     if stored:
-        position = await _next_position(connection, question.thread_id)
-        sent = await _queue(connection, thread, question, caller, position, answer_id or ids.new())
+        sent = await _queue(driver, thread, question, caller, last + 1, answer_id or ids.new())
     else:
-        sent = await _store(connection, thread, question, caller)
+        sent = await _store(connection, thread, question, caller, last + 1)
     # As late as can be: windows are shared, and locked from here to the commit.
-    await ledger.reserve(connection, sent.run_id, asks, now)
-    await listings.stamp(await driver_of(connection), [thread.id], said=True, by=caller.user_id)
+    await ledger.reserve(driver, sent.run_id, asks, now)
+    await listings.stamp(driver, [thread.id], said=True, by=caller.user_id)
     return sent
 
 
@@ -118,54 +162,32 @@ def _asks(
 
 
 # Both look into the thread alone: an id that another thread has is refused by the key when it is stored.
-async def _sent_before(connection: AsyncConnection, question: Question) -> Sent | None:
-    query = (
-        select(messages, runs_table.c.id.label("run"), runs_table.c.message_id)
-        .outerjoin(
-            runs_table,
-            (runs_table.c.user_message_id == messages.c.id)
-            # Not by `=`, which could lead to the index of all runs of the thread.
-            & runs_table.c.thread_id.is_not_distinct_from(messages.c.thread_id),
-        )
-        .where(messages.c.id == question.message_id, messages.c.thread_id == question.thread_id)
-        # Its own answer comes before all others.
-        .order_by(runs_table.c.position)
-        .limit(1)
-    )
-    row = (await connection.execute(query)).first()
+async def _sent_before(driver: Driver, question: Question) -> Sent | None:
+    row = await driver.fetchrow(SENT_BEFORE, question.message_id, question.thread_id)
     if row is None:
         return None
-    if row.run is None:
+    if row["run_id"] is None:
         raise Conflict("This messageId is taken.")
-    before = content(row.content) or ()
+    before = content(row["content"]) or ()
     files = tuple(block.blob.blob_id for block in before if isinstance(block, FileBlock))
     if text_of(before) != question.text or files != question.attachments:
         raise Conflict("This messageId was sent before with another text or other attachments.")
-    return _sent(question, row.message_id, row.run, row.revision)
+    return _sent(question, row["message_id"], row["run_id"], row["revision"])
 
 
-async def _check_asked(connection: AsyncConnection, question: Question) -> None:
-    query = select(messages.c.role).where(
-        messages.c.id == question.message_id, messages.c.thread_id == question.thread_id
-    )
-    if (await connection.execute(query)).scalar_one_or_none() != "user":
-        raise InvalidInput("This is no user's message of this thread.", path="messageId")
-
-
-async def _answered_before(connection: AsyncConnection, question: Question, answer_id: UUID) -> Sent | None:
-    query = (
-        select(messages.c.parent_id, runs_table.c.id.label("run"), runs_table.c.revision)
-        .outerjoin(
-            runs_table, (runs_table.c.message_id == messages.c.id) & (runs_table.c.thread_id == messages.c.thread_id)
-        )
-        .where(messages.c.id == answer_id, messages.c.thread_id == question.thread_id)
-    )
-    row = (await connection.execute(query)).first()
+async def _answered_before(driver: Driver, question: Question, answer_id: UUID) -> Sent | None:
+    row = await driver.fetchrow(ANSWERED_BEFORE, answer_id, question.thread_id)
     if row is None:
         return None
-    if row.parent_id != question.message_id or row.run is None:
+    if row["parent_id"] != question.message_id or row["run_id"] is None:
         raise Conflict(ANSWER_TAKEN)
-    return _sent(question, answer_id, row.run, row.revision)
+    return _sent(question, answer_id, row["run_id"], row["revision"])
+
+
+async def _check_asked(driver: Driver, question: Question) -> None:
+    query = "SELECT role FROM messages WHERE id = $1 AND thread_id = $2"
+    if await driver.fetchval(query, question.message_id, question.thread_id) != "user":
+        raise InvalidInput("This is no user's message of this thread.", path="messageId")
 
 
 async def _make_room(
@@ -174,18 +196,23 @@ async def _make_room(
     question: Question,
     limits: Limits,
     asks: Sequence[Ask],
-) -> None:
-    busy = await runs.active(connection, question.thread_id)
-    if busy and question.options.if_busy == "reject":
+) -> int:
+    """Raise what stands against another run, or call off what does. Returns the position of the last message."""
+    driver = await driver_of(connection)
+    room = await driver.fetchrow(ROOM, question.thread_id, _fairness_key(thread))
+    if room["here"] and question.options.if_busy == "reject":
         raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
-    if busy and question.options.if_busy == "interrupt":
-        await ledger.lock(await driver_of(connection), asks, run_ids=[run.id for run in busy])
+    if room["here"] and question.options.if_busy == "interrupt":
+        busy = await runs.active(connection, question.thread_id)
+        await ledger.lock(driver, asks, run_ids=[run.id for run in busy])
         for run in busy:
             await runs.call_off(connection, run)
-    own, waiting = await runs.waiting(connection, _fairness_key(thread))
-    if own >= limits.per_owner or waiting >= limits.waiting:
+        room = await driver.fetchrow(ROOM, question.thread_id, _fairness_key(thread))
+    if room["own"] >= limits.per_owner or room["waiting"] >= limits.waiting:
         # Raised inside the transaction: what was called off for this send isn't.
         raise RateLimited("Too many answers are waiting to be written. Try again soon.", retry_after=RETRY_AFTER)
+    last: int = room["last"]
+    return last
 
 
 def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
@@ -194,68 +221,49 @@ def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
 
 
 async def _store(
-    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, caller: Caller
+    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, caller: Caller, position: int
 ) -> Sent:
-    parent_id = await _parent(connection, thread, question)
-    asked_content = await _content(connection, question)
-    position = await _next_position(connection, question.thread_id)
-    sent = await _queue(connection, thread, question, caller, position + 1, ids.new())
-    await connection.execute(
-        insert(messages).values(
-            id=question.message_id,
-            thread_id=question.thread_id,
-            parent_id=parent_id,
-            position=position,
-            role="user",
-            status="final",
-            content=asked_content,
-            author_id=caller.author_id,
-            author_name=caller.name,
-            revision=sent.revision,
-        )
+    """The question at this position, and its answer-to-be."""
+    driver = await driver_of(connection)
+    parent_id = await _parent(driver, thread, question)
+    said = json_text(await _content(connection, question))
+    sent = await _queue(driver, thread, question, caller, position + 1, ids.new())
+    await driver.execute(
+        ASK,
+        question.message_id,
+        question.thread_id,
+        parent_id,
+        position,
+        said,
+        caller.author_id,
+        caller.name,
+        sent.revision,
     )
     return sent
 
 
 async def _queue(
-    connection: AsyncConnection,
+    driver: Driver,
     thread: Row[tuple[object, ...]],
     question: Question,
     caller: Caller,
     position: int,
     answer_id: UUID,
 ) -> Sent:
-    """The answer-to-be to a message that is stored, at this position, and the run that writes it."""
+    """The answer-to-be at this position, and the run that writes it."""
     run_id = ids.new()
-    revision = await threads.go_on_from(connection, question.thread_id, answer_id)
-    await connection.execute(
-        insert(messages).values(
-            id=answer_id,
-            thread_id=question.thread_id,
-            parent_id=question.message_id,
-            position=position,
-            role="assistant",
-            status="streaming",
-            run_id=run_id,
-            revision=revision,
-        )
+    revision = await driver.fetchval(
+        QUEUE,
+        question.thread_id,
+        run_id,
+        answer_id,
+        question.message_id,
+        position,
+        _fairness_key(thread),
+        json_text(question.options),
+        caller.user_id,
+        traces.traceparent(),
     )
-    await connection.execute(
-        insert(runs_table).values(
-            id=run_id,
-            thread_id=question.thread_id,
-            message_id=answer_id,
-            user_message_id=question.message_id,
-            position=position - 1,
-            revision=revision,
-            fairness_key=_fairness_key(thread),
-            status="queued",
-            options=question.options,
-            user_id=caller.user_id,
-            traceparent=traces.traceparent(),
-        )
-    )
-    await notify(connection, RUNS_CHANNEL, "")
     return _sent(question, answer_id, run_id, revision)
 
 
@@ -277,19 +285,13 @@ def _sent(question: Question, answer_id: UUID, run_id: UUID, revision: int) -> S
     )
 
 
-async def _next_position(connection: AsyncConnection, thread_id: UUID) -> int:
-    query = select(func.coalesce(func.max(messages.c.position), 0) + 1).where(messages.c.thread_id == thread_id)
-    position: int = (await connection.execute(query)).scalar_one()
-    return position
-
-
-async def _parent(connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question) -> UUID | None:
+async def _parent(driver: Driver, thread: Row[tuple[object, ...]], question: Question) -> UUID | None:
     if question.parent_id is None:
         return None
     if question.parent_id is msgspec.UNSET:
         leaf: UUID | None = thread.active_leaf
         return leaf
-    query = select(messages.c.id).where(messages.c.id == question.parent_id, messages.c.thread_id == thread.id)
-    if (await connection.execute(query)).first() is None:
+    query = "SELECT true FROM messages WHERE id = $1 AND thread_id = $2"
+    if await driver.fetchval(query, question.parent_id, thread.id) is None:
         raise InvalidInput("The parent is no message of this thread.", path="parentId")
     return question.parent_id
