@@ -43,6 +43,11 @@ class BoundedHttp(HttpToolsProtocol):
             if self._head > MOST_HEAD:
                 self._hang_up()
 
+    def handle_websocket_upgrade(self) -> None:
+        """From here on it is another protocol's, and nothing keeps this one."""
+        super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # as uvicorn does at the end of a connection
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is waited for."""
         self._forget_head()

@@ -24,6 +24,13 @@ class Line(WebSocketsSansIOProtocol):
         self.pulse.beat()
         super().data_received(data)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing here keeps itself any more, so all of it goes with the socket and does not wait for the collector."""
+        super().connection_lost(exc)
+        self.pulse.end()
+        self.conn.parser.close()
+        self.conn.parser_exc = None
+
     async def run_asgi(self) -> None:
         """Give the application the line."""
         self.scope["state"][LINE] = self

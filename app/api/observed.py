@@ -4,7 +4,7 @@ import secrets
 import time
 
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from structlog.contextvars import bound_contextvars
 
@@ -27,13 +27,22 @@ class Observed:
         """Pass it on."""
         if scope["type"] == ScopeType.WEBSOCKET:
             with bound_contextvars(socket_id=secrets.token_hex(8)), metrics.SOCKETS.track_inprogress():
-                await self._app(scope, receive, send)
+                await self._detached(scope, receive, send)
         elif not scope["path"].startswith(PROBES):
             scope.setdefault("state", {})["began"] = time.monotonic()
             with bound_contextvars(request_id=secrets.token_hex(8)):
                 await self._traced(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+    async def _detached(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Litestar's socket keeps itself until the collector comes, and all that it got: so it gets little."""
+        ends = Ends(receive, send)
+        try:
+            await self._app(scope, ends.receive, ends.send)
+        finally:
+            ends.cut()
+            scope.get("state", {}).clear()
 
     async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not traces.on():
@@ -48,6 +57,30 @@ class Observed:
                 await send(message)
 
             await self._app(scope, receive, tell)
+
+
+class Ends:
+    """A socket's two ends, for as long as they are not cut."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive: Receive | None = receive
+        self._send: Send | None = send
+
+    async def receive(self) -> ReceiveMessage:
+        """What comes next."""
+        if self._receive is None:
+            raise RuntimeError("the socket's work has ended")
+        return await self._receive()
+
+    async def send(self, message: Message) -> None:
+        """Send it."""
+        if self._send is None:
+            raise RuntimeError("the socket's work has ended")
+        await self._send(message)
+
+    def cut(self) -> None:
+        """Let go of them."""
+        self._receive = self._send = None
 
 
 def _end(span: Span, scope: Scope, method: str, status: int) -> None:

@@ -16,9 +16,17 @@ class Pulse:
         """Something was heard."""
         self.heard_at = time.monotonic()
 
+    def end(self) -> None:
+        """The connection is gone: nobody is asked any more, nor kept by being asked."""
+        self._ping = _nobody
+
     def ask(self, every: float) -> None:
         """Ping, if nothing was heard and nothing asked for this time."""
         now = time.monotonic()
         if now - max(self.heard_at, self._asked_at) >= every:
             self._asked_at = now
             self._ping()
+
+
+def _nobody() -> None:
+    """Ask nobody."""

@@ -1,10 +1,12 @@
 """The WebSocket's manners: what is said, answered, refused, and when it hangs up."""
 
 import asyncio
+import gc
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ import pytest_asyncio
 from websockets import InvalidStatus, Origin, Subprotocol
 from websockets.asyncio.client import connect
 
+from app.api.http import BoundedHttp
+from app.api.line import Line
 from tests.support.client import Thread
 from tests.support.frames import socket
 from tests.support.inside import Inside
@@ -264,3 +268,30 @@ async def test_sockets_that_vanish_leave_no_mark(
         await feed.nothing()
     assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert "error" not in capsys.readouterr().out
+
+
+async def test_what_a_socket_was_goes_with_it_and_waits_for_no_collector(
+    server: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[weakref.ref[object]] = []
+    for kind in (BoundedHttp, Line):
+        begin = kind.connection_made
+
+        def connection_made(self: Any, transport: Any, begin: Callable[[Any, Any], None] = begin) -> None:
+            made.append(weakref.ref(self))
+            begin(self, transport)
+
+        monkeypatch.setattr(kind, "connection_made", connection_made)
+    thread = await server.thread()
+    made.clear()
+    gc.disable()
+    try:
+        async with socket(server) as feed:
+            await feed.say({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key})
+            assert (await feed.next())["type"] == "snapshot"
+            assert len(made) == 2
+        async with asyncio.timeout(10):
+            while any(one() is not None for one in made):
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
