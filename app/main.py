@@ -226,7 +226,7 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         if provider:
             stack.push_async_callback(provider.aclose)
         app = _application(settings, db, vault, toolbox, connections, live, listener, provider, stopping)
-        server = UnsignalledServer(_config(app))
+        server = UnsignalledServer(_config(app, settings.keep_alive))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         if workshop:
@@ -340,7 +340,7 @@ def _application(
     return application(context, web=WEB, version=version("khala"))
 
 
-def _config(app: Litestar) -> uvicorn.Config:
+def _config(app: Litestar, keep_alive: int) -> uvicorn.Config:
     return uvicorn.Config(
         Observed(app),
         lifespan="off",
@@ -355,6 +355,7 @@ def _config(app: Litestar) -> uvicorn.Config:
         log_config=None,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=keep_alive,
         timeout_graceful_shutdown=CLOSING,
     )
 

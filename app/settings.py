@@ -77,6 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease: float
     grace: float
     drain: float
+    keep_alive: int
     cooldown: float
     approval_hours: float
     detail_minutes: float
@@ -159,6 +160,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         lease=read.number("KHALA_LEASE_SECONDS", 10.0, least=1.0, most=300.0),
         grace=read.number("KHALA_GRACE_SECONDS", 20.0, least=0.0, most=3600.0),
         drain=read.number("KHALA_DRAIN_SECONDS", 0.0, least=0.0, most=600.0),
+        keep_alive=read.whole("KHALA_KEEP_ALIVE_SECONDS", 75, least=1, most=3600),
         cooldown=read.number("KHALA_COOLDOWN_MS", 100.0, least=0.0, most=60_000.0) / 1000,
         approval_hours=read.number("KHALA_APPROVAL_HOURS", 24.0, least=0.0001, most=24.0 * 365),
         detail_minutes=read.number("KHALA_DETAIL_MINUTES", 60.0, least=0.001, most=24.0 * 60 * 365),

@@ -253,6 +253,18 @@ async def test_a_head_that_never_comes_is_not_waited_for(server: Inside, monkeyp
                 assert await reader.read() == b""
 
 
+async def test_a_connection_is_kept_for_longer_than_many_clients_keep_one(server: Inside) -> None:
+    """They close it after five idle seconds. A server that does so, too, closes just as some send their request."""
+    address = urlsplit(server.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    for pause in (0, 6):
+        await asyncio.sleep(pause)
+        writer.write(b"GET /api/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(5):
+            assert b"HTTP/1.1 200 OK" in await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
 async def test_pages_of_named_origins_may_ask_and_no_others(database_url: str) -> None:
     async with khala(database_url, with_executor=False, KHALA_ORIGINS="https://chat.example") as server:
         asked = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "x-anon-key, content-type"}

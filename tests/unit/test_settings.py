@@ -32,6 +32,7 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
     assert found.origins == Origins(), "nobody is trusted that nobody has named"
     assert (found.concurrency, found.context_tokens, found.pool_size) == (200, 32_000, 16)
     assert (found.lease, found.grace) == (10.0, 20.0)
+    assert found.keep_alive > 60, "load balancers keep one for 60 seconds, mostly, and have to be the first to close"
     assert found.lease <= 15, "a dead executor's run is taken over within 15 seconds"
     assert (found.welcome, found.system) == (settings.WELCOME, settings.SYSTEM)
     assert found.log_format in {"text", "json"}
@@ -55,6 +56,7 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
         ("BLOB_URL", "s3://bucket/prefix", "blob_url", "s3://bucket/prefix"),
         ("BLOB_URL", "", "blob_url", None),
         ("KHALA_DRAIN_SECONDS", "2.5", "drain", 2.5),
+        ("KHALA_KEEP_ALIVE_SECONDS", "620", "keep_alive", 620),
         ("KHALA_WAKE_URL", "nats://h", "wake_url", WakeUrl(servers=("nats://h:4222",))),
         (
             "KHALA_WAKE_URL",
