@@ -57,7 +57,7 @@ class Member:
         if library is not None:
             own |= {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(self._clock)}
         words = ("serve", "--no-executor") if self.serves else ("work",)
-        self._process = Process(self.log, env | own, *words)
+        self._process = Process(self.log, env | own, *words, anew=True)
         self.start()
 
     @property

@@ -246,7 +246,7 @@ async def every_line(db: Database, actor: Actor, pattern: str, **args: Any) -> l
 LINE = st.text("ab \u00e9\r\x0b\u2028", max_size=6)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     texts=st.lists(st.lists(LINE, max_size=40).map("\n".join), min_size=1, max_size=4),
     pattern=st.sampled_from(["a", "^b", "a+b", "[ab]$", "é", "."]),

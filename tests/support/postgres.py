@@ -1,5 +1,6 @@
 """The test database: TEST_DATABASE_URL, else a container where Docker runs, else the embedded Postgres."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -18,16 +19,17 @@ from app.store.db import asyncpg_url, driver_url
 from app.store.embedded import EmbeddedPostgres
 
 TEMPLATE = "khala_test_template"
+COMMIT_TIMES = "track_commit_timestamp=on"
 
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """A Postgres server's URL, for a whole test session."""
+    """A Postgres server's URL, for a whole test session. Unless it was given, it knows when each row was committed."""
     given = os.environ.get("TEST_DATABASE_URL")
     if given:
         yield given
     elif _docker_runs():
-        with PostgresContainer("pgvector/pgvector:pg17", driver=None) as container:
+        with PostgresContainer("pgvector/pgvector:pg17", driver=None).with_command(f"-c {COMMIT_TIMES}") as container:
             yield container.get_connection_url()
     else:
         with _embedded() as url:
@@ -51,6 +53,9 @@ def _embedded() -> Iterator[str]:
     home = Path(tempfile.mkdtemp(prefix="khala-test-", dir=memory if memory.is_dir() else None))
     postgres = EmbeddedPostgres.start(home)
     try:
+        asyncio.run(execute(postgres.url, f"ALTER SYSTEM SET {COMMIT_TIMES}"))
+        postgres.stop()
+        postgres = EmbeddedPostgres.start(home)
         yield postgres.url
     finally:
         postgres.stop()

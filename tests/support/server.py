@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,12 +14,13 @@ from pathlib import Path
 import httpx
 
 from tests.support.client import NO_TLS
+from tests.support.forked import Forked
 from tests.support.homes import home
 
 ROOT = Path(__file__).parents[2]
 CRASHES = ("_crashed", "loop_failed", "never retrieved")
 """What a log says of an error that nobody has named."""
-READY = 30.0
+READY = 60.0
 """Seconds that a process has to become ready."""
 
 
@@ -29,35 +31,37 @@ def free_port() -> int:
 
 
 def surroundings() -> dict[str, str]:
-    """The environment of a process under test: compiled code is kept, so that a start takes one second and not four."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    bytecode = str(ROOT / ".pytest_cache" / "bytecode")
-    return {"PYTHONPYCACHEPREFIX": bytecode, "KHALA_LOG": "json", "KHALA_HOME": str(home()), **kept}
+    """The environment of a process under test."""
+    return {"KHALA_LOG": "json", "KHALA_HOME": str(home()), **os.environ}
 
 
 def command(env: Mapping[str, str], *words: str, within: float = 60.0) -> "subprocess.CompletedProcess[str]":
     """Run a `khala` command to its end; with its exit code and what it wrote."""
-    return subprocess.run(
-        [sys.executable, "-m", "app", *words],
-        env={**surroundings(), **env},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=within,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(prefix="khala-test-command-") as folder:
+        out, errors = Path(folder) / "out", Path(folder) / "errors"
+        process = Forked(words, {**surroundings(), **env}, ROOT, out, errors)
+        try:
+            code = process.wait(within)
+        finally:
+            process.send_signal(signal.SIGKILL)
+        return subprocess.CompletedProcess(words, code, out.read_text(), errors.read_text())
 
 
 class Process:
-    """One `khala` process; `log` is where its output goes."""
+    """One `khala` process; `log` is where its output goes.
 
-    def __init__(self, log: Path, env: Mapping[str, str], *words: str) -> None:
+    `anew`: it is begun as an operator begins it, and not forked from one that has imported Khala. Then its start is
+    its own: its time and memory, the library that its environment preloads, its sources.
+    """
+
+    def __init__(self, log: Path, env: Mapping[str, str], *words: str, anew: bool = False) -> None:
         self.log = log
         self.env = {**surroundings(), **env}
         self.tree = ROOT
-        """The sources that it runs."""
+        """The sources that it runs. Others than these have to be begun `anew`."""
         self._words = words
-        self._process: subprocess.Popen[bytes] | None = None
+        self._anew = anew
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     @property
     def pid(self) -> int:
@@ -67,6 +71,11 @@ class Process:
 
     def start(self) -> None:
         """Start it; says nothing about whether it is ready."""
+        self.log.touch()
+        if not self._anew:
+            assert self.tree == ROOT
+            self._process = Forked(self._words, self.env, ROOT, self.log, self.log)
+            return
         with self.log.open("ab") as log:
             arguments = [sys.executable, "-m", "app", *self._words]
             self._process = subprocess.Popen(arguments, env=self.env, cwd=self.tree, stdout=log, stderr=log)
@@ -86,8 +95,12 @@ class Process:
 
     def kill(self, number: int = signal.SIGKILL, *, within: float = 40.0) -> int:
         """End it with a signal; returns its exit code."""
+        self.tell(number)
+        return self.wait(within=within)
+
+    def wait(self, *, within: float = 40.0) -> int:
+        """Wait for its end; returns its exit code."""
         assert self._process is not None
-        self._process.send_signal(number)
         return self._process.wait(within)
 
     def wait_for(self, text: str, *, times: int = 1, within: float = READY) -> None:
@@ -111,8 +124,8 @@ def _tells_of_a_crash(line: str) -> bool:
 class Worker(Process):
     """`khala work`."""
 
-    def __init__(self, log: Path, env: Mapping[str, str]) -> None:
-        super().__init__(log, env, "work")
+    def __init__(self, log: Path, env: Mapping[str, str], *, anew: bool = False) -> None:
+        super().__init__(log, env, "work", anew=anew)
 
     @property
     def id(self) -> str:
@@ -124,9 +137,9 @@ class Worker(Process):
 class Server(Process):
     """`khala serve` on a port of its own."""
 
-    def __init__(self, log: Path, env: Mapping[str, str], *words: str) -> None:
+    def __init__(self, log: Path, env: Mapping[str, str], *words: str, anew: bool = False) -> None:
         self.port = free_port()
-        super().__init__(log, {"PORT": str(self.port), "HOST": "127.0.0.1", **env}, "serve", *words)
+        super().__init__(log, {"PORT": str(self.port), "HOST": "127.0.0.1", **env}, "serve", *words, anew=anew)
         self.url = f"http://127.0.0.1:{self.port}"
         self.socket_url = f"ws://127.0.0.1:{self.port}/api/ws"
 

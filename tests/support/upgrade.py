@@ -30,8 +30,9 @@ async def play(old_tree: Path, folder: Path, url: str) -> None:
     """The upgrade, step by step."""
     env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_LEASE_SECONDS": "3", "KHALA_GRACE_SECONDS": "1"}
     env["KHALA_HOME"] = str(folder / "home")
-    old, new = Server(folder / "old.log", env), Server(folder / "new.log", env, "--no-executor")
-    worker = Worker(folder / "worker.log", env)
+    old = Server(folder / "old.log", env, anew=True)
+    new = Server(folder / "new.log", env, "--no-executor", anew=True)
+    worker = Worker(folder / "worker.log", env, anew=True)
     old.tree = old_tree
     with ended(old, new, worker):
         old.start()

@@ -1,6 +1,7 @@
 """Khala's processes as an operator meets them: started, interrupted, killed, misconfigured, and asked how they are."""
 
 import asyncio
+import resource
 import signal
 import socket
 import subprocess
@@ -54,7 +55,7 @@ class Home:
 
     def server(self, name: str = "server") -> Server:
         """`khala serve` on this home, not yet started."""
-        return Server(self._logs / f"{name}.log", self.env)
+        return Server(self._logs / f"{name}.log", self.env, anew=True)
 
     def postmaster(self) -> psutil.Process:
         """The Postgres that runs on this home."""
@@ -101,6 +102,19 @@ def test_an_interrupt_stops_everything_that_serve_started(home: Home) -> None:
         assert not (home.path / "postgres" / "data" / "postmaster.pid").exists()
         assert not server.crashes()
         assert "Traceback" not in server.log.read_text()
+
+
+def test_a_server_has_as_many_open_files_as_it_may_and_not_as_few_as_it_was_given(home: Home) -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    server = home.server()
+    with ended(server):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, most))
+        try:
+            server.start()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+        here, _ = psutil.Process(server.pid).rlimit(psutil.RLIMIT_NOFILE)
+        assert here == (65_536 if most == resource.RLIM_INFINITY else min(most, 65_536))
 
 
 def test_two_interrupts_do_not_wait_for_what_is_under_way(home: Home) -> None:
@@ -253,10 +267,10 @@ async def test_a_server_that_finishes_its_runs_before_it_stops_asks_for_no_more(
         sent = await thread.send("/hang=3")
         while not await thread.parts(sent["runId"]):
             await asyncio.sleep(0.02)
-        psutil.Process(server.pid).send_signal(signal.SIGTERM)
+        server.tell(signal.SIGTERM)
         async with asyncio.timeout(5):
             while (ready := await http.get("/api/health/ready")).status_code == 200:
                 await asyncio.sleep(0.02)
         assert ready.json() == {"ok": False, "database": True, "feed": True, "blobs": True, "stopping": True}
         assert (await http.get("/api/health/live")).status_code == 200
-    assert psutil.Process(server.pid).wait(20) == 0
+    assert server.wait(within=20) == 0
