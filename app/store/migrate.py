@@ -22,6 +22,9 @@ LOCK = 0x6B68616C61
 """The advisory lock's key: "khala" in ASCII."""
 PATIENCE = 10.0
 """Seconds that a migration waits for a table: behind it waits everybody else who wants that table."""
+THINKING = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+"""How long Alembic may take between two statements: what it runs there has to be imported first, and on a busy machine
+that takes longer than a request may hold its locks."""
 
 
 def folder() -> Path:
@@ -91,6 +94,7 @@ async def _alone(url: str, change: Callable[[Connection], None], patience: float
         async with db.transaction() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
             await connection.execute(text(f"SET LOCAL lock_timeout = '{int(patience * 1000)}ms'"))
+            await connection.execute(text(THINKING))
             await connection.run_sync(change)
     finally:
         await db.close()
@@ -112,6 +116,7 @@ def _current(connection: Connection) -> str | None:
 async def differences(db: Database) -> list[object]:
     """What the database's schema and the metadata differ in; empty when they are equal."""
     async with db.engine.connect() as connection:
+        await connection.execute(text(THINKING))
         return await connection.run_sync(_compare)
 
 

@@ -3,7 +3,9 @@
 import asyncio
 from typing import Any
 
+import pytest
 from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
 
 from app.domain import ids
 from app.domain.chat import RunOptions
@@ -66,6 +68,19 @@ async def test_many_processes_may_migrate_at_once(postgres_url: str) -> None:
     await asyncio.gather(*(migrate.upgrade(db.url) for _ in range(6)))
     assert await migrate.current(db) == migrate.head()
     await drop(postgres_url, db)
+
+
+async def test_a_migration_on_a_busy_machine_is_not_cut_off_as_a_request_would_be(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_idle: list[object] = []
+
+    def look(connection: Connection, revision: str) -> None:
+        may_idle.append(connection.scalar(text("SHOW idle_in_transaction_session_timeout")))
+
+    monkeypatch.setattr(migrate, "_upgrade", look)
+    await migrate.upgrade(database_url)
+    assert may_idle == ["1min"]
 
 
 async def test_migrations_can_be_undone(postgres_url: str) -> None:
