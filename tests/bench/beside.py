@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from app.domain import ids
 from app.store.db import driver_url
-from tests.bench import naive, stage
+from tests.bench import naive, stage, storage
 from tests.bench.baseline import Play, Played
 from tests.bench.driving import SPARE, read, wait, watch
 from tests.bench.figures import Bare, Cpu, Delivery, Latency, System
@@ -66,7 +66,8 @@ async def naively(
             spoken = await executor.ask(request, naive.Spoken, within=options.seconds + 2 * SPARE)
             await wait(drivers, SPARE)
         said = (await place.model.ask(Said(), Texts)).by_prompt
-        seen = await read(drivers, "naive", _expected(prompts, said, spoken.began))
+        committed = await storage.committed(connection, "run_id")
+        seen = await read(drivers, "naive", _expected(prompts, said, spoken.began, committed))
     tokens = options.tokens * workload.runs
     return system(seen, spent, stored.result(), tokens=tokens, pause=options.pause), seen
 
@@ -75,8 +76,15 @@ def _targets(url: str, topics: list[str], observers: int) -> list[Target]:
     return [Target(topic=topic, url=f"{url}/{topic}") for topic in topics for _ in range(observers)]
 
 
-def _expected(prompts: Mapping[str, str], said: Mapping[str, str], began: Mapping[str, int]) -> dict[str, Expected]:
+def _expected(
+    prompts: Mapping[str, str],
+    said: Mapping[str, str],
+    began: Mapping[str, int],
+    committed: Mapping[str, Sequence[int]],
+) -> dict[str, Expected]:
     return {
-        topic: Expected(message_id="", text=said.get(prompt, ""), asked=began[topic])
+        topic: Expected(
+            message_id="", text=said.get(prompt, ""), asked=began[topic], committed=committed.get(topic, ())
+        )
         for topic, prompt in prompts.items()
     }

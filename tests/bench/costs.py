@@ -6,9 +6,10 @@ second are. Its statements, its transaction and, where that is said, its NOTIFY 
 
 import argparse
 import asyncio
+import contextlib
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import asyncpg
@@ -24,9 +25,12 @@ from tests.support.store import ask, batch, claim, new_thread
 
 SIZES = (1, 10, 50, 200)
 TEXT = "And then the tide turned, as it always does, w.. "
+SENDS = 500
+"""Sends that are measured, after a fifth as many that are not."""
 LEAST_PARTS = 60_000
 """Parts that are written to tell their bytes."""
 SQL = Path(__file__).parents[2] / "infra" / "sql"
+UNSEEN = "Postgres has to run on this machine, under a user whose processes can be looked at."
 LAYOUTS = {"whole": None, "by thread": "partition_parts.sql", "by month": "partition_parts_by_month.sql"}
 
 
@@ -51,10 +55,21 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     delete_wal: float
 
 
+class Send(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message costs that is stored with its run, without HTTP: CPU in microseconds, here and of Postgres.
+
+    Meanwhile some 350 runs wait, which each send counts.
+    """
+
+    web_us: float
+    database_us: float
+
+
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """All of it; `connections` are what one `khala serve` takes of Postgres at most, by its defaults."""
 
     machine: dict[str, str]
+    send: Send
     flushes: Sequence[Flush]
     parts: Sequence[Part]
     connections: int
@@ -99,7 +114,7 @@ async def flushed(runs: Runs, watch: asyncpg.Connection, size: int, *, notify: b
     await runs.flush(size, rounds, notify=notify)
     ended, after = own_seconds(), await measure.cluster(watch)
     if before.cpu is None or after.cpu is None:
-        raise RuntimeError("Postgres has to run on this machine, under a user whose processes can be looked at.")
+        raise RuntimeError(UNSEEN)
     return Flush(
         runs=size,
         notify=notify,
@@ -107,6 +122,19 @@ async def flushed(runs: Runs, watch: asyncpg.Connection, size: int, *, notify: b
         database_us=(after.cpu - before.cpu) / rounds * 1e6,
         wal_bytes_a_part=(after.wal - before.wal) / rounds / size,
     )
+
+
+async def sent(db: Database, watch: asyncpg.Connection) -> Send:
+    """Measure sends, one after the other, each to a thread of its own; nobody works on their runs."""
+    for count in (SENDS // 5, SENDS):
+        threads = [await new_thread(db) for _ in range(count)]
+        before, began = await measure.cluster(watch), own_seconds()
+        for thread_id in threads:
+            await ask(db, thread_id)
+        ended, after = own_seconds(), await measure.cluster(watch)
+    if before.cpu is None or after.cpu is None:
+        raise RuntimeError(UNSEEN)
+    return Send(web_us=(ended - began) / SENDS * 1e6, database_us=(after.cpu - before.cpu) / SENDS * 1e6)
 
 
 ON_DISK = """
@@ -143,10 +171,13 @@ async def measured(url: str, *, quick: bool) -> Costs:
     template = await postgres.make_template(url)
     try:
         found = [await _of(url, template, layout, flushes=not quick) for layout in LAYOUTS]
+        async with _database(url, template) as (db, watch):
+            send = await sent(db, watch)
     finally:
         await postgres.execute(url, f'DROP DATABASE "{template}" WITH (FORCE)')
     return Costs(
         machine=found[0][0],
+        send=send,
         flushes=found[0][2],
         parts=[part for _, part, _ in found],
         connections=from_environment({}).connections,
@@ -155,11 +186,7 @@ async def measured(url: str, *, quick: bool) -> Costs:
 
 async def _of(url: str, template: str, layout: str, *, flushes: bool) -> tuple[dict[str, str], Part, list[Flush]]:
     """What one layout costs, and flushes if it is the usual one."""
-    name = f"khala_bench_{ids.new().hex}"
-    await postgres.execute(url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
-    here = postgres.named(url, name)
-    db, watch = Database(here), await asyncpg.connect(driver_url(here))
-    try:
+    async with _database(url, template) as (db, watch):
         facts, script = await machine.facts(watch), LAYOUTS[layout]
         if script is not None:
             await watch.execute((SQL / script).read_text())
@@ -167,6 +194,17 @@ async def _of(url: str, template: str, layout: str, *, flushes: bool) -> tuple[d
         part = await stored(runs, watch, layout)
         kinds = [(size, notify) for size in SIZES for notify in (True, False)] if flushes and script is None else []
         return facts, part, [await flushed(runs, watch, size, notify=notify) for size, notify in kinds]
+
+
+@contextlib.asynccontextmanager
+async def _database(url: str, template: str) -> AsyncIterator[tuple[Database, asyncpg.Connection]]:
+    """A database of its own, and a connection to look at it from aside."""
+    name = f"khala_bench_{ids.new().hex}"
+    await postgres.execute(url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    here = postgres.named(url, name)
+    db, watch = Database(here), await asyncpg.connect(driver_url(here))
+    try:
+        yield db, watch
     finally:
         await watch.close()
         await db.close()
@@ -176,7 +214,9 @@ async def _of(url: str, template: str, layout: str, *, flushes: bool) -> tuple[d
 def table(costs: Costs) -> str:
     """For people."""
     lines = [f"{name}: {fact}" for name, fact in costs.machine.items()]
-    lines += ["", f"connections of one process, at most: {costs.connections}", ""]
+    lines += ["", f"connections of one process, at most: {costs.connections}"]
+    send = f"{costs.send.web_us:.0f} µs, database {costs.send.database_us:.0f} µs"
+    lines += [f"a send, without HTTP, while 350 runs wait: {send}", ""]
     lines += ["runs a flush | NOTIFY | executor µs | database µs | both, µs a run | WAL B a part"]
     for one in costs.flushes:
         each = (one.executor_us + one.database_us) / one.runs

@@ -139,7 +139,7 @@ async def khala(url: str) -> AsyncIterator[Stand]:
     db, seq = Database(url), iter(range(sys.maxsize))
     env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_WELCOME": "", "KHALA_REQUESTS_PER_MINUTE": "0"}
     with tempfile.TemporaryDirectory(prefix="khala-fanout-") as directory:
-        server = Server(Path(directory) / "server.log", env, "--no-executor")
+        server = Server(Path(directory) / "server.log", env, "--no-executor", anew=True)
         with ended(server):
             await asyncio.to_thread(server.start)
             sent = await ask(db, await new_thread(db))

@@ -34,6 +34,9 @@ class Latency(Figures, frozen=True, kw_only=True):
         return cls(p50_ms=percentile(ranked, 50), p99_ms=percentile(ranked, 99), p999_ms=percentile(ranked, 99.9))
 
 
+UNKNOWN = Latency(p50_ms=None, p99_ms=None, p999_ms=None)
+
+
 class Delivery(Figures, frozen=True, kw_only=True):
     """What reached the observers: a delta is one frame that brings text to one observer."""
 
@@ -95,6 +98,9 @@ class System(Figures, frozen=True, kw_only=True):
     `written` is that of each delta's last row by the clock of Postgres: Khala's at the beginning of the transaction,
     the naive server's at its INSERT. So it contains all or most of that transaction with its commit (and the commit's
     fsync), the notification, the read, and the way through the socket, but not the time in the executor before it.
+    `committed` is that of the same rows since the commit was about to be written: its fsync and what follows, but not
+    the wait for the lock that all commits with a NOTIFY take one after the other. It is null where Postgres does not
+    keep `track_commit_timestamp`, and in reports from before it was measured.
     """
 
     delivery: Delivery
@@ -102,6 +108,7 @@ class System(Figures, frozen=True, kw_only=True):
     token: Latency
     newest: Latency
     written: Latency
+    committed: Latency = UNKNOWN
     cpu: Cpu
     """For each 1,000 deltas."""
     cpu_by_tokens: Cpu

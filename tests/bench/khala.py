@@ -56,7 +56,7 @@ async def run(workload: Workload, options: Options, place: Stage, drivers: Seque
             stored = group.create_task(steady(connection, *options.steady(workload.runs)))
             conversations = await begin(threads, options)
             await wait(drivers, options.seconds + SPARE)
-        seen = await read(drivers, "khala", await expected(conversations, place.model))
+        seen = await read(drivers, "khala", await expected(conversations, place.model, connection))
     tokens = options.tokens * workload.runs
     return system(seen, spent, stored.result(), tokens=tokens, pause=options.pause), seen
 
@@ -116,11 +116,19 @@ async def _sent(thread: Thread, prompt: str) -> dict[str, Any]:
             await asyncio.sleep(AGAIN)
 
 
-async def expected(conversations: Sequence[Conversation], model: Worker) -> Mapping[str, Expected]:
-    """By topic, what the model said since it was last asked."""
+async def expected(
+    conversations: Sequence[Conversation], model: Worker, connection: "Driver | None" = None
+) -> Mapping[str, Expected]:
+    """By topic, what the model said since it was last asked; with a connection, also when it was committed."""
     said = (await model.ask(Said(), Texts)).by_prompt
+    committed = {} if connection is None else await storage.committed(connection, "thread_id")
     return {
-        one.thread.id: Expected(message_id=one.message_id, text=said.get(one.prompt, ""), asked=one.asked)
+        one.thread.id: Expected(
+            message_id=one.message_id,
+            text=said.get(one.prompt, ""),
+            asked=one.asked,
+            committed=committed.get(one.thread.id, ()),
+        )
         for one in conversations
     }
 

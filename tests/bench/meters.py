@@ -89,6 +89,7 @@ def system(seen: Seen, spent: Spent, storage: Storage, *, tokens: int, pause: fl
         token=Latency.of(seen.tokens),
         newest=Latency.of(seen.newest),
         written=Latency.of(seen.written),
+        committed=Latency.of(seen.committed),
         cpu=Cpu.of(spent.cpu, seen.deltas),
         cpu_by_tokens=Cpu.of(spent.cpu, tokens),
         busy=spent.busy,

@@ -134,19 +134,19 @@ async def _open_and_close(page: Page, session: CDPSession, count: int) -> int:
     return most
 
 
-async def bench(seconds: float) -> dict[str, Any]:
-    """All of it, on a database and a server of its own."""
-    with postgres.server() as url, tempfile.TemporaryDirectory() as folder:
+async def bench(url: str, seconds: float) -> dict[str, Any]:
+    """All of it, on a database and servers of its own."""
+    with tempfile.TemporaryDirectory() as folder:
         name = await postgres.make_template(url)
         database_url = postgres.named(url, name)
         env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo"}
         db = Database(database_url)
         try:
-            idle = Server(Path(folder) / "idle.log", env, "--no-executor")
+            idle = Server(Path(folder) / "idle.log", env, "--no-executor", anew=True)
             with ended(idle):
                 await asyncio.to_thread(idle.start)
                 smooth = await smoothness(db, idle, seconds)
-            working = Server(Path(folder) / "working.log", env)
+            working = Server(Path(folder) / "working.log", env, anew=True)
             with ended(working):
                 await asyncio.to_thread(working.start)
                 return {"smoothness": smooth, "memory": await memory(working)}
@@ -158,7 +158,9 @@ def main() -> None:
     """Print what was measured as JSON."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.page", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each part lasts (%(default)s)")
-    print(json.dumps(asyncio.run(bench(parser.parse_args().seconds)), indent=2))
+    asked = parser.parse_args()
+    with postgres.server() as url:
+        print(json.dumps(asyncio.run(bench(url, asked.seconds)), indent=2))
 
 
 if __name__ == "__main__":

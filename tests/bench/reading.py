@@ -19,11 +19,15 @@ Dialect: TypeAlias = Literal["khala", "naive", "bare"]
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer that the observers of a topic should have seen; `asked` is when, in nanoseconds (monotonic)."""
+    """The answer that the observers of a topic should have seen; `asked` is when, in nanoseconds (monotonic).
+
+    `committed` is when each of its parts was committed, in microseconds since 1970; empty if that is not known.
+    """
 
     message_id: str
     text: str
     asked: int
+    committed: Sequence[int] = ()
 
 
 class Seen(msgspec.Struct, kw_only=True):
@@ -38,6 +42,7 @@ class Seen(msgspec.Struct, kw_only=True):
     tokens: list[int] = msgspec.field(default_factory=list)
     newest: list[int] = msgspec.field(default_factory=list)
     written: list[int] = msgspec.field(default_factory=list)
+    committed: list[int] = msgspec.field(default_factory=list)
     sent: list[int] = msgspec.field(default_factory=list)
     schedules: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict)
     """By topic, of one of its observers: each frame's time in nanoseconds (monotonic) and size in bytes."""
@@ -52,6 +57,7 @@ class Seen(msgspec.Struct, kw_only=True):
         self.tokens += other.tokens
         self.newest += other.newest
         self.written += other.written
+        self.committed += other.committed
         self.sent += other.sent
         self.schedules = other.schedules | self.schedules
         self.problems += other.problems
@@ -88,7 +94,9 @@ class Seen(msgspec.Struct, kw_only=True):
             ages = [(at - stamp) // 1000 for stamp in _stamps(text.text, told)]
             self.tokens += ages
             self.newest += ages[-1:]
-            self.written += [(at + clocks - written) // 1000 for written in text.written(frame)]
+            for seq, written in text.last(frame):
+                self.written.append((at + clocks) // 1000 - written)
+                self.committed += [(at + clocks) // 1000 - moment for moment in expected.committed[seq : seq + 1]]
 
 
 class KhalaText:
@@ -114,9 +122,9 @@ class KhalaText:
         """Take a frame in. Raises `AssertionError` where it can't follow on those before."""
         self._view.apply(frame)
 
-    def written(self, frame: Mapping[str, Any]) -> Iterator[int]:
-        """When the frame's last part was written, in nanoseconds since 1970."""
-        yield from _times(frame.get("parts", ())[-1:])
+    def last(self, frame: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+        """The frame's last part, if it has any: its seq, and when it was written, in microseconds since 1970."""
+        yield from map(_numbered, frame.get("parts", ())[-1:])
 
 
 class NaiveText:
@@ -134,14 +142,13 @@ class NaiveText:
         self.text += frame["data"].get("text", "")
         self.ended = "finish" in frame["data"]
 
-    def written(self, frame: Mapping[str, Any]) -> Iterator[int]:
-        """When the frame's part was written, in nanoseconds since 1970."""
-        yield from _times([frame])
+    def last(self, frame: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+        """The frame's part: its seq, and when it was written, in microseconds since 1970."""
+        yield _numbered(frame)
 
 
-def _times(parts: Sequence[Mapping[str, Any]]) -> Iterator[int]:
-    for part in parts:
-        yield int(datetime.fromisoformat(part["createdAt"]).timestamp() * 1e6) * 1000
+def _numbered(part: Mapping[str, Any]) -> tuple[int, int]:
+    return part["seq"], int(datetime.fromisoformat(part["createdAt"]).timestamp() * 1e6)
 
 
 def _stamps(text: str, told: int) -> Iterator[int]:

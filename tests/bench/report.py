@@ -61,6 +61,8 @@ def _system(section: str, of: Of) -> Iterator[Line]:
     yield line("row written → observer p50", "ms", lambda one: one.written.p50_ms)
     yield line("row written → observer p99", "ms", lambda one: one.written.p99_ms)
     yield line("row written → observer p99.9", "ms", lambda one: one.written.p999_ms)
+    yield line("row committed → observer p50", "ms", lambda one: one.committed.p50_ms)
+    yield line("row committed → observer p99", "ms", lambda one: one.committed.p99_ms)
     yield line("deltas delivered", "/s", lambda one: one.delivery.deltas_per_second, "fact")
     yield line("CPU per 1,000 deltas: server", "ms", lambda one: one.cpu.server)
     yield line("CPU per 1,000 deltas: web", "ms", lambda one: one.cpu.web)

@@ -81,8 +81,8 @@ async def khala(url: str, stage: Stage) -> AsyncIterator[Khala]:
         "KHALA_ANON_TOTAL_USD_PER_DAY": "0",
     }
     with tempfile.TemporaryDirectory(prefix="khala-bench-") as folder:
-        web = Server(Path(folder) / "web.log", env, *([] if stage.together else ["--no-executor"]))
-        executor = None if stage.together else server.Worker(Path(folder) / "executor.log", env)
+        web = Server(Path(folder) / "web.log", env, *([] if stage.together else ["--no-executor"]), anew=True)
+        executor = None if stage.together else server.Worker(Path(folder) / "executor.log", env, anew=True)
         processes: list[server.Process] = [web] if executor is None else [web, executor]
         try:
             begun = [asyncio.to_thread(_begin, process) for process in processes]

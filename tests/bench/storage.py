@@ -15,6 +15,11 @@ MOMENT = """
            pg_relation_size('message_parts') + pg_indexes_size('message_parts') AS size,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS writes
 """
+COMMITTED = """
+    SELECT {topic}::text AS topic,
+           array_agg((extract(epoch FROM pg_xact_commit_timestamp(xmin)) * 1000000)::bigint ORDER BY seq) AS times
+    FROM message_parts WHERE current_setting('track_commit_timestamp')::boolean GROUP BY {topic}
+"""
 BETWEEN = """
     SELECT count(*) AS parts, count(DISTINCT xmin::text) AS appends
     FROM message_parts WHERE created_at >= $1 AND created_at < $2
@@ -50,6 +55,12 @@ async def moment(connection: Driver) -> Moment:
     row = await connection.fetchrow(MOMENT)
     assert row is not None
     return Moment(**dict(row))
+
+
+async def committed(connection: Driver, topic: str) -> dict[str, list[int]]:
+    """When each part was committed, by this column and seq, in microseconds since 1970; empty if that is not known."""
+    found = await connection.fetch(COMMITTED.format(topic=topic))
+    return {row["topic"]: row["times"] for row in found}
 
 
 async def between(connection: Driver, before: Moment, after: Moment) -> Storage:

@@ -21,7 +21,7 @@ async def test_a_tiny_workload_is_complete_and_compared(postgres_url: str, templ
     for name in ("khala", "naive_flush", "naive_token"):
         system = row[name]
         assert system["delivery"]["deltas"] > 0
-        for latency in (system["first"], system["token"], system["newest"], system["written"]):
+        for latency in (system["first"], system["token"], system["newest"], system["written"], system["committed"]):
             assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["p999_ms"]
         assert system["cpu"].keys() == {"server", "web", "executor", "database", "model", "driver"}
         assert all(spent > 0 for spent in (*system["cpu"].values(), *system["cpu_by_tokens"].values()))
