@@ -6,7 +6,10 @@ JOBS ?= 3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help serve test check format bench bench-compare bench-page web web-dev setup clean
+# Compiled code is kept, or each process would compile all that it imports, for three seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help serve test check lint types page format bench bench-compare bench-page web web-dev setup clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,12 +21,18 @@ test: $(READY) web browser services  ## Set up what is missing, and run all test
 	@$(BIN)/python infra/web.py test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-check: $(READY)  ## Lint, types, import contracts
+check: lint types page  ## Lint, types, import contracts
+
+lint: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python infra/frames.py --check
+
+types: $(READY)
+	@$(BIN)/mypy
+
+page: $(READY)
 	@$(BIN)/python infra/web.py check
 
 format: $(READY)  ## Bring the code into shape
