@@ -4,10 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from app.domain import ids
 from app.store.db import Database
 from tests.support import postgres
+
+# How long an example takes says how busy the machine is, and nothing of the law.
+settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("laws")
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,7 @@ costs = st.decimals(0, 1000, places=9) | st.sampled_from([Decimal(0), Decimal("1
 
 
 def test_what_postgres_makes_of_receipts_keeps_their_hashes(database_url: str) -> None:
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(st.dictionaries(texts, values, max_size=4), st.none() | costs), min_size=1, max_size=6))
     def law(entries: list[tuple[dict[str, Any], Decimal | None]]) -> None:
         assert asyncio.run(_problems(database_url, entries)) == []

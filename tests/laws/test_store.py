@@ -17,7 +17,7 @@ from app.store.db import Database
 from app.store.parts import Lease
 from tests.support.store import CALLER, ask, batch, ending, lease_of, new_thread, notice, write
 
-bounded = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+bounded = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 steps = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(["text", "text", "notice", "end", "rename", "choose"])),

@@ -18,6 +18,8 @@ ARGUMENTS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Two pages for what an address bar suggests, which nobody sees: a second of a core at each start.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 )
 PATIENCE_MS = 30_000
 BLOCKED = "Service Worker registration blocked by Playwright"

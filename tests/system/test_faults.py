@@ -36,12 +36,18 @@ def nothing_crashes(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
 
 
 @pytest.fixture
-def env(database_url: str) -> dict[str, str]:
+def lease() -> float:
+    """Seconds after which a run is given up for lost."""
+    return LEASE
+
+
+@pytest.fixture
+def env(database_url: str, lease: float) -> dict[str, str]:
     """Settings of a process that gives a run up for lost after a short time."""
     return {
         "DATABASE_URL": database_url,
         "KHALA_MODEL": "demo",
-        "KHALA_LEASE_SECONDS": str(LEASE),
+        "KHALA_LEASE_SECONDS": str(lease),
         "KHALA_GRACE_SECONDS": "0.5",
     }
 
@@ -292,6 +298,7 @@ async def test_an_observer_that_reconnects_all_the_time_misses_nothing(database_
     assert_verified({"DATABASE_URL": database_url})
 
 
+@pytest.mark.parametrize("lease", [30.0])
 async def test_a_worker_that_is_told_to_stop_hands_its_run_over(
     servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
 ) -> None:

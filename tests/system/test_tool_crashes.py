@@ -18,7 +18,7 @@ from tests.support.server import Server, Worker, ended
 
 LEASE = 1.2
 STEPS, AT_ONCE = 5, 4
-PROMPTLY = 15.0
+PROMPTLY = 60.0
 
 
 class Stage:

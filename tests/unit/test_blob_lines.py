@@ -88,7 +88,7 @@ texts = st.lists(st.text("abé\r", max_size=6), max_size=40).flatmap(
 
 @given(texts, st.sampled_from(["a", "b+a", "^a", "a$", "^$", "é", "[^a]b", "(a|b)(a|b)"]), st.integers(0, 3),
        st.integers(1, 5), st.integers(1, 9))  # fmt: skip
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_grep_page_by_page_finds_what_a_naive_one_finds(
     text: str, pattern: str, context: int, most: int, chunk: int
 ) -> None:
@@ -101,7 +101,7 @@ def test_grep_page_by_page_finds_what_a_naive_one_finds(
 
 
 @given(texts, st.integers(1, 7), st.integers(1, 9))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_head_and_range_and_tail_show_what_a_split_shows(text: str, many: int, chunk: int) -> None:
     data = text.encode()
     expected = list(enumerate(split(data), 1))
@@ -115,7 +115,7 @@ def test_head_and_range_and_tail_show_what_a_split_shows(text: str, many: int, c
 
 
 @given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 30))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_very_long_lines_are_found_in_pieces_each_line_once(lengths: list[int], chunk: int) -> None:
     data = b"\n".join(b"x" * length + b"hit" + b"y" * length for length in lengths)
     with pytest.MonkeyPatch.context() as patch:
