@@ -16,7 +16,7 @@ import psutil
 from app.store.embedded.binaries import find_binaries, runnable
 from app.store.embedded.layout import NOBODY, Layout
 from tests.chaos.preloads import compiled
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 DISK = 160
 """MiB that there are, where there is a disk of its own."""

@@ -18,8 +18,9 @@ from tests.chaos.model import Scripted
 from tests.chaos.preloads import compiled
 from tests.chaos.schedule import MEMBERS, WEBS
 from tests.support import postgres
+from tests.support.ports import free_port
 from tests.support.providers import serving
-from tests.support.server import ROOT, Process, command, free_port
+from tests.support.server import ROOT, Process, command
 
 LEASE = 2.0
 JOURNAL = Path(__file__).with_name("journal.sql")

@@ -23,7 +23,7 @@ from app.store.writer import Writer
 from app.tools.toolbox import Toolbox, ToolboxOptions
 from tests.support import postgres
 from tests.support.blobs import vault_of
-from tests.support.server import free_port
+from tests.support.ports import free_port
 from tests.support.store import CALLER, ask, claim, new_thread
 
 WITHIN = 20.0

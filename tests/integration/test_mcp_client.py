@@ -25,13 +25,13 @@ from tests.support.mcp_client import (
     a_call,
     connected,
     eventually,
-    free_port,
     over_http,
     state,
     stdio,
     use,
 )
 from tests.support.mcp_server import PNG, calls
+from tests.support.ports import free_port
 
 SOON = 5.0
 """Seconds within which what is prompt has happened, on a busy machine."""

@@ -25,7 +25,8 @@ from app.store.db import Database
 from app.telemetry import gauges
 from app.telemetry.gauges import Gauges
 from tests.support.inside import Inside, khala
-from tests.support.server import Worker, ended, free_port
+from tests.support.ports import free_port
+from tests.support.server import Worker, ended
 from tests.support.store import ask, new_thread
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from tests.support.client import client
 from tests.support.frames import socket
 from tests.support.inside import Inside
 from tests.support.oidc.provider import AUDIENCE, CALLBACK, SECRET, RealProvider, parameter, running
-from tests.support.server import free_port
+from tests.support.ports import free_port
 from tests.support.shared import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -21,7 +21,7 @@ from app.identity import calls, oidc
 from app.identity.oidc import OidcSettings, Provider
 from tests.support.oidc.forger import Answer, Forger, forging
 from tests.support.oidc.provider import AUDIENCE, CALLBACK, CLIENTS, SIGNED_OUT, RealProvider, parameter, running
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 DISCOVERY = "/.well-known/openid-configuration"
 

@@ -22,7 +22,8 @@ from app.store.db import Database
 from tests.support.client import Observer, Thread
 from tests.support.inside import khala
 from tests.support.otlp import Collector, Received, collecting
-from tests.support.server import Server, Worker, ended, free_port
+from tests.support.ports import free_port
+from tests.support.server import Server, Worker, ended
 
 TOOL = 'Do it. /call write_file {"path":"a.txt","content":"hi"}'
 SPAN = "00f067aa0ba902b7"

@@ -5,6 +5,8 @@ import socket
 import threading
 from collections.abc import Iterator
 
+from tests.support.ports import free_port
+
 CHUNK = 65_536
 
 
@@ -25,11 +27,8 @@ class Forwarder:
 
     def up(self) -> None:
         """Take connections, always on the same port."""
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", self.port))
-        listener.listen(128)
-        self.port = listener.getsockname()[1]
+        self.port = self.port or free_port()
+        listener = socket.create_server(("127.0.0.1", self.port))
         self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 

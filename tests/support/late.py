@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+PATIENCE = 60.0
+"""Seconds after which it answers all the same."""
+
 
 @contextmanager
 def an_address_that_answers_late() -> Iterator[tuple[str, threading.Event]]:
@@ -14,7 +17,7 @@ def an_address_that_answers_late() -> Iterator[tuple[str, threading.Event]]:
 
     class Late(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            go.wait(30)
+            go.wait(PATIENCE)
             self.send_response(200)
             self.send_header("Content-Type", "text/plain")
             self.end_headers()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +15,7 @@ from app.domain import ids
 from app.domain.tools import Actor
 from app.tools.mcp import Connections, McpConfig, Server, ServerState
 from app.tools.port import Call, Result
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0
@@ -45,13 +45,6 @@ def stdio(journal: Path, name: str = "peculiar", **settings: Any) -> Server:
     """The server of `tests/support/mcp_server.py` as a program."""
     args = ("-m", "tests.support.mcp_server", "stdio", str(journal))
     return Server(name=name, command=sys.executable, args=args, cwd=str(ROOT), **settings)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 class OverHttp:

@@ -7,8 +7,9 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.required import program, wait_for_port
-from tests.support.server import ROOT, free_port
+from tests.support.server import ROOT
 
 SHIPPED = ROOT / "infra" / "nginx.conf"
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")

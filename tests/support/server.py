@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,18 +15,13 @@ import httpx
 from tests.support.client import NO_TLS
 from tests.support.forked import Forked
 from tests.support.homes import home
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CRASHES = ("_crashed", "loop_failed", "never retrieved")
 """What a log says of an error that nobody has named."""
 READY = 60.0
 """Seconds that a process has to become ready."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def surroundings() -> dict[str, str]:

@@ -21,10 +21,18 @@ ARGUMENTS = (
     # Two pages for what an address bar suggests, which nobody sees: a second of a core at each start.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 )
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 BLOCKED = "Service Worker registration blocked by Playwright"
 PASSWORD = "en taro adun"
 ENDED = ":is([data-state=done], [data-state=stopped], [data-state=failed])"
+RECORD = """() => {
+    window.written = new Set();
+    const record = () => {
+        const text = document.querySelector(".message:last-child[data-state=writing] .text")?.textContent;
+        if (text) window.written.add(text);
+    };
+    new MutationObserver(record).observe(document.body, { subtree: true, childList: true, characterData: true });
+}"""
 
 
 class Server(Protocol):
@@ -114,6 +122,15 @@ class Chat:
         # The newest message, and not an answer before it: a question that was taken is there before its answer is.
         expect(self.page.locator(f".message.user ~ .message.assistant{ENDED}:last-child")).to_be_visible()
         expect(self.page.locator("[data-state=writing], [data-state=sending]")).to_have_count(0)
+
+    def record(self) -> None:
+        """From now on, remember what the newest answer looks like while it is being written."""
+        self.page.evaluate(RECORD)
+
+    def recorded(self) -> list[str]:
+        """All that it looked like, however late one asks."""
+        texts: list[str] = self.page.evaluate("[...window.written]")
+        return texts
 
     def is_writing(self) -> bool:
         return self.page.locator("[data-state=writing]").count() > 0

@@ -11,6 +11,7 @@ import openai
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
+from tests.support.late import an_address_that_answers_late
 from tests.support.server import ROOT, ended
 from tests.support.server import Server as Process
 from tests.system.browser import Chat
@@ -18,7 +19,7 @@ from tests.system.browser import Chat
 pytestmark = pytest.mark.timeout(180)
 
 WISH = (
-    '/wait=0.5 /call first__echo {"text":"one"} /call second__echo {"text":"two"} /then '
+    '/call first__echo {"text":"one"} /call second__echo {"text":"two"} /then /call fetch_url {"url":"URL"} '
     '/call first__json {} /then /call second__echo {"text":"three"} /call first__fail {} '
     "/say All three rounds are done."
 )
@@ -32,6 +33,7 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"first": one, "second": one}}))
     env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_MCP_CONFIG": str(config)}
+    env["KHALA_FETCH_ALLOW"] = "127.0.0.0/8"
     process = Process(tmp_path / "server.log", env)
     with ended(process):
         process.start()
@@ -47,22 +49,24 @@ def test_a_browser_watches_what_the_openai_client_drives(browser: BrowserContext
     client = openai.OpenAI(api_key=chat.page.evaluate(script), base_url=f"{server.url}/v1", max_retries=0)
     heard: list[str] = []
 
-    def drive() -> None:
+    def drive(wish: str) -> None:
         done = client.chat.completions.create(
-            model="demo", messages=[{"role": "user", "content": WISH}], extra_headers={"x-autopilot": "true"}
+            model="demo", messages=[{"role": "user", "content": wish}], extra_headers={"x-autopilot": "true"}
         )
         heard.append(done.choices[0].message.content or "")
 
-    driving = threading.Thread(target=drive)
-    driving.start()
-    try:
-        chat.listed("/wait=0.5").click()
-        first = chat.page.locator(".card", has_text="first__echo").first
-        expect(first).to_have_attribute("data-state", "completed")
-        assert driving.is_alive(), "the browser saw the first round while the client was waiting for the last"
-        expect(chat.answer).to_contain_text("All three rounds are done.")
-        expect(chat.answer).to_contain_text(re.compile("Step 3"))
-    finally:
-        driving.join(30)
+    with an_address_that_answers_late() as (url, go):
+        driving = threading.Thread(target=drive, args=(WISH.replace("URL", url),))
+        driving.start()
+        try:
+            chat.listed("/call first__echo").click()
+            expect(chat.page.locator(".group-head").first).to_contain_text("Step 1 · 2 of 2 done")
+            assert driving.is_alive(), "the browser saw the first round while the client was waiting for the last"
+            go.set()
+            expect(chat.answer).to_contain_text("All three rounds are done.")
+            expect(chat.answer).to_contain_text(re.compile("Step 3"))
+        finally:
+            go.set()
+            driving.join(60)
     assert heard == ["All three rounds are done."]
     assert chat.complaints == []
