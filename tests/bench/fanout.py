@@ -30,7 +30,8 @@ from tests.bench import machine, measure
 from tests.bench.crowd import Count, Gather, Heard, Read, Wait
 from tests.bench.processes import Worker, worker
 from tests.support import postgres
-from tests.support.server import READY, ROOT, Server, ended, free_port
+from tests.support.ports import free_port
+from tests.support.server import READY, ROOT, Server, ended
 from tests.support.store import KEY, ask, batch, claim, new_thread, write
 
 OBSERVERS = (500, 2000)

@@ -7,8 +7,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 
+from tests.support.ports import free_port
 from tests.support.required import program
-from tests.support.server import free_port
 
 READY = 10.0
 """Seconds that it has to listen."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 
 from app.store.db import asyncpg_url
+from tests.support.ports import free_port
 from tests.support.required import program, wait_for_port
-from tests.support.server import free_port
 
 SERVER_CONNECTIONS = 4
 """Connections to Postgres: fewer than Khala's own pools have to PgBouncer."""

@@ -11,7 +11,7 @@ import boto3
 import httpx
 
 from tests.support.client import NO_TLS
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 BUCKET = "khala"
 READY = 30.0
