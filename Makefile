@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Compiled code is kept, or each process would compile all that it imports, for three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint types page format bench bench-compare bench-page web web-dev setup clean
+.PHONY: help serve test check lint types page format bench bench-compare bench-page chaos web web-dev setup clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'

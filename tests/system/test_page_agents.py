@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Locator, Request, Route, expect
 
 from tests.support.server import ROOT
-from tests.system.browser import Chat
+from tests.system.browser import PATIENCE_MS, Chat
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -62,7 +62,7 @@ def bar(chat: Chat) -> Locator:
 
 def wait_for_kept(chat: Chat, store: str, word: str, *, there: bool = True) -> None:
     """Wait until the word is, or is not, in what the agent worker keeps."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_MS / 1000
     while (word in chat.page.evaluate(KEPT, store)) != there:
         assert time.monotonic() < deadline, f"{word!r} is {'not ' if there else ''}kept"
         chat.page.wait_for_timeout(100)
