@@ -14,6 +14,7 @@ from tests.chaos.watchers import Watcher, cards_of
 from tests.chaos.world import World
 from tests.support.agents import PECULIAR
 from tests.support.client import text_of
+from tests.support.lines import objects
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ async def verdicts(world: World, users: Sequence[User], failures: Sequence[str])
     return [
         Verdict("what was acknowledged is there", len(acknowledged), list(_acknowledged(found, users))),
         Verdict("every answer is what the model said, once", len(productions), list(stored.texts(found, productions))),
-        Verdict("no tool that is not idempotent acts twice", len(_journal(world)), list(_effects(world, found))),
+        Verdict("no tool that is not idempotent acts twice", len(objects(world.journal)), list(_effects(world, found))),
         Verdict("every observer's view is the thread", len(watchers), list(_views(users, views))),
         Verdict("nobody saw what can't be", sum(one.connects for one in watchers), list(_seen(users))),
         Verdict("revisions have no gaps", len(found.revisions), list(stored.revisions(found))),
@@ -70,13 +71,8 @@ def _acknowledged(found: Stored, users: Sequence[User]) -> Iterator[str]:
                 yield f"{user.name}: run {one.ids['runId']} is of other messages"
 
 
-def _journal(world: World) -> list[dict[str, Any]]:
-    lines = world.journal.read_text().splitlines() if world.journal.exists() else []
-    return [json.loads(line) for line in lines]
-
-
 def _effects(world: World, found: Stored) -> Iterator[str]:
-    happened = _journal(world)
+    happened = objects(world.journal)
     did = Counter((one["tool"], one["key"]) for one in happened if one["event"] == "did")
     numbers = Counter(one["n"] for one in happened if one["event"] == "did")
     for number, count in numbers.items():

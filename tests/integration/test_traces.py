@@ -1,6 +1,5 @@
 """Traces: from a request over the run in another process to the delivery, to a collector that speaks OTLP."""
 
-import json
 import signal
 import uuid
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from app.signals import traces
 from app.store.db import Database
 from tests.support.client import Observer, Thread
 from tests.support.inside import khala
+from tests.support.lines import objects
 from tests.support.otlp import Collector, Received, collecting
 from tests.support.ports import free_port
 from tests.support.server import Server, Worker, ended
@@ -50,8 +50,7 @@ def one(found: list[Received], name: str, **facts: Any) -> Received:
 
 def lines(process: Server | Worker, event: str) -> list[dict[str, Any]]:
     """What the log says of such events."""
-    found = [json.loads(line) for line in process.log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in found if line["event"] == event]
+    return [line for line in objects(process.log) if line["event"] == event]
 
 
 def delivered(collector: Collector, trace: str) -> bool:

@@ -22,6 +22,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 
+from tests.support.lines import objects
+
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}
 BROKEN = {"type": "object", "properties": {"a": {"type": 42}}}
@@ -147,9 +149,7 @@ class Peculiar:
 
 def calls(journal: Path, tool: str, event: str = "began") -> list[dict[str, Any]]:
     """What happened to calls of this tool."""
-    lines = journal.read_text().splitlines() if journal.exists() else []
-    happened = [json.loads(line) for line in lines]
-    return [one for one in happened if one["tool"] == tool and one["event"] == event]
+    return [one for one in objects(journal) if one["tool"] == tool and one["event"] == event]
 
 
 def _said(text: str) -> types.CallToolResult:
