@@ -151,7 +151,7 @@ describe("a thread that was seen before", () => {
   });
 
   it("is gone on from, and is as it was where the server has nothing to add and it may still be read", async () => {
-    const { relay, batches, stored, page } = setting({ role: "owner" });
+    const { relay, batches, stored, page } = setting({ revision: 5 });
     await stored.save("t", "user", state(5, "kept"));
     await relay.hear({ type: "follow", turn: 0, asked: 2, threadId: "t", keys: {}, who: "user" });
     relay.takeConnection({ phase: "live" });
@@ -159,6 +159,29 @@ describe("a thread that was seen before", () => {
     await vi.advanceTimersByTimeAsync(0);
     expect(page()).toEqual(state(5, "kept"));
     expect(batches.at(-1)).not.toHaveProperty("isStale");
+  });
+
+  it("is not shown as it was where it has changed, but as the server tells then", async () => {
+    const { relay, stored, open, said, page } = setting({ revision: 6 });
+    await stored.save("t", null, state(5, "kept"));
+    await open();
+    relay.takeConnection({ phase: "live" });
+    await relay.hear({ type: "taken" });
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(page()).toEqual(EMPTY);
+    relay.takeState(state(6, "kept, and more"), FRESH);
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(page()).toEqual(state(6, "kept, and more"));
+    expect(said).toEqual([]);
+  });
+
+  it("is asked for as a whole where it has changed and the server tells nothing of it", async () => {
+    const { relay, stored, open, said } = setting({ revision: 6 });
+    await stored.save("t", null, state(5, "kept"));
+    await open();
+    relay.takeConnection({ phase: "live" });
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(said).toEqual([["leave"], ["follow", "t", {}]]);
   });
 
   it("is asked for as a whole where it can't be known whether it is as it was", async () => {

@@ -1,7 +1,7 @@
 // Between the feed and the page: follows what the page wants followed, and tells it what changed, as much at once as the
 // page can take. Nothing piles up: what is not told yet is the difference of two states.
 
-import type { Listed, Part, Participant, PartPage } from "../khala/frames.ts";
+import type { Listed, Part, Participant, PartPage, Snapshot } from "../khala/frames.ts";
 import { diff } from "../khala/patches.ts";
 import { EMPTY, UNLISTED, activeAnswer } from "../khala/state.ts";
 import type { ListState, ThreadState } from "../khala/state.ts";
@@ -9,6 +9,8 @@ import type { Batch, ListPatch, ThreadKeys, ToStream } from "./stream.messages.t
 
 const SAVE_MS = 2000;
 const MOST_PARTS = 1000;
+/** What the server has not told by then of a thread that changed, it is asked for. */
+const TELL_MS = 2000;
 /** A store that takes longer is not waited for. */
 const LOAD_MS = 500;
 
@@ -114,15 +116,19 @@ export class Relay {
   }
 
   /**
-   * Nothing is told of a thread that did not change since it was stored; that it may still be read says that it is as
-   * stored. If that can't be asked, all of it is.
+   * Nothing is told of a thread that did not change since it was stored; its revision says that it is as stored. If it
+   * did, what changed is about to be told, and shown first it would be a branch that nobody has chosen any more. If that
+   * can't be asked or nothing comes, all of it is asked for.
    */
   async #confirmKept(): Promise<void> {
     const [target, kept] = [this.#target, this.#kept];
     if (!target || !kept) return;
-    const access = await this.#ask(`/api/threads/${target.threadId}/access`, target.keys);
-    if (this.#target !== target || this.#kept !== kept || this.#phase !== "live") return;
-    if (access) return this.takeState(kept, { isSnapshot: true, wasReset: false, lag: null });
+    const now = await this.#ask<Snapshot>(`/api/threads/${target.threadId}?limit=1`, target.keys);
+    const isOpen = (): boolean => this.#target === target && this.#kept === kept && this.#phase === "live";
+    if (!isOpen()) return;
+    if (now?.revision === kept.revision) return this.takeState(kept, { isSnapshot: true, wasReset: false, lag: null });
+    if (now) await new Promise((resolve) => setTimeout(resolve, TELL_MS));
+    if (!isOpen()) return;
     this.#feed.leave();
     this.#feed.follow(target.threadId, target.keys);
   }
