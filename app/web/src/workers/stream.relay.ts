@@ -116,9 +116,9 @@ export class Relay {
   }
 
   /**
-   * Nothing is told of a thread that did not change since it was stored; its revision says that it is as stored. If it
-   * did, what changed is about to be told, and shown first it would be a branch that nobody has chosen any more. If that
-   * can't be asked or nothing comes, all of it is asked for.
+   * Nothing is told of a thread that did not change since it was stored; its revision says that it is as stored. What did
+   * change is about to be told: shown before that, the stored one would leave the page on a branch that was left since. If
+   * the revision can't be asked for or nothing comes, all of it is asked for.
    */
   async #confirmKept(): Promise<void> {
     const [target, kept] = [this.#target, this.#kept];
