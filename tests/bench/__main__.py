@@ -126,15 +126,16 @@ def _carried_out(asked: argparse.Namespace, options: Options) -> tuple[Problemat
         return soaked, soak.told(soaked), soaked.flat
     if asked.targets:
         found = measured(options.together, lambda place: targets.targets(options, place))
-        return found, f"{report.table(found.report)}\n\n{targets.told(found)}", True
+        return found, f"{report.table(found.report)}\n\n{targets.told(found)}", found.met
     told = measured(options.together, lambda place: _report(asked, options, place))
     return told, report.table(told), True
 
 
 def main() -> int:
-    """Measure and tell; the exit code is 1 if an observer saw what the model did not send, or a soak grew.
+    """Measure and print; the exit code is 0 if all is as it must be.
 
-    A target that is missed is told of, and no failure. Who is stopped by a signal ends with 130.
+    It is 1 if an observer saw what the model did not send, a soak grew, or a target was missed or not measured, and 130
+    if a signal stopped the bench.
     """
     asked = arguments()
     found, table, good = _carried_out(asked, _options(asked))

@@ -62,6 +62,11 @@ class Targets(Figures, frozen=True, kw_only=True):
     idle: Idle
 
     @property
+    def met(self) -> bool:
+        """Whether every target was measured and met."""
+        return all(one.met for one in self.targets)
+
+    @property
     def problems(self) -> list[str]:
         """Of all measurements."""
         return self.report.problems + self.late.problems

@@ -4,11 +4,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tests.bench import __main__ as command
 from tests.bench.bench import bench, opened
 from tests.bench.compare import compared
+from tests.bench.figures import Latency
 from tests.bench.growth import fit
+from tests.bench.idle import Idle
+from tests.bench.late import Late
 from tests.bench.report import LINES, Report, table
 from tests.bench.soak import trend
+from tests.bench.targets import Target, Targets
 from tests.bench.workload import Options, Workload
 
 
@@ -55,3 +60,23 @@ def test_memory_that_grows_is_not_called_flat() -> None:
 def test_a_fit_finds_the_line_that_is_there() -> None:
     found = fit([(1, 3.0), (2, 5.0), (10, 21.0)])
     assert (found.slope, found.intercept, found.r_squared) == pytest.approx((2.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(("measured", "code"), [(0.39, 0), (0.4, 0), (0.41, 1), (None, 1)])
+def test_the_bench_exits_with_one_if_a_target_is_missed_or_not_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], measured: float | None, code: int
+) -> None:
+    quick = Latency(p50_ms=1.0, p99_ms=1.0, p999_ms=1.0)
+    found = Targets(
+        targets=[
+            Target(name="commits of parts", unit="/s", limit=40.0, measured=10.0),
+            Target(name="server CPU per delta", unit="×", limit=0.4, measured=measured),
+        ],
+        report=Report(machine={}, options=Options()),
+        late=Late(observers=1, connected=quick, caught_up=quick, problems=[]),
+        idle=Idle(none=0.0, one=0.0, many=0.0, each_adds=0.0, cpu_ms_per_second=None),
+    )
+    monkeypatch.setattr(command, "measured", lambda together, measure: found)
+    monkeypatch.setattr("sys.argv", ["bench", "--targets"])
+    assert command.main() == code
+    assert ("MISSED" in capsys.readouterr().out) is (measured == 0.41)
