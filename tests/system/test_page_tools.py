@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Route, expect
+from playwright.sync_api import BrowserContext, CDPSession, Locator, Route, expect
 
 from tests.support.late import an_address_that_answers_late
 from tests.support.server import Server as Process
@@ -238,3 +238,50 @@ def test_what_a_tool_or_a_model_says_is_never_markup(chat: Chat) -> None:
     expect(chat.page.locator("#messages img")).to_have_count(0)
     expect(chat.page.locator(".card-body").first).to_contain_text(bad)
     assert chat.complaints == []
+
+
+def test_closed_cards_free_their_details(chat: Chat) -> None:
+    """R18: neither the elements nor the texts of 20 closed cards stay in the page's memory."""
+    count, size = 20, 50_000
+    text = "0123456789" * (size // 10)
+    chat.send(f"/call write_file {json.dumps({'path': 'big', 'content': text})}")
+    chat.wait_for_end()
+    chat.send(f'/times={count} /call read_file {{"path":"big"}} /say Read.')
+    chat.wait_for_end()
+    chat.page.locator(".group").last.scroll_into_view_if_needed()
+    head = chat.page.locator(".group-head").last
+    expect(head).to_have_attribute("aria-expanded", "false")
+    head.click()
+    cards = chat.page.locator(".group").last.locator(".card")
+    expect(cards).to_have_count(count)
+    session = chat.page.context.new_cdp_session(chat.page)
+    _toggle(cards.all()[:1], opens=True)  # what is loaded once, such as code, is loaded now
+    _toggle(cards.all()[:1], opens=False)
+    before = _heap(session)
+    _toggle(cards.all(), opens=True)
+    chat.page.evaluate("window.details = [...document.querySelectorAll('.card-body .blob')].map((e) => new WeakRef(e))")
+    assert chat.page.evaluate("window.details.filter((one) => one.deref()).length") == count
+    shown = _heap(session)
+    assert shown - before > count * size // 2
+    _toggle(cards.all(), opens=False)
+    head.focus()
+    assert _heap(session) - before < (shown - before) / 4
+    assert chat.page.evaluate("window.details.filter((one) => one.deref()).length") == 0
+
+
+def _toggle(cards: list[Locator], *, opens: bool) -> None:
+    for card in cards:
+        card.locator(".card-head").click()
+        if opens:
+            expect(card.get_by_label("Result")).to_contain_text("0123456789")
+    if not opens:
+        for card in cards:
+            expect(card.locator(".card-body")).to_have_count(0)
+
+
+def _heap(session: CDPSession) -> int:
+    """Bytes of JavaScript's heap after garbage collection."""
+    for _ in range(3):
+        session.send("HeapProfiler.collectGarbage")
+    used: int = session.send("Runtime.getHeapUsage")["usedSize"]
+    return used
