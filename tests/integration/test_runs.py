@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app.domain.fold import TextBlock
 from app.store.db import Database
 from app.store.runs import claim
 from app.store.verify import Checked, differences
@@ -18,7 +19,7 @@ from tests.support.cast import owned_thread, person
 from tests.support.client import Thread, text_of
 from tests.support.inside import Inside, khala
 from tests.support.providers import Reply, Server, serving
-from tests.support.store import ask, batch, lease_of, new_thread, write
+from tests.support.store import KEY, ask, batch, ending, lease_of, new_thread, write
 
 MODEL = "openai:gpt-4o-mini"
 
@@ -232,6 +233,30 @@ async def test_the_newest_history_reaches_the_prompt_within_the_limit(database_u
     assert asked[-1]["content"].startswith("question 7")
     assert any(str(one["content"]).startswith("question 6") for one in asked)
     assert not any(str(one["content"]).startswith("question 0") for one in asked)
+
+
+async def test_more_than_a_hundred_messages_and_a_run_of_two_thousand_parts_reach_the_prompt(
+    database_url: str, db: Database
+) -> None:
+    thread_id = await new_thread(db)
+    for number in range(60):
+        lease = await lease_of(db, thread_id)
+        await write(db, batch(lease, 0, f"answer {number}"))
+        await write(db, ending(lease, 1, (TextBlock(text=f"answer {number}"),)))
+    lease = await lease_of(db, thread_id)
+    words = [f"word{number} " for number in range(2_100)]
+    for first in range(0, len(words), 300):
+        await write(db, batch(lease, first, *words[first : first + 300]))
+    await write(db, ending(lease, len(words), (TextBlock(text="".join(words)),)))
+    async with answering(database_url) as (server, provider):
+        thread = Thread(server.http, str(thread_id), KEY)
+        await answer(thread, "What came before?")
+        asked = [str(one["content"]) for one in provider.calls[-1].body["messages"] if one["role"] != "system"]
+        shown = (await thread.snapshot())["messages"]
+    assert asked[-2:] == ["".join(words), "What came before?"]
+    assert [one for one in asked if one.startswith("answer")] == [f"answer {number}" for number in range(60)]
+    assert len(asked) == 123
+    assert [text_of(one) for one in shown[-3:-1]] == ["".join(words), "What came before?"]
 
 
 async def test_an_edited_question_gets_the_history_of_its_branch_alone(database_url: str) -> None:
