@@ -1,7 +1,10 @@
 """Laws of the store, on a real Postgres: deltas lead from any snapshot to any later one; repeating is harmless."""
 
 import asyncio
-from typing import Any
+import os
+from concurrent.futures import ProcessPoolExecutor
+from threading import Barrier
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -15,6 +18,7 @@ from app.domain.parts import PartData, TextDelta
 from app.store import changes, threads
 from app.store.db import Database
 from app.store.parts import Lease
+from tests.support.forked import CONTEXT
 from tests.support.store import CALLER, ask, batch, ending, lease_of, new_thread, notice, write
 
 bounded = settings(max_examples=25, suppress_health_check=list(HealthCheck))
@@ -128,19 +132,61 @@ async def _with(database_url: str, script: list[tuple[int, str]]) -> None:
         await db.close()
 
 
-async def test_revisions_have_no_gaps_under_sixteen_concurrent_writers(db: Database) -> None:
+WRITERS, PROCESSES, SENDS = 16, 2, 10
+
+
+async def test_revisions_have_no_gaps_under_sixteen_connections_of_two_processes(db: Database) -> None:
     thread_id = await new_thread(db)
     start = (await _snapshot(db, thread_id)).revision
-    places = [thread_id] * 12 + [await new_thread(db) for _ in range(4)]
+    ready = CONTEXT.Barrier(PROCESSES)
+    with ProcessPoolExecutor(PROCESSES, mp_context=CONTEXT, initializer=_meet_at, initargs=(ready,)) as processes:
+        writing = [processes.submit(_write_in_a_process, db.url, thread_id) for _ in range(PROCESSES)]
+        found = [writer for one in writing for writer in await asyncio.wrap_future(one)]
+    assert len({process for process, _, _ in found}) == PROCESSES
+    assert len({connection for _, connection, _ in found}) == WRITERS
+    assert all(revisions == sorted(revisions) for _, _, revisions in found)
+    every = sorted(revision for _, _, revisions in found for revision in revisions)
+    assert every == list(range(start + 1, start + 1 + WRITERS * SENDS))
+    assert (await _snapshot(db, thread_id)).revision == start + WRITERS * SENDS
 
-    async def sends(which: UUID) -> list[int]:
-        return [(await ask(db, which)).revision for _ in range(10)]
 
-    found = await asyncio.gather(*map(sends, places))
-    mine = sorted(revision for revisions in found[:12] for revision in revisions)
-    assert mine == list(range(start + 1, start + 121))
-    assert (await _snapshot(db, thread_id)).revision == start + 120
-    assert all(revisions == sorted(revisions) for revisions in found)
+_ready: Barrier | None = None
+"""In a process that writes: where it waits for the others."""
+
+
+def _meet_at(ready: Barrier) -> None:
+    global _ready
+    _ready = ready
+
+
+Writer: TypeAlias = tuple[int, int, list[int]]
+"""Its process, its connection's process in Postgres, and the revisions of its sends."""
+
+
+def _write_in_a_process(url: str, thread_id: UUID) -> list[Writer]:
+    return asyncio.run(_write_together(url, thread_id))
+
+
+async def _write_together(url: str, thread_id: UUID) -> list[Writer]:
+    """Send by half of the writers, each on its only connection, once all writers of all processes are connected."""
+    databases = [Database(url, pool_size=1) for _ in range(WRITERS // PROCESSES)]
+    connections = await asyncio.gather(*map(_connection_of, databases))
+    assert _ready
+    await asyncio.to_thread(_ready.wait, 60)
+
+    async def sends(database: Database) -> list[int]:
+        return [(await ask(database, thread_id)).revision for _ in range(SENDS)]
+
+    try:
+        found = await asyncio.gather(*map(sends, databases))
+    finally:
+        await asyncio.gather(*(database.close() for database in databases))
+    return [(os.getpid(), connection, revisions) for connection, revisions in zip(connections, found, strict=True)]
+
+
+async def _connection_of(database: Database) -> int:
+    async with database.transaction() as connection:
+        return int((await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one())
 
 
 async def test_revisions_have_no_gaps_while_runs_of_many_threads_are_appended_together(db: Database) -> None:
