@@ -111,7 +111,7 @@ async def called(stage: Stage, agent: Agent, step: int) -> bool:
 
 async def acted(stage: Stage, agent: Agent, step: int) -> bool:
     """A tool of the step has had its effect, and its result is not yet told."""
-    return len(stage.happened("deed")) > AT_ONCE * (step - 1)
+    return len(stage.happened("deed") + stage.happened("risk")) > AT_ONCE * (step - 1)
 
 
 async def told(stage: Stage, agent: Agent, step: int) -> bool:
@@ -136,6 +136,35 @@ async def test_a_killed_executor_does_nothing_twice(stage: Stage, boundary: Boun
     assert len(deeds) == STEPS * AT_ONCE
     assert set(deeds.values()) == {1}
     await whole(agent, STEPS * AT_ONCE)
+
+
+@pytest.mark.parametrize("boundary", [called, acted, told])
+@pytest.mark.timeout(180)
+async def test_a_killed_executor_makes_no_call_twice_that_is_not_idempotent(stage: Stage, boundary: Boundary) -> None:
+    agent = await act(await stage.thread(), rounds("risk"))
+    for step in range(1, STEPS + 1):
+
+        async def there(step: int = step) -> bool:
+            return await boundary(stage, agent, step)
+
+        await when(there)
+        stage.kill()
+    assert (await agent.ended(within=60))["status"] == "final"
+    # The tool itself refuses nothing: it counts each time that it is called, and each effect.
+    received = Counter(one["n"] for one in calls(stage.journal, "risk", "began"))
+    effects = Counter(one["n"] for one in calls(stage.journal, "risk", "did"))
+    assert set(received.values()) == set(effects.values()) == {1}
+    cards = await agent.cards()
+    assert [card["args"]["n"] for card in cards] == list(range(STEPS * AT_ONCE))
+    completed = {card["args"]["n"] for card in cards if card["state"] == "completed"}
+    assert completed <= effects.keys()
+    assert all(
+        card["state"] == "failed" and "unknown" in card["summary"]
+        for card in cards
+        if card["args"]["n"] not in completed
+    )
+    assert boundary is not acted or len(completed) < len(cards)
+    assert (await agent.text()).count("Finished.") == 1
 
 
 @pytest.mark.timeout(120)
