@@ -12,6 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support.client import Thread
 from tests.support.inside import Inside
+from tests.support.server import Server
 
 SOON = 10.0
 """Seconds within which a frame that is due has to come."""
@@ -61,7 +62,7 @@ class Socket:
 
 
 @contextlib.asynccontextmanager
-async def socket(server: Inside, *, greeted: bool = True, **options: Any) -> AsyncIterator[Socket]:
+async def socket(server: Inside | Server, *, greeted: bool = True, **options: Any) -> AsyncIterator[Socket]:
     """Connect for as long as this is open; the hello is taken unless `greeted` says otherwise."""
     options = {"subprotocols": [Subprotocol("khala.v1")], "max_size": None} | options
     async with connect(server.socket_url, **options) as connection:
