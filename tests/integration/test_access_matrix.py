@@ -11,9 +11,12 @@ import httpx
 import msgspec
 import pytest
 import pytest_asyncio
-from litestar.routes import HTTPRoute
+from litestar.routes import ASGIRoute, BaseRoute, HTTPRoute, WebSocketRoute
+from websockets import InvalidStatus, Subprotocol
+from websockets.asyncio.client import connect
 
 from app.api.context import Context
+from app.api.mcp_server import NEEDS_ACCOUNT
 from app.api.origins import Origins
 from app.api.routes import application
 from app.domain import frames
@@ -122,6 +125,9 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /v1/models/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
     # Of a call that was never made: only who may read the thread is told so.
     "GET /autopilot/detail/{token}": READERS | dict.fromkeys(("right key", *LOOKING_ON, *WRITING, "owner"), 404),
+    "ASGI /mcp tools/list": ANYBODY,
+    "ASGI /mcp tools/call": ACCOUNTS,
+    "WEBSOCKET /api/ws": NOBODY | {"revoked token": 403},
     "GET /groups": ANYBODY,
     "GET /mcp-servers": ACCOUNTS,
     "GET /health": OPEN,
@@ -135,7 +141,10 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /web/{file_path}": OPEN,
     "HEAD /web/{file_path}": OPEN,
 }
-"""By route, who gets another answer than a good one. A word behind the path tells two uses of a route apart."""
+"""By route, who gets another answer than a good one. A word behind the path tells two uses of a route apart.
+
+A route that is no HTTP route has its kind instead of a method. What is below the path of a mounted one is part of it.
+"""
 
 TOOL = {
     "name": "shout", "description": "Say it in capitals.", "parameters": {"type": "object"}, "language": "python",
@@ -177,12 +186,20 @@ def known_routes() -> set[str]:
     nothing = dict.fromkeys(Context.__struct_fields__)
     context = Context(**(nothing | {"origins": Origins()}))  # type: ignore[arg-type]
     app = application(context, web=Path(__file__).parent, version="0")
-    return {
-        f"{method} {_plain(route.path_format)}"
-        for route in app.routes
-        if isinstance(route, HTTPRoute)
-        for method in route.methods - {"OPTIONS"}
-    }
+    return {f"{kind} {_plain(route.path_format)}" for route in app.routes for kind in _kinds(route)}
+
+
+def _kinds(route: BaseRoute) -> set[str]:
+    """The methods of an HTTP route, or what else it is."""
+    match route:
+        case HTTPRoute():
+            return {str(method) for method in route.methods} - {"OPTIONS"}
+        case WebSocketRoute():
+            return {"WEBSOCKET"}
+        case ASGIRoute():
+            return {"ASGI"}
+        case _:
+            raise AssertionError(f"The matrix knows no {type(route).__name__}.")
 
 
 def _plain(path: str) -> str:
@@ -253,6 +270,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         return bodies.get(route)
 
     async def ask(self, http: httpx.AsyncClient, route: str) -> int:
+        """The status of the answer."""
+        if route.startswith("ASGI /mcp "):
+            return await self._ask_by_mcp(http, route.split(" ")[2])
+        if route == "WEBSOCKET /api/ws":
+            return await self._shake_hands(http)
         method, template = route.split(" ")[:2]
         params = {"before": str(self.message_id)} if template.endswith("/messages") else None
         body = self.body(route)
@@ -265,6 +287,25 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         response = await http.send(request, stream=True)
         await response.aclose()
         return response.status_code
+
+    async def _ask_by_mcp(self, http: httpx.AsyncClient, method: str) -> int:
+        """The status; 401 too if the JSON-RPC answer says that a call needs an account."""
+        params = {"name": "todo_list", "arguments": {}} if method == "tools/call" else {}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        headers = {"Accept": "application/json, text/event-stream"} | self.cast.headers[self.who]
+        answer = await http.post("/mcp", json=body, headers=headers)
+        return 401 if f'"code":{NEEDS_ACCOUNT}' in answer.text.replace(" ", "") else answer.status_code
+
+    async def _shake_hands(self, http: httpx.AsyncClient) -> int:
+        """The status of the handshake, and 200 if it succeeds."""
+        url = str(http.base_url).replace("http", "ws", 1).rstrip("/") + "/api/ws"
+        try:
+            async with connect(
+                url, subprotocols=[Subprotocol("khala.v1")], additional_headers=self.cast.headers[self.who]
+            ):
+                return 200
+        except InvalidStatus as error:
+            return error.response.status_code
 
 
 async def scene(store: Database, who: str, everybody: Cast) -> Scene:
