@@ -3,7 +3,7 @@
 # says what to do. None of them is left running. Usage: infra/services.sh [PROGRAM …], of those that are named below
 set -eu
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
-[ $# -gt 0 ] || set -- nginx pgbouncer nats-server systemd-analyze
+[ $# -gt 0 ] || set -- nginx pgbouncer nats-server systemd-analyze promtool
 
 missing=
 for program in "$@"; do
@@ -11,6 +11,7 @@ for program in "$@"; do
     case $program in
         nginx) missing="$missing nginx-light" ;;
         systemd-analyze) missing="$missing systemd" ;;
+        promtool) missing="$missing prometheus" ;;
         pgbouncer | nats-server | faketime) missing="$missing $program" ;;
         *) echo "$0 does not know $program" >&2 && exit 2 ;;
     esac
@@ -44,7 +45,7 @@ if [ -d /run/systemd/system ]; then
     for package in $missing; do
         case $package in
             nginx-light) systemctl --quiet disable nginx ;;
-            pgbouncer | nats-server) systemctl --quiet disable "$package" ;;
+            pgbouncer | nats-server | prometheus) systemctl --quiet disable "$package" ;;
         esac
     done
 fi

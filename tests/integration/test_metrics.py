@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import re
-import shutil
 import signal
 import subprocess
 import uuid
@@ -26,6 +25,7 @@ from app.telemetry import gauges
 from app.telemetry.gauges import Gauges
 from tests.support.inside import Inside, khala
 from tests.support.ports import free_port
+from tests.support.required import program
 from tests.support.server import Worker, ended
 from tests.support.store import ask, new_thread
 
@@ -322,10 +322,11 @@ def test_panels_have_names_and_places_of_their_own() -> None:
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool comes with Prometheus")
 @pytest.mark.parametrize(("what", "path"), [("rules", ALERTS), ("config", PROMETHEUS)])
 def test_prometheus_takes_them(what: str, path: Path) -> None:
-    done = subprocess.run(["promtool", "check", what, path], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [program("promtool"), "check", what, path], capture_output=True, text=True, timeout=30, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
