@@ -89,7 +89,7 @@ async def pydantic_ai(url: str) -> AsyncIterator[Call]:
 
     from app.models import told
 
-    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0)
+    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=LONGEST)
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=client))
 
     async def call(prompt: Prompt) -> int:
@@ -111,7 +111,7 @@ async def openai(url: str) -> AsyncIterator[Call]:
     """OpenAI's own client."""
     from openai import AsyncOpenAI
 
-    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0)
+    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=LONGEST)
 
     async def call(prompt: Prompt) -> int:
         stream = await client.chat.completions.create(
