@@ -122,7 +122,7 @@ class Runs(Controller):
         """Answer a call that waits. The first answer stands; the same again changes nothing, another one is 409."""
         question = await approvals.question(context.db, run_id, storable(call_id, "call_id"), caller)
         if data.edited_args is not None:
-            _check(question, data.edited_args)
+            await _check(question, data.edited_args)
         answer = Answer(
             approved=data.approved,
             reason=None if data.reason is None else storable(data.reason, "reason"),
@@ -158,11 +158,11 @@ class Runs(Controller):
         return Response(run, status_code=202 if changed else 200)
 
 
-def _check(question: Question, args: dict[str, Any]) -> None:
+async def _check(question: Question, args: dict[str, Any]) -> None:
     check_storable(args, "editedArgs")
     if len(msgspec.json.encode(args)) > arguments.MOST_ARGS:
         raise PayloadTooLarge(f"editedArgs have at most {arguments.MOST_ARGS:,} bytes.")
     try:
-        arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
+        await arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
     except ToolFailed as problem:
         raise InvalidInput(problem.message, path="editedArgs") from problem
