@@ -63,6 +63,7 @@ class ToolSchema:
         self._graph = SchemaGraph(parameters)
         self._graph.weigh(_sizes(self._graph))
         self._large = large_numbers(parameters)
+        self._checks_names = any("propertyNames" in node.schema for node in self._graph.nodes)
         self.parameters: dict[str, Any] = parameters
         try:
             self.validator: Draft202012Validator = validator(parameters)
@@ -85,7 +86,9 @@ class ToolSchema:
     def reports_fast(self, size: ArgumentsSize) -> bool:
         """Whether the same goes for collecting what does not fit, once a check has found that something does not."""
         work = self._graph.work(size.depth)
-        return work.weight * size.values <= MAX_REPORTED and work.weight * size.bytes * size.depth <= MAX_COPIED_BYTES
+        # Each name that does not fit is told with a copy of the object which has it.
+        copies = size.values if self._checks_names else size.depth
+        return work.weight * size.values <= MAX_REPORTED and work.weight * size.bytes * copies <= MAX_COPIED_BYTES
 
 
 async def check(spec: Spec, args: dict[str, Any]) -> None:
@@ -95,7 +98,7 @@ async def check(spec: Spec, args: dict[str, Any]) -> None:
     for in linear time. A check of much is done in a process of its own, which is killed if it takes too long
     (`bad_arguments`); there may be too many of those at once (`unavailable`).
     """
-    size = _measured(args)
+    size = measured(args)
     try:
         # In a thread: a schema that was not seen lately may take a tenth of a second.
         schema = await asyncio.to_thread(_tool_schema, msgspec.json.encode(spec.parameters))
@@ -139,7 +142,8 @@ def _tool_schema(encoded: bytes) -> ToolSchema:
     return ToolSchema(encoded)
 
 
-def _measured(args: dict[str, Any]) -> ArgumentsSize:
+def measured(args: dict[str, Any]) -> ArgumentsSize:
+    """How much they are. Raises `ToolFailed` where that is too much, or they are no JSON."""
     try:
         size = len(msgspec.json.encode(args))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -17,7 +17,7 @@ log = structlog.get_logger()
 MAX_PROCESSES = 2
 MAX_WAITING = 16
 """Checks that wait for a process, or are in one."""
-DEADLINE_SECONDS = 5.0
+DEADLINE_SECONDS = 10.0
 """Of one check, with the start of its process; the process may use less of a processor's time."""
 
 _THREADS = ThreadPoolExecutor(MAX_PROCESSES, thread_name_prefix="heavy_checks")

@@ -11,7 +11,7 @@ from pathlib import Path
 CPU_SECONDS = 2
 """Of all that the process does, its start included."""
 MEMORY_BYTES = 512 << 20
-NICENESS = 10
+NICENESS = 5
 """How far the server's own work goes before."""
 COMMAND = (sys.executable, "-s", "-P", "-m", "app.tools.validation_process")
 
