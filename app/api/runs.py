@@ -17,7 +17,7 @@ from app.api.paths import CallId, RunId
 from app.api.problems import answer, documented
 from app.domain.access import Caller
 from app.domain.chat import ACTIVE, Receipt, Run
-from app.domain.errors import InvalidInput, PayloadTooLarge
+from app.domain.errors import InvalidInput, PayloadTooLarge, Unavailable
 from app.domain.tools import Spec
 from app.store import approvals, parts, receipts, runs
 from app.store.approvals import Answer, Approval, Question
@@ -165,4 +165,6 @@ async def _check(question: Question, args: dict[str, Any]) -> None:
     try:
         await arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
     except ToolFailed as problem:
+        if problem.code == "unavailable":
+            raise Unavailable(problem.message) from problem
         raise InvalidInput(problem.message, path="editedArgs") from problem
