@@ -17,7 +17,7 @@ from app.api.paths import CallId, RunId
 from app.api.problems import answer, documented
 from app.domain.access import Caller
 from app.domain.chat import ACTIVE, Receipt, Run
-from app.domain.errors import InvalidInput, PayloadTooLarge
+from app.domain.errors import InvalidInput, PayloadTooLarge, Unavailable
 from app.domain.tools import Spec
 from app.store import approvals, parts, receipts, runs
 from app.store.approvals import Answer, Approval, Question
@@ -122,7 +122,7 @@ class Runs(Controller):
         """Answer a call that waits. The first answer stands; the same again changes nothing, another one is 409."""
         question = await approvals.question(context.db, run_id, storable(call_id, "call_id"), caller)
         if data.edited_args is not None:
-            _check(question, data.edited_args)
+            await _check(question, data.edited_args)
         answer = Answer(
             approved=data.approved,
             reason=None if data.reason is None else storable(data.reason, "reason"),
@@ -158,11 +158,13 @@ class Runs(Controller):
         return Response(run, status_code=202 if changed else 200)
 
 
-def _check(question: Question, args: dict[str, Any]) -> None:
+async def _check(question: Question, args: dict[str, Any]) -> None:
     check_storable(args, "editedArgs")
     if len(msgspec.json.encode(args)) > arguments.MOST_ARGS:
         raise PayloadTooLarge(f"editedArgs have at most {arguments.MOST_ARGS:,} bytes.")
     try:
-        arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
+        await arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
     except ToolFailed as problem:
+        if problem.code == "unavailable":
+            raise Unavailable(problem.message) from problem
         raise InvalidInput(problem.message, path="editedArgs") from problem

@@ -1,5 +1,6 @@
 """Tools over REST: what there is, what users have made, and what becomes of calls."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
@@ -138,7 +139,8 @@ class Tools(Controller):
             timeout=data.timeout,
             idempotent=data.idempotent,
         )
-        checked(definition, storable(data.code, "code"), taken=context.toolbox.taken)
+        # In a thread: the check of a schema may take a tenth of a second.
+        await asyncio.to_thread(checked, definition, storable(data.code, "code"), taken=context.toolbox.taken)
         check_storable(data.parameters, "parameters")
         return await user_tools.add(context.db, user_id, definition, data.code)
 

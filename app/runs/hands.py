@@ -184,7 +184,7 @@ class Hands:
         """The calls that are to run now, which is committed when this returns; others fail, or are asked for."""
         self._answers.news.clear()
         waiting = [call for call in round_.calls if call.result is None and call.id not in under_way]
-        ready = [call for call in waiting if await self._load(call) and self._may(call)]
+        ready = [call for call in waiting if await self._load(call) and await self._may(call)]
         for call in ready:
             self._say(self._started(call))
         self._answers.asking = any(call.state == "blocked" for call in round_.calls)
@@ -192,7 +192,7 @@ class Hands:
             await self._stream.written()
         return ready
 
-    def _may(self, call: Call) -> bool:
+    async def _may(self, call: Call) -> bool:
         """Whether the call may run; it ends here if it never may, and is asked for if somebody has to approve."""
         if call.tool in self._functions:
             self._say(ToolResult(tool_call_id=call.id, ok=True, summary="Handed to the caller.", duration_ms=0))
@@ -203,7 +203,7 @@ class Hands:
             return False
         if call.state == "blocked":
             return self._approved(call)
-        if self._unfit(call, tool):
+        if await self._unfit(call, tool):
             return False
         match self._actions.get(call.tool, "ask"):
             case "deny":
@@ -215,10 +215,10 @@ class Hands:
             case _:
                 return True
 
-    def _unfit(self, call: Call, tool: Tool) -> bool:
+    async def _unfit(self, call: Call, tool: Tool) -> bool:
         """Whether the arguments are no good, so that nobody needs to be asked."""
         try:
-            arguments.check(tool.spec, call.args or {})
+            await arguments.check(tool.spec, call.args or {})
         except ToolFailed as problem:
             self._fail(call, problem.message, problem.code)
             return True

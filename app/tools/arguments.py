@@ -1,155 +1,206 @@
 """A call's arguments against the tool's schema: what does not fit is named, nothing is filled in or coerced."""
 
-from collections.abc import Iterator
+import asyncio
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import msgspec
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError
-from referencing import Registry, Resource
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
+from jsonschema_rs import Draft202012Validator
 
-from app.blobs.patterns import compiled
 from app.domain.errors import InvalidInput
+from app.domain.json_schemas import SAFE_INTEGER, SchemaGraph, large_numbers
 from app.domain.tools import Spec
-from app.tools.keywords import LENIENT, STRICT, short
+from app.tools import heavy_checks
 from app.tools.port import ToolFailed
-from app.tools.work import TooMuch, counted
+from app.tools.validation import PATTERN_SIZES, explained, problems, validator
 
 MOST_SCHEMA = 64 * 1024
 """Bytes of a schema, as JSON."""
-DEEPEST_SCHEMA = 64
-MOST_PARTS = 1000
-"""Objects and booleans in a schema, each of which may be a schema itself."""
-MOST_PATTERNS = 100
-"""Patterns of names in a schema."""
+MAX_PATTERNS = 200
+"""Different patterns in a schema."""
+MAX_PROGRAMS_BYTES = 1 << 20
+"""Bytes of all their programs together."""
+MAX_PATTERN_LENGTH = 1000
+"""Characters of a pattern."""
 MOST_ARGS = 256 * 1024
 """Bytes of a call's arguments, as JSON."""
-MOST_PROBLEMS = 10
-DATA = ("const", "default", "enum", "examples")
-"""Keywords whose value is no schema."""
+MAX_ARGS_DEPTH = 128
+"""Levels of nesting in a call's arguments."""
+EXACT_INTEGER = 2**53
+"""The size from which integers may be hashed alike, so that comparing a list's items takes quadratic time."""
+
+MAX_VISITS = 200_000
+"""Keywords that are applied to a value by one check on the event loop. One takes 10 to 100 ns."""
+MAX_REPORTED = 5_000
+"""The same, where all that does not fit is collected. One takes up to 4 µs."""
+MAX_COMPARED_BYTES = 50_000_000
+"""Bytes of arguments, times the keywords that may read each, of a check on the event loop. One takes under 1 ns."""
+MAX_COPIED_BYTES = 5_000_000
+"""The same, where all that does not fit is collected, and copied. One takes 3 ns."""
+MAX_SEARCHED = 50_000_000
+"""Bytes of arguments, times bytes of patterns' programs, of a check on the event loop. One takes up to 1 ns."""
 
 
-def check(spec: Spec, args: dict[str, Any]) -> None:
+class ArgumentsSize(msgspec.Struct, frozen=True):
+    """How much there is to check."""
+
+    bytes: int
+    values: int
+    depth: int
+    inexact: bool
+    """Whether there are integers from `EXACT_INTEGER` on."""
+    large: bool
+    """Whether there are integers from `SAFE_INTEGER` on."""
+
+
+class ToolSchema:
+    """A tool's schema, ready to check arguments with. Raises `InvalidInput` if it is none."""
+
+    def __init__(self, encoded: bytes) -> None:
+        parameters = msgspec.json.decode(encoded)
+        if parameters.get("type") != "object":
+            raise InvalidInput('The schema must have "type": "object".')
+        self._graph = SchemaGraph(parameters)
+        self._graph.weigh(_sizes(self._graph))
+        self._large = large_numbers(parameters)
+        self._checks_names = any("propertyNames" in node.schema for node in self._graph.nodes)
+        self.parameters: dict[str, Any] = parameters
+        try:
+            self.validator: Draft202012Validator = validator(parameters)
+        except ValueError as error:
+            raise InvalidInput(f"The schema is not as it should be: {explained(error)}.") from error
+
+    def checks_fast(self, size: ArgumentsSize) -> bool:
+        """Whether a check of so much takes so little time that the event loop can wait for it."""
+        if self._large or size.large:
+            return False
+        work = self._graph.work(size.depth)
+        compared = size.values**2 if size.inexact else size.values * size.depth
+        return (
+            work.weight * size.values <= MAX_VISITS
+            and work.weight * size.bytes * size.depth <= MAX_COMPARED_BYTES
+            and work.search * size.bytes <= MAX_SEARCHED
+            and work.unique * compared <= MAX_VISITS
+        )
+
+    def reports_fast(self, size: ArgumentsSize) -> bool:
+        """Whether the same goes for collecting what does not fit, once a check has found that something does not."""
+        work = self._graph.work(size.depth)
+        # Each name that does not fit is told with a copy of the object which has it.
+        copies = size.values if self._checks_names else size.depth
+        return work.weight * size.values <= MAX_REPORTED and work.weight * size.bytes * copies <= MAX_COPIED_BYTES
+
+
+async def check(spec: Spec, args: dict[str, Any]) -> None:
     """Raise `ToolFailed` (`bad_arguments`) that names each place which does not fit the tool's schema.
 
-    More than `MOST_ARGS` of arguments are `too_large`. Not asserted are formats, patterns that can't be searched for
-    in linear time, and `unevaluatedProperties` where there are `patternProperties`.
+    More than `MOST_ARGS` of arguments are `too_large`. Not asserted are formats, and patterns that can't be searched
+    for in linear time. A check of much is done in a process of its own, which is killed if it takes too long
+    (`bad_arguments`); there may be too many of those at once (`unavailable`).
     """
-    _bounded(args)
+    size = measured(args)
     try:
-        problems = _problems(spec, args)
-    except Unresolvable as error:
-        raise ToolFailed(f"The schema of {spec.name} refers to what it does not have.", code="failed") from error
-    except (TooMuch, RecursionError) as error:
-        raise ToolFailed("These arguments take too long to check.", code="bad_arguments") from error
-    if problems:
-        more = ["and more"] if len(problems) > MOST_PROBLEMS else []
-        said = "; ".join(problems[:MOST_PROBLEMS] + more)
-        raise ToolFailed(f"The arguments don't fit: {said}.", code="bad_arguments")
+        # In a thread: a schema that was not seen lately may take a tenth of a second.
+        schema = await asyncio.to_thread(_tool_schema, msgspec.json.encode(spec.parameters))
+    except InvalidInput as error:
+        said = f"The schema of {spec.name} can't be used. {error.message}"
+        raise ToolFailed(said, code="bad_arguments") from error
+    found = await _problems(schema, args, size)
+    if found:
+        raise ToolFailed(f"The arguments don't fit: {'; '.join(found)}.", code="bad_arguments")
 
 
-def _bounded(args: dict[str, Any]) -> None:
+async def _problems(schema: ToolSchema, args: dict[str, Any], size: ArgumentsSize) -> list[str]:
+    if schema.checks_fast(size):
+        if schema.validator.is_valid(args):
+            return []
+        if schema.reports_fast(size):
+            return problems(schema.validator, args)
+    return await heavy_checks.problems(schema.parameters, args)
+
+
+def schema_problem(parameters: dict[str, Any]) -> str | None:
+    """Why this is no JSON Schema (2020-12) of an object that arguments can be checked against; None if it is.
+
+    Takes up to a tenth of a second, so the event loop should not wait for it.
+    """
+    try:
+        encoded = msgspec.json.encode(parameters)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return "The schema is no JSON."
+    if len(encoded) > MOST_SCHEMA:
+        return f"A schema has at most {MOST_SCHEMA:,} bytes."
+    try:
+        _tool_schema(encoded)
+    except InvalidInput as error:
+        return error.message
+    return None
+
+
+@lru_cache(maxsize=64)
+def _tool_schema(encoded: bytes) -> ToolSchema:
+    return ToolSchema(encoded)
+
+
+def measured(args: dict[str, Any]) -> ArgumentsSize:
+    """How much they are. Raises `ToolFailed` where that is too much, or they are no JSON."""
     try:
         size = len(msgspec.json.encode(args))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ToolFailed("These arguments can't be told as JSON.", code="bad_arguments") from error
     if size > MOST_ARGS:
         raise ToolFailed(f"The arguments of a call have at most {MOST_ARGS:,} bytes.", code="too_large")
+    values, depth, level = 0, 0, [args]
+    while level := _within(level):
+        values += len(level)
+        depth += 1
+        if depth > MAX_ARGS_DEPTH:
+            raise ToolFailed("These arguments are nested too deeply.", code="bad_arguments")
+    inexact = large_numbers(args, limit=EXACT_INTEGER)
+    return ArgumentsSize(size, values + 1, depth, inexact, inexact and large_numbers(args, limit=SAFE_INTEGER))
 
 
-def _problems(spec: Spec, args: dict[str, Any]) -> list[str]:
-    encoded = msgspec.json.encode(spec.parameters)
-    validator = _validator(encoded)
-    with counted(schema=encoded):
-        return [_told(error) for error in islice(validator.iter_errors(args), MOST_PROBLEMS + 1)]
+def _within(values: list[Any]) -> list[Any]:
+    """What is right within these values."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, dict):
+            found += value.values()
+        elif isinstance(value, list):
+            found += value
+    return found
 
 
-def _told(error: ValidationError) -> str:
-    path = ".".join(str(step) for step in error.absolute_path)
-    return f"{short(path) or 'arguments'}: {short(error.message)}"
+def _sizes(graph: SchemaGraph) -> dict[str, int]:
+    """The sizes of all patterns' programs. Patterns of values that can't be searched for are taken out of the schema.
+
+    Raises `InvalidInput` where there are too many, or one of a name can't be searched for.
+    """
+    patterns = {pattern for node in graph.nodes for pattern in node.patterns}
+    if len(patterns) > MAX_PATTERNS:
+        raise InvalidInput(f"A schema has at most {MAX_PATTERNS} patterns.")
+    sizes = {pattern: _program_bytes(pattern) for pattern in patterns}
+    if sum(size for size in sizes.values() if size) > MAX_PROGRAMS_BYTES:
+        raise InvalidInput("The patterns of the schema are too large together. Repeat less in them.")
+    for node in graph.nodes:
+        named = node.schema.get("patternProperties")
+        for pattern in named if isinstance(named, dict) else ():
+            if sizes[pattern] is None:
+                raise InvalidInput("A pattern of names in the schema can't be searched for in linear time.")
+        if isinstance(node.schema.get("pattern"), str) and sizes[node.schema["pattern"]] is None:
+            del node.schema["pattern"]
+    return {pattern: size for pattern, size in sizes.items() if size is not None}
 
 
-def schema_problem(parameters: dict[str, Any]) -> str | None:
-    """Why this is no JSON Schema (2020-12) of an object that arguments can be checked against; None if it is."""
-    try:
-        encoded = msgspec.json.encode(parameters)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        return f"The schema is no JSON: {error}."
-    if len(encoded) > MOST_SCHEMA:
-        return f"A schema has at most {MOST_SCHEMA:,} bytes."
-    if parameters.get("type") != "object":
-        return 'The schema must have "type": "object".'
-    try:
-        parts = list(islice(_within(parameters), MOST_PARTS + 1))
-        if len(parts) > MOST_PARTS:
-            return f"A schema has at most {MOST_PARTS:,} parts."
-        schemas = [part for part in parts if isinstance(part, dict)]
-        _look_at(schemas)
-        Draft202012Validator.check_schema(parameters, format_checker=None)  # type: ignore[arg-type]
-        return _dangling(parameters, schemas)
-    except InvalidInput as error:
-        return error.message
-    except SchemaError as error:
-        return f"The schema is not as it should be: {_told(error)}."  # type: ignore[arg-type]
-    except RecursionError:
-        return "The schema is nested too deeply."
-
-
-def _within(value: Any, depth: int = 0) -> Iterator[dict[str, Any] | bool]:
-    """Everything in it that may be a schema."""
-    if depth > DEEPEST_SCHEMA:
-        raise InvalidInput("The schema is nested too deeply.")
-    if isinstance(value, dict):
-        yield value
-        for key, inner in value.items():
-            if key not in DATA or isinstance(inner, dict):
-                yield from _within(inner, depth + 1)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _within(inner, depth + 1)
-    elif isinstance(value, bool):
-        yield value
-
-
-def _look_at(schemas: list[dict[str, Any]]) -> None:
-    patterns: set[str] = set()
-    for schema in schemas:
-        for keyword in ("$ref", "$dynamicRef"):
-            target = schema.get(keyword)
-            if isinstance(target, str) and not target.startswith("#"):
-                raise InvalidInput(f"The schema may refer only to itself, by #…, not to {short(target)}.")
-        named = schema.get("patternProperties")
-        patterns.update(named if isinstance(named, dict) else ())
-    if len(patterns) > MOST_PATTERNS:
-        raise InvalidInput(f"A schema has at most {MOST_PATTERNS} patterns of names.")
-    for pattern in patterns:
-        compiled(pattern)
-
-
-def _dangling(parameters: dict[str, Any], schemas: list[dict[str, Any]]) -> str | None:
-    """The first of its references that leads nowhere. What changes its base is left to the check of a call."""
-    if any("$id" in schema for schema in schemas):
+@lru_cache(maxsize=1024)
+def _program_bytes(pattern: str) -> int | None:
+    """About how large the pattern's program is; None where there is none that takes linear time, or it is too large."""
+    if len(pattern) > MAX_PATTERN_LENGTH:
         return None
-    root: Resource[Any] = DRAFT202012.create_resource(parameters)
-    # Crawled once: else each reference to an anchor walks all of the schema.
-    resolver = Registry[Any]().with_resource("", root).crawl().resolver()
-    for schema in schemas:
-        target = schema.get("$ref")
-        if not isinstance(target, str):
-            continue
+    for size in PATTERN_SIZES:
         try:
-            resolver.lookup(target)
-        except Unresolvable:
-            return f"The schema refers to {short(target)}, which it does not have."
+            validator({"pattern": pattern}, pattern_bytes=size)
+        except ValueError:
+            continue
+        return size
     return None
-
-
-@lru_cache(maxsize=256)
-def _validator(encoded: bytes) -> Any:
-    # An empty registry: what is not in the schema can't be found, and nothing is ever fetched.
-    kind = LENIENT if b'"patternProperties"' in encoded else STRICT
-    return kind(msgspec.json.decode(encoded), registry=Registry())

@@ -34,7 +34,7 @@ async def invoke(tool: Tool, args: dict[str, Any], call: Call) -> Result:
     if missing:
         return _forbidden(spec, missing)
     try:
-        arguments.check(spec, args)
+        await arguments.check(spec, args)
     except ToolFailed as error:
         return _failed(error.message, error.code)
     task = asyncio.create_task(tool.run(args, call), name=f"tool {spec.name}")

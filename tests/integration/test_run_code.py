@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-import jsonschema
+import jsonschema_rs
 import pytest
 import pytest_asyncio
 
@@ -24,7 +24,7 @@ async def inside() -> AsyncIterator[Sandbox]:
 async def run(inside: Sandbox, code: str, heard: Heard, language: str = "python", seconds: float = 10) -> Result:
     tool = RunCode(inside, seconds=seconds)
     args = {"language": language, "code": code, "stdin": "given"}
-    jsonschema.validate(args, tool.spec.parameters)
+    jsonschema_rs.validate(tool.spec.parameters, args)
     call = Call(id="1", idempotency_key="1", actor=Actor(owner_id=ids.new()), sink=heard)
     return await tool.run(args, call)
 
@@ -79,11 +79,11 @@ async def test_a_flood_is_told_by_its_end(inside: Sandbox) -> None:
 
 async def test_what_can_be_asked_is_what_works_here(inside: Sandbox) -> None:
     spec = RunCode(inside).spec
-    jsonschema.Draft202012Validator.check_schema(spec.parameters)
+    jsonschema_rs.meta.validate(spec.parameters)
     assert spec.parameters["properties"]["language"]["enum"] == sorted(inside.languages)
     assert (spec.name, spec.approval, spec.idempotent) == ("run_code", "ask", True)
     assert spec.permissions == {"code"}
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"language": "python", "code": "x" * 100_001}, spec.parameters)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"language": "perl", "code": ""}, spec.parameters)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validate(spec.parameters, {"language": "python", "code": "x" * 100_001})
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validate(spec.parameters, {"language": "perl", "code": ""})

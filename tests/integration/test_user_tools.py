@@ -9,7 +9,9 @@ import pytest
 import pytest_asyncio
 
 from app.domain.tools import Actor
+from app.store import user_tools
 from app.store.db import Database
+from app.store.user_tools import Definition
 from app.tools.port import Tool
 from app.tools.sandbox import Sandbox, missing
 from app.tools.toolbox import Toolbox, ToolboxOptions
@@ -234,3 +236,68 @@ async def test_javascript_is_run_too(maker: Maker, toolbox: Toolbox) -> None:
     code = "let s=''; process.stdin.on('data', d => s += d).on('end', () => console.log(JSON.parse(s).text.length))"
     tool = await maker.usable(toolbox, language="javascript", code=code)
     assert (await call(tool, maker.actor, text="four")).result.output == 4
+
+
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+HOSTILE: dict[str, dict[str, Any]] = {
+    "nested draft": {"properties": {"a": {"$schema": DRAFT_7, "pattern": "^(a+)+$"}}},
+    "many types": {"properties": {"a": {"type": ["a", *range(6000)]}}},
+    "no schema": {"title": "a", "properties": {"a": {"$ref": "#/title"}}},
+    "doubled": {
+        "$ref": "#/$defs/d0",
+        "$defs": {**{f"d{at}": {"allOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(30)}, "d30": {}},
+    },
+    "remote": {"properties": {"a": {"$ref": "http://127.0.0.1:1/schema"}}},
+}
+
+
+@pytest.mark.parametrize("parameters", HOSTILE.values(), ids=HOSTILE)
+async def test_a_schema_that_would_hold_up_the_server_is_refused(maker: Maker, parameters: dict[str, Any]) -> None:
+    answer = await maker.ask("POST", "", SHOUT | {"name": "hostile", "parameters": {"type": "object"} | parameters})
+    assert answer.status_code == 400, answer.text
+    problem = answer.json()
+    assert (problem["code"], [error["path"] for error in problem["errors"]]) == ("invalid_input", ["parameters"])
+    assert len(problem["errors"][0]["message"]) < 300
+
+
+async def test_a_tool_that_was_approved_before_its_schema_was_refused_fails_as_bad_arguments(
+    maker: Maker, store: Database, toolbox: Toolbox
+) -> None:
+    definition = Definition(
+        name="old",
+        description="From before an upgrade.",
+        parameters={"type": "object"} | HOSTILE["nested draft"],
+        language="python",
+        permissions=("code",),
+    )
+    await user_tools.add(store, maker.who.id, definition, "print(1)")
+    await user_tools.decide(store, maker.who.id, "old", approve=True, digest=None)
+    tool = (await toolbox.offered(maker.actor)).tools["old"]
+    async with asyncio.timeout(20):
+        said = await call(tool, maker.actor, a="a" * 60 + "b")
+    assert said.text == "The schema of old can't be used. Only the whole schema may have a $schema, not a part of it."
+    assert said.result.code == "bad_arguments"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"uniqueItems": True}, [2**62 + at for at in range(12_000)]),
+        ({"items": {"anyOf": [{"type": "integer"}] * 300}}, ["x"] * 20_000),
+        ({"pattern": "[ab]*a[ab]{300}c"}, "ab" * 100_000),
+    ],
+    ids=["items that hash alike", "millions of errors", "a pattern of many states"],
+)
+async def test_the_server_answers_while_arguments_are_checked(
+    maker: Maker, toolbox: Toolbox, schema: dict[str, Any], value: Any
+) -> None:
+    name = f"heavy{len(str(value))}"
+    tool = await maker.usable(toolbox, name=name, parameters={"type": "object", "properties": {"a": schema}})
+    checking = asyncio.create_task(call(tool, maker.actor, a=value))
+    # The server and the call share this event loop: it answers many times before the check has ended.
+    for _ in range(5):
+        assert (await maker.http.get("/api/health/live")).status_code == 200
+        assert not checking.done()
+    checking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await checking

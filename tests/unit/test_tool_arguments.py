@@ -1,16 +1,15 @@
 """Arguments are checked as they are: each place that does not fit is named, and no schema makes that take for ever."""
 
-from collections.abc import Iterator
+import asyncio
 from typing import Any
 
 import pytest
-from jsonschema.exceptions import ValidationError
 
 from app.domain.tools import Spec
-from app.tools import keywords
-from app.tools.arguments import MOST_ARGS, MOST_PROBLEMS, check, schema_problem
-from app.tools.keywords import LONGEST_PROBLEM
+from app.tools import heavy_checks
+from app.tools.arguments import MAX_ARGS_DEPTH, MOST_ARGS, check, schema_problem
 from app.tools.port import ToolFailed
+from app.tools.validation import MAX_PROBLEM_LENGTH, MAX_PROBLEMS
 
 TOO_LONG = "bad_arguments: These arguments take too long to check."
 FILE = {
@@ -27,7 +26,7 @@ FILE = {
 
 def problem(parameters: dict[str, Any], args: dict[str, Any]) -> str | None:
     try:
-        check(Spec(name="tool", description="", parameters=parameters), args)
+        asyncio.run(check(Spec(name="tool", description="", parameters=parameters), args))
     except ToolFailed as error:
         return f"{error.code}: {error.message}"
     return None
@@ -45,13 +44,13 @@ def test_a_missing_argument_is_an_error_and_never_filled_in() -> None:
 @pytest.mark.parametrize(
     ("args", "named"),
     [
-        ({"path": 1}, "path: 1 is not of type 'string'"),
-        ({"path": "a", "lines": "1"}, "lines: '1' is not of type 'integer'"),
-        ({"path": "a", "lines": True}, "lines: True is not of type 'integer'"),
+        ({"path": 1}, 'path: 1 is not of type "string"'),
+        ({"path": "a", "lines": "1"}, 'lines: "1" is not of type "integer"'),
+        ({"path": "a", "lines": True}, 'lines: true is not of type "integer"'),
         ({"path": "a", "lines": 0}, "lines: 0 is less than the minimum of 1"),
-        ({"path": "a", "tags": ["x", 2]}, "tags.1: 2 is not of type 'string'"),
+        ({"path": "a", "tags": ["x", 2]}, 'tags.1: 2 is not of type "string"'),
         ({"path": "a", "paht": "b"}, "paht: there is no such argument"),
-        ({"path": None}, "path: None is not of type 'string'"),
+        ({"path": None}, 'path: null is not of type "string"'),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_place(args: dict[str, Any], named: str) -> None:
@@ -60,7 +59,7 @@ def test_what_does_not_fit_is_named_with_its_place(args: dict[str, Any], named: 
 
 def test_what_is_said_of_many_or_large_mistakes_is_bounded() -> None:
     many = problem(FILE, {"path": "a", "tags": [1] * 1000}) or ""
-    assert many.count("not of type") == MOST_PROBLEMS
+    assert many.count("not of type") == MAX_PROBLEMS
     assert "and more" in many
     assert len(problem(FILE, {"path": "a" * 100_000, "b" * 10_000: 1}) or "") < 1000
 
@@ -69,11 +68,11 @@ def test_references_lead_nowhere_but_into_the_schema() -> None:
     within = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}
     assert schema_problem(within) is None
     assert problem(within, {"a": 1}) is None
-    assert "a: 'x' is not of type 'integer'" in (problem(within, {"a": "x"}) or "")
+    assert 'a: "x" is not of type "integer"' in (problem(within, {"a": "x"}) or "")
     for target in ("http://127.0.0.1:1/schema", "file:///etc/passwd", "other.json", "https://json-schema.org/schema"):
         remote = {"type": "object", "properties": {"a": {"$ref": target}}}
         assert "refer only to itself" in (schema_problem(remote) or "")
-        assert "refers to what it does not have" in (problem(remote, {"a": 1}) or "")
+        assert "refer only to itself" in (problem(remote, {"a": 1}) or "")
     named_so = {"type": "object", "properties": {"$ref": {"type": "string"}}, "additionalProperties": False}
     assert schema_problem(named_so) is None
     assert problem(named_so, {"$ref": "http://example.com"}) is None
@@ -84,9 +83,25 @@ def doubling(depth: int) -> dict[str, Any]:
     return {"type": "object", "$defs": {**inner, f"d{depth}": {}}, "$ref": "#/$defs/d0"}
 
 
-@pytest.mark.parametrize("parameters", [doubling(60), {"type": "object", "$ref": "#"}])
-def test_a_schema_that_refers_to_itself_without_end_is_given_up(parameters: dict[str, Any]) -> None:
-    assert problem(parameters, {}) == TOO_LONG
+@pytest.mark.parametrize("depth", [25, 30, 60])
+def test_references_that_double_are_refused(depth: int) -> None:
+    assert "lead to more than 1,000 others" in (schema_problem(doubling(depth)) or "")
+    assert "bad_arguments" in (problem(doubling(depth), {}) or "")
+    assert schema_problem(doubling(5)) is None
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "object", "$ref": "#"},
+        {"type": "object", "anyOf": [{"type": "null"}, {"$ref": "#"}]},
+        {"type": "object", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"not": {"$ref": "#/$defs/a"}}}},
+        {"type": "object", "$dynamicAnchor": "me", "dependentSchemas": {"a": {"$dynamicRef": "#me"}}},
+    ],
+)
+def test_a_schema_that_applies_itself_to_the_same_value_is_refused(parameters: dict[str, Any]) -> None:
+    assert schema_problem(parameters) == "The schema refers to itself without end."
+    assert "refers to itself without end" in (problem(parameters, {"a": 1}) or "")
 
 
 def test_patterns_take_linear_time() -> None:
@@ -107,6 +122,50 @@ def test_formats_are_not_asserted_and_equal_numbers_are_one() -> None:
     assert "twice" in (problem(unique, {"a": [{"b": 1, "c": 2}, {"c": 2.0, "b": 1}]}) or "")
 
 
+DRAFT_7 = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "$id": "https://example.com/tool.json",
+    "type": "object",
+    "properties": {
+        "$schema": {"$ref": "#/definitions/List<int> or so"},
+        "mail": {"pattern": "^(?!x)", "format": "email"},
+    },
+    "definitions": {"List<int> or so": {"type": "integer", "default": {"$schema": "none", "$ref": "none"}}},
+}
+PYDANTIC = {
+    "$defs": {
+        "Node": {
+            "properties": {
+                "value": {"title": "Value", "type": "integer"},
+                "children": {"default": [], "items": {"$ref": "#/$defs/Node"}, "type": "array"},
+                "parent": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}], "default": None},
+            },
+            "required": ["value"],
+            "title": "Node",
+            "type": "object",
+        }
+    },
+    "properties": {"root": {"$ref": "#/$defs/Node"}},
+    "required": ["root"],
+    "type": "object",
+}
+OPENAPI = {
+    "type": "object",
+    "properties": {"pet": {"$ref": "#/components/schemas/Pet"}},
+    "components": {"schemas": {"Pet": {"properties": {"name": {"$ref": "#/components/schemas/Name"}}},
+                               "Name": {"type": "string"}}},
+}  # fmt: skip
+UNION = {
+    "type": "object",
+    "oneOf": [{"$ref": "#/$defs/Add"}, {"$ref": "#/$defs/Neg"}, {"$ref": "#/$defs/Lit"}],
+    "$defs": {
+        "Add": {"properties": {"op": {"const": "add"}, "left": {"$ref": "#"}, "right": {"$ref": "#"}}},
+        "Neg": {"properties": {"op": {"const": "neg"}, "of": {"$ref": "#"}}},
+        "Lit": {"properties": {"op": {"const": "lit"}}},
+    },
+}
+
+
 def of(schema: object, **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"x": schema}, **more}
 
@@ -120,26 +179,68 @@ SLOW = "(((x|y| ){1,5}){1,5}){1,5}z"
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        ({"patternProperties": {f"^q{number}": {} for number in range(90)}}, NAMES),
-        ({"patternProperties": {f"^q{number}": {} for number in range(90)}, "additionalProperties": False}, NAMES),
-        ({"allOf": [{"uniqueItems": True}] * 900}, LIST),
-        ({"allOf": [{"items": {}}] * 900}, LIST),
-        ({"allOf": [{"enum": [LIST[:500]]}] * 900}, LIST[:500]),
-        ({"allOf": [{"const": LIST[:500]}] * 900}, LIST[:500]),
-        ({"pattern": SLOW}, LONG),
-        ({"allOf": [{"pattern": SLOW}] * 900}, "xy " * 5000),
-        ({"items": {"properties": {f"p{number}": {} for number in range(900)}}}, [{"a": 1}] * 10_000),
-        ({"not": {"items": {"required": ["a"] * 5000}}}, [{"a": 1}] * 10_000),
-        ({"anyOf": [{"required": [f"p{number}" for number in range(5000)]}] * 40}, {}),
-        ({"anyOf": [{"type": "integer"}] * 900}, LONG),
-        ({"unevaluatedProperties": False}, NAMES),
-        ({"prefixItems": [{}] * 900, "unevaluatedItems": False}, LIST),
-        ({"items": {"$ref": "#here"}, "$defs": {"a": {"$anchor": "here", "description": LONG[:40_000]}}}, LIST),
+        ({"items": {"enum": LIST[:12_000]}}, LIST),
+        ({"allOf": [{"items": {"type": "string"}}] * 450}, LIST),
+        ({"items": {"required": [f"p{number}" for number in range(5000)]}}, [{}] * 80_000),
+        ({"propertyNames": {"allOf": [{"pattern": f"[ab]*a[ab]{{{count}}}c"} for count in range(99)]}}, NAMES),
     ],
+    ids=["an enum", "many errors", "many names", "many patterns"],
 )
-def test_what_would_take_long_by_its_size_is_given_up(schema: dict[str, Any], value: object) -> None:
-    parameters = of({"$ref": "#/$defs/big"}, **{"$defs": {"big": schema, "here": {"$anchor": "here"}}})
-    assert problem(parameters, {"x": value}) == TOO_LONG
+def test_what_takes_too_long_is_killed(schema: dict[str, Any], value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heavy_checks, "DEADLINE_SECONDS", 1.0)
+    assert schema_problem(of(schema)) is None
+    assert problem(of(schema), {"x": value}) == TOO_LONG
+
+
+TREE = {
+    "type": "object",
+    "$ref": "#/$defs/n",
+    "$defs": {"n": {"oneOf": [{"properties": {"a": {"$ref": "#/$defs/n"}}}] * 9}},
+}
+
+
+def test_a_schema_that_applies_itself_more_and_more_often_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heavy_checks, "DEADLINE_SECONDS", 1.0)
+    assert schema_problem(TREE) is None
+    args: dict[str, Any] = {}
+    for _ in range(100):
+        args = {"a": args}
+    assert problem(TREE, args) == TOO_LONG
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"uniqueItems": True}, [{"a": number} for number in range(3000)]),
+        ({"uniqueItems": True}, [2**62 + number for number in range(3000)]),
+        ({"allOf": [{"items": {}}] * 450}, LIST),
+        ({"multipleOf": 0.1}, 10**400),
+        ({"items": {"multipleOf": 0.5}}, [1e308] * 1000),
+        ({"pattern": SLOW}, "xy " * 5000 + "z"),
+        ({"pattern": "^[ab]*a[ab]{301}$"}, "ab" * 20_000),
+        ({"patternProperties": {f"^q{number}": {} for number in range(90)}, "additionalProperties": True}, NAMES),
+        ({"not": {"items": {"required": [f"p{number}" for number in range(5000)]}}}, [{"a": 1}] * 10_000),
+        ({"allOf": [{"maxLength": 300_000}] * 450}, LONG),
+    ],
+)  # fmt: skip
+def test_what_takes_long_but_not_too_long_is_checked(schema: dict[str, Any], value: object) -> None:
+    assert problem(of(schema), {"x": value}) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "fails"),
+    [
+        (DRAFT_7, {"$schema": 1}, {"$schema": "no integer"}),
+        (PYDANTIC, {"root": {"value": 1, "children": [{"value": 2}]}}, {"root": {"value": 1, "children": [{}]}}),
+        (OPENAPI, {"pet": {"name": "a"}}, {"pet": {"name": 1}}),
+        (UNION, {"op": "add", "left": {"op": "lit"}}, {"op": "add", "left": {"op": "none"}}),
+    ],
+    ids=["draft 7", "pydantic", "OpenAPI", "union"],
+)
+def test_what_others_write_is_taken(schema: dict[str, Any], fits: dict[str, Any], fails: dict[str, Any]) -> None:
+    assert schema_problem(schema) is None
+    assert problem(schema, fits) is None
+    assert "don't fit" in (problem(schema, fails) or "")
 
 
 def test_what_is_large_in_an_ordinary_way_is_checked() -> None:
@@ -153,19 +254,10 @@ def test_what_is_large_in_an_ordinary_way_is_checked() -> None:
 
 
 @pytest.mark.parametrize("branch", [{"type": "integer"}, {"enum": [1]}, {"maxLength": 1}, {"not": {}}, False])
-def test_no_message_holds_all_of_a_large_argument(branch: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[int] = []
-    original = keywords.STRICT.VALIDATORS["anyOf"]
-
-    def looked(*args: Any) -> Iterator[ValidationError]:
-        for error in original(*args):
-            held.extend(len(inner.message) + sum(map(len, inner.args[:1])) for inner in error.context or ())
-            yield error
-
-    monkeypatch.setitem(keywords.STRICT.VALIDATORS, "anyOf", looked)
-    assert "not valid under any" in (problem(of({"anyOf": [branch] * 20}), {"x": LONG}) or "")
-    assert len(held) == 20
-    assert max(held) <= 2 * LONGEST_PROBLEM
+def test_no_message_holds_all_of_a_large_argument(branch: object) -> None:
+    told = problem(of({"anyOf": [branch] * 20}), {"x": LONG}) or ""
+    assert "not valid under any" in told
+    assert len(told) < 2 * MAX_PROBLEM_LENGTH
 
 
 def test_arguments_have_a_most_of_bytes_whatever_the_schema() -> None:
@@ -186,7 +278,10 @@ def test_what_is_never_allowed_is_told_with_its_place() -> None:
 @pytest.mark.parametrize(
     "parameters",
     [
-        of({"patternProperties": {f"^q{number}": {} for number in range(101)}}),
+        of({"patternProperties": {f"^q{number}": {} for number in range(201)}}),
+        of({"allOf": [{"pattern": rf"\pL{{2}}{count}"} for count in range(20)]}),
+        of({"type": ["a", *range(6000)]}),
+        of({"type": ["string"] * 6000}),
         of({"allOf": [{}] * 1001}),
         of({"allOf": [True] * 1001}),
         of({"patternProperties": {r"\pL{9}": {}}}),
@@ -203,6 +298,43 @@ def test_a_schema_that_refers_to_many_anchors_is_looked_through_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "^(a+)+$"}, "may have a $schema"),
+        ({"$schema": "https://json-schema.org/draft/2020-12/schema"}, "may have a $schema"),
+        ({"$ref": "#/title"}, "which is no schema"),
+        ({"$ref": "#/$defs"}, "which is no schema"),
+        ({"$ref": "#/$defs/a/enum/0"}, "which is no schema"),
+        ({"$ref": "#/$defs/b"}, "which it does not have"),
+        ({"$ref": "#nowhere"}, "which it does not have"),
+        ({"$dynamicRef": "other"}, "refer only to itself"),
+        ({"$id": "http://example.com/", "$ref": "#/$defs/a"}, "may not have an $id"),
+        ({"anyOf": [{"$anchor": "a"}, {"$anchor": "a"}]}, "the anchor a twice"),
+    ],
+)
+def test_what_would_change_the_meaning_of_a_schema_is_refused(schema: dict[str, Any], why: str) -> None:
+    parameters = of(schema, title="a", **{"$defs": {"a": {"enum": [{"a": 1}]}}})
+    assert why in (schema_problem(parameters) or "")
+    said = problem(parameters, {"x": "a" * 60 + "b"}) or ""
+    assert said.startswith("bad_arguments: The schema of tool can't be used. ")
+    assert why in said
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "a{1000}{1000}", "(", "(?<=x)y"])
+def test_patterns_that_take_no_linear_time_are_not_asserted(pattern: str) -> None:
+    assert schema_problem(of({"pattern": pattern})) is None
+    assert problem(of({"pattern": pattern}), {"x": "z"}) is None
+
+
+def test_arguments_that_are_nested_too_deeply_are_told() -> None:
+    args: Any = 1
+    for _ in range(MAX_ARGS_DEPTH - 1):
+        args = [args]
+    assert problem({"type": "object"}, {"x": args}) is None
+    assert problem({"type": "object"}, {"x": [args]}) == "bad_arguments: These arguments are nested too deeply."
+
+
+@pytest.mark.parametrize(
     "parameters",
     [
         {},
@@ -211,6 +343,8 @@ def test_a_schema_that_refers_to_many_anchors_is_looked_through_once() -> None:
         {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}},
         {"type": "object", "properties": [1]},
         {"type": "object", "patternProperties": {"(?=a)": {}}},
+        {"type": "object", "minimum": "1"},
+        {"type": "object", "allOf": []},
         {"type": "object", "description": "x" * 70_000},
     ],
 )

@@ -125,7 +125,7 @@ class Connection:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(OPENING):
                 session = await stack.enter_async_context(opened(self.server, watch))
-                self.tools = self._adapted(self, await session.tools())
+                self.tools = await asyncio.to_thread(self._adapted, self, await session.tools())
             self._began(session)
             try:
                 await self._watched(session, watch)
@@ -163,7 +163,7 @@ class Connection:
 
         try:
             async with asyncio.timeout(LISTING):
-                self.tools = self._adapted(self, await session.tools())
+                self.tools = await asyncio.to_thread(self._adapted, self, await session.tools())
         except TimeoutError:
             return False
         except Broken as error:

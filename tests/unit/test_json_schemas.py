@@ -1,0 +1,138 @@
+"""How much work a schema is, is bounded before anything is checked: what is too much never runs on the event loop."""
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.domain.errors import InvalidInput
+from app.domain.json_schemas import MAX_WORK, SchemaGraph
+from app.tools import arguments, heavy_checks
+from app.tools.arguments import ToolSchema
+from app.tools.port import ToolFailed
+from app.tools.validation import problems, validator
+
+
+def of(schema: object, **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"x": schema}, **more}
+
+
+def weighed(schema: dict[str, Any], sizes: dict[str, int] | None = None) -> SchemaGraph:
+    graph = SchemaGraph(schema)
+    graph.weigh(sizes or {})
+    return graph
+
+
+def on_loop(schema: object, value: object) -> tuple[bool, bool]:
+    """Whether a check, and what does not fit, may be found on the event loop."""
+    checks = ToolSchema(msgspec.json.encode(of(schema)))
+    size = arguments.measured({"x": value})
+    return checks.checks_fast(size), checks.reports_fast(size)
+
+
+def test_a_schema_weighs_as_often_as_it_is_applied() -> None:
+    once = weighed(of({"$ref": "#/$defs/a"}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).work(1).weight
+    thrice = weighed(of({"allOf": [{"$ref": "#/$defs/a"}] * 3}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).work(1).weight
+    unused = weighed(of({}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).work(1).weight
+    assert unused < once < thrice
+    assert thrice - unused >= 3 * len([1, 2, 3])
+
+
+def test_a_recursive_schema_weighs_by_the_depth_of_the_arguments() -> None:
+    linked = weighed(of({}, additionalProperties={"$ref": "#"}))
+    assert linked.work(40).weight - linked.work(39).weight == linked.work(21).weight - linked.work(20).weight > 0
+    doubled = weighed({"type": "object", "allOf": [{"items": {"$ref": "#"}}] * 2})
+    assert doubled.work(11).weight > 2 * doubled.work(10).weight > 2**10
+    assert doubled.work(100).weight == MAX_WORK
+
+
+def test_patterns_weigh_by_their_programs_and_unevaluated_ones_count_twice() -> None:
+    inner = {"patternProperties": {"a": {"pattern": "b"}}}
+    sizes = {"a": 10, "b": 100}
+    assert weighed({"allOf": [inner]}, sizes).work(0).search == 10
+    assert weighed({"allOf": [inner]}, sizes).work(1).search == 110
+    assert weighed({"allOf": [inner], "unevaluatedProperties": False}, sizes).work(1).search == 220
+
+
+@pytest.mark.parametrize("path", ["#/properties/x", "#/x~1y/%7Bz%7D", "#/x~1y/{z}", "#/list/0", "#named", "#/x~1y/on"])
+def test_references_lead_to_schemas_wherever_they_are(path: str) -> None:
+    schema = of({"$ref": path} if path != "#/properties/x" else {}, **{
+        "x/y": {"{z}": {"type": "string"}, "on": True}, "list": [{"type": "string"}],
+        "$defs": {"a": {"$anchor": "named", "type": "string"}},
+    })  # fmt: skip
+    graph = weighed(schema | {"additionalProperties": {"$ref": path}})
+    assert validator(graph.root).is_valid({"other": "text"})
+
+
+@pytest.mark.parametrize(
+    "path", ["#/enum", "#/enum/0", "#/properties", "#/required/0", "#/list", "#/none", "#/list/00x"]
+)
+def test_references_to_what_is_no_schema_are_refused(path: str) -> None:
+    schema = {"enum": [{}], "required": ["a"], "list": [{}], "properties": {}, "not": {"$ref": path}}
+    with pytest.raises(InvalidInput, match="The schema refers to"):
+        SchemaGraph(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"uniqueItems": True}, [2**62 + at for at in range(1000)]),
+        ({"allOf": [{"uniqueItems": True}] * 100}, [{"a": at} for at in range(2000)]),
+        ({"items": {"enum": list(range(5000))}}, list(range(1000))),
+        ({"items": {"required": [f"k{at}" for at in range(5000)]}}, [{}] * 1000),
+        ({"items": {"multipleOf": 0.1}}, [1e308] * 5000),
+        ({"multipleOf": 3}, 10**400),
+        ({"maximum": 10**400}, 1),
+        ({"pattern": "[ab]*a[ab]{300}c"}, "ab" * 10_000),
+        ({"propertyNames": {"pattern": "[ab]*a[ab]{300}c"}}, {f"{'ab' * 20}{at}": 1 for at in range(1000)}),
+        ({"allOf": [{"items": {"type": "integer"}}] * 400}, list(range(5000))),
+        ({"allOf": [{"maxLength": 9}] * 400}, "x" * 200_000),
+    ],
+)
+def test_a_check_that_may_take_long_never_runs_on_the_event_loop(schema: dict[str, Any], value: object) -> None:
+    assert on_loop(schema, value)[0] is False
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"anyOf": [{"type": "integer"}] * 100}, "x" * 100_000),
+        ({"items": {"type": "string"}}, list(range(5000))),
+        ({"propertyNames": {"maxLength": 1}}, {f"name{at}": 1 for at in range(700)}),
+        ({"items": {"items": {"items": {"type": "string"}}}}, [[[["x" * 100_000]]]] * 2),
+    ],
+)
+def test_what_does_not_fit_is_never_copied_at_length_on_the_event_loop(schema: dict[str, Any], value: object) -> None:
+    assert on_loop(schema, value)[1] is False
+
+
+def test_an_ordinary_check_runs_on_the_event_loop() -> None:
+    row = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a"]}
+    assert on_loop({"type": "array", "items": row}, [{"a": 1, "b": "text"}] * 1000)[0]
+    assert on_loop({"type": "string"}, "x" * 200_000) == (True, True)
+    assert on_loop({"type": "string", "pattern": "^[a-z-]+$"}, "a-name") == (True, True)
+
+
+async def test_only_so_many_checks_wait_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heavy_checks, "_PLACES", threading.BoundedSemaphore(1))
+    first = asyncio.create_task(heavy_checks.problems({"required": ["a"]}, {}))
+    await asyncio.sleep(0)  # it has taken the place
+    with pytest.raises(ToolFailed, match="Too many arguments") as refused:
+        await heavy_checks.problems({}, {})
+    assert refused.value.code == "unavailable"
+    assert await first == ["a: this is missing"]
+    assert await heavy_checks.problems({}, {}) == []
+
+
+@pytest.mark.parametrize("bad", [{"type": "bogus"}, {"pattern": "(?=a)"}, {"$ref": "http://127.0.0.1:1/"}])
+def test_the_validator_itself_fetches_nothing_and_searches_for_nothing_slow(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        validator(bad)
+
+
+def test_the_process_says_the_same_as_the_event_loop() -> None:
+    schema = of({"type": "array", "items": {"type": "integer"}}, required=["y"], additionalProperties=False)
+    args = {"x": [1, "2", None], "z": 1}
+    assert asyncio.run(heavy_checks.problems(schema, args)) == problems(validator(schema), args)
