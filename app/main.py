@@ -14,8 +14,10 @@ import structlog
 import uvicorn
 from litestar import Litestar
 
+from app.api.body_deadline import BodyDeadline
 from app.api.context import Context
 from app.api.health import examined
+from app.api.host_guard import HostGuard
 from app.api.http import BoundedHttp, UnsignalledServer, address_of, listening
 from app.api.limits import Limiter
 from app.api.line import Line
@@ -25,6 +27,7 @@ from app.blobs import folders
 from app.blobs import settings as blob_settings
 from app.blobs.collector import Collector
 from app.blobs.vault import Vault
+from app.domain.pace import BodyPace
 from app.domain.parts import Usage
 from app.identity.oidc import Provider
 from app.live.listener import Listener
@@ -226,7 +229,7 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         if provider:
             stack.push_async_callback(provider.aclose)
         app = _application(settings, db, vault, toolbox, connections, live, listener, provider, stopping)
-        server = UnsignalledServer(_config(app, settings.keep_alive))
+        server = UnsignalledServer(_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         if workshop:
@@ -340,9 +343,10 @@ def _application(
     return application(context, web=WEB, version=version("khala"))
 
 
-def _config(app: Litestar, keep_alive: int) -> uvicorn.Config:
+def _config(app: Litestar, settings: Settings) -> uvicorn.Config:
+    timed = BodyDeadline(app, BodyPace(pause=settings.body_pause))
     return uvicorn.Config(
-        Observed(app),
+        Observed(HostGuard(timed, settings.hosts)),
         lifespan="off",
         http=BoundedHttp,
         ws=Line,
@@ -355,7 +359,7 @@ def _config(app: Litestar, keep_alive: int) -> uvicorn.Config:
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=keep_alive,
+        timeout_keep_alive=settings.keep_alive,
         timeout_graceful_shutdown=CLOSING,
     )
 

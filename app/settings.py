@@ -12,9 +12,10 @@ import msgspec
 
 from app.api.origins import Contains, Origins, networks
 from app.blobs import settings as blob_settings
-from app.domain import budgets
+from app.domain import budgets, hosts
 from app.domain.budgets import DAY, HOUR, Limit
 from app.domain.flush import FlushPolicy
+from app.domain.hosts import AllowedHosts
 from app.domain.tools import Rule
 from app.identity.oidc import OidcSettings
 from app.live import wake_url
@@ -66,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     welcome: str
     origins: Origins
+    hosts: AllowedHosts
+    body_pause: float
     registration: bool
     public_threads: bool
     requests_per_minute: int
@@ -149,6 +152,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
             proxies=read.networks("KHALA_TRUSTED_PROXIES"),
             count_loopback=any(env.get(name, "").strip().strip("0.") for name in NETWORK_LIMITS),
         ),
+        hosts=_hosts(read),
+        body_pause=read.number("KHALA_BODY_SECONDS", 30.0, least=0.1, most=600.0),
         registration=read.one_of("KHALA_REGISTRATION", "open", "open", "closed") == "open",
         public_threads=read.whole("KHALA_PUBLIC_THREADS", 0, least=0, most=1) == 1,
         requests_per_minute=read.whole("KHALA_REQUESTS_PER_MINUTE", 600, least=0),
@@ -170,6 +175,16 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         metrics=read.address("KHALA_METRICS"),
         traces=_traces(read),
     )
+
+
+def _hosts(read: "_Reader") -> AllowedHosts:
+    """Those that are named, else that of the public address, else this machine's where nobody else is listened to."""
+    try:
+        return hosts.chosen(
+            read.words("KHALA_HOSTS"), read.url("KHALA_PUBLIC_URL"), listening=read.text("HOST", "127.0.0.1")
+        )
+    except ValueError as error:
+        raise BadSetting(f"KHALA_HOSTS must be names like chat.example.com or *.example.com: {error}.") from error
 
 
 def _direct(read: "_Reader") -> str | None:
