@@ -63,6 +63,8 @@ def config(version: str, *, before_request: BeforeRequestHookHandler) -> OpenAPI
         components=Components(security_schemes=dict(SCHEMES)),
         use_handler_docstrings=True,
         # Not at /api, beneath which Litestar would answer unknown paths with a page.
-        openapi_router=Router("/api/openapi.json", route_handlers=[], before_request=before_request),
+        openapi_router=Router(
+            "/api/openapi.json", route_handlers=[], before_request=before_request, include_in_schema=False
+        ),
         render_plugins=[JsonRenderPlugin(path="/", media_type=MediaType.JSON)],
     )

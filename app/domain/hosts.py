@@ -65,7 +65,7 @@ def is_loopback(name: str) -> bool:
 
 def _checked(given: str) -> str:
     name = given if given == ANY else name_of(_bracketed(given))
-    if name is None or _has_port(_bracketed(given)) or "*" in name.removeprefix("*.").removeprefix(ANY):
+    if name is None or _has_port(_bracketed(given)) or "*" in (name if name != ANY else "").removeprefix("*."):
         raise ValueError(f"{given!r} is none")
     return name
 
