@@ -16,12 +16,12 @@ from litestar import Litestar
 
 from app.api.body_deadline import BodyDeadline
 from app.api.context import Context
-from app.api.health import examined
 from app.api.host_guard import HostGuard
 from app.api.http import BoundedHttp, UnsignalledServer, address_of, listening
 from app.api.limits import Limiter
 from app.api.line import Line
 from app.api.observed import Observed
+from app.api.readiness import Readiness
 from app.api.routes import application
 from app.blobs import folders
 from app.blobs import settings as blob_settings
@@ -211,12 +211,14 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         if workshop:
             handlers[RUNS_CHANNEL] = workshop.executor.notified
         listener = Listener(db.direct_url, handlers)
+        readiness = Readiness(db, listener, vault)
+        stack.push_async_callback(readiness.aclose)
         stopping = asyncio.Event()
         await stack.enter_async_context(
             watched(
                 settings.metrics,
                 Gauges({"inner": inner, "requests": db}, settings.lease),
-                lambda: examined(db, listener, vault, stopping=stopping.is_set()),
+                lambda: readiness.examine(stopping=stopping.is_set()),
             )
         )
         # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
@@ -228,7 +230,7 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         provider = Provider(settings.oidc) if settings.oidc else None
         if provider:
             stack.push_async_callback(provider.aclose)
-        app = _application(settings, db, vault, toolbox, connections, live, listener, provider, stopping)
+        app = _application(settings, db, vault, toolbox, connections, live, readiness, provider, stopping)
         server = UnsignalledServer(_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
@@ -263,11 +265,13 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         workshop = Workshop(settings, db, toolbox, vault, bus)
         handlers = {RUNS_CHANNEL: workshop.executor.notified}
         listener = Listener(db.direct_url, handlers)
+        readiness = Readiness(db, listener, vault)
+        stack.push_async_callback(readiness.aclose)
         await stack.enter_async_context(
             watched(
                 settings.metrics,
                 Gauges({"inner": db}, settings.lease),
-                lambda: examined(db, listener, vault, stopping=stop.is_set()),
+                lambda: readiness.examine(stopping=stop.is_set()),
             )
         )
         loops = {"listener": listener.run, "retention": _retention(settings, db).run}
@@ -314,7 +318,7 @@ def _application(
     toolbox: Toolbox,
     connections: Connections,
     live: Live,
-    listener: Listener,
+    readiness: Readiness,
     provider: Provider | None,
     stopping: asyncio.Event,
 ) -> Litestar:
@@ -326,7 +330,7 @@ def _application(
         connections=connections,
         groups=settings.mcp.groups,
         live=live,
-        listener=listener,
+        readiness=readiness,
         limits=msgspec.structs.replace(settings.limits, budgets=settings.budgets),
         welcome=settings.welcome,
         allows_model=settings.allows,

@@ -42,6 +42,13 @@ async def blobs(settings: Settings, vault: Vault) -> Finding:
     return ok("blobs", f"kept in {place}" + ("" if settings.blob_url else ", which all processes must share"))
 
 
+async def files(settings: Settings, vault: Vault) -> Finding:
+    """Uploads and outputs of tools can be kept until they are blobs."""
+    if await vault.has_room():
+        return ok("files", f"temporary ones can be written under {settings.home}")
+    return bad("files", f"nothing can be written under {settings.home}: make room there, or its folders writable")
+
+
 async def wake(settings: Settings) -> Finding:
     """Processes reach each other beside Postgres, where that is asked for."""
     if settings.wake_url is None:

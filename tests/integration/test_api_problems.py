@@ -197,7 +197,15 @@ async def test_health_says_that_all_is_well(server: Inside) -> None:
     assert (live.status_code, live.json()) == (200, {"ok": True})
     assert (ready.status_code, ready.json()) == (
         200,
-        {"ok": True, "database": True, "feed": True, "blobs": True, "stopping": False},
+        {
+            "ok": True,
+            "database": True,
+            "writable": True,
+            "feed": True,
+            "blobs": True,
+            "disk": True,
+            "stopping": False,
+        },
     )
 
 
