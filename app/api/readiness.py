@@ -97,8 +97,10 @@ class _Probe:
         old = time.monotonic() - self._asked_at > PROBE_INTERVAL_SECONDS
         if self._asking is None or (self._asking.done() and old):
             self._asking = asyncio.create_task(self._ask())
-        done, _ = await asyncio.wait({self._asking}, timeout=PROBE_TIMEOUT_SECONDS)
-        return bool(done) and self._asking.result()
+        # Somebody else may begin the next one before this one is read.
+        asking = self._asking
+        done, _ = await asyncio.wait({asking}, timeout=PROBE_TIMEOUT_SECONDS)
+        return bool(done) and asking.result()
 
     async def _ask(self) -> bool:
         try:

@@ -146,8 +146,10 @@ class Vault:
         """Whether blobs can be kept and read, as of some seconds ago; False if that can't be told within so many."""
         if self._checking is None or (self._checking.done() and time.monotonic() - self._checked_at > CHECKED):
             self._checking = asyncio.create_task(self._well())
-        done, _ = await asyncio.wait({self._checking}, timeout=within)
-        return bool(done) and self._checking.result()
+        # Somebody else may begin the next check before this one is read.
+        checking = self._checking
+        done, _ = await asyncio.wait({checking}, timeout=within)
+        return bool(done) and checking.result()
 
     async def _well(self) -> bool:
         try:
