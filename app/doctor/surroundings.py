@@ -29,7 +29,10 @@ async def sandbox() -> Finding:
     found = None if why_not else await Sandbox.find()
     if found is None:
         return ok("sandbox", f"none here, so no code is run: {why_not}")
-    return ok("sandbox", f"runs {', '.join(sorted(found.languages))}")
+    counted = (
+        "in control groups" if found.groups else "without control groups: see docs/sandbox.md, what the kernel holds"
+    )
+    return ok("sandbox", f"runs {', '.join(sorted(found.languages))}, {counted}")
 
 
 async def blobs(settings: Settings, vault: Vault) -> Finding:
