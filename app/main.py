@@ -350,7 +350,7 @@ def _application(
 def _config(app: Litestar, settings: Settings) -> uvicorn.Config:
     timed = BodyDeadline(app, BodyPace(pause=settings.body_pause))
     return uvicorn.Config(
-        Observed(HostGuard(timed, settings.hosts)),
+        Observed(HostGuard(timed, settings.allowed_hosts)),
         lifespan="off",
         http=BoundedHttp,
         ws=Line,

@@ -35,7 +35,7 @@ def _reached(settings: Settings) -> Iterator[Finding]:
             f"{settings.host} is open to the network and Khala itself speaks no TLS: put a proxy with TLS before it,"
             " and set KHALA_PUBLIC_URL=https://… and KHALA_TRUSTED_PROXIES. Until then it answers to every name",
         )
-    elif settings.hosts.everyone:
+    elif settings.allowed_hosts.everyone:
         yield warn(
             "settings: KHALA_HOSTS",
             "the server answers to every name, so a page can reach it by a name of its own: name the server's",

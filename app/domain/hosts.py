@@ -32,15 +32,15 @@ class AllowedHosts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chosen(named: Sequence[str], public_url: str | None, *, listening: str) -> AllowedHosts:
-    """The hosts of a server that listens at this address. Raises `ValueError` for a name that is none.
+    """The hosts of a server that listens at this address; `named` are as `checked` gives them.
 
     Without a name and a public address, a server that listens on loopback answers to this machine's names only; one
     that others can reach answers to all, because nothing says what it is called.
     """
     if named:
-        return AllowedHosts(names=tuple(_checked(one) for one in named))
+        return AllowedHosts(names=tuple(named))
     if public_url is not None:
-        return AllowedHosts(names=(_checked(urlsplit(public_url).hostname or ""),))
+        return AllowedHosts(names=(_on_the_wire(urlsplit(public_url).hostname or ""),))
     return AllowedHosts(names=() if is_loopback(name_of(_bracketed(listening)) or "") else (ANY,))
 
 
@@ -63,11 +63,20 @@ def is_loopback(name: str) -> bool:
         return name == LOOPBACK or name.endswith(f".{LOOPBACK}")
 
 
-def _checked(given: str) -> str:
+def checked(given: str) -> str:
+    """A host as an operator names it, in the form in which hosts are compared. Raises `ValueError` if it is none."""
     name = given if given == ANY else name_of(_bracketed(given))
     if name is None or _has_port(_bracketed(given)) or "*" in (name if name != ANY else "").removeprefix("*."):
         raise ValueError(f"{given!r} is none")
     return name
+
+
+def _on_the_wire(name: str) -> str:
+    """The name as browsers send it: one with letters beyond ASCII in its encoded form."""
+    try:
+        return name.encode("idna").decode().removesuffix(".")
+    except UnicodeError:
+        return name.removesuffix(".")
 
 
 def _bracketed(given: str) -> str:

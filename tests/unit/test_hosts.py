@@ -44,6 +44,12 @@ def test_the_public_address_says_what_a_server_is_called_wherever_it_listens() -
             assert not hosts.allows(host), host
 
 
+def test_a_public_address_beyond_ascii_is_known_as_browsers_send_it() -> None:
+    hosts = chosen((), "https://b\u00fccher.example", listening="127.0.0.1")
+    assert hosts.allows("xn--bcher-kva.example")
+    assert not hosts.allows("bcher.example")
+
+
 def test_names_that_are_given_take_the_place_of_the_public_one() -> None:
     hosts = chosen(
         ("a.example", "*.b.example", "192.0.2.7", "2001:db8::7"), "https://chat.example", listening="0.0.0.0"
@@ -64,10 +70,10 @@ def test_what_is_no_name_is_refused_at_the_start(given: str) -> None:
 
 
 def test_settings_say_which_hosts_there_are() -> None:
-    assert settings.from_environment({}).hosts.names == ()
-    assert settings.from_environment({"HOST": "0.0.0.0"}).hosts.everyone
-    assert settings.from_environment({"KHALA_PUBLIC_URL": "https://a.example"}).hosts.names == ("a.example",)
-    assert settings.from_environment({"KHALA_HOSTS": " A.example , b.example "}).hosts.names == (
+    assert settings.from_environment({}).allowed_hosts.names == ()
+    assert settings.from_environment({"HOST": "0.0.0.0"}).allowed_hosts.everyone
+    assert settings.from_environment({"KHALA_PUBLIC_URL": "https://a.example"}).allowed_hosts.names == ("a.example",)
+    assert settings.from_environment({"KHALA_HOSTS": " A.example , b.example "}).allowed_hosts.names == (
         "a.example",
         "b.example",
     )
