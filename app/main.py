@@ -14,17 +14,20 @@ import structlog
 import uvicorn
 from litestar import Litestar
 
+from app.api.body_deadline import BodyDeadline
 from app.api.context import Context
-from app.api.health import examined
+from app.api.host_guard import HostGuard
 from app.api.http import BoundedHttp, UnsignalledServer, address_of, listening
 from app.api.limits import Limiter
 from app.api.line import Line
 from app.api.observed import Observed
+from app.api.readiness import Readiness
 from app.api.routes import application
 from app.blobs import folders
 from app.blobs import settings as blob_settings
 from app.blobs.collector import Collector
 from app.blobs.vault import Vault
+from app.domain.pace import BodyPace
 from app.domain.parts import Usage
 from app.identity.oidc import Provider
 from app.live.listener import Listener
@@ -208,12 +211,14 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         if workshop:
             handlers[RUNS_CHANNEL] = workshop.executor.notified
         listener = Listener(db.direct_url, handlers)
+        readiness = Readiness(db, listener, vault)
+        stack.push_async_callback(readiness.aclose)
         stopping = asyncio.Event()
         await stack.enter_async_context(
             watched(
                 settings.metrics,
                 Gauges({"inner": inner, "requests": db}, settings.lease),
-                lambda: examined(db, listener, vault, stopping=stopping.is_set()),
+                lambda: readiness.examine(stopping=stopping.is_set()),
             )
         )
         # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
@@ -225,8 +230,8 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         provider = Provider(settings.oidc) if settings.oidc else None
         if provider:
             stack.push_async_callback(provider.aclose)
-        app = _application(settings, db, vault, toolbox, connections, live, listener, provider, stopping)
-        server = UnsignalledServer(_config(app, settings.keep_alive))
+        app = _application(settings, db, vault, toolbox, connections, live, readiness, provider, stopping)
+        server = UnsignalledServer(_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         if workshop:
@@ -260,11 +265,13 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         workshop = Workshop(settings, db, toolbox, vault, bus)
         handlers = {RUNS_CHANNEL: workshop.executor.notified}
         listener = Listener(db.direct_url, handlers)
+        readiness = Readiness(db, listener, vault)
+        stack.push_async_callback(readiness.aclose)
         await stack.enter_async_context(
             watched(
                 settings.metrics,
                 Gauges({"inner": db}, settings.lease),
-                lambda: examined(db, listener, vault, stopping=stop.is_set()),
+                lambda: readiness.examine(stopping=stop.is_set()),
             )
         )
         loops = {"listener": listener.run, "retention": _retention(settings, db).run}
@@ -311,7 +318,7 @@ def _application(
     toolbox: Toolbox,
     connections: Connections,
     live: Live,
-    listener: Listener,
+    readiness: Readiness,
     provider: Provider | None,
     stopping: asyncio.Event,
 ) -> Litestar:
@@ -323,7 +330,7 @@ def _application(
         connections=connections,
         groups=settings.mcp.groups,
         live=live,
-        listener=listener,
+        readiness=readiness,
         limits=msgspec.structs.replace(settings.limits, budgets=settings.budgets),
         welcome=settings.welcome,
         allows_model=settings.allows,
@@ -340,9 +347,10 @@ def _application(
     return application(context, web=WEB, version=version("khala"))
 
 
-def _config(app: Litestar, keep_alive: int) -> uvicorn.Config:
+def _config(app: Litestar, settings: Settings) -> uvicorn.Config:
+    timed = BodyDeadline(app, BodyPace(pause=settings.body_pause))
     return uvicorn.Config(
-        Observed(app),
+        Observed(HostGuard(timed, settings.allowed_hosts)),
         lifespan="off",
         http=BoundedHttp,
         ws=Line,
@@ -355,7 +363,7 @@ def _config(app: Litestar, keep_alive: int) -> uvicorn.Config:
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=keep_alive,
+        timeout_keep_alive=settings.keep_alive,
         timeout_graceful_shutdown=CLOSING,
     )
 

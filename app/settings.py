@@ -12,9 +12,10 @@ import msgspec
 
 from app.api.origins import Contains, Origins, networks
 from app.blobs import settings as blob_settings
-from app.domain import budgets
+from app.domain import budgets, hosts
 from app.domain.budgets import DAY, HOUR, Limit
 from app.domain.flush import FlushPolicy
+from app.domain.hosts import AllowedHosts
 from app.domain.tools import Rule
 from app.identity.oidc import OidcSettings
 from app.live import wake_url
@@ -66,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     system: str
     welcome: str
     origins: Origins
+    hosts: tuple[str, ...]
+    body_pause: float
     registration: bool
     public_threads: bool
     requests_per_minute: int
@@ -97,6 +100,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def connections(self) -> int:
         """The most connections to the database that one process takes: its two pools, and the one that listens."""
         return self.pool_size + INNER_POOL + 1
+
+    @property
+    def allowed_hosts(self) -> AllowedHosts:
+        """The hosts that the server answers to."""
+        return hosts.chosen(self.hosts, self.origins.public_url, listening=self.host)
 
     def allows(self, model: str) -> bool:
         """Whether callers may ask for this model: the configured ones, the demo, and what `KHALA_MODELS` names."""
@@ -149,6 +157,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
             proxies=read.networks("KHALA_TRUSTED_PROXIES"),
             count_loopback=any(env.get(name, "").strip().strip("0.") for name in NETWORK_LIMITS),
         ),
+        hosts=read.hosts("KHALA_HOSTS"),
+        body_pause=read.number("KHALA_BODY_SECONDS", 30.0, least=0.1, most=600.0),
         registration=read.one_of("KHALA_REGISTRATION", "open", "open", "closed") == "open",
         public_threads=read.whole("KHALA_PUBLIC_THREADS", 0, least=0, most=1) == 1,
         requests_per_minute=read.whole("KHALA_REQUESTS_PER_MINUTE", 600, least=0),
@@ -338,6 +348,12 @@ class _Reader:
             return networks(self.words(name))
         except ValueError as error:
             raise BadSetting(f"{name} must be addresses and networks like 10.0.0.0/8: {error}.") from error
+
+    def hosts(self, name: str) -> tuple[str, ...]:
+        try:
+            return tuple(map(hosts.checked, self.words(name)))
+        except ValueError as error:
+            raise BadSetting(f"{name} must be names like chat.example.com or *.example.com: {error}.") from error
 
     def words(self, name: str) -> tuple[str, ...]:
         return tuple(word.strip() for word in self._env.get(name, "").split(",") if word.strip())

@@ -36,6 +36,9 @@ Moment = Annotated[datetime, Meta(tz=True)]
 Text = Annotated[str, Meta(max_length=1024)]
 Name = Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
 
+Scopes = Annotated[tuple[Scope, ...], Meta(min_length=1, extra_json_schema={"extra": {"unique_items": True}})]
+"""No set: decoding one drops duplicates without an error."""
+
 T = TypeVar("T")
 
 
@@ -204,7 +207,7 @@ class NewToken(Body, frozen=True, kw_only=True):
     """An API token to be made."""
 
     name: Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
-    scopes: Annotated[set[Scope], Meta(min_length=1)] = msgspec.field(default_factory=lambda: {"read", "write"})
+    scopes: Scopes = ("read", "write")
     expires_at: Moment | None = None
 
 

@@ -46,6 +46,8 @@ AnonKey = Annotated[str | None, HeaderParameter(name="X-Anon-Key", include_in_sc
 ShareKey = Annotated[str | None, HeaderParameter(name="X-Share-Key", include_in_schema=False)]
 
 LONGEST_TOKEN = 16 * 1024
+RETURNING = "returns_from_provider"
+"""A route's option: another site sends the browser here, and the route itself ties that to this browser."""
 
 
 async def caller(
@@ -55,7 +57,7 @@ async def caller(
     share_key: ShareKey = None,
 ) -> Caller:
     """The caller of this request, known or not. A token must be good for what the route is about."""
-    account = await _account(request, context)
+    account = await _account(request, context, returning=bool(request.route_handler.opt.get(RETURNING)))
     usual = "read" if request.method in SAFE else "write"
     needs_scope(account, request.route_handler.opt.get("scope", usual))
     return with_keys(account, anon_key, share_key)
@@ -80,13 +82,14 @@ def with_keys(account: Caller, anon_key: str | None, share_key: str | None) -> C
     )
 
 
-async def _account(connection: Connection, context: Context) -> Caller:
+async def _account(connection: Connection, context: Context, *, returning: bool = False) -> Caller:
     network = network_of(connection, context.origins)
     authorization = connection.headers.get("authorization")
     if authorization is not None:
         found = await of_token(_bearer(authorization), context)
     else:
-        found = await _of_cookie(connection, context) or Caller()
+        believed = returning or trusted_origin(connection, context.origins)
+        found = (await _of_cookie(connection, context) if believed else None) or Caller()
     return msgspec.structs.replace(found, network=network)
 
 
@@ -99,7 +102,7 @@ def _bearer(authorization: str) -> str:
 
 async def _of_cookie(connection: Connection, context: Context) -> Caller | None:
     secret = cookies.secret(connection, context.origins)
-    if not secret or not trusted_origin(connection, context.origins):
+    if not secret:
         return None
     async with context.db.driver() as driver:
         return await sessions.find(driver, secret)

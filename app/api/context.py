@@ -8,9 +8,9 @@ import msgspec
 
 from app.api.limits import Limiter
 from app.api.origins import Origins
+from app.api.readiness import Readiness
 from app.blobs.vault import Vault
 from app.identity.oidc import Provider
-from app.live.listener import Listener
 from app.live.live import Live
 from app.store.db import Database
 from app.store.sends import Limits
@@ -30,7 +30,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, Group]
     """Groups of tools, by name."""
     live: Live
-    listener: Listener
+    readiness: Readiness
     limits: Limits
     welcome: str
     allows_model: Callable[[str], bool]

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from litestar import MediaType
+from litestar import MediaType, Router
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, Example, Operation, RequestBody, Tag
+from litestar.types import BeforeRequestHookHandler
 
 from app.api.callers import SCHEMES
 from app.domain.frames import SUBPROTOCOL
@@ -52,8 +53,8 @@ def example(summary: str, **value: Any) -> list[Example]:
     return [Example(summary=summary, value=value)]
 
 
-def config(version: str) -> OpenAPIConfig:
-    """What `GET /api/openapi.json` answers."""
+def config(version: str, *, before_request: BeforeRequestHookHandler) -> OpenAPIConfig:
+    """What `GET /api/openapi.json` answers. `before_request` may refuse to."""
     return OpenAPIConfig(
         title="Khala",
         version=version,
@@ -61,6 +62,9 @@ def config(version: str) -> OpenAPIConfig:
         tags=TAGS,
         components=Components(security_schemes=dict(SCHEMES)),
         use_handler_docstrings=True,
-        path="/api/openapi.json",  # and not /api, beneath which Litestar would answer unknown paths with a page
+        # Not at /api, beneath which Litestar would answer unknown paths with a page.
+        openapi_router=Router(
+            "/api/openapi.json", route_handlers=[], before_request=before_request, include_in_schema=False
+        ),
         render_plugins=[JsonRenderPlugin(path="/", media_type=MediaType.JSON)],
     )

@@ -10,6 +10,8 @@ from app.domain.errors import RateLimited
 
 MOST_BUCKETS = 50_000
 """Callers that are remembered; those who have not asked for longest are forgotten first."""
+PAGE_FILE_COST = 0.1
+"""Requests that one file of the page counts as: to load it takes about 20, and many people may share an address."""
 SECRETS = ("authorization", "x-anon-key", "x-share-key", "cookie")
 """Headers by which a caller is known whatever the address."""
 
@@ -23,16 +25,19 @@ class Limiter:
         self._count_loopback = count_loopback
         self._buckets: OrderedDict[bytes | str, Bucket] = OrderedDict()
 
-    def check(self, connection: Connection, origins: Origins) -> None:
-        """Count the request. Raises `RateLimited` if it was one too many from its machine or by its secret."""
+    def check(self, connection: Connection, origins: Origins, *, cost: float = 1.0) -> None:
+        """Count the request. Raises `RateLimited` if it was one too many from its machine or by its secret.
+
+        `cost`: how many ordinary requests it counts as.
+        """
         if not self._most or (is_local(connection, origins) and not self._count_loopback):
             return
         now = time.monotonic()
-        wait = max(self._take(who, now) for who in ("", *_callers(connection, origins)))
+        wait = max(self._take(who, now, cost) for who in ("", *_callers(connection, origins)))
         if wait:
             raise RateLimited("Too many requests. Slow down.", retry_after=wait)
 
-    def _take(self, who: bytes | str, now: float) -> float:
+    def _take(self, who: bytes | str, now: float, cost: float) -> float:
         """Seconds until there is a token for them; 0 if there was one, which is taken."""
         if not who:
             return 0.0
@@ -40,7 +45,7 @@ class Limiter:
         self._buckets[who] = bucket
         if len(self._buckets) > MOST_BUCKETS:
             self._buckets.popitem(last=False)
-        return 0.0 if bucket.take(now) else bucket.wait
+        return 0.0 if bucket.take(now, cost) else bucket.wait
 
 
 def _callers(connection: Connection, origins: Origins) -> list[bytes | str]:

@@ -10,6 +10,7 @@ from app.live.pulse import Pulse
 LINE = "line"
 """Where in the connection's state the application finds its line."""
 SIGN = b"here"
+NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class Line(WebSocketsSansIOProtocol):
@@ -20,9 +21,13 @@ class Line(WebSocketsSansIOProtocol):
         self.pulse = Pulse(self._ask)
 
     def data_received(self, data: bytes) -> None:
-        """Something was heard."""
+        """Something was heard. A head that is no handshake is answered and the connection closed."""
         self.pulse.beat()
         super().data_received(data)
+        if not self.handshake_initiated:
+            # The head comes here at once and whole, so nothing makes a handshake of it any more; uvicorn would wait.
+            self.transport.write(b"".join(self.conn.data_to_send()) or NO_HANDSHAKE)
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing here keeps itself any more, so all of it goes with the socket and does not wait for the collector."""

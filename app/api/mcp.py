@@ -13,7 +13,8 @@ from litestar.types import Receive, Scope, Send
 from msgspec import Meta
 
 from app.api import cookies
-from app.api.bodies import Body, Items
+from app.api.bodies import MOST_BODY, Body, Items
+from app.api.body_deadline import read_ahead
 from app.api.callers import BY_ACCOUNT, of_request, user_of
 from app.api.context import Context
 from app.api.offering import Offering
@@ -62,6 +63,7 @@ def endpoint(context: Context) -> ASGIRouteHandler:
         await asyncio.to_thread(importlib.import_module, "app.api.mcp_server")
         from app.api.mcp_server import serve
 
+        receive = await read_ahead(receive, MOST_BODY)
         await serve(Offering(context.toolbox, caller, group), scope, receive, send)
 
     return mcp

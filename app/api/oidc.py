@@ -14,7 +14,7 @@ from litestar.response import Redirect
 
 from app.api import cookies
 from app.api.auth import begin
-from app.api.callers import user_of
+from app.api.callers import RETURNING, user_of
 from app.api.context import Context
 from app.api.origins import base_url, is_https, refuse_cross_site
 from app.api.problems import documented
@@ -71,7 +71,7 @@ class Oidc(Controller):
         await oidc_logins.keep(context.db, begun.state, pending)
         return Redirect(begun.url, status_code=302, cookies=[_state_cookie(context, request, begun.state)])
 
-    @get("/callback", include_in_schema=False, status_code=302)
+    @get("/callback", include_in_schema=False, status_code=302, opt={RETURNING: True})
     async def callback(
         self,
         context: NamedDependency[Context],

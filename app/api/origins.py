@@ -14,6 +14,8 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
 
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
+OWN_SITE = ("same-origin", "none")
+"""What `Sec-Fetch-Site` says of our own page, and of an address that the user typed or chose."""
 IPV4_PREFIX, IPV6_PREFIX = 24, 56
 """Bits of an address that somebody can't easily change: what a provider gives one customer, about."""
 IPV6_HOST = 64
@@ -60,7 +62,7 @@ def refuse_cross_site(connection: Connection, origins: Origins, *, cookie: bool)
     operator allows any origin is no word for a request that bears a session's cookie.
     """
     site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
-    if site in ("same-origin", "none") or (site is None and origin is None):
+    if site in OWN_SITE or (site is None and origin is None):
         return
     if origin is not None and trusted_origin(connection, origins):
         return
@@ -76,10 +78,14 @@ def welcome_origin(connection: Connection, origins: Origins) -> bool:
 
 
 def trusted_origin(connection: Connection, origins: Origins) -> bool:
-    """Whether the cookie that came with this may be believed: it was our own page that sent it, or a named one."""
+    """Whether the cookie that came with this may be believed: it was our own page that sent it, or a named one.
+
+    A browser sends no `Origin` with most GET requests; then `Sec-Fetch-Site` says whose page asks. Programs send
+    neither.
+    """
     origin = connection.headers.get("origin")
     if origin is None:
-        return True
+        return connection.headers.get("sec-fetch-site") in (None, *OWN_SITE)
     host, https = connection.headers.get("host", ""), is_https(connection, origins)
     return origins.own(origin, host, https=https) or origins.names(origin)
 

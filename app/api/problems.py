@@ -14,7 +14,7 @@ from litestar.openapi.spec import Example
 from litestar.types import ExceptionHandlersMap
 
 from app.api.bodies import MOST_BODY
-from app.domain.errors import InvalidInput, KhalaError
+from app.domain.errors import InvalidInput, KhalaError, RequestTimeout
 
 log = structlog.get_logger()
 
@@ -29,12 +29,14 @@ STATUS: dict[str, int] = {
     "run_not_found": 404,
     "blob_not_found": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
     "conflict": 409,
     "run_active": 409,
     "already_decided": 409,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "range_not_satisfiable": 416,
+    "misdirected_request": 421,
     "rate_limited": 429,
     "budget_exhausted": 429,
     "internal": 500,
@@ -68,12 +70,14 @@ EXAMPLES: dict[str, str] = {
     "thread_not_found": "There is no such thread.",
     "run_not_found": "There is no such run.",
     "blob_not_found": "There is no such blob.",
+    "request_timeout": "The request's body came too slowly, or not at all.",
     "conflict": "This messageId was sent before with another text.",
     "run_active": "An answer is being written. Wait for it, cancel it, or send with ifBusy.",
     "already_decided": "Somebody decided otherwise before.",
     "payload_too_large": DETAILS["payload_too_large"],
     "unsupported_media_type": "Send JSON, as Content-Type: application/json.",
     "range_not_satisfiable": "This blob has 1,024 bytes.",
+    "misdirected_request": "This server does not answer to the name in the Host header.",
     "rate_limited": "Too many answers are waiting to be written. Try again soon.",
     "budget_exhausted": "The budget of this account is used up for now.",
     "unavailable": "The database is out of reach. Try again in a moment.",
@@ -137,6 +141,9 @@ def answer(body: type[msgspec.Struct], description: str) -> ResponseSpec:
 def _khala(_: Request[Any, Any, Any], error: KhalaError) -> Response[Problem]:
     errors = [FieldError(error.path, error.message)] if isinstance(error, InvalidInput) and error.path else []
     headers = {} if error.retry_after is None else {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+    if isinstance(error, RequestTimeout):
+        # What is left of the body can't be told from the next request.
+        headers["Connection"] = "close"
     return respond(error.code, error.message, errors=errors, headers=headers)
 
 

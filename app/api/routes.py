@@ -15,6 +15,7 @@ from litestar.types import ControllerRouterHandler, Message, Scope
 from structlog.contextvars import bind_contextvars
 
 from app.api import cookies, document, pages
+from app.api.allow import telling_methods
 from app.api.auth import Auth
 from app.api.blobs import Blobs
 from app.api.bodies import MOST_BODY
@@ -23,6 +24,7 @@ from app.api.context import Context
 from app.api.details import detail
 from app.api.events import events
 from app.api.health import HealthRoutes
+from app.api.limits import PAGE_FILE_COST
 from app.api.mcp import McpRoutes
 from app.api.mcp import endpoint as mcp_endpoint
 from app.api.me import Me
@@ -85,6 +87,12 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         if not request.route_handler.opt.get("raw_body"):
             await _take_only_json(request)
 
+    async def begin_file(request: Request[Any, Any, Any]) -> None:
+        context.limiter.check(request, context.origins, cost=PAGE_FILE_COST)
+
+    async def begin_document(request: Request[Any, Any, Any]) -> None:
+        context.limiter.check(request, context.origins)
+
     routes: Sequence[ControllerRouterHandler] = [
         Threads, Sharing, claim_threads, Runs, models, Blobs, upload, events, follow, Auth, Oidc, Me, Tokens,
         Tools, ToolRules, HealthRoutes,
@@ -96,14 +104,14 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
             Router("/", route_handlers=[McpRoutes, detail], before_request=begin),
             Router(openai_errors.PREFIX, route_handlers=[complete, list_models, read_model], before_request=begin),
             mcp_endpoint(context),
-            *pages.routes(web),
+            Router("/", route_handlers=pages.routes(web), before_request=begin_file),
         ],
         dependencies={"context": Provide(give_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
-        openapi_config=document.config(version),
+        openapi_config=document.config(version, before_request=begin_document),
         request_max_body_size=MOST_BODY,
         cors_config=_cors(context.origins.allowed),
-        before_send=[_headers(context.origins.public_url), _log],
+        before_send=[_headers(context.origins.public_url), telling_methods(), _log],
         logging_config=None,
     )
 

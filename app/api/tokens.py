@@ -15,7 +15,7 @@ from app.api.paths import TokenId
 from app.api.problems import documented
 from app.domain.access import SCOPES, Caller
 from app.domain.accounts import Token
-from app.domain.errors import Forbidden
+from app.domain.errors import Forbidden, InvalidInput
 from app.store import tokens
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
@@ -46,7 +46,9 @@ class Tokens(Controller):
     ) -> MadeToken:
         """Make a secret that acts for the account within its scopes: never more than the caller's own."""
         user_of(caller)
-        if not data.scopes <= caller.scopes:
+        if len(set(data.scopes)) < len(data.scopes):
+            raise InvalidInput("Each scope may be named once.", path="scopes")
+        if not set(data.scopes) <= caller.scopes:
             raise Forbidden("A token can't give away more than it has itself.")
         scopes = [scope for scope in SCOPES if scope in data.scopes]
         name, expires_at = storable(data.name, "name"), future(data.expires_at)

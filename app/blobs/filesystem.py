@@ -27,6 +27,8 @@ T = TypeVar("T")
 class FilesystemStore:
     """Keeps objects as files `ab/abcd…` under a folder, which is made when it is first needed."""
 
+    local = True
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._threads = Threads(THREADS, "blobs")

@@ -9,6 +9,9 @@ from typing import Protocol
 class BlobStore(Protocol):
     """Keeps objects. Raises `app.domain.errors.Unavailable` where it is out of reach."""
 
+    local: bool
+    """Whether the objects lie on a disk of this machine, which may be full."""
+
     async def put(self, key: str, source: Path) -> None:
         """Keep this file's bytes under the key (hex digits of their SHA-256), durably and all or nothing.
 

@@ -37,6 +37,8 @@ T = TypeVar("T")
 class S3Store:
     """Keeps objects as `prefix/abcd…` in a bucket. Region, credentials and endpoint are found as boto3 finds them."""
 
+    local = False
+
     def __init__(self, bucket: str, prefix: str = "", *, connect_timeout: float = CONNECT_TIMEOUT) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""

@@ -32,6 +32,8 @@ MOST_PREVIEW = 1024
 """Bytes of the preview as JSON: it has to fit into a part with other things."""
 LONGEST_PUT = 1800.0
 """Seconds after which what was put may have been collected before it was referred to, which takes an hour: again."""
+PROBED_BYTES = 64 * 1024
+"""What is written to see whether there is room for files."""
 CHECKED = 10.0
 """Seconds that what a check found is believed."""
 
@@ -124,12 +126,30 @@ class Vault:
         """Raise `Unavailable` unless blobs can be kept and read."""
         await self.store.check()
 
+    async def has_room(self) -> bool:
+        """Whether the folder of temporary files takes a little more."""
+        try:
+            await asyncio.to_thread(self._write_a_little)
+        except OSError as error:
+            log.warning("no_room_for_files", folder=str(self._folder), error=str(error))
+            return False
+        return True
+
+    def _write_a_little(self) -> None:
+        path = self._folder / f"probe-{ids.new().hex}"
+        try:
+            path.write_bytes(bytes(PROBED_BYTES))
+        finally:
+            path.unlink(missing_ok=True)
+
     async def well(self, within: float = 3.0) -> bool:
         """Whether blobs can be kept and read, as of some seconds ago; False if that can't be told within so many."""
         if self._checking is None or (self._checking.done() and time.monotonic() - self._checked_at > CHECKED):
             self._checking = asyncio.create_task(self._well())
-        done, _ = await asyncio.wait({self._checking}, timeout=within)
-        return bool(done) and self._checking.result()
+        # Somebody else may begin the next check before this one is read.
+        checking = self._checking
+        done, _ = await asyncio.wait({checking}, timeout=within)
+        return bool(done) and checking.result()
 
     async def _well(self) -> bool:
         try:

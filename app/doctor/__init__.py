@@ -21,6 +21,7 @@ async def examine(
     checks: dict[str, Check] = {
         "pooler": partial(pooler.finding, db),
         "database": partial(database.server, db),
+        "writes": partial(database.writes, db),
         "speed": partial(database.speed, db),
         "durability": partial(database.durability, db),
         "connections": partial(database.connections, db, processes, settings.connections),
@@ -32,6 +33,7 @@ async def examine(
         "transactions": partial(traffic.transactions, db),
         "runs": partial(traffic.work, db, settings.lease),
         "blobs": partial(surroundings.blobs, settings, vault),
+        "files": partial(surroundings.files, settings, vault),
         "sandbox": surroundings.sandbox,
     }
     found = [await checked(what, check) for what, check in checks.items()]

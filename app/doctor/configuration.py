@@ -33,7 +33,12 @@ def _reached(settings: Settings) -> Iterator[Finding]:
         yield warn(
             "settings: HOST",
             f"{settings.host} is open to the network and Khala itself speaks no TLS: put a proxy with TLS before it,"
-            " and set KHALA_PUBLIC_URL=https://… and KHALA_TRUSTED_PROXIES",
+            " and set KHALA_PUBLIC_URL=https://… and KHALA_TRUSTED_PROXIES. Until then it answers to every name",
+        )
+    elif settings.allowed_hosts.everyone:
+        yield warn(
+            "settings: KHALA_HOSTS",
+            "the server answers to every name, so a page can reach it by a name of its own: name the server's",
         )
     if _public(settings) and all(ref.provider == "demo" for ref in settings.models):
         keys = ", ".join(names[0] for names in KEYS.values())

@@ -9,6 +9,7 @@ from app.doctor.findings import Finding, bad, ok, warn
 from app.live.listener import Listener
 from app.store import migrate
 from app.store.db import EVERYTHING, Database
+from app.store.writable import refusal
 
 OLDEST_POSTGRES = 150_000
 SLOW = 0.02
@@ -62,6 +63,14 @@ async def server(db: Database) -> Finding:
         says = f"{says}. Its encoding is {found['encoding']}: make a database with ENCODING 'UTF8'"
         return bad("database", says)
     return ok("database", says)
+
+
+async def writes(db: Database) -> Finding:
+    """A write is committed."""
+    why_not = await refusal(db)
+    if why_not is None:
+        return ok("writes", "a transaction that writes is committed")
+    return bad("writes", f"the database takes no writes: {why_not}. See docs/operations.md, disk full")
 
 
 async def speed(db: Database, *, slow: float = SLOW) -> Finding:

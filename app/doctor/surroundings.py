@@ -29,7 +29,10 @@ async def sandbox() -> Finding:
     found = None if why_not else await Sandbox.find()
     if found is None:
         return ok("sandbox", f"none here, so no code is run: {why_not}")
-    return ok("sandbox", f"runs {', '.join(sorted(found.languages))}")
+    counted = (
+        "in control groups" if found.groups else "without control groups: see docs/sandbox.md, what the kernel holds"
+    )
+    return ok("sandbox", f"runs {', '.join(sorted(found.languages))}, {counted}")
 
 
 async def blobs(settings: Settings, vault: Vault) -> Finding:
@@ -40,6 +43,13 @@ async def blobs(settings: Settings, vault: Vault) -> Finding:
     except Unavailable as error:
         return bad("blobs", f"{place} can't be written and read: {error.__cause__}")
     return ok("blobs", f"kept in {place}" + ("" if settings.blob_url else ", which all processes must share"))
+
+
+async def files(settings: Settings, vault: Vault) -> Finding:
+    """Uploads and outputs of tools can be kept until they are blobs."""
+    if await vault.has_room():
+        return ok("files", f"temporary ones can be written under {settings.home}")
+    return bad("files", f"nothing can be written under {settings.home}: make room there, or its folders writable")
 
 
 async def wake(settings: Settings) -> Finding:

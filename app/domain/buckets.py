@@ -10,13 +10,13 @@ class Bucket:
         self._left = burst
         self._at = 0.0
 
-    def take(self, now: float) -> bool:
-        """Whether one more is within the budget; if so, it is taken."""
+    def take(self, now: float, cost: float = 1.0) -> bool:
+        """Whether so much more is within the budget; if so, it is taken."""
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now
-        if self._left < 1:
+        if self._left < cost:
             return False
-        self._left -= 1
+        self._left -= cost
         return True
 
     @property

@@ -85,6 +85,12 @@ class InvalidInput(KhalaError):
         self.path = path
 
 
+class RequestTimeout(KhalaError):
+    """The request's body came too slowly, or not at all."""
+
+    code = "request_timeout"
+
+
 class RateLimited(KhalaError):
     """Too much at once; ask again after `retry_after` seconds."""
 

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
-from app.api.health import Health
 from app.api.http import BoundedHttp, UnsignalledServer, address_of, listening
+from app.api.readiness import Health
 from app.signals.metrics import BUILD, REGISTRY
 from app.telemetry.gauges import Gauges
 

@@ -416,6 +416,16 @@ async def test_a_token_is_told_once_and_kept_as_a_hash(server: Inside, store: Da
         assert kept[0] == 1
 
 
+async def test_a_scope_that_is_named_twice_is_refused(server: Inside) -> None:
+    async with client(server.url) as http:
+        body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
+        (await http.post("/api/auth/register", json=body)).raise_for_status()
+        answer = await http.post("/api/tokens", json={"name": "CI", "scopes": ["read", "write", "read"]})
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+        assert [error["path"] for error in answer.json()["errors"]] == ["scopes"]
+        assert (await http.get("/api/tokens")).json()["items"] == []
+
+
 async def test_a_token_is_good_for_its_scopes_only(server: Inside) -> None:
     async with browser(server) as http:
         await register(http)

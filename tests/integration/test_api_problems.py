@@ -127,7 +127,7 @@ async def test_an_address_where_nothing_is_says_so(server: Inside, path: str) ->
                                   "icon.svg%00.png", "icon.svg/x", "a" * 5000, "a/" * 1000, "%ed%a0%80", ".",
                                   "%c0%ae%c0%ae/settings.py", "..%252fsettings.py"])  # fmt: skip
 async def test_no_path_leads_out_of_the_folder_of_files(server: Inside, path: str) -> None:
-    request = f"GET /web/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    request = f"GET /web/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     head, _, body = (await exchanged(server, request.encode())).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404 ")
     assert json.loads(body)["detail"] == "There is nothing at this address.", "and not where the files are"
@@ -147,6 +147,28 @@ async def test_a_method_that_is_not_taken_is_told_which_are(
     response = await server.http.request(method, path)
     told(response, 405, "method_not_allowed")
     assert set(response.headers["allow"].split(", ")) == allowed
+
+
+@pytest.mark.parametrize(("path", "allowed"), [
+    ("/api/threads", {"GET", "POST", "OPTIONS"}),
+    ("/api/threads/01a1fbf2-37c2-7506-a120-9f98121662b0", {"GET", "PATCH", "DELETE", "OPTIONS"}),
+    ("/api/threads/01a1fbf2-37c2-7506-a120-9f98121662b0/send", {"POST", "OPTIONS"}),
+    ("/api/me/tool-rules", {"GET", "PUT", "OPTIONS"}),
+    ("/api/openapi.json", {"GET", "OPTIONS"}),
+    ("/", {"GET", "OPTIONS"}),
+    ("/web/icon.svg", {"GET", "HEAD", "OPTIONS"}),
+])  # fmt: skip
+async def test_options_names_every_method_that_an_address_takes(server: Inside, path: str, allowed: set[str]) -> None:
+    response = await server.http.options(path)
+    assert response.status_code == 204
+    assert set(response.headers["allow"].split(", ")) == allowed
+
+
+async def test_an_address_for_sockets_names_the_method_that_opens_one(server: Inside) -> None:
+    for method in ("GET", "POST", "OPTIONS"):
+        response = await server.http.request(method, "/api/ws")
+        told(response, 405, "method_not_allowed")
+        assert response.headers["allow"] == "GET"
 
 
 @pytest.mark.parametrize("path", ["/", "/web/icon.svg", "/web/nothing", "/nothing", "/api/nothing", "/api/threads",
@@ -175,7 +197,15 @@ async def test_health_says_that_all_is_well(server: Inside) -> None:
     assert (live.status_code, live.json()) == (200, {"ok": True})
     assert (ready.status_code, ready.json()) == (
         200,
-        {"ok": True, "database": True, "feed": True, "blobs": True, "stopping": False},
+        {
+            "ok": True,
+            "database": True,
+            "writable": True,
+            "feed": True,
+            "blobs": True,
+            "disk": True,
+            "stopping": False,
+        },
     )
 
 
@@ -192,7 +222,7 @@ async def test_a_key_of_any_bytes_is_just_wrong(thread: Thread, key: bytes) -> N
                                      {"Accept-Encoding": ";;;"},
                                      {"Connection": "upgrade", "Upgrade": "h2c"}])  # fmt: skip
 async def test_odd_headers_cause_no_crash(server: Inside, headers: dict[str, str]) -> None:
-    lines = "".join(f"{name}: {value}\r\n" for name, value in ({"Host": "x"} | headers).items())
+    lines = "".join(f"{name}: {value}\r\n" for name, value in ({"Host": "localhost"} | headers).items())
     for target in ("GET /api/threads", "POST /api/threads", "GET /web/icon.svg"):
         request = f"{target} HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode("latin-1")
         answer = await asyncio.wait_for(exchanged(server, request), 10)
@@ -205,7 +235,7 @@ async def test_a_client_that_hangs_up_in_the_midst_of_its_body_leaves_no_mark(
     address = urlsplit(server.url)
     for _ in range(5):
         _, writer = await asyncio.open_connection(address.hostname, address.port)
-        head = f"POST /api/threads/{thread.id}/send HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = f"POST /api/threads/{thread.id}/send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
         await writer.drain()
         writer.transport.abort()
@@ -218,7 +248,8 @@ async def test_half_a_request_keeps_nobody_else_waiting(server: Inside) -> None:
     address = urlsplit(server.url)
     slow = [await asyncio.open_connection(address.hostname, address.port) for _ in range(200)]
     for _, writer in slow:
-        writer.write(b"POST /api/threads HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+        head = b"POST /api/threads HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        writer.write(head + b"Content-Length: 9\r\n\r\n{")
     async with asyncio.timeout(5):
         assert (await server.http.get("/api/health/ready")).status_code == 200
         await server.thread()
@@ -244,7 +275,7 @@ async def test_a_head_without_end_is_cut_off(server: Inside, start: bytes) -> No
 
 async def test_a_head_that_never_comes_is_not_waited_for(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "SLOWEST_HEAD", 0.1)
-    for start in (b"", b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n"):
+    for start in (b"", b"GET", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
         address = urlsplit(server.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         writer.write(start)
@@ -259,7 +290,7 @@ async def test_a_connection_is_kept_for_longer_than_many_clients_keep_one(server
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     for pause in (0, 6):
         await asyncio.sleep(pause)
-        writer.write(b"GET /api/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /api/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(5):
             assert b"HTTP/1.1 200 OK" in await reader.readuntil(b"\r\n\r\n")
     writer.close()
@@ -270,6 +301,7 @@ async def test_pages_of_named_origins_may_ask_and_no_others(database_url: str) -
         asked = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "x-anon-key, content-type"}
         named = await server.http.options("/api/threads", headers={"Origin": "https://chat.example"} | asked)
         assert named.headers["access-control-allow-origin"] == "https://chat.example"
+        assert set(named.headers["allow"].split(", ")) == {"GET", "POST", "OPTIONS"}
         assert {"x-anon-key", "content-type"} <= set(named.headers["access-control-allow-headers"].lower().split(", "))
         foreign = await server.http.options("/api/threads", headers={"Origin": "https://evil.example"} | asked)
         assert foreign.headers.get("access-control-allow-origin") not in {"*", "https://evil.example"}

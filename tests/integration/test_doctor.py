@@ -196,7 +196,7 @@ async def test_a_database_out_of_reach_is_a_finding_of_each_check_that_asks_it(t
         await db.close()
     assert {what for what, one in found.items() if one.state == "bad"} == {
         "database", "speed", "durability", "pooler", "connections", "clock", "pgvector", "schema", "notify",
-        "transactions", "runs",
+        "transactions", "runs", "writes",
     }  # fmt: skip
     assert "refused" in found["database"].says or "onnect" in found["database"].says
 
@@ -261,6 +261,7 @@ PUBLIC = {"KHALA_PUBLIC_URL": "https://chat.example.com", "KHALA_TRUSTED_PROXIES
         (REAL | {"KHALA_PUBLIC_URL": "https://chat.example.com"}, "bad", ("KHALA_TRUSTED_PROXIES", "one machine")),
         (REAL | PUBLIC | {"KHALA_TRUSTED_PROXIES": "0.0.0.0/0"}, "bad", ("KHALA_TRUSTED_PROXIES", "limits")),
         (REAL | {"KHALA_ORIGINS": "*"}, "warn", ("KHALA_ORIGINS",)),
+        (REAL | PUBLIC | {"KHALA_HOSTS": "*"}, "warn", ("KHALA_HOSTS", "every name")),
         (DEMO | PUBLIC, "warn", ("KHALA_MODEL", "only the demo")),
         (REAL | {"KHALA_ANON_TOTAL_USD_PER_DAY": "0"}, "warn", ("KHALA_ANON_TOTAL_USD_PER_DAY",)),
         (REAL | {"KHALA_USER_TOTAL_USD_PER_DAY": "0"}, "warn", ("KHALA_USER_TOTAL_USD_PER_DAY",)),

@@ -211,7 +211,8 @@ async def test_an_executor_tells_of_itself_too_and_whether_it_is_ready(database_
                 while (ready := await watcher.get("/health/ready")).status_code != 200:
                     await asyncio.sleep(0.1)
             samples = await scrape(watcher)
-        assert ready.json() == {"ok": True, "database": True, "feed": True, "blobs": True, "stopping": False}
+        well = dict.fromkeys(("ok", "database", "writable", "feed", "blobs", "disk"), True)
+        assert ready.json() == well | {"stopping": False}
         assert value(samples, "khala_executor_places") == 200
         assert worker.kill(signal.SIGTERM) == 0
     assert worker.crashes() == []

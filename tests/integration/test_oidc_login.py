@@ -70,8 +70,9 @@ async def begin(http: httpx.AsyncClient, **query: Any) -> str:
 
 
 async def sign_in(http: httpx.AsyncClient, real: RealProvider, login: str = "alice", **query: Any) -> httpx.Response:
-    """The whole way; the last answer, which redirects home."""
-    answer = await http.get(await real.authorize(await begin(http, **query), login=login))
+    """The whole way; the last answer, which redirects home. A browser says that the provider sent it there."""
+    back = await real.authorize(await begin(http, **query), login=login)
+    answer = await http.get(back, headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
     assert answer.status_code == 302, answer.text
     return answer
 

@@ -72,6 +72,29 @@ async def test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie(serve
         assert (await http.get("/api/me", headers={"Origin": FRIEND})).status_code == 200
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("mode", ["no-cors", "navigate"])
+async def test_a_cookie_is_no_cookie_where_the_browser_says_another_site_and_sends_no_origin(
+    server: Inside, site: str, mode: str
+) -> None:
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+    async with browser(server) as http:
+        for path in ("/api/me", "/api/threads", "/api/me/export", "/api/tools/mine", "/mcp-servers", "/v1/models"):
+            answer = await http.get(path, headers=headers)
+            assert (path, answer.status_code) == (path, 401)
+        token = (await http.post("/api/tokens", json={"name": "mine"})).json()["token"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        assert (await http.get("/api/threads", headers=headers | bearer)).status_code == 200
+
+
+async def test_a_link_from_another_site_opens_the_page_which_is_signed_in_as_it_asks_for_itself(server: Inside) -> None:
+    arriving = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    async with browser(server) as http:
+        assert (await http.get("/", headers=arriving)).status_code in (200, 503), "503 where it was not built"
+        for site in ({"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {}):
+            assert (await http.get("/api/me", headers=site)).status_code == 200
+
+
 async def test_that_any_origin_may_call_is_no_word_for_cookies(server: Inside) -> None:
     async with khala(server.database_url, with_executor=False, KHALA_ORIGINS="*") as anyone, browser(anyone) as http:
         for headers in ({"Origin": EVIL}, {"Origin": EVIL, "Sec-Fetch-Site": "cross-site"}):
@@ -154,3 +177,26 @@ async def test_one_caller_who_asks_too_often_is_limited_by_their_secret_on_whate
             assert answer.status_code == (200 if number < 5 else 429)
         other = {"X-Anon-Key": "j" * 40, "X-Forwarded-For": "203.0.113.99"}
         assert (await limited.http.get("/api/auth", headers=other)).status_code == 200
+
+
+async def test_the_page_and_its_files_are_limited_ten_times_as_high_and_the_document_like_any_request(
+    server: Inside,
+) -> None:
+    async with khala(server.database_url, with_executor=False, KHALA_REQUESTS_PER_MINUTE="4") as limited:
+        for path in ("/", "/web/nothing", "/preview", "/sw.js") * 10:
+            assert (await limited.http.get(path)).status_code != 429
+        for path in ("/", "/t/01a1fbf2-37c2-7506-a120-9f98121662b0", "/web/nothing", "/preview", "/sw.js"):
+            answer = await limited.http.get(path)
+            assert (path, answer.status_code, answer.json()["code"]) == (path, 429, "rate_limited")
+            assert "retry-after" in answer.headers
+        assert (await limited.http.get("/api/openapi.json")).status_code == 429
+    async with khala(server.database_url, with_executor=False, KHALA_REQUESTS_PER_MINUTE="4") as limited:
+        answers = [(await limited.http.get("/api/openapi.json")).status_code for _ in range(5)]
+        assert answers == [200] * 4 + [429]
+
+
+async def test_loading_the_page_leaves_nearly_all_of_the_limit_to_what_it_asks_for(server: Inside) -> None:
+    async with khala(server.database_url, with_executor=False, KHALA_REQUESTS_PER_MINUTE="10") as limited:
+        for number in range(20):
+            assert (await limited.http.get(f"/web/assets/{number}.js")).status_code == 404
+        assert [(await limited.http.get("/api/auth")).status_code for _ in range(8)] == [200] * 8

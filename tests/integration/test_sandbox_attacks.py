@@ -1,6 +1,7 @@
 """The sandbox: programs that mean harm. Each attack is a real one, and most would succeed outside."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -9,6 +10,7 @@ from errno import EACCES, EAFNOSUPPORT, ECONNREFUSED, EFBIG, EINVAL, ENOENT, ENO
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -228,6 +230,87 @@ async def test_one_process_gets_no_more_than_its_memory(inside: Sandbox) -> None
 @pytest.mark.parametrize("numbers", ["319, 279", "29, 194", "447, 447", "68, 186", "206, 0"])
 async def test_memory_can_not_be_hidden(inside: Sandbox, numbers: str) -> None:
     await refused(inside, f"call(({numbers})[os.uname().machine == 'aarch64'], b'x', 1 << 20, 0o1600)", EPERM)
+
+
+def kernel_memory() -> int:
+    """Bytes that the kernel holds in tables of its own and can't give back, on the whole machine."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("SUnreclaim:"):
+            return 1024 * int(line.split()[1])
+    raise AssertionError("The kernel does not say.")
+
+
+@contextlib.asynccontextmanager
+async def most_kernel_memory() -> AsyncIterator[list[int]]:
+    """By how many bytes it has grown so far, at most, each time that is looked at."""
+    before, grown = kernel_memory(), [0]
+
+    async def look() -> None:
+        while True:
+            grown.append(kernel_memory() - before)
+            await asyncio.sleep(0.01)
+
+    looking = asyncio.create_task(look())
+    try:
+        yield grown
+    finally:
+        looking.cancel()
+
+
+MAPPINGS = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_size_t, [ctypes.c_size_t] * 6
+libc.mprotect.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+for n in range(40):
+    if os.fork() == 0: break
+start = libc.mmap(0, 256 << 20, 1, 0x22, 2**64 - 1, 0)
+for page in range(0, 64_000, 2): libc.mprotect(start + page * 4096, 4096, 3)
+print('BREACH', flush=True)
+time.sleep(9)
+"""
+"""Splits a mapping into 64,000, in each of many processes: about 600 MiB of the kernel's, and hardly any of theirs."""
+
+
+async def test_mappings_are_counted_because_each_takes_the_kernels_memory(inside: Sandbox) -> None:
+    uncounted = Sandbox(inside.tool, inside.runtimes, inside.options)
+    async with most_kernel_memory() as grown:
+        heard = await said(uncounted, MAPPINGS, seconds=10)
+    assert heard.end.reason == "memory", heard
+    assert max(grown) < 256 << 20
+
+
+async def test_a_control_group_counts_what_the_kernel_holds(inside: Sandbox) -> None:
+    if inside.groups is None:
+        pytest.skip("this process may make no control groups with a memory limit here")
+    # Nobody counts mappings here, and what the processes themselves hold is less than half of their memory.
+    options = msgspec.structs.replace(inside.options, maps=1 << 40, memory=300 << 20, kernel=0)
+    counted = Sandbox(inside.tool, inside.runtimes, options, groups=inside.groups)
+    heard = await said(counted, MAPPINGS.replace("range(40)", "range(28)"), seconds=40)
+    assert (heard.end.reason, heard.end.code) == ("memory", None), heard
+    assert (await said(counted, "print('next')")).out == "next\n"
+    assert list(inside.groups.base.glob(f"khala-sandbox-{os.getpid()}-*")) == []
+
+
+async def test_record_locks_are_refused_because_nothing_bounds_their_number(inside: Sandbox) -> None:
+    for command, locked in (("F_SETLK", 6), ("F_SETLKW", 7), ("F_OFD_SETLK", 37), ("F_OFD_SETLKW", 38)):
+        lock = (
+            f"import fcntl, struct\nfcntl.fcntl(open('/tmp/x', 'w'), {locked}, struct.pack('hhqqi4x', 1, 0, 0, 1, 0))"
+        )
+        heard = await attempt(inside, lock)
+        assert "[Errno 37]" in heard.out, (command, heard)
+    heard = await said(inside, "import fcntl\nfcntl.flock(open('/tmp/x', 'w'), fcntl.LOCK_EX)\nprint('one per file')")
+    assert heard.out == "one per file\n"
+
+
+async def test_sqlite_works_without_record_locks(inside: Sandbox) -> None:
+    code = (
+        "import sqlite3\nfor where in (':memory:', 'file:/tmp/x.db?vfs=unix-dotfile'):\n"
+        "    with sqlite3.connect(where, uri=True) as db:\n"
+        "        db.execute('CREATE TABLE t (a)')\n        db.execute('INSERT INTO t VALUES (7)')\n"
+        "        print(*db.execute('SELECT a FROM t').fetchone())"
+    )
+    assert (await said(inside, code)).out == "7\n7\n"
 
 
 async def test_shared_memory_is_in_files_which_are_counted(inside: Sandbox) -> None:

@@ -56,4 +56,4 @@ class _Known:
         if not cls.found:
             cls.found.append(await Sandbox.find())
         found = cls.found[0]
-        return found and Sandbox(found.tool, found.runtimes, found.options)
+        return found and Sandbox(found.tool, found.runtimes, found.options, groups=found.groups)

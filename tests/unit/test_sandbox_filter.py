@@ -81,3 +81,12 @@ def test_the_numbers_are_no_other_calls() -> None:
         listed = [number for number in numbers if number is not None]
         assert len(listed) == len(set(listed))
     assert not seccomp.known("riscv64")
+
+
+@pytest.mark.parametrize("machine", NAMES)
+def test_record_locks_are_refused_and_all_else_that_fcntl_does_passes(machine: str) -> None:
+    number = seccomp.FCNTL[MACHINES[machine].column]
+    for command in (6, 7, 37, 38):
+        assert verdict(machine, number, 6, command) == REFUSE | errno.ENOLCK
+    for command in (*range(6), 36, 1030, 1033):
+        assert verdict(machine, number, 6, command) == ALLOW

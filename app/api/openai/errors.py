@@ -6,14 +6,15 @@ from typing import Any, TypeAlias
 import msgspec
 from litestar import Request, Response
 
-from app.api.problems import STATUS, Problem
+from app.api.problems import MEDIA_TYPE, STATUS, Problem
 from app.domain.errors import KhalaError
 
 PREFIX = "/v1"
 """The paths whose errors are told so."""
 TYPES: dict[int, str] = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    405: "invalid_request_error", 409: "conflict_error", 413: "invalid_request_error", 415: "invalid_request_error",
+    405: "invalid_request_error", 408: "timeout_error", 409: "conflict_error", 413: "invalid_request_error",
+    415: "invalid_request_error", 421: "invalid_request_error",
     429: "rate_limit_error",
 }  # fmt: skip
 FAILED: dict[str, int] = {
@@ -71,14 +72,20 @@ def shaped(handlers: Mapping[Any, Any]) -> dict[Any, Any]:
     }
 
 
+def body_at(path: str, problem: Problem) -> tuple[Problem | Failure, str]:
+    """The error's body and media type, as they are told at this path."""
+    if path == PREFIX or path.startswith(f"{PREFIX}/"):
+        return _of_problem(problem), "application/json"
+    return problem, MEDIA_TYPE
+
+
 def _shaping(handler: Handler) -> Handler:
     def handle(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
         response = handler(request, error)
-        path = request.scope["path"]
-        if (path == PREFIX or path.startswith(f"{PREFIX}/")) and isinstance(response.content, Problem):
-            body = _of_problem(response.content)
+        if isinstance(response.content, Problem):
+            body, media_type = body_at(request.scope["path"], response.content)
             headers = dict(response.headers)
-            return Response(body, status_code=response.status_code, media_type="application/json", headers=headers)
+            return Response(body, status_code=response.status_code, media_type=media_type, headers=headers)
         return response
 
     return handle

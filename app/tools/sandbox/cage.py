@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import structlog
 
 from app.tools.sandbox import usage
+from app.tools.sandbox.cgroup import MemoryGroup
 from app.tools.sandbox.command import ENVIRONMENT, READY, Command
 from app.tools.sandbox.usage import Usage
 
@@ -30,17 +31,24 @@ class Broken(Exception):
 class Cage:
     """A running sandbox. `stdout` and `stderr` are descriptors to read from without blocking."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", monitor: int, first: int, pid: int) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", monitor: int, first: int, pid: int, group: MemoryGroup | None
+    ) -> None:
         self._process = process
         self._monitor = monitor
         self._first = first
         self._pid = pid
+        self._group = group
         self.stdout = _descriptor(process.stdout)
         self.stderr = _descriptor(process.stderr)
 
-    def usage(self) -> Usage | None:
-        """What the tree uses now, or None when it is gone."""
-        return usage.measured(self._pid)
+    def usage(self, most_maps: int) -> Usage | None:
+        """What the tree uses now, or None when it is gone. Mappings are counted up to `most_maps`."""
+        return usage.measured(self._pid, most_maps)
+
+    def exceeded(self) -> bool:
+        """Whether the kernel has ended one of its processes because all of them held too much."""
+        return self._group is not None and self._group.exceeded()
 
     async def ended(self) -> int:
         """The exit code, once no process of the tree is left."""
@@ -54,9 +62,11 @@ class Cage:
 
 
 @asynccontextmanager
-async def opened(command: Command) -> AsyncIterator[Cage]:
-    """A sandbox that runs; when the block is left nothing of it is. Raises `Broken`."""
+async def opened(command: Command, group: MemoryGroup | None = None) -> AsyncIterator[Cage]:
+    """A sandbox that runs, in the group if one is given; when the block is left both are gone. Raises `Broken`."""
     async with AsyncExitStack() as stack:
+        if group is not None:
+            stack.push_async_callback(asyncio.to_thread, group.remove)
         process = spawned(command)
         monitor = os.pidfd_open(process.pid)
         stack.callback(os.close, monitor)
@@ -66,19 +76,30 @@ async def opened(command: Command) -> AsyncIterator[Cage]:
                 stack.callback(stream.close)
                 os.set_blocking(stream.fileno(), False)
         # On the way out the first process dies before anything is closed: see below.
-        yield await _begun(process, monitor, stack)
+        yield await _begun(process, monitor, group, stack)
 
 
-async def _begun(process: "subprocess.Popen[bytes]", monitor: int, stack: AsyncExitStack) -> Cage:
+async def _begun(
+    process: "subprocess.Popen[bytes]", monitor: int, group: MemoryGroup | None, stack: AsyncExitStack
+) -> Cage:
     await _ready(process)
     pid, first = _first(process)
     stack.callback(os.close, first)
-    cage = Cage(process, monitor, first, pid)
+    if group is not None:
+        _join(group, pid)
+    cage = Cage(process, monitor, first, pid, group)
     stack.callback(cage.kill)
     # Until now it waited, so that it can't outlive a server that is killed before it could watch.
     with suppress(BrokenPipeError):
         os.write(_descriptor(process.stdin), b"\n")
     return cage
+
+
+def _join(group: MemoryGroup, pid: int) -> None:
+    try:
+        group.add(pid)
+    except OSError as error:
+        raise Broken(f"It could not be put into its control group: {error}") from error
 
 
 def _first(process: "subprocess.Popen[bytes]") -> tuple[int, int]:

@@ -44,6 +44,10 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     patience: float = 10.0
     """Seconds to wait for one of them to become free."""
     memory: int = 512 * MIB
+    kernel: int = 64 * MIB
+    """What the kernel may hold for the sandbox beyond `memory`, where a control group counts it."""
+    maps: int = 16_384
+    """Mappings of all processes together, each of which takes some 250 bytes of the kernel's."""
     disk: int = 64 * MIB
     file: int = 64 * MIB
     files: int = 10_000

@@ -11,11 +11,13 @@ import structlog
 
 from app.domain.errors import PayloadTooLarge
 from app.tools.port import Sink, ToolFailed
-from app.tools.sandbox import trial
+from app.tools.sandbox import cgroup, trial
 from app.tools.sandbox.cage import Broken, Cage, opened, pump
+from app.tools.sandbox.cgroup import MemoryGroup, MemoryGroups
 from app.tools.sandbox.command import build
 from app.tools.sandbox.program import Exit, Language, Program, Reason, SandboxOptions
 from app.tools.sandbox.runtimes import ANSWER, TRIALS, Runtime, candidates
+from app.tools.sandbox.usage import Usage
 
 TICK = 0.02
 """Seconds between looks at the memory, if looking takes less than a tenth of that."""
@@ -38,8 +40,17 @@ class _Over(Exception):
 class Sandbox:
     """Runs programs apart from everything. How: `docs/sandbox.md`."""
 
-    def __init__(self, tool: str, runtimes: Mapping[Language, Runtime], options: SandboxOptions) -> None:
+    def __init__(
+        self,
+        tool: str,
+        runtimes: Mapping[Language, Runtime],
+        options: SandboxOptions,
+        *,
+        groups: MemoryGroups | None = None,
+    ) -> None:
+        """`groups`: where each sandbox gets a control group, if there are any here."""
         self.tool = tool
+        self.groups = groups
         self.runtimes = runtimes
         self.options = options
         self._places = asyncio.Semaphore(options.at_once)
@@ -53,10 +64,12 @@ class Sandbox:
         tool = trial.found()
         if tool is None or await asyncio.to_thread(trial.missing) is not None:
             return None
-        trying = cls(tool, {}, options)
+        groups = await asyncio.to_thread(cgroup.find)
+        trying = cls(tool, {}, options, groups=groups)
         languages: tuple[Language, ...] = get_args(Language)
         found = {language: await trying._fit(language) for language in languages}
-        return cls(tool, {language: runtime for language, runtime in found.items() if runtime}, options)
+        working = {language: runtime for language, runtime in found.items() if runtime}
+        return cls(tool, working, options, groups=groups)
 
     @property
     def languages(self) -> frozenset[Language]:
@@ -80,8 +93,17 @@ class Sandbox:
                 raise ToolFailed("The sandbox could not be set up.", code="unavailable") from error
 
     async def _run(self, runtime: Runtime, program: Program, sink: Sink) -> Exit:
-        async with opened(build(self.tool, runtime, program, self.options)) as cage:
+        async with opened(build(self.tool, runtime, program, self.options), self._group()) as cage:
             return await self._attended(cage, program, sink)
+
+    def _group(self) -> MemoryGroup | None:
+        """A new control group. Raises `Broken`: where groups bound sandboxes, none runs without."""
+        if self.groups is None:
+            return None
+        try:
+            return self.groups.make(self.options.memory + self.options.kernel, self.options.processes)
+        except OSError as error:
+            raise Broken(f"No control group could be made: {error}") from error
 
     async def _fit(self, language: Language) -> Runtime | None:
         """The first runtime of the language that works."""
@@ -115,9 +137,11 @@ class Sandbox:
         code: int | None = None
         try:
             code = await self._ended(cage, program.seconds, sink, stderr)
+            if cage.exceeded():
+                raise _Over("memory")
             reason = _reason(code)
         except _Over as over:
-            reason = over.reason
+            code, reason = None, over.reason
         return Exit(code=code, reason=reason, seconds=time.perf_counter() - started, stderr=bytes(stderr.end))
 
     async def _ended(self, cage: Cage, seconds: float, sink: Sink, stderr: "_Tail") -> int:
@@ -141,12 +165,16 @@ class Sandbox:
         loop = asyncio.get_running_loop()
         while True:
             began = time.perf_counter()
-            usage = await loop.run_in_executor(self._looks, cage.usage)
+            usage = await loop.run_in_executor(self._looks, cage.usage, self.options.maps)
             if usage is None:
                 return
-            if usage.memory > self.options.memory or usage.files > self.options.files:
+            if self._over(usage) or cage.exceeded():
                 raise _Over("memory")
             await asyncio.sleep(max(TICK, 10 * (time.perf_counter() - began)))
+
+    def _over(self, usage: Usage) -> bool:
+        most = self.options
+        return usage.memory > most.memory or usage.files > most.files or usage.maps > most.maps
 
 
 class _Tail:

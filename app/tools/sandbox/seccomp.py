@@ -14,12 +14,14 @@ ALLOW = 0x7FFF0000
 KILL = 0x80000000
 REFUSE = 0x00050000
 LOAD, EQUAL, AT_LEAST, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 40
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 24, 40
 X32 = 0x40000000
 NEW_NAMESPACES = 0x7E020000
 """Every CLONE_NEW… that `clone` takes."""
 AF_UNIX = 1
 PR_SET_PDEATHSIG = 1
+RECORD_LOCKS = (6, 7, 37, 38)
+"""F_SETLK, F_SETLKW and those of open file descriptions: any number per file, in memory that no limit counts."""
 SHARED_ANONYMOUS = 0x21
 """MAP_SHARED and MAP_ANONYMOUS."""
 
@@ -107,6 +109,7 @@ UNKNOWN: dict[str, tuple[int, int]] = {
     "io_uring_register": (427, 427),
 }
 SOCKET, SOCKETPAIR, CLONE, PRCTL, MMAP = (41, 198), (53, 199), (56, 220), (157, 167), (9, 222)
+FCNTL = (72, 25)
 
 
 def known(machine: str) -> bool:
@@ -129,6 +132,8 @@ def compiled(machine: str) -> bytes:
     lines += _if_any_bit(CLONE[column], NEW_NAMESPACES)
     # The whole tree has to die with the server: nobody may take that back.
     lines += _if_equal(PRCTL[column], PR_SET_PDEATHSIG)
+    for command in RECORD_LOCKS:
+        lines += _by_argument(FCNTL[column], _line(EQUAL, command, otherwise=1), errno.ENOLCK, offset=SECOND_ARGUMENT)
     # What is shared and has no file stays when it is unmapped in part, or all but unmapped, and nothing tells how much.
     lines += _if_all_bits(MMAP[column], SHARED_ANONYMOUS)
     return b"".join([*lines, _line(RETURN, ALLOW)])
@@ -180,11 +185,11 @@ def _if_all_bits(number: int, bits: int) -> list[bytes]:
     ]
 
 
-def _by_argument(number: int, test: bytes, error: int) -> list[bytes]:
-    """Refuses the call where the test of its first argument's low half doesn't leave that out."""
+def _by_argument(number: int, test: bytes, error: int, *, offset: int = FIRST_ARGUMENT) -> list[bytes]:
+    """Refuses the call where the test of the low half of one argument, the first or another, doesn't leave that out."""
     return [
         _line(EQUAL, number, otherwise=4),
-        _line(LOAD, FIRST_ARGUMENT),
+        _line(LOAD, offset),
         test,
         _line(RETURN, REFUSE | error),
         _line(LOAD, NUMBER),

@@ -1,0 +1,92 @@
+"""Which host names a server answers to, so that a page of another name can't reach it by rebinding its DNS."""
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import msgspec
+
+ANY = "*"
+LOOPBACK = "localhost"
+
+
+class AllowedHosts(msgspec.Struct, frozen=True, kw_only=True):
+    """The names and addresses that a `Host` header may have. Loopback's own are always among them.
+
+    A name of `*` allows all, and `*.example.com` every name below `example.com`. Ports are not compared.
+    """
+
+    names: tuple[str, ...] = (ANY,)
+
+    @property
+    def everyone(self) -> bool:
+        """Whether any host is allowed, also none at all."""
+        return ANY in self.names
+
+    def allows(self, host: str | None) -> bool:
+        """Whether a request with this `Host` header is for this server."""
+        if self.everyone:
+            return True
+        name = None if host is None else name_of(host)
+        return name is not None and (is_loopback(name) or any(_fits(name, one) for one in self.names))
+
+
+def chosen(named: Sequence[str], public_url: str | None, *, listening: str) -> AllowedHosts:
+    """The hosts of a server that listens at this address; `named` are as `checked` gives them.
+
+    Without a name and a public address, a server that listens on loopback answers to this machine's names only; one
+    that others can reach answers to all, because nothing says what it is called.
+    """
+    if named:
+        return AllowedHosts(names=tuple(named))
+    if public_url is not None:
+        return AllowedHosts(names=(_on_the_wire(urlsplit(public_url).hostname or ""),))
+    return AllowedHosts(names=() if is_loopback(name_of(_bracketed(listening)) or "") else (ANY,))
+
+
+def name_of(host: str) -> str | None:
+    """The name or address in a `Host` header, in lower case and without the port; None where it is malformed."""
+    name, _, port = host.rpartition(":") if _has_port(host) else (host, "", "")
+    if port and not (port.isascii() and port.isdigit()):
+        return None
+    if name.startswith("[") != name.endswith("]"):
+        return None
+    name = name.removeprefix("[").removesuffix("]").lower().removesuffix(".")
+    return name if name and name.isascii() and not set(name) & set(" /\\@?#,") else None
+
+
+def is_loopback(name: str) -> bool:
+    """Whether this names the machine itself; nobody's DNS has a word in these names."""
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == LOOPBACK or name.endswith(f".{LOOPBACK}")
+
+
+def checked(given: str) -> str:
+    """A host as an operator names it, in the form in which hosts are compared. Raises `ValueError` if it is none."""
+    name = given if given == ANY else name_of(_bracketed(given))
+    if name is None or _has_port(_bracketed(given)) or "*" in (name if name != ANY else "").removeprefix("*."):
+        raise ValueError(f"{given!r} is none")
+    return name
+
+
+def _on_the_wire(name: str) -> str:
+    """The name as browsers send it: one with letters beyond ASCII in its encoded form."""
+    try:
+        return name.encode("idna").decode().removesuffix(".")
+    except UnicodeError:
+        return name.removesuffix(".")
+
+
+def _bracketed(given: str) -> str:
+    """An IPv6 address as it stands in a `Host` header; anything else as it is."""
+    return f"[{given}]" if given.count(":") > 1 and not given.startswith("[") else given
+
+
+def _has_port(host: str) -> bool:
+    return ":" in host.rpartition("]")[2]
+
+
+def _fits(name: str, allowed: str) -> bool:
+    return name.endswith(allowed[1:]) if allowed.startswith("*.") else name == allowed

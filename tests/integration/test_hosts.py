@@ -1,0 +1,110 @@
+"""Requests for other hosts: a page that rebinds its name to this server's address reaches nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+from websockets import InvalidStatus
+
+from tests.integration.test_api_threads import told
+from tests.support.frames import socket
+from tests.support.inside import Inside, khala
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EVIL = "rebinding.example:8000"
+HEALTH = ("/health", "/api/health/live", "/api/health/ready")
+PATHS = (
+    "/",
+    "/web/icon.svg",
+    "/preview",
+    "/sw.js",
+    "/api/openapi.json",
+    "/api/threads",
+    "/api/auth",
+    "/groups",
+    "/nothing",
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+async def asked(server: Inside, host: str, path: str = "/api/auth", **headers: str) -> Any:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await server.http.get(path, headers={"Host": host} | named)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_server_on_loopback_answers_to_no_other_name(server: Inside, path: str) -> None:
+    told(await asked(server, EVIL, path), 421, "misdirected_request")
+
+
+@pytest.mark.parametrize("path", ["/api/threads", "/mcp"])
+async def test_another_name_changes_nothing(server: Inside, path: str) -> None:
+    told(await server.http.post(path, json={}, headers={"Host": EVIL}), 421, "misdirected_request")
+
+
+async def test_openais_clients_hear_it_in_their_own_words(server: Inside) -> None:
+    answer = await asked(server, EVIL, "/v1/models")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (421, "misdirected_request")
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "khala.localhost"])
+async def test_this_machines_own_names_are_answered(server: Inside, host: str) -> None:
+    assert (await asked(server, host)).status_code == 200
+
+
+@pytest.mark.parametrize("path", HEALTH)
+async def test_probes_ask_by_whatever_name_or_address_they_have(server: Inside, path: str) -> None:
+    assert (await asked(server, "10.0.0.7:8000", path)).status_code == 200
+
+
+async def test_a_socket_for_another_name_is_refused(server: Inside) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with socket(server, additional_headers={"Host": EVIL}):
+            pass
+    response = refused.value.response
+    assert response.status_code == 421
+    assert response.headers["content-type"] == "application/problem+json"
+    assert b'"misdirected_request"' in response.body
+    async with socket(server):
+        pass
+
+
+async def test_two_host_headers_are_none(server: Inside) -> None:
+    address = urlsplit(server.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(b"GET /api/auth HTTP/1.1\r\nHost: localhost\r\nHost: rebinding.example\r\nConnection: close\r\n\r\n")
+    async with asyncio.timeout(10):
+        assert (await reader.read()).startswith(b"HTTP/1.1 421 ")
+    writer.close()
+
+
+async def test_the_public_address_and_named_hosts_are_answered_and_no_proxys_word_for_others(server: Inside) -> None:
+    url = server.database_url
+    behind = {"KHALA_PUBLIC_URL": "https://chat.example", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
+    async with khala(url, with_executor=False, **behind) as public:
+        assert (await asked(public, "chat.example")).status_code == 200
+        assert (await asked(public, EVIL)).status_code == 421
+        assert (await asked(public, EVIL, x_forwarded_host="chat.example")).status_code == 421
+        assert (await asked(public, "chat.example", x_forwarded_host=EVIL)).status_code == 200
+    async with khala(url, with_executor=False, KHALA_HOSTS="*.chat.example", **behind) as named:
+        assert (await asked(named, "a.chat.example")).status_code == 200
+        assert (await asked(named, "chat.example")).status_code == 421
+
+
+async def test_a_server_that_others_reach_answers_to_every_name_until_it_is_told_its_own(server: Inside) -> None:
+    url = server.database_url
+    async with khala(url, with_executor=False, HOST="0.0.0.0") as open_to_all:
+        assert (await asked(open_to_all, "khala.local")).status_code == 200
+    async with khala(url, with_executor=False, HOST="0.0.0.0", KHALA_HOSTS="khala.local") as told_its_name:
+        assert (await asked(told_its_name, "khala.local")).status_code == 200
+        assert (await asked(told_its_name, EVIL)).status_code == 421

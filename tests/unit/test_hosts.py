@@ -1,0 +1,79 @@
+"""Which `Host` headers name this server."""
+
+import pytest
+
+from app import settings
+from app.domain.hosts import AllowedHosts, chosen
+from app.settings import BadSetting
+
+HERE = (
+    "localhost",
+    "LOCALHOST:8000",
+    "localhost.",
+    "chat.localhost",
+    "127.0.0.1",
+    "127.9.9.9:80",
+    "[::1]",
+    "[::1]:8000",
+)
+ELSEWHERE = ("evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "192.0.2.7",
+             "[2001:db8::7]", "127.0.0.1@evil.example", "evil.example,localhost", "", ":8000", "[::1", "::1]",
+             "localhost:http", "localhost:80:80", "evil.example/localhost", "localhost evil")  # fmt: skip
+
+
+def test_a_server_on_loopback_that_nobody_named_answers_to_this_machines_names_only() -> None:
+    for listening in ("127.0.0.1", "::1", "localhost", "127.0.0.2"):
+        hosts = chosen((), None, listening=listening)
+        assert [host for host in HERE if not hosts.allows(host)] == []
+        assert [host for host in ELSEWHERE if hosts.allows(host)] == []
+        assert not hosts.allows(None)
+
+
+def test_a_server_that_others_reach_and_nobody_named_answers_to_every_name() -> None:
+    for listening in ("0.0.0.0", "::", "192.0.2.7", "chat.example.com"):
+        hosts = chosen((), None, listening=listening)
+        assert all(hosts.allows(host) for host in (*HERE, *ELSEWHERE, None))
+
+
+def test_the_public_address_says_what_a_server_is_called_wherever_it_listens() -> None:
+    for listening in ("127.0.0.1", "0.0.0.0"):
+        hosts = chosen((), "https://Chat.Example.com:8443/khala", listening=listening)
+        for host in (*HERE, "chat.example.com", "CHAT.example.com:443", "chat.example.com."):
+            assert hosts.allows(host), host
+        for host in (*ELSEWHERE, "example.com", "a.chat.example.com", "chat.example.com.evil.example"):
+            assert not hosts.allows(host), host
+
+
+def test_a_public_address_beyond_ascii_is_known_as_browsers_send_it() -> None:
+    hosts = chosen((), "https://b\u00fccher.example", listening="127.0.0.1")
+    assert hosts.allows("xn--bcher-kva.example")
+    assert not hosts.allows("bcher.example")
+
+
+def test_names_that_are_given_take_the_place_of_the_public_one() -> None:
+    hosts = chosen(
+        ("a.example", "*.b.example", "192.0.2.7", "2001:db8::7"), "https://chat.example", listening="0.0.0.0"
+    )
+    for host in (*HERE, "a.example:1", "x.b.example", "x.y.b.example", "192.0.2.7:8000", "[2001:db8::7]:8000"):
+        assert hosts.allows(host), host
+    for host in ("chat.example", "b.example", "xb.example", "x.a.example", "192.0.2.8"):
+        assert not hosts.allows(host), host
+    assert chosen(("*",), "https://chat.example", listening="127.0.0.1") == AllowedHosts()
+
+
+@pytest.mark.parametrize(
+    "given", ["http://a.example", "a.example:8000", "a*.example", "*.*.example", "a b", "a/b", "**"]
+)
+def test_what_is_no_name_is_refused_at_the_start(given: str) -> None:
+    with pytest.raises(BadSetting, match="KHALA_HOSTS"):
+        settings.from_environment({"KHALA_HOSTS": given})
+
+
+def test_settings_say_which_hosts_there_are() -> None:
+    assert settings.from_environment({}).allowed_hosts.names == ()
+    assert settings.from_environment({"HOST": "0.0.0.0"}).allowed_hosts.everyone
+    assert settings.from_environment({"KHALA_PUBLIC_URL": "https://a.example"}).allowed_hosts.names == ("a.example",)
+    assert settings.from_environment({"KHALA_HOSTS": " A.example , b.example "}).allowed_hosts.names == (
+        "a.example",
+        "b.example",
+    )

@@ -1,0 +1,41 @@
+"""How slowly a body may come."""
+
+import pytest
+
+from app.domain.pace import BodyPace
+
+MIB = 1 << 20
+
+
+def seconds_until_late(*, per_second: float, size: int, every: float = 1.0) -> float | None:
+    """When a body that comes at this rate is given up; None if all of it is read before."""
+    pace, waited, received = BodyPace(), 0.0, 0
+    while received < size:
+        left = pace.left(waited, received)
+        if left <= every:
+            return waited + max(0.0, left)
+        waited += every
+        received += int(per_second * every)
+    return None
+
+
+def test_a_slow_phone_has_time_to_send_a_whole_upload() -> None:
+    assert seconds_until_late(per_second=20_000, size=20 * MIB) is None
+
+
+@pytest.mark.parametrize(("per_second", "every"), [(1, 1.0), (0.1, 10.0), (1000, 1.0), (8000, 1.0)])
+def test_a_trickle_is_given_up_long_before_its_end(per_second: float, every: float) -> None:
+    late = seconds_until_late(per_second=per_second, size=20 * MIB, every=every)
+    assert late is not None
+    assert 30 <= late <= 62
+
+
+def test_a_client_that_falls_silent_is_not_waited_for_longer_than_a_pause_whatever_it_has_sent() -> None:
+    assert BodyPace().left(0, 0) == 30
+    assert BodyPace().left(5, 19 * MIB) == 30
+    assert BodyPace(pause=2).left(1, 0) == 1
+
+
+def test_no_body_takes_longer_than_the_bound_on_all_of_them() -> None:
+    assert BodyPace().left(1799, 1 << 40) == 1
+    assert BodyPace().left(1801, 1 << 40) < 0

@@ -1,0 +1,57 @@
+"""Where control groups are looked for, by what the kernel says of mounts and of this process."""
+
+from pathlib import Path
+
+import pytest
+
+from app.tools.sandbox import cgroup
+from app.tools.sandbox.cgroup import V1, V2, Layout
+
+V2_MOUNT = "30 23 0:26 {root} {at} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
+V1_MOUNT = "40 32 0:35 {root} {at} rw,relatime - cgroup cgroup rw,memory"
+CPU_MOUNT = "41 32 0:36 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu"
+
+
+def looked_for(folder: Path, mounts: list[str], own: list[str]) -> list[tuple[str, Layout]]:
+    (folder / "self").mkdir()
+    (folder / "self/mountinfo").write_text("\n".join(mounts))
+    (folder / "self/cgroup").write_text("\n".join(own))
+    return [(str(path), layout) for path, layout in cgroup.candidates(folder)]
+
+
+def test_a_delegated_service_is_looked_for_from_its_own_group_upwards(tmp_path: Path) -> None:
+    mount = V2_MOUNT.format(root="/", at="/sys/fs/cgroup")
+    assert looked_for(tmp_path, [mount], ["0::/system.slice/khala.service/server"]) == [
+        ("/sys/fs/cgroup/system.slice/khala.service/server", V2),
+        ("/sys/fs/cgroup/system.slice/khala.service", V2),
+        ("/sys/fs/cgroup/system.slice", V2),
+        ("/sys/fs/cgroup", V2),
+    ]
+
+
+def test_a_container_sees_its_own_part_only(tmp_path: Path) -> None:
+    mount = V2_MOUNT.format(root="/docker/abc", at="/sys/fs/cgroup")
+    assert looked_for(tmp_path, [mount], ["0::/docker/abc/inner"]) == [
+        ("/sys/fs/cgroup/inner", V2),
+        ("/sys/fs/cgroup", V2),
+    ]
+
+
+def test_where_version_one_has_the_memory_controller_its_own_group_is_looked_for_too(tmp_path: Path) -> None:
+    mounts = [CPU_MOUNT, V1_MOUNT.format(root="/", at="/cg/memory"), V2_MOUNT.format(root="/", at="/cg/unified")]
+    assert looked_for(tmp_path, mounts, ["4:memory:/a/b", "1:cpu:/", "0::/"]) == [
+        ("/cg/memory/a/b", V1),
+        ("/cg/unified", V2),
+    ]
+
+
+@pytest.mark.parametrize("own", [["1:cpu:/"], []])
+def test_without_a_memory_controller_there_are_no_groups(tmp_path: Path, own: list[str]) -> None:
+    assert looked_for(tmp_path, [CPU_MOUNT], own) == []
+    assert cgroup.find(tmp_path) is None
+
+
+def test_a_group_that_can_not_be_written_is_passed_over(tmp_path: Path) -> None:
+    mount = V2_MOUNT.format(root="/", at=str(tmp_path / "nothing"))
+    looked_for(tmp_path, [mount], ["0::/"])
+    assert cgroup.find(tmp_path) is None
