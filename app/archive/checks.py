@@ -8,6 +8,7 @@ import msgspec
 from app.blobs.sniffing import well_formed
 from app.blobs.vault import MOST_PREVIEW, plain_name
 from app.domain import parts
+from app.domain.access import Role
 from app.domain.chat import RunOptions
 from app.domain.errors import KhalaError
 from app.domain.fold import Content
@@ -88,6 +89,10 @@ def _blob(data: Any) -> None:
         raise ValueError("This is no blob: its media type or its name can't be.")
 
 
+def _member(data: Any) -> None:
+    msgspec.convert(data.role, Role)
+
+
 def _file(data: Any) -> None:
     try:
         if paths.normal(data.path) != data.path:
@@ -124,6 +129,7 @@ CHECKS: Mapping[str, Callable[[Any], None]] = {
     "receipt": _receipt,
     "approval": _object("args", "parameters", "edited_args"),
     "blob": _blob,
+    "member": _member,
     "file": _file,
     "tool": _tool,
     "trace": _object("detail"),

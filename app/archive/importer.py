@@ -15,8 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.archive.reader import ArchiveReader
 from app.blobs.vault import Vault
-from app.domain.access import Caller, Role
-from app.domain.accounts import Member
+from app.domain.access import Caller
 from app.domain.archive import RefusedArchive
 from app.store import archive_import as rows
 from app.store import audit, blobs
@@ -186,11 +185,11 @@ class _Import:
             return
         await self._copied(driver, _kind("identity"))
         members = [
-            (line.thread_id, Member(user_id=line.user_id, role=_role(line.role)))
+            msgspec.convert(line, rows.Membership, from_attributes=True)
             async for batch in self._batches(_kind("member"))
             for line in batch
         ]
-        if any(thread_id not in self._own for thread_id, _ in members):
+        if any(member.thread_id not in self._own for member in members):
             raise RefusedArchive("There is a member of a thread that is not in the archive.")
         dropped = await rows.add_members(driver, members)
         self._done.counts["member"] = len(members) - dropped
@@ -277,14 +276,6 @@ def _address(reader: ArchiveReader) -> str | None:
 
 def _kind(name: str) -> Kind:
     return next(kind for kind in KINDS if kind.name == name)
-
-
-def _role(said: str) -> Role:
-    try:
-        role: Role = msgspec.convert(said, Role)
-    except msgspec.ValidationError as error:
-        raise RefusedArchive(f"members.jsonl: {error}") from error
-    return role
 
 
 def _next(batches: Iterator[list[Any]]) -> list[Any] | None:

@@ -6,6 +6,7 @@ deployment is left out unless the operator vouches for the archive.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ import msgspec
 from sqlalchemy import ARRAY, LargeBinary
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.accounts import Member
+from app.domain.access import Role
 from app.domain.archive import RefusedArchive
 from app.store import listings, runs
 from app.store.archive import BASE64, Kind
@@ -157,16 +158,25 @@ async def list_threads(driver: Driver, thread_ids: Sequence[UUID]) -> None:
     await driver.execute(LISTED, thread_ids)
 
 
-async def add_members(driver: Driver, members: Iterable[tuple[UUID, Member]]) -> int:
+class Membership(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A role that a user had in a thread. Their order is the one in which users are locked."""
+
+    user_id: UUID
+    thread_id: UUID
+    role: Role
+    created_at: datetime
+
+
+async def add_members(driver: Driver, members: Iterable[Membership]) -> int:
     """Give these users their roles in threads again, if they have an account here. Returns how many had none."""
     dropped = 0
-    for thread_id, member in sorted(members, key=lambda one: (one[1].user_id, one[0])):
-        if not await known(driver, member.user_id):
+    for one in sorted(members):
+        if not await known(driver, one.user_id):
             dropped += 1
             continue
-        query = "INSERT INTO memberships (thread_id, user_id, role) VALUES ($1, $2, $3)"
-        await driver.execute(query, thread_id, member.user_id, member.role)
-        await listings.add(driver, thread_id, member.user_id)
+        query = "INSERT INTO memberships (thread_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)"
+        await driver.execute(query, one.thread_id, one.user_id, one.role, one.created_at)
+        await listings.add(driver, one.thread_id, one.user_id)
     return dropped
 
 

@@ -1,16 +1,21 @@
 """Archives: an account leaves a deployment whole, comes into another as it was, and brings nothing that is wrong."""
 
+import asyncio
 import contextlib
 import hashlib
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import msgspec
 import pytest
 
 from app.archive import exporter
+from app.archive.reader import ArchiveReader
+from app.domain import ids
 from app.domain.archive import MANIFEST, RefusedArchive
 from app.identity import passwords
 from app.store import tables
@@ -42,10 +47,6 @@ DIFFER = {"logins", "sessions", "tokens", "links", "memberships", "charges", "us
 @pytest.fixture
 def elsewhere_url(postgres_url: str, template: str) -> Iterator[str]:
     """The database of another deployment, with nothing in it."""
-    import asyncio
-
-    from app.domain import ids
-
     name = f"khala_test_{ids.new().hex}"
     asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     yield postgres.named(postgres_url, name)
@@ -248,15 +249,28 @@ async def test_one_export_of_an_account_at_a_time_and_a_client_that_goes_makes_r
     async with deployment(database_url, tmp_path) as server, account(server) as who:
         thread = await own_thread(who)
         for number in range(12):
-            await upload(thread, bytes([number]).hex().encode() * 500_000, "text/plain", "large.txt")
-        noise = [await noisy(thread, number) for number in range(12)]
-        assert noise
-        async with who.http.stream("GET", "/api/me/export") as slow:
-            await anext(slow.aiter_raw(1024))
-            refused = await who.http.get("/api/me/export")
-            assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
-            assert "retry-after" in refused.headers
+            await noisy(thread, number)
+        reader, writer = await slow_client(server.url, dict(who.http.cookies))
+        assert b"200" in await reader.readline()
+        refused = await who.http.get("/api/me/export")
+        assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+        assert "retry-after" in refused.headers
+        writer.transport.abort()
         await until_exported(who)
+
+
+async def slow_client(url: str, cookies: dict[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A client that asks for an export and has room for little of it."""
+    address = urlsplit(url)
+    taking = socket.socket()
+    taking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    taking.connect((address.hostname, address.port))
+    reader, writer = await asyncio.open_connection(sock=taking, limit=4096)
+    cookie = "; ".join(f"{name}={value}" for name, value in cookies.items())
+    head = ["GET /api/me/export HTTP/1.1", f"Host: {address.netloc}", f"Cookie: {cookie}", "Accept: */*", "", ""]
+    writer.write("\r\n".join(head).encode())
+    await writer.drain()
+    return reader, writer
 
 
 async def noisy(thread: Any, number: int) -> str:
@@ -267,8 +281,6 @@ async def noisy(thread: Any, number: int) -> str:
 
 async def until_exported(who: Any) -> None:
     """Wait until the account can be exported."""
-    import asyncio
-
     async with asyncio.timeout(20):
         while (await who.http.get("/api/me/export")).status_code == 429:
             await asyncio.sleep(0.05)
@@ -345,8 +357,6 @@ async def test_what_is_no_archive_of_an_account_is_refused_and_leaves_nothing(
 async def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
     archive: dict[str, bytes], tmp_path: Path
 ) -> None:
-    from app.archive.reader import ArchiveReader
-
     bomb = archive | {"user.jsonl": b" " * (64 << 20)}
     path = packed(bomb, tmp_path / "bomb.zip")
     assert path.stat().st_size < 2 << 20
@@ -418,8 +428,7 @@ async def test_a_run_under_way_comes_canceled_and_verifies(
     async with deployment(database_url, tmp_path / "here") as server, account(server) as who:
         thread = await own_thread(who)
         sent = await thread.send("/words=5000 /pace=40")
-        async with store_of(None, tmp_path / "here", database_url) as (_, __):
-            await until_said(db)
+        await until_said(db)
         archive = await archive_of(who)
         (await who.http.post(f"/api/runs/{sent['runId']}/cancel", json={})).raise_for_status()
     (tmp_path / "archive.zip").write_bytes(archive)
@@ -433,8 +442,6 @@ async def test_a_run_under_way_comes_canceled_and_verifies(
 
 async def until_said(db: Database) -> None:
     """Wait until some of an answer is stored."""
-    import asyncio
-
     async with asyncio.timeout(20), db.driver() as driver:
         while not await driver.fetchval("SELECT count(*) FROM message_parts"):
             await asyncio.sleep(0.05)

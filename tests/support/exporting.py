@@ -12,7 +12,6 @@ from app.archive.importer import Imported, ImportOptions, imported
 from app.archive.reader import ArchiveReader
 from app.blobs.settings import opened
 from app.blobs.vault import Vault
-from app.settings import from_environment
 from app.store.db import Database
 from tests.support.client import Thread, client
 from tests.support.inside import Inside, khala
@@ -124,8 +123,7 @@ async def into(db: Database, vault: Vault, path: Path, **options: object) -> Imp
 async def deployment(database_url: str, home: Path, url: str | None = None) -> AsyncIterator[Inside]:
     """A server with blobs of its own."""
     env = {"KHALA_HOME": str(home)} | ({"BLOB_URL": url} if url else {})
-    assert from_environment(env).home == home
-    async with khala(database_url, **env) as server:
+    async with khala(database_url, with_executor=True, **env) as server:
         yield server
 
 
