@@ -168,4 +168,18 @@ def partition_parts(*, by: PartitionBy, only_print: bool) -> None:
     run(partitions.split(settings(), by))
 
 
-COMMANDS: tuple[click.Command, ...] = (import_, backup, restore, blobs, with_postgres, partition_parts)
+@click.command("upgrade-check", epilog=EPILOG)
+@click.argument("old", type=FILE)
+def upgrade_check(*, old: Path) -> None:
+    """Play an upgrade through, from the Khala whose program is OLD (as /opt/khala/bin/khala) to this one.
+
+    Both run side by side on a database of their own while questions are asked; takes a minute.
+    """
+    from app.operations.upgrade_check import check_upgrade
+
+    run(check_upgrade(old))
+
+
+COMMANDS: tuple[click.Command, ...] = (
+    import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check,
+)  # fmt: skip

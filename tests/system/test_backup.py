@@ -12,13 +12,15 @@ import asyncpg
 import httpx
 import pytest
 
-from app.store.embedded import EmbeddedPostgres
+from app.operations.programs import programs_version
+from app.store.embedded import EmbeddedPostgres, find_binaries
 from tests.support.client import Observer, Thread, text_of
 from tests.support.flight import assert_verified, flight, notices, numbered
 from tests.support.providers import Reply, serving
 from tests.support.s3 import BUCKET
 from tests.support.s3 import serving as s3_serving
 from tests.support.server import Server, command, ended
+from tests.support.system_postgres import system_postgres
 
 # Two machines, one of them made anew, and a dozen programs.
 pytestmark = pytest.mark.timeout(300)
@@ -297,3 +299,30 @@ def copied(env: Mapping[str, str], *words: object) -> str:
     done = command(env, "blobs", *map(str, words))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+async def test_a_server_of_another_major_version_is_backed_up_and_restored_by_its_own_programs(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    with system_postgres() as postgres:
+        for name in ("lost", "found"):
+            await asked(postgres.url("postgres"), f"CREATE DATABASE {name}")
+        server = Server(tmp_path / "server.log", env | {"DATABASE_URL": postgres.url("lost")})
+        with ended(server):
+            server.start()
+            async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+                thread = await Thread.create(http)
+                await thread.ended((await thread.send("/words=7"))["runId"])
+                assert_well(server.env)
+                made = await backup(server.env, "dump", tmp_path / "backups")
+                server.kill()
+                server.env["DATABASE_URL"] = postgres.url("found")
+                assert "0 differences" in await run(server.env, "restore", "dump", made)
+                server.start()
+                assert text_of((await thread.snapshot())["messages"][-1]) == numbered(7)
+            assert not server.crashes()
+        along = find_binaries()
+        said = refused({**server.env, "KHALA_PG_BIN": str(along)}, "backup", "dump", tmp_path / "backups")
+        assert f"The server is Postgres {postgres.major}" in said
+        assert f"{programs_version(along)} in {along}" in said
+        assert f"postgresql-client-{postgres.major}" in said
