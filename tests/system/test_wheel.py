@@ -27,16 +27,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
-    install = [
-        Path(sys.executable).parent / "uv",
-        "pip",
-        "install",
-        "--offline",
-        "--no-deps",
-        "--python",
-        python,
-        wheel,
-    ]
+    uv = str(Path(sys.executable).parent / "uv")
+    install = [uv, "pip", "install", "--offline", "--no-deps", "--python", str(python), str(wheel)]
     subprocess.run(install, check=True, capture_output=True, timeout=120)
     (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
     (site / "needs.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
@@ -64,7 +56,7 @@ def test_a_wheel_backs_up_restores_and_partitions_without_a_checkout(
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    where = [installed.parent / "python", "-c", "import app; print(app.__file__)"]
+    where = [str(installed.parent / "python"), "-c", "import app; print(app.__file__)"]
     assert str(installed.parents[1]) in subprocess.run(where, cwd=tmp_path, capture_output=True, text=True).stdout
     made = khala("backup", "dump", tmp_path / "backups").splitlines()[-1]
     assert (Path(made) / "database.dump").stat().st_size > 0
