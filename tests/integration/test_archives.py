@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import hashlib
+import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ from tests.support.exporting import (
     upload,
 )
 from tests.support.s3 import BUCKET, serving
+from tests.support.server import ROOT
 
 DIFFER = {"logins", "sessions", "tokens", "links", "memberships", "charges", "usage", "written"}
 """What an import does not make, as docs/protocol.md says."""
@@ -453,3 +456,39 @@ async def test_an_account_that_is_here_is_not_merged_with(database_url: str, tmp
         async with store_of(None, tmp_path, database_url) as (db, vault):
             with pytest.raises(RefusedArchive, match="already; nothing is merged"):
                 await into(db, vault, tmp_path / "archive.zip")
+
+
+@pytest.mark.timeout(300)
+async def test_an_operator_imports_an_account_and_gives_it_a_password(
+    database_url: str, elsewhere_url: str, tmp_path: Path
+) -> None:
+    async with deployment(database_url, tmp_path / "here") as server, account(server) as who:
+        await own_thread(who, "Shakuras")
+        path = tmp_path / "archive.zip"
+        path.write_bytes(await archive_of(who))
+    env = {**os.environ, "DATABASE_URL": elsewhere_url, "KHALA_HOME": str(tmp_path / "there")}
+
+    async def khala_import(*words: str, said: str = "", code: int = 0) -> str:
+        command = [sys.executable, "-m", "app", "import", str(path), *words]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *command, env=env, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        out, errors = await asyncio.wait_for(process.communicate(said.encode()), 100)
+        said_back = (out + errors).decode()
+        assert process.returncode == code, said_back
+        return said_back
+
+    assert "Nobody can sign in to this account yet" in await khala_import()
+    assert "8 to 1024 characters" in await khala_import("--password-stdin", said="short\n", code=1)
+    told = await khala_import("--password-stdin", "--email", "New@Example.com", said=f"{PASSWORD}\n")
+    assert "nothing was added" in told
+    assert "new@example.com" in told
+    assert "password already" in await khala_import("--password-stdin", said=f"{PASSWORD}\n")
+    path.write_bytes(b"no archive")
+    assert "is no ZIP file" in await khala_import(code=1)
+    async with deployment(elsewhere_url, tmp_path / "there") as server, client(server.url) as http:
+        login = {"email": "new@example.com", "password": PASSWORD}
+        (await http.post("/api/auth/login", json=login)).raise_for_status()
+        listed = (await http.get("/api/threads")).json()["items"]
+        assert [thread["title"] for thread in listed] == ["Shakuras"]
