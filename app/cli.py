@@ -1,39 +1,27 @@
 """The console command `khala`."""
 
-import asyncio
 import gc
 import resource
 import sys
-from collections.abc import Coroutine
-from contextlib import suppress
 from importlib.metadata import version
-from typing import Any
 
-import asyncpg
 import click
 import msgspec
-import uvloop
 
 from app import main as composition
-from app import settings as configuration
-from app import telemetry
 from app.blobs.collector import Collector
-from app.domain.errors import Unavailable
-from app.settings import BadSetting, Settings
+from app.console import EPILOG, KnownFailure
+from app.console import run as _run
+from app.console import settings as _settings
+from app.operations.commands import COMMANDS
+from app.settings import Settings
 from app.store import migrate as migrations
 from app.store import retention
 from app.store.verify import Checked, differences
 
-EPILOG = "Configuration is by environment variables; the README lists them all."
 MOST_FILES = 65_536
 """Open files that a process takes at most, each connection being one."""
 MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
-
-
-class KnownFailure(click.ClickException):
-    """A failure whose message is all that a person needs."""
-
-    exit_code = 1
 
 
 @click.group(epilog=EPILOG)
@@ -164,15 +152,6 @@ async def _doctor(settings: Settings, *, as_json: bool, call: bool, processes: i
         raise SystemExit(1)
 
 
-def _settings() -> Settings:
-    try:
-        settings = configuration.from_environment()
-    except BadSetting as error:
-        raise KnownFailure(str(error)) from error
-    telemetry.configure(settings.log_format)
-    return settings
-
-
 def _database(settings: Settings) -> str:
     if settings.database_url is None:
         return f"embedded Postgres in {settings.home}"
@@ -203,13 +182,5 @@ def _open_many() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _run(command: Coroutine[Any, Any, None]) -> None:
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
-            runner.run(command)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    except Unavailable as error:
-        raise KnownFailure(f"{error.message} ({error.__cause__})") from error
-    except (OSError, RuntimeError, asyncpg.PostgresError) as error:
-        raise KnownFailure(str(error)) from error
+for _command in COMMANDS:
+    main.add_command(_command)

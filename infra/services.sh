@@ -3,15 +3,18 @@
 # says what to do. None of them is left running. Usage: infra/services.sh [PROGRAM …], of those that are named below
 set -eu
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
-[ $# -gt 0 ] || set -- nginx pgbouncer nats-server systemd-analyze promtool
+[ $# -gt 0 ] || set -- nginx pgbouncer nats-server systemd-analyze promtool postgres
 
 missing=
 for program in "$@"; do
     command -v "$program" >/dev/null 2>&1 && continue
+    # Debian keeps Postgres' server out of PATH, in a folder of its major version.
+    [ "$program" = postgres ] && ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && continue
     case $program in
         nginx) missing="$missing nginx-light" ;;
         systemd-analyze) missing="$missing systemd" ;;
         promtool) missing="$missing prometheus" ;;
+        postgres) missing="$missing postgresql" ;;
         pgbouncer | nats-server | faketime) missing="$missing $program" ;;
         *) echo "$0 does not know $program" >&2 && exit 2 ;;
     esac
@@ -45,7 +48,7 @@ if [ -d /run/systemd/system ]; then
     for package in $missing; do
         case $package in
             nginx-light) systemctl --quiet disable nginx ;;
-            pgbouncer | nats-server | prometheus) systemctl --quiet disable "$package" ;;
+            pgbouncer | nats-server | prometheus | postgresql) systemctl --quiet disable "$package" ;;
         esac
     done
 fi

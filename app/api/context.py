@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from app.api.exports import ExportLimiter
 from app.api.limits import Limiter
 from app.api.origins import Origins
 from app.api.readiness import Readiness
@@ -46,5 +47,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Whether anybody may make an account by address and password."""
     public_threads: bool
     """Whether owners may let anybody read a thread."""
+    exports: ExportLimiter = msgspec.field(default_factory=ExportLimiter)
     stopping: asyncio.Event
     """Set when the process begins to stop: it finishes what it has, and wants no more."""

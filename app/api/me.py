@@ -1,11 +1,13 @@
 """One's own account over REST: what it is called, has, used and changed, and its end."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
 
 from litestar import Controller, Request, Response, delete, get, patch
 from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
 from litestar.params import BodyKwarg, QueryParameter
 from litestar.response import Stream
 
@@ -15,8 +17,10 @@ from app.api.bodies import Farewell, Items, Profile, storable
 from app.api.callers import BY_ACCOUNT, somebody, user_of
 from app.api.context import Context
 from app.api.document import OptionalBody, example
+from app.api.exports import ArchiveStream
 from app.api.paths import SessionId
 from app.api.problems import documented
+from app.archive.exporter import exported
 from app.domain.access import Caller
 from app.domain.accounts import Session, User
 from app.domain.budgets import Used
@@ -25,11 +29,27 @@ from app.store.audit import Trace
 
 BY_ANON_KEY: list[dict[str, list[str]]] = [{"anonKey": []}]
 """For the OpenAPI document: besides what its controller says, an anonymous key is enough for this operation."""
-LINES = ResponseSpec(
-    data_container=str, media_type="application/jsonl", generate_examples=False, description="One JSON object a line."
+ZIP, LINES = "application/zip", "application/jsonl"
+ARCHIVE = ResponseSpec(
+    data_container=bytes, media_type=ZIP, generate_examples=False, description="The archive; or one JSON object a line."
 )
 
 Connection = Request[Any, Any, Any]
+
+
+@dataclass
+class ExportOperation(Operation):
+    """An operation whose answer has one of two media types, of which Litestar knows one."""
+
+    def __post_init__(self) -> None:
+        """Name the other."""
+        answer = (self.responses or {}).get("200")
+        if isinstance(answer, OpenAPIResponse) and answer.content is not None:
+            answer.content[LINES] = OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING))
+
+
+def _saved(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 class Me(Controller):
@@ -91,16 +111,27 @@ class Me(Controller):
     @get(
         "/export",
         operation_id="exportMe",
+        operation_class=ExportOperation,
         summary="Export everything",
         opt={"scope": "account"},
-        responses=documented(*DENIED) | {200: LINES},
+        responses=documented(*DENIED, "payload_too_large") | {200: ARCHIVE},
     )
-    async def export(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Stream:
-        """All that the account owns, as JSON lines: the user, files, todos, tools, threads, and what is in those."""
+    async def export(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], request: Connection
+    ) -> Stream:
+        """All that the account has, as a ZIP file of JSON lines and of the bytes of its blobs.
+
+        Where `Accept` prefers `application/jsonl`: the user, files, todos, tools, threads, and what is in those, as
+        JSON lines only.
+        """
+        user_id = user_of(caller)
         async with context.db.snapshot() as driver:
-            user = await accounts.get(driver, user_of(caller))
-        headers = {"Content-Disposition": 'attachment; filename="khala.jsonl"'}
-        return Stream(export.lines(context.db, user), media_type="application/jsonl", headers=headers)
+            user = await accounts.get(driver, user_id)
+        await context.exports.count(context.db, user_id)
+        if request.accept.best_match([ZIP, LINES], ZIP) == LINES:
+            return Stream(export.lines(context.db, user), media_type=LINES, headers=_saved("khala.jsonl"))
+        chunks = await context.exports.begun(user_id, exported(context.db, context.vault, user_id))
+        return ArchiveStream(chunks, media_type=ZIP, headers=_saved("khala.zip"))
 
     @get(
         "/usage",

@@ -5,10 +5,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
+from sqlalchemy import MetaData
+from sqlalchemy.dialects import postgresql
+
 from app.doctor.findings import Finding, bad, ok, warn
 from app.live.listener import Listener
 from app.store import migrate
 from app.store.db import EVERYTHING, Database
+from app.store.tables import metadata
 from app.store.writable import refusal
 
 OLDEST_POSTGRES = 150_000
@@ -138,11 +142,27 @@ async def clock(db: Database, *, now: Callable[[], float] = time.time) -> Findin
     return ok("clock", f"within {max(skew, after - before):.3f} s of the database's")
 
 
-async def pgvector(db: Database) -> Finding:
-    """The extension can be had."""
+async def pgvector(db: Database, tables: MetaData = metadata) -> Finding:
+    """The extension can be had, if a column of these tables needs it."""
+    users = vector_columns(tables)
     async with db.driver() as driver:
         found = await driver.fetchval("SELECT default_version FROM pg_available_extensions WHERE name = 'vector'")
-    return ok("pgvector", found) if found else bad("pgvector", "not there: install pgvector for this Postgres")
+    if not users:
+        return ok("pgvector", f"{found or 'not there'}; no table needs it")
+    if found is None:
+        return bad("pgvector", f"not there, and {', '.join(users)} needs it: install pgvector for this Postgres")
+    return ok("pgvector", found)
+
+
+def vector_columns(tables: MetaData) -> list[str]:
+    """The columns of a type of pgvector's, as `table.column`."""
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy tells no types here
+    return [
+        f"{table.name}.{column.name}"
+        for table in tables.sorted_tables
+        for column in table.columns
+        if column.type.compile(dialect).lower().startswith(("vector", "halfvec", "sparsevec"))
+    ]
 
 
 async def schema(db: Database) -> Finding:

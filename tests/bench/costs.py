@@ -16,6 +16,7 @@ import asyncpg
 import msgspec
 
 from app.domain import ids
+from app.operations.partitions import FOLDER as SQL
 from app.settings import from_environment
 from app.store.db import Database, driver_url
 from app.store.parts import Lease, append
@@ -29,7 +30,6 @@ SENDS = 500
 """Sends that are measured, after a fifth as many that are not."""
 LEAST_PARTS = 60_000
 """Parts that are written to tell their bytes."""
-SQL = Path(__file__).parents[2] / "infra" / "sql"
 UNSEEN = "Postgres has to run on this machine, under a user whose processes can be looked at."
 LAYOUTS = {"whole": None, "by thread": "partition_parts.sql", "by month": "partition_parts_by_month.sql"}
 

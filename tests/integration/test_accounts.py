@@ -345,7 +345,7 @@ async def test_an_export_has_everything_of_the_account_and_nothing_of_others(ser
             runs.append((await thread.send("/words=3"))["runId"])
             await thread.ended(runs[-1])
         strange = await own(other)
-        answer = await http.get("/api/me/export")
+        answer = await http.get("/api/me/export", headers={"Accept": "application/jsonl"})
         assert answer.headers["content-type"].startswith("application/jsonl")
         lines = [json.loads(line) for line in answer.text.splitlines()]
         kinds = [line["type"] for line in lines]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from sqlalchemy import text
+from pgvector.sqlalchemy import Vector
+from sqlalchemy import Column, MetaData, Table, Uuid, text
 
 from app import settings as configuration
 from app.doctor import Finding, database, examine, surroundings, traffic
@@ -131,6 +132,16 @@ async def test_a_clock_that_is_off_is_bad_by_how_much(db: Database) -> None:
     for wrong in (-90.0, 90.0):
         found = await database.clock(db, now=lambda wrong=wrong: time.time() + wrong)  # type: ignore[misc]
         assert_told(found, "bad", "90 s", "time service")
+
+
+async def test_pgvector_is_demanded_only_where_a_column_is_of_its_type(database_url: str) -> None:
+    without = "SELECT * FROM pg_catalog.pg_available_extensions WHERE name <> 'vector'"
+    await postgres.execute(database_url, f"CREATE VIEW public.pg_available_extensions AS {without}")
+    memories = MetaData()
+    Table("memories", memories, Column("id", Uuid), Column("embedding", Vector(3)))
+    async with altered(database_url, "SET search_path = public, pg_catalog") as db:
+        assert_told(await database.pgvector(db), "ok", "not there", "no table needs it")
+        assert_told(await database.pgvector(db, memories), "bad", "memories.embedding", "install pgvector")
 
 
 async def test_a_database_that_is_slow_to_answer_is_told(db: Database) -> None:

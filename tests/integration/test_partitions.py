@@ -1,8 +1,7 @@
-"""`message_parts` split into partitions by the scripts in `infra/sql`: all that is said and read goes on as before."""
+"""`message_parts` split into partitions by `khala partition-parts`: all that is said and read goes on as before."""
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +9,7 @@ import asyncpg
 import pytest
 
 from app.domain.fold import TextBlock
+from app.operations.partitions import FOLDER
 from app.store import changes, migrate, parts, threads
 from app.store.db import Database, driver_url
 from app.store.verify import Checked, differences
@@ -18,7 +18,6 @@ from tests.support.inside import khala
 from tests.support.statements import nodes
 from tests.support.store import CALLER, batch, ending, lease_of, new_thread, notice, write
 
-SQL = Path(__file__).parents[2] / "infra" / "sql"
 BY_THREAD = "partition_parts.sql"
 BY_MONTH = "partition_parts_by_month.sql"
 ALL = "SELECT * FROM message_parts ORDER BY run_id, seq"
@@ -28,7 +27,7 @@ async def split(database_url: str, script: str) -> None:
     """Run the script as psql does."""
     connection = await asyncpg.connect(driver_url(database_url))
     try:
-        await connection.execute((SQL / script).read_text())
+        await connection.execute((FOLDER / script).read_text())
     finally:
         await connection.close()
 

@@ -12,10 +12,13 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from app.tools import sandbox as package
 from app.tools.port import ToolFailed
 from app.tools.sandbox import Language, Program, Sandbox, SandboxOptions
+from app.tools.sandbox import sandbox as finding
+from app.tools.sandbox.runtimes import Runtime
 from tests.support.programs import Heard, pulse, running, said, sandbox, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,6 +34,23 @@ async def inside() -> AsyncIterator[Sandbox]:
 async def test_this_machine_runs_every_language(inside: Sandbox) -> None:
     assert inside.languages == set(LANGUAGES)
     assert package.missing() is None
+
+
+async def test_a_start_tells_of_an_unfit_runtime_only_where_the_language_has_no_other(
+    inside: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    unfit = Runtime(command=(str(broken),), suffix=".py", shown=(str(tmp_path),))
+    working = {language: [runtime] for language, runtime in inside.runtimes.items()}
+    for runtimes, expected in ((working["python"], []), ([], ["sandbox_language_missing"])):
+        tried = {**working, "python": [unfit, *runtimes]}
+        monkeypatch.setattr(finding, "candidates", lambda language, _, tried=tried: iter(tried[language]))
+        with capture_logs() as logged:
+            found = await Sandbox.find()
+        assert found is not None
+        assert [line["event"] for line in logged] == expected
+        assert ("python" in found.languages) == bool(runtimes)
 
 
 GREETINGS: dict[Language, str] = {

@@ -5,8 +5,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
@@ -14,13 +12,15 @@ import asyncpg
 import httpx
 import pytest
 
-from app.store.embedded import EmbeddedPostgres
+from app.operations.programs import programs_version
+from app.store.embedded import EmbeddedPostgres, find_binaries
 from tests.support.client import Observer, Thread, text_of
 from tests.support.flight import assert_verified, flight, notices, numbered
 from tests.support.providers import Reply, serving
 from tests.support.s3 import BUCKET
 from tests.support.s3 import serving as s3_serving
-from tests.support.server import ROOT, Server, command, ended, surroundings
+from tests.support.server import Server, command, ended
+from tests.support.system_postgres import system_postgres
 
 # Two machines, one of them made anew, and a dozen programs.
 pytestmark = pytest.mark.timeout(300)
@@ -59,24 +59,16 @@ def archive(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-async def run(env: Mapping[str, str], script: str, *words: object, within: float = 60.0) -> str:
-    """Run a script of `infra` to its end while this goes on; what it said."""
-    done = await asyncio.to_thread(
-        subprocess.run,
-        ["sh", str(ROOT / "infra" / script), *map(str, words)],
-        env={**surroundings(), **env, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=within,
-        check=False,
-    )
+async def run(env: Mapping[str, str], *words: object, within: float = 120.0) -> str:
+    """Run a command of Khala's to its end while this goes on; what it said."""
+    done = await asyncio.to_thread(command, env, *map(str, words), within=within)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-async def backup(env: Mapping[str, str], kind: str, folder: Path) -> Path:
+async def backup(env: Mapping[str, str], kind: str, folder: Path, *words: object) -> Path:
     """A backup, made now."""
-    return Path((await run(env, "backup.sh", kind, folder)).splitlines()[-1])
+    return Path((await run(env, "backup", kind, folder, *words)).splitlines()[-1])
 
 
 async def upload(thread: Thread, content: bytes) -> str:
@@ -115,7 +107,7 @@ async def test_a_dump_of_a_server_at_work_is_restored_on_a_new_machine_and_its_a
                 await thread.send("This never came to be.", options={"ifBusy": "queue"})
                 await observer.until(lambda view: len(view.messages) == 5)
                 lost.kill()
-                assert "0 differences" in await run(elsewhere, "restore.sh", "dump", made)
+                assert "0 differences" in await run(elsewhere, "restore", "dump", made)
                 found.start()
                 async with httpx.AsyncClient(base_url=found.url, timeout=30) as http:
                     restored = Thread(http, thread.id, thread.key)
@@ -195,8 +187,8 @@ async def test_a_moment_between_two_backups_is_restored_from_a_base_backup_and_a
                     await until_archived(postgres.url)
                     lost.kill()
                 data = Path(elsewhere["KHALA_HOME"], "postgres", "data")
-                await run(elsewhere, "restore.sh", "base", made, data, archive, moment)
-                assert "0 differences" in await run(elsewhere, "restore.sh", "settle", made)
+                await run(elsewhere, "restore", "base", made, data, archive, moment)
+                assert "0 differences" in await run(elsewhere, "restore", "settle", made)
                 found.start()
                 async with httpx.AsyncClient(base_url=found.url, timeout=30) as http:
                     restored, late = Thread(http, thread.id, thread.key), Thread(http, other.id, other.key)
@@ -230,16 +222,9 @@ async def until_archived(url: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def refused(env: Mapping[str, str], script: str, *words: object) -> str:
-    """What a script says that fails."""
-    done = subprocess.run(
-        ["sh", str(ROOT / "infra" / script), *map(str, words)],
-        env={**surroundings(), **env, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def refused(env: Mapping[str, str], *words: object) -> str:
+    """What a command says that fails."""
+    done = command(env, *map(str, words))
     assert done.returncode != 0
     return done.stderr
 
@@ -250,26 +235,26 @@ async def test_nothing_is_overwritten_no_blob_is_missing_unnoticed_and_old_dumps
     env["DATABASE_URL"] = database_url
     folder = tmp_path / "backups"
     name = await noted(database_url, FILE)
-    said = refused(env, "backup.sh", "dump", folder)
+    said = refused(env, "backup", "dump", folder)
     assert f"1 of 1 blobs are missing in {folder}/blobs, among them {name}" in said
     assert [path.name for path in folder.iterdir()] == ["blobs"], "half a backup is none"
     keep(env, name, b"something else")
-    assert f"blob {name} is damaged" in refused(env, "backup.sh", "dump", folder)
+    assert f"blob {name} is damaged" in refused(env, "backup", "dump", folder)
     keep(env, name, FILE)
     made = await backup(env, "dump", folder)
-    assert "not empty" in refused(env, "restore.sh", "dump", made)
+    assert "not empty" in refused(env, "restore", "dump", made)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "precious").touch()
-    assert "not empty" in refused(env, "restore.sh", "base", made, tmp_path / "data", tmp_path)
+    assert "not empty" in refused(env, "restore", "base", made, tmp_path / "data", tmp_path)
     made.rename(folder / "20010101T000000Z-dump")
     await asked(database_url, "DELETE FROM objects")
     keep(env, await noted(database_url, LATE_FILE), LATE_FILE)
-    made = await backup({**env, "KEEP": "1"}, "dump", folder)
+    made = await backup(env, "dump", folder, "--keep", 1)
     assert sorted(path.name for path in folder.iterdir()) == [made.name, "blobs"]
     assert [path.read_bytes() for path in (folder / "blobs").rglob("*") if path.is_file()] == [LATE_FILE]
     (folder / "lock").mkdir()
     (folder / "lock" / "pid").write_text(str(os.getpid()))
-    assert "under way" in refused(env, "backup.sh", "dump", folder)
+    assert "under way" in refused(env, "backup", "dump", folder)
 
 
 async def noted(url: str, content: bytes) -> str:
@@ -310,14 +295,34 @@ async def test_blobs_are_copied_from_a_bucket_and_back_and_what_is_nowhere_is_na
 
 
 def copied(env: Mapping[str, str], *words: object) -> str:
-    """What `infra/blobs.py` says."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "infra" / "blobs.py"), *map(str, words)],
-        env={**surroundings(), **env, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    """What `khala blobs` says."""
+    done = command(env, "blobs", *map(str, words))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+async def test_a_server_of_another_major_version_is_backed_up_and_restored_by_its_own_programs(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    with system_postgres() as postgres:
+        for name in ("lost", "found"):
+            await asked(postgres.url("postgres"), f"CREATE DATABASE {name}")
+        server = Server(tmp_path / "server.log", env | {"DATABASE_URL": postgres.url("lost")})
+        with ended(server):
+            server.start()
+            async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+                thread = await Thread.create(http)
+                await thread.ended((await thread.send("/words=7"))["runId"])
+                assert_well(server.env)
+                made = await backup(server.env, "dump", tmp_path / "backups")
+                server.kill()
+                server.env["DATABASE_URL"] = postgres.url("found")
+                assert "0 differences" in await run(server.env, "restore", "dump", made)
+                server.start()
+                assert text_of((await thread.snapshot())["messages"][-1]) == numbered(7)
+            assert not server.crashes()
+        along = find_binaries()
+        said = refused({**server.env, "KHALA_PG_BIN": str(along)}, "backup", "dump", tmp_path / "backups")
+        assert f"The server is Postgres {postgres.major}" in said
+        assert f"{programs_version(along)} in {along}" in said
+        assert f"postgresql-client-{postgres.major}" in said

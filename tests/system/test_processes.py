@@ -21,7 +21,10 @@ from tests.support.flight import assert_verified, flight, notices
 from tests.support.inside import khala
 from tests.support.server import Server, command, ended
 
-COMMANDS = ("serve", "work", "migrate", "verify", "doctor")
+COMMANDS = (
+    "serve", "work", "migrate", "verify", "purge", "doctor", "import", "backup", "restore", "blobs", "with-postgres",
+    "partition-parts", "upgrade-check",
+)  # fmt: skip
 BAD = {
     "PORT": ("eighty", "PORT"),
     "KHALA_FLUSH_MS": ("-1", "KHALA_FLUSH_MS"),

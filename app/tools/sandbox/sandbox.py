@@ -106,7 +106,8 @@ class Sandbox:
             raise Broken(f"No control group could be made: {error}") from error
 
     async def _fit(self, language: Language) -> Runtime | None:
-        """The first runtime of the language that works."""
+        """The first runtime of the language that works. Logs why the others don't only where none does."""
+        unfit: dict[str, str] = {}
         for runtime in candidates(language, self.options.memory):
             answer = _Answer()
             try:
@@ -116,7 +117,9 @@ class Sandbox:
                 why = end.stderr.decode(errors="replace")
             except Broken as error:
                 why = str(error)
-            log.info("sandbox_runtime_unfit", language=language, command=runtime.command[0], why=why)
+            unfit[runtime.command[0]] = why.strip()
+        if unfit:
+            log.warning("sandbox_language_missing", language=language, unfit=unfit)
         return None
 
     @asynccontextmanager

@@ -1,7 +1,7 @@
 -- Splits message_parts into one table a month, by when each run was asked for: what is old can be dropped as a table,
 -- which costs nothing, where DELETE writes each row again and leaves the rest to vacuum.
 --
---   psql "$DATABASE_URL" --set ON_ERROR_STOP=1 --file infra/sql/partition_parts_by_month.sql
+--   khala partition-parts month
 --
 -- A run's id is a UUID of version 7 and begins with the time, so the key stays as it is. Stop Khala first: the table is
 -- locked, and copied. One transaction: it is split, or it is as it was. docs/scaling.md says what may be dropped when.

@@ -1,6 +1,6 @@
 -- Splits message_parts into 16 tables by a hash of the thread's id, for vacuum, reindexing and backups in smaller pieces.
 --
---   psql "$DATABASE_URL" --set ON_ERROR_STOP=1 --file infra/sql/partition_parts.sql
+--   khala partition-parts hash
 --
 -- Stop Khala first: the table is locked, and copied. One transaction: it is split, or it is as it was. There has to be
 -- room on disk for a second copy. docs/scaling.md says what it costs and what it is good for.

@@ -1,41 +1,29 @@
 """Copies blobs between where Khala keeps them and a folder of backups. What is copied is checked by its own name.
 
-`python infra/blobs.py save FOLDER`               adds to FOLDER whatever it hasn't yet
-`python infra/blobs.py check FOLDER LIST`         fails unless FOLDER has every blob that LIST names
-`python infra/blobs.py load FOLDER LIST MISSING`  puts the blobs that LIST names back to where Khala keeps them, and
-                                                  writes into MISSING the names of those that are in neither place
-
-BLOB_URL and KHALA_HOME say where Khala keeps them, as for Khala itself; KHALA_HOME has no default here. A blob is named
-by the SHA-256 of its bytes and never changes, so one folder serves any number of backups.
+A blob is named by the SHA-256 of its bytes and never changes, so one folder serves any number of backups.
 """
 
 import asyncio
 import hashlib
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
-from app.blobs import settings as blob_settings
 from app.blobs.port import BlobStore
-from app.blobs.settings import FOLDER
-from app.domain.errors import BlobNotFound, Unavailable
+from app.domain.errors import BlobNotFound
 
 KEY = re.compile(r"[0-9a-f]{64}")
 AT_ONCE = 8
+"""Blobs that are copied at once."""
 CHUNK = 1 << 20
 ANY_AGE = -24 * 3600.0
 """Seconds: also what a bucket with another clock than ours takes for written in the future."""
 
 
-class Wrong(Exception):
-    """What was asked can't be done; the message says why."""
-
-
-class Damaged(Exception):
+class DamagedBlob(RuntimeError):
     """Bytes that are not what their name says."""
 
 
@@ -60,27 +48,25 @@ async def save(store: BlobStore, kept: Path | None, folder: Path) -> str:
     return f"{copied + await flush()} blobs copied"
 
 
-async def load(store: BlobStore, folder: Path, names: Iterator[str], missing: Path) -> str:
-    """Put these blobs back, and note which are to be found nowhere."""
-    count = lost = 0
-    with missing.open("w") as noted:
-        while batch := list(islice(names, AT_ONCE)):
-            there = await asyncio.gather(*(_load(store, key, folder) for key in batch))
-            gone = [key for key, found in zip(batch, there, strict=True) if not found]
-            noted.writelines(f"{key}\n" for key in gone)
-            count, lost = count + len(batch), lost + len(gone)
-    return f"{count - lost} blobs put back, {lost} missing"
+async def load(store: BlobStore, folder: Path, wanted: Iterator[str]) -> tuple[int, list[str]]:
+    """Put these blobs back. Returns how many, and those that are to be found nowhere."""
+    count, missing = 0, []
+    while batch := list(islice(wanted, AT_ONCE)):
+        there = await asyncio.gather(*(_load(store, key, folder) for key in batch))
+        missing += [key for key, found in zip(batch, there, strict=True) if not found]
+        count += sum(there)
+    return count, missing
 
 
 def check(folder: Path, names: Iterator[str]) -> str:
-    """Say how many there are. Raises `Damaged` where some are missing."""
+    """Say how many there are. Raises `DamagedBlob` where some are missing."""
     count, missing = 0, []
     for key in names:
         count += 1
         if not _path(folder, key).exists():
             missing.append(key)
     if missing:
-        raise Damaged(f"{len(missing)} of {count} blobs are missing in {folder}, among them {missing[0]}")
+        raise DamagedBlob(f"{len(missing)} of {count} blobs are missing in {folder}, among them {missing[0]}")
     return f"all {count} blobs are there"
 
 
@@ -119,7 +105,7 @@ async def _save(store: BlobStore, key: str, size: int, folder: Path) -> bool:
             file.flush()
             await asyncio.to_thread(os.fsync, file.fileno())
         if hashed.hexdigest() != key:
-            raise Damaged(f"blob {key} is damaged where Khala keeps it")
+            raise DamagedBlob(f"blob {key} is damaged where Khala keeps it")
         made.replace(target)
     except BlobNotFound:
         return False
@@ -133,7 +119,7 @@ async def _load(store: BlobStore, key: str, folder: Path) -> bool:
     if not path.exists():
         return await _has(store, key)
     if await asyncio.to_thread(_hash, path) != key:
-        raise Damaged(f"blob {key} is damaged in {folder}")
+        raise DamagedBlob(f"blob {key} is damaged in {folder}")
     await store.put(key, path)
     return True
 
@@ -155,38 +141,10 @@ def _path(folder: Path, key: str) -> Path:
     return folder / key[:2] / key
 
 
-def _names(path: Path) -> Iterator[str]:
+def names(path: Path) -> Iterator[str]:
+    """The names in a list, one a line. Raises `DamagedBlob` for a line that names none."""
     with path.open() as lines:
         for line in lines:
             if not KEY.fullmatch(line.strip()):
-                raise Damaged(f"{path} names no blob by {line.strip()[:80]!r}")
+                raise DamagedBlob(f"{path} names no blob by {line.strip()[:80]!r}")
             yield line.strip()
-
-
-async def main(words: list[str]) -> str:
-    """Do as the words say; what there is to say of it."""
-    url, home = os.environ.get("BLOB_URL", "").strip() or None, os.environ.get("KHALA_HOME", "").strip()
-    if not home:
-        raise Wrong("KHALA_HOME is not set.")
-    match words:
-        case ["check", folder, names]:
-            return check(Path(folder), _names(Path(names)))
-        case ["save", _] | ["load", _, _, _]:
-            store = blob_settings.opened(url, Path(home))
-        case _:
-            raise Wrong(__doc__ or "")
-    try:
-        if words[0] == "save":
-            return await save(store, None if url else Path(home, FOLDER), Path(words[1]))
-        return await load(store, Path(words[1]), _names(Path(words[2])), Path(words[3]))
-    finally:
-        await store.aclose()
-
-
-if __name__ == "__main__":
-    try:
-        print(asyncio.run(main(sys.argv[1:])))
-    except (Wrong, Damaged, ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
-    except Unavailable as error:
-        sys.exit(f"Error: {error.message} ({error.__cause__})")

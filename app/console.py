@@ -1,0 +1,46 @@
+"""What all commands share: settings, an event loop, and failures that a person reads in one line."""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import click
+import uvloop
+
+from app import settings as configuration
+from app import telemetry
+from app.domain.errors import Unavailable
+from app.settings import BadSetting, Settings
+
+EPILOG = "Configuration is by environment variables; the README lists them all."
+
+
+class KnownFailure(click.ClickException):
+    """A failure whose message is all that a person needs."""
+
+    exit_code = 1
+
+
+def settings() -> Settings:
+    """The settings by the environment; logs go where they say from here on. Raises `KnownFailure`."""
+    try:
+        chosen = configuration.from_environment()
+    except BadSetting as error:
+        raise KnownFailure(str(error)) from error
+    telemetry.configure(chosen.log_format)
+    return chosen
+
+
+def run(command: Coroutine[Any, Any, None]) -> None:
+    """Run the command to its end. Raises `KnownFailure` for what a person can mend."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
+            runner.run(command)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except Unavailable as error:
+        raise KnownFailure(f"{error.message} ({error.__cause__})") from error
+    except (OSError, RuntimeError, asyncpg.PostgresError) as error:
+        raise KnownFailure(str(error)) from error

@@ -1,0 +1,494 @@
+"""Archives: an account leaves a deployment whole, comes into another as it was, and brings nothing that is wrong."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import msgspec
+import pytest
+
+from app.archive import exporter
+from app.archive.reader import ArchiveReader
+from app.domain import ids
+from app.domain.archive import MANIFEST, RefusedArchive
+from app.identity import passwords
+from app.store import tables
+from app.store.archive import KINDS, LEFT_OUT
+from app.store.db import Database
+from app.store.verify import Checked, differences
+from tests.support import postgres
+from tests.support.archives import files_of, lines_of, manifest_of, packed
+from tests.support.client import client
+from tests.support.exporting import (
+    FILE,
+    IMAGE,
+    PASSWORD,
+    account,
+    archive_of,
+    deployment,
+    filled,
+    into,
+    own_thread,
+    store_of,
+    upload,
+)
+from tests.support.s3 import BUCKET, serving
+from tests.support.server import ROOT
+
+DIFFER = {"logins", "sessions", "tokens", "links", "memberships", "charges", "usage", "written"}
+"""What an import does not make, as docs/protocol.md says."""
+
+
+@pytest.fixture
+def elsewhere_url(postgres_url: str, template: str) -> Iterator[str]:
+    """The database of another deployment, with nothing in it."""
+    name = f"khala_test_{ids.new().hex}"
+    asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
+    yield postgres.named(postgres_url, name)
+    asyncio.run(postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+def test_each_table_and_column_is_exported_or_left_out_for_a_reason() -> None:
+    exported = {kind.table.name for kind in KINDS}
+    assert exported | set(LEFT_OUT) == set(tables.metadata.tables)
+    assert exported.isdisjoint(LEFT_OUT)
+    for kind in KINDS:
+        assert set(kind.left_out) <= set(kind.table.columns.keys()), kind.name
+    secret = ("hash", "secret", "token", "verifier", "nonce")
+    told = {
+        f"{kind.table.name}.{column.name}"
+        for kind in KINDS
+        for column in kind.columns
+        if any(word in column.name for word in secret)
+    }
+    assert told == {"receipts.hash"}, "which is a chain of receipts, and no secret"
+
+
+@contextlib.contextmanager
+def blob_stores(where: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str | None, str | None]]:
+    """The addresses of two places for blobs; none for folders."""
+    if where == "folder":
+        yield None, None
+        return
+    with serving() as s3:
+        for name, value in s3.env.items():
+            monkeypatch.setenv(name, value)
+        yield f"s3://{BUCKET}/here", f"s3://{BUCKET}/there"
+
+
+@pytest.mark.parametrize("where", ["folder", "bucket"])
+async def test_an_account_comes_into_another_deployment_as_it_was(
+    database_url: str, elsewhere_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    with blob_stores(where, tmp_path, monkeypatch) as (here, there):
+        async with (
+            deployment(database_url, tmp_path / "here", here) as server,
+            account(server) as who,
+            account(server, "Zeratul") as friend,
+        ):
+            thread = await filled(who, friend)
+            first, before = await archive_of(who), await thread.snapshot()
+            friends = await archive_of(friend)
+        assert manifest_of(first)["missing"] == []
+        (tmp_path / "first.zip").write_bytes(first)
+        (tmp_path / "friend.zip").write_bytes(friends)
+        hashed = await passwords.hashed(PASSWORD)
+        async with store_of(there, tmp_path / "there", elsewhere_url) as (db, vault):
+            await into(db, vault, tmp_path / "friend.zip", trusted=True)
+            done = await into(db, vault, tmp_path / "first.zip", trusted=True, password_hash=hashed)
+            assert done.added
+            rows = await counted(db)
+            assert not (await into(db, vault, tmp_path / "first.zip", trusted=True)).added
+            assert await counted(db) == rows, "a second time nothing is added"
+        async with deployment(elsewhere_url, tmp_path / "there", there) as server, client(server.url) as http:
+            login = {"email": who.email, "password": PASSWORD}
+            (await http.post("/api/auth/login", json=login)).raise_for_status()
+            again = await archive_of(msgspec.structs.replace(who, http=http))
+            thread.http = http
+            assert await thread.snapshot() == before
+        assert_equal(first, again)
+        assert {FILE, IMAGE} <= {content for name, content in files_of(again).items() if name.startswith("blobs/")}
+        db = Database(elsewhere_url)
+        assert [one async for one in differences(db, Checked())] == []
+        await db.close()
+
+
+async def counted(db: Database) -> dict[str, int]:
+    """How many rows each table has."""
+    async with db.driver() as driver:
+        return {name: await driver.fetchval(f'SELECT count(*) FROM "{name}"') for name in tables.metadata.tables}
+
+
+def assert_equal(first: bytes, again: bytes) -> None:
+    """Both archives have the same, but for what no import makes and the note of the import itself."""
+    one, other = files_of(first), files_of(again)
+    assert set(one) == set(other)
+    for name in set(one) - {MANIFEST, "audit.jsonl"} - {f"{name}.jsonl" for name in DIFFER}:
+        assert one[name] == other[name], name
+    audited = [line["action"] for line in lines_of(again, "audit")]
+    assert lines_of(again, "audit")[: len(lines_of(first, "audit"))] == lines_of(first, "audit")
+    assert audited[len(lines_of(first, "audit")) :] == ["account_imported", "signed_in"]
+
+
+async def test_an_archive_has_something_of_everything_and_no_secret(database_url: str, tmp_path: Path) -> None:
+    async with (
+        deployment(database_url, tmp_path) as server,
+        account(server) as who,
+        account(server, "Zeratul") as friend,
+    ):
+        thread = await filled(who, friend)
+        theirs = await own_thread(friend, "Theirs")
+        stranger = await filled(friend, who)
+        (
+            await who.http.post(f"/api/threads/{stranger.id}/send", json={"text": "/words=1 As a guest"})
+        ).raise_for_status()
+        archive = await archive_of(who)
+    files = files_of(archive)
+    empty = {name for name, content in files.items() if not content}
+    assert empty == {"identities.jsonl", "approvals.jsonl"}
+    texts = b"".join(content for name, content in files.items() if name.endswith(".jsonl"))
+    assert b"argon2" not in texts
+    for column in ("hash", "secret_hash", "key_hash"):
+        assert await secrets(database_url, column, texts) == []
+    assert theirs.id.encode() not in texts, "what is somebody else's is not in it"
+    assert {line["threadId"] for line in lines_of(archive, "memberships")} == {stranger.id}
+    assert [line["content"][0]["text"] for line in lines_of(archive, "written")] == ["/words=1 As a guest"]
+    blobs = {line["sha256"] for line in lines_of(archive, "blobs")}
+    assert {f"blobs/{sha256}" for sha256 in blobs} == {name for name in files if name.startswith("blobs/")}
+    for sha256 in blobs:
+        assert hashlib.sha256(files[f"blobs/{sha256}"]).hexdigest() == sha256
+    assert thread.id in {line["id"] for line in lines_of(archive, "threads")}
+
+
+async def secrets(url: str, column: str, texts: bytes) -> list[str]:
+    """The values of all columns with this name that these texts have."""
+    connection = await asyncpg.connect(url)
+    try:
+        found = []
+        for name, table in tables.metadata.tables.items():
+            if column in table.columns and name != "receipts":
+                found += [row[0] for row in await connection.fetch(f'SELECT "{column}" FROM "{name}"')]
+    finally:
+        await connection.close()
+    spelled = [value.hex() if isinstance(value, bytes) else str(value) for value in found]
+    return [value for value in spelled if value.encode() in texts]
+
+
+async def test_who_asks_for_lines_gets_lines_and_who_asks_for_nothing_gets_an_archive(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with deployment(database_url, tmp_path) as server, account(server) as who:
+        for accepted, given in (
+            ("application/jsonl", "application/jsonl"),
+            ("application/zip;q=0.5, application/jsonl", "application/jsonl"),
+            ("application/zip, application/jsonl;q=0.5", "application/zip"),
+            ("*/*", "application/zip"),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", "application/zip"),
+        ):
+            answer = await who.http.get("/api/me/export", headers={"Accept": accepted})
+            assert answer.headers["content-type"].startswith(given), accepted
+        lines = await who.http.get("/api/me/export", headers={"Accept": "application/jsonl"})
+        assert [msgspec.json.decode(line)["type"] for line in lines.text.splitlines()] == ["user"]
+
+
+async def test_a_blob_that_the_store_has_lost_or_damaged_is_named_in_the_manifest_and_the_rest_is_there(
+    database_url: str, elsewhere_url: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "here"
+    async with deployment(database_url, home) as server, account(server) as who:
+        thread = await own_thread(who)
+        for content in (b"gone", b"damaged", b"whole"):
+            await upload(thread, content, "text/plain", "a.txt")
+        names = {content: hashlib.sha256(content).hexdigest() for content in (b"gone", b"damaged", b"whole")}
+        kept = {content: home / "blobs" / name[:2] / name for content, name in names.items()}
+        kept[b"gone"].unlink()
+        kept[b"damaged"].chmod(0o600)
+        kept[b"damaged"].write_bytes(b"DAMAGED")
+        archive = await archive_of(who)
+    missing = {one["sha256"]: one["reason"] for one in manifest_of(archive)["missing"]}
+    assert missing == {names[b"gone"]: "gone", names[b"damaged"]: "damaged"}
+    assert files_of(archive)[f"blobs/{names[b'whole']}"] == b"whole"
+    (tmp_path / "archive.zip").write_bytes(archive)
+    async with store_of(None, tmp_path / "there", elsewhere_url) as (db, vault):
+        done = await into(db, vault, tmp_path / "archive.zip")
+        assert done.counts["blob"] == 1
+        assert any("2 blobs were left out" in note for note in done.notes)
+
+
+async def test_rows_are_of_one_moment_and_no_transaction_waits_for_the_client(
+    db: Database, database_url: str, tmp_path: Path
+) -> None:
+    async with deployment(database_url, tmp_path) as server, account(server) as who:
+        thread = await own_thread(who)
+        await upload(thread, IMAGE * 20, "image/png", "large.png")
+        async with store_of(None, tmp_path, database_url) as (store, vault):
+            chunks = exporter.exported(store, vault, await user(db))
+            got = [await anext(chunks)]
+            async with db.driver() as driver:
+                waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                assert await driver.fetchval(f"{waiting} AND state LIKE 'idle in transaction%'") == 0
+            await own_thread(who)
+            got += [chunk async for chunk in chunks]
+    assert [line["id"] for line in lines_of(b"".join(got), "threads")] == [thread.id]
+
+
+async def user(db: Database) -> Any:
+    """The id of the one user that there is."""
+    async with db.driver() as driver:
+        return await driver.fetchval("SELECT id FROM users")
+
+
+async def test_one_export_of_an_account_at_a_time_and_a_client_that_goes_makes_room(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with deployment(database_url, tmp_path) as server, account(server) as who:
+        thread = await own_thread(who)
+        for number in range(12):
+            await noisy(thread, number)
+        reader, writer = await slow_client(server.url, dict(who.http.cookies))
+        assert b"200" in await reader.readline()
+        refused = await who.http.get("/api/me/export")
+        assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+        assert "retry-after" in refused.headers
+        writer.transport.abort()
+        await until_exported(who)
+
+
+async def slow_client(url: str, cookies: dict[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A client that asks for an export and has room for little of it."""
+    address = urlsplit(url)
+    taking = socket.socket()
+    taking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    taking.connect((address.hostname, address.port))
+    reader, writer = await asyncio.open_connection(sock=taking, limit=4096)
+    cookie = "; ".join(f"{name}={value}" for name, value in cookies.items())
+    head = ["GET /api/me/export HTTP/1.1", f"Host: {address.netloc}", f"Cookie: {cookie}", "Accept: */*", "", ""]
+    writer.write("\r\n".join(head).encode())
+    await writer.drain()
+    return reader, writer
+
+
+async def noisy(thread: Any, number: int) -> str:
+    """An upload that does not compress: more of it than sockets hold."""
+    stream = hashlib.shake_256(bytes([number])).digest(1 << 20)
+    return await upload(thread, b"\x89PNG\r\n\x1a\n" + stream, "image/png", "noise.png")
+
+
+async def until_exported(who: Any) -> None:
+    """Wait until the account can be exported."""
+    async with asyncio.timeout(20):
+        while (await who.http.get("/api/me/export")).status_code == 429:
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def archive(database_url: str, tmp_path: Path) -> AsyncIterator[dict[str, bytes]]:
+    """The files of an archive."""
+    async with (
+        deployment(database_url, tmp_path / "here") as server,
+        account(server) as who,
+        account(server, "Zeratul") as friend,
+    ):
+        await filled(who, friend)
+        yield files_of(await archive_of(who))
+
+
+def changed(files: dict[str, bytes], name: str, **fields: Any) -> dict[str, bytes]:
+    """The same files, with other values in the first line of one."""
+    first, *rest = files[name].splitlines(keepends=True)
+    line = msgspec.json.decode(first)
+    line["data"] |= fields
+    return files | {name: msgspec.json.encode(line) + b"\n" + b"".join(rest)}
+
+
+FOREIGN = "01890000-0000-7000-8000-000000000000"
+
+
+async def test_what_is_no_archive_of_an_account_is_refused_and_leaves_nothing(
+    archive: dict[str, bytes], elsewhere_url: str, tmp_path: Path
+) -> None:
+    blob = next(name for name in archive if name.startswith("blobs/"))
+    manifest = msgspec.json.decode(archive[MANIFEST])
+    wrong: list[tuple[dict[str, bytes], str, bool]] = [
+        ({"a.txt": b""}, "No archive has a file 'a.txt'", True),
+        (archive | {"../../etc/passwd": b"x"}, "No archive has a file '../../etc/passwd'", True),
+        (archive | {"blobs/../user.jsonl": b"x"}, "No archive has a file", True),
+        ({name: data for name, data in archive.items() if name != MANIFEST}, "no archive of Khala's", True),
+        (archive | {MANIFEST: b'{"format":"zip"}'}, "no archive of Khala's", False),
+        (archive | {MANIFEST: msgspec.json.encode(manifest | {"version": 2})}, "version 2", False),
+        (archive | {MANIFEST: msgspec.json.encode(manifest | {"more": 1})}, "unknown field", False),
+        (archive | {"runs.jsonl": archive["runs.jsonl"] + b"{}\n"}, "another size", False),
+        (archive | {"user.jsonl": archive["user.jsonl"].replace(b"Tassadar", b"Zeratul!")}, "other lines", False),
+        (archive | {blob: b"x" * len(archive[blob])}, "other bytes", False),
+        ({name: data for name, data in archive.items() if name != blob}, "other blobs", False),
+        (archive | {"todos.jsonl": b"{}"}, "line 1 is too long, or", True),
+        (archive | {"todos.jsonl": b"[]\n"}, "todos.jsonl, line 1", True),
+        (changed(archive, "todos.jsonl", more=1), "unknown field `more`", True),
+        (changed(archive, "messages.jsonl", content={"not": "blocks"}), "messages.jsonl, line 1", True),
+        (changed(archive, "messages.jsonl", threadId=FOREIGN), "thread that is not in the archive", True),
+        (changed(archive, "messages.jsonl", parentId=FOREIGN), "follows one of another thread", True),
+        (changed(archive, "runs.jsonl", userMessageId=FOREIGN), "a run whose messages", True),
+        (changed(archive, "parts.jsonl", runId=FOREIGN), "a part whose run", True),
+        (changed(archive, "receipts.jsonl", runId=FOREIGN), "receipts whose run", True),
+        (changed(archive, "threads.jsonl", activeLeaf=FOREIGN), "goes on from a message", True),
+        (changed(archive, "messages.jsonl", role="god"), "database refuses", True),
+        (changed(archive, "receipts.jsonl", costUsd="NaN"), "a number from 0 on", True),
+        (changed(archive, "todos.jsonl", text="\0"), "database refuses", True),
+        (changed(archive, "files.jsonl", path="../a"), "files.jsonl, line 1", True),
+        (changed(archive, "blobs.jsonl", mediaType="text/html\r\nX: y"), "media type", True),
+        (changed(archive, "blobs.jsonl", size=1), "another size than its line", True),
+        (changed(archive, "tools.jsonl", parameters={"type": 5}), "tools.jsonl, line 1", True),
+        (changed(archive, "user.jsonl", id=FOREIGN), "another user", True),
+    ]
+    async with store_of(None, tmp_path / "there", elsewhere_url) as (db, vault):
+        empty = await counted(db)
+        for number, (files, why, honest) in enumerate(wrong):
+            path = packed(files, tmp_path / f"{number}.zip", honest=honest)
+            with pytest.raises(RefusedArchive, match=why.replace("(", r"\(").replace("..", r"\.\.")):
+                await into(db, vault, path)
+            assert await counted(db) | {"objects": 0} == empty, why
+
+
+async def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
+    archive: dict[str, bytes], tmp_path: Path
+) -> None:
+    bomb = archive | {"user.jsonl": b" " * (64 << 20)}
+    path = packed(bomb, tmp_path / "bomb.zip")
+    assert path.stat().st_size < 2 << 20
+    with pytest.raises(RefusedArchive, match="over the limit of 1,048,576"):
+        ArchiveReader(path, max_bytes=1 << 20)
+
+
+async def test_an_archive_gets_no_power_over_what_others_have(
+    archive: dict[str, bytes], elsewhere_url: str, tmp_path: Path
+) -> None:
+    """Whoever made the archive may have written anything into it about people who are here."""
+    async with deployment(elsewhere_url, tmp_path / "there") as server, account(server, "Victim") as victim:
+        theirs = await own_thread(victim, "Theirs")
+        async with store_of(None, tmp_path / "there", elsewhere_url) as (db, vault):
+            secret = await kept_elsewhere(theirs)
+            before = await counted(db)
+            for name, fields, why in (
+                ("threads.jsonl", {"id": theirs.id}, "not in the archive|there already"),
+                ("messages.jsonl", {"threadId": theirs.id}, "not in the archive"),
+                ("members.jsonl", {"threadId": theirs.id, "userId": victim.id}, "not in the archive"),
+            ):
+                path = packed(changed(archive, name, **fields), tmp_path / "forged.zip")
+                with pytest.raises(RefusedArchive, match=why):
+                    await into(db, vault, path, trusted=True)
+            assert await counted(db) | {"objects": 0} == before | {"objects": 0}
+            forged = changed(archive, "messages.jsonl", authorId=victim.id)
+            forged = changed(forged, "members.jsonl", userId=victim.id)
+            identity = {"issuer": "https://id.example.com", "subject": "victim", "createdAt": "2026-01-01T00:00:00Z"}
+            forged["identities.jsonl"] = msgspec.json.encode({"type": "identity", "data": identity}) + b"\n"
+            forged = changed(forged, "runs.jsonl", status="queued", userId=victim.id)
+            forged = with_claimed_bytes(forged, secret)
+            done = await into(db, vault, packed(forged, tmp_path / "forged.zip"))
+            assert {"member", "identity"}.isdisjoint(done.counts)
+            async with db.driver() as driver:
+                assert await driver.fetchval("SELECT count(*) FROM memberships") == 0
+                assert await driver.fetchval("SELECT count(*) FROM identities") == 0
+                for query in (
+                    "SELECT count(*) FROM messages WHERE author_id = $1",
+                    "SELECT count(*) FROM runs WHERE user_id = $1",
+                ):
+                    assert await driver.fetchval(query, victim.id) == 0
+                statuses = "SELECT count(*) FROM runs WHERE status IN ('queued', 'running', 'blocked')"
+                assert await driver.fetchval(statuses) == 0, "nothing is carried out because of an import"
+                sha256 = hashlib.sha256(secret).digest()
+                assert await driver.fetchval("SELECT count(*) FROM blobs WHERE sha256 = $1", sha256) == 1
+
+
+async def kept_elsewhere(thread: Any) -> bytes:
+    """Bytes that somebody else has here."""
+    secret = b"the victim's own words"
+    await upload(thread, secret, "text/plain", "secret.txt")
+    return secret
+
+
+def with_claimed_bytes(files: dict[str, bytes], content: bytes) -> dict[str, bytes]:
+    """The archive names bytes that it has not, in the hope that they are here."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    files = changed(files, "blobs.jsonl", sha256=sha256, size=len(content))
+    named = {msgspec.json.decode(line)["data"]["sha256"] for line in files["blobs.jsonl"].splitlines()}
+    files = {name: data for name, data in files.items() if not name.startswith("blobs/") or name[6:] in named}
+    manifest = msgspec.json.decode(files[MANIFEST])
+    manifest["missing"] = [{"sha256": sha256, "size": len(content), "reason": "gone"}]
+    return files | {MANIFEST: msgspec.json.encode(manifest)}
+
+
+async def test_a_run_under_way_comes_canceled_and_verifies(
+    db: Database, database_url: str, elsewhere_url: str, tmp_path: Path
+) -> None:
+    async with deployment(database_url, tmp_path / "here") as server, account(server) as who:
+        thread = await own_thread(who)
+        sent = await thread.send("/words=5000 /pace=40")
+        await until_said(db)
+        archive = await archive_of(who)
+        (await who.http.post(f"/api/runs/{sent['runId']}/cancel", json={})).raise_for_status()
+    (tmp_path / "archive.zip").write_bytes(archive)
+    async with store_of(None, tmp_path / "there", elsewhere_url) as (there, vault):
+        done = await into(there, vault, tmp_path / "archive.zip")
+        assert any("1 runs had not ended" in note for note in done.notes)
+        async with there.driver() as driver:
+            assert await driver.fetchval("SELECT status FROM runs") == "canceled"
+        assert [one async for one in differences(there, Checked())] == []
+
+
+async def until_said(db: Database) -> None:
+    """Wait until some of an answer is stored."""
+    async with asyncio.timeout(20), db.driver() as driver:
+        while not await driver.fetchval("SELECT count(*) FROM message_parts"):
+            await asyncio.sleep(0.05)
+
+
+async def test_an_account_that_is_here_is_not_merged_with(database_url: str, tmp_path: Path) -> None:
+    async with deployment(database_url, tmp_path) as server, account(server) as who:
+        (tmp_path / "archive.zip").write_bytes(await archive_of(who))
+        async with store_of(None, tmp_path, database_url) as (db, vault):
+            with pytest.raises(RefusedArchive, match="already; nothing is merged"):
+                await into(db, vault, tmp_path / "archive.zip")
+
+
+@pytest.mark.timeout(300)
+async def test_an_operator_imports_an_account_and_gives_it_a_password(
+    database_url: str, elsewhere_url: str, tmp_path: Path
+) -> None:
+    async with deployment(database_url, tmp_path / "here") as server, account(server) as who:
+        await own_thread(who, "Shakuras")
+        path = tmp_path / "archive.zip"
+        path.write_bytes(await archive_of(who))
+    env = {**os.environ, "DATABASE_URL": elsewhere_url, "KHALA_HOME": str(tmp_path / "there")}
+
+    async def khala_import(*words: str, said: str = "", code: int = 0) -> str:
+        command = [sys.executable, "-m", "app", "import", str(path), *words]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *command, env=env, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        out, errors = await asyncio.wait_for(process.communicate(said.encode()), 100)
+        said_back = (out + errors).decode()
+        assert process.returncode == code, said_back
+        return said_back
+
+    assert "Nobody can sign in to this account yet" in await khala_import()
+    assert "8 to 1024 characters" in await khala_import("--password-stdin", said="short\n", code=1)
+    told = await khala_import("--password-stdin", "--email", "New@Example.com", said=f"{PASSWORD}\n")
+    assert "nothing was added" in told
+    assert "new@example.com" in told
+    assert "password already" in await khala_import("--password-stdin", said=f"{PASSWORD}\n")
+    path.write_bytes(b"no archive")
+    assert "is no ZIP file" in await khala_import(code=1)
+    async with deployment(elsewhere_url, tmp_path / "there") as server, client(server.url) as http:
+        login = {"email": "new@example.com", "password": PASSWORD}
+        (await http.post("/api/auth/login", json=login)).raise_for_status()
+        listed = (await http.get("/api/threads")).json()["items"]
+        assert [thread["title"] for thread in listed] == ["Shakuras"]

@@ -1,0 +1,132 @@
+"""An account with something of everything that an export has."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import httpx
+import msgspec
+
+from app.archive.importer import Imported, ImportOptions, imported
+from app.archive.reader import ArchiveReader
+from app.blobs.settings import opened
+from app.blobs.vault import Vault
+from app.store.db import Database
+from tests.support.client import Thread, client
+from tests.support.inside import Inside, khala
+
+PASSWORD = "en taro adun"
+FILE = b"kept beside the database\n" * 500
+IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300
+LONG = "a line of a file\n" * 500
+"""More than a part holds."""
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who is signed in, by an address and the password `PASSWORD`."""
+
+    http: httpx.AsyncClient
+    id: str
+    email: str
+
+
+@contextlib.asynccontextmanager
+async def account(server: Inside, name: str = "Tassadar") -> AsyncIterator[Account]:
+    """A new account."""
+    async with client(server.url) as http:
+        email = f"{uuid4().hex}@example.com"
+        body = {"email": email, "password": PASSWORD, "name": name}
+        made = (await http.post("/api/auth/register", json=body)).raise_for_status().json()
+        yield Account(http=http, id=made["id"], email=email)
+
+
+async def own_thread(who: Account, title: str | None = None) -> Thread:
+    """A new thread of theirs."""
+    body = {} if title is None else {"title": title}
+    made = (await who.http.post("/api/threads", json=body)).raise_for_status().json()
+    thread = Thread(who.http, made["thread"]["id"], "")
+    thread.headers = {}
+    return thread
+
+
+async def upload(thread: Thread, content: bytes, media_type: str, name: str) -> str:
+    """The id of an upload in the thread."""
+    path, headers = f"/api/threads/{thread.id}/blobs", {"Content-Type": media_type}
+    made = await thread.http.post(path, content=content, headers=headers, params={"name": name})
+    return str(made.raise_for_status().json()["blobId"])
+
+
+async def filled(who: Account, member: Account) -> Thread:
+    """Something of everything; the thread that has most of it."""
+    thread, other = await own_thread(who, "Shakuras"), await own_thread(who)
+    files = [await upload(thread, FILE, "text/plain", "notes.txt"), await upload(thread, IMAGE, "image/png", "a.png")]
+    sent = await thread.send("/words=7", attachments=files)
+    assert (await thread.ended(sent["runId"]))["status"] == "final"
+    written = msgspec.json.encode({"path": "long.txt", "content": LONG}).decode()
+    read = '/call read_file {"path":"long.txt"} /then /call todo_add {"text":"Probe"}'
+    text = f"/call write_file {written} /then {read}"
+    sent = await thread.send(text, options={"autopilot": True})
+    assert (await thread.ended(sent["runId"]))["status"] == "final"
+    await upload(other, b"waits for a message", "text/plain", "waits.txt")
+    rules = {"items": [{"pattern": "fetch_*", "action": "ask"}]}
+    tool = {
+        "name": "shout", "description": "Loud.", "parameters": {"type": "object"}, "language": "python",
+        "code": "print(1)",
+    }  # fmt: skip
+    for verb, path, body in (
+        ("PUT", "/api/me/tool-rules", rules),
+        ("PUT", f"/api/threads/{thread.id}/tool-rules", rules),
+        ("POST", "/api/tools", tool),
+        ("POST", "/api/tools/shout/decision", {"approved": True}),
+        ("POST", "/api/tokens", {"name": "CI"}),
+    ):
+        (await who.http.request(verb, path, json=body)).raise_for_status()
+    await joined(who, thread, member)
+    return thread
+
+
+async def joined(who: Account, thread: Thread, member: Account) -> None:
+    """The member joins the thread by a link."""
+    link = (await who.http.post(f"/api/threads/{thread.id}/links", json={"role": "editor"})).raise_for_status().json()
+    headers = {"X-Share-Key": link["shareKey"]}
+    (await member.http.post(f"/api/threads/{thread.id}/join", headers=headers)).raise_for_status()
+
+
+async def archive_of(who: Account) -> bytes:
+    """Their export."""
+    answer = (await who.http.get("/api/me/export")).raise_for_status()
+    assert answer.headers["content-type"] == "application/zip"
+    return answer.content
+
+
+@contextlib.asynccontextmanager
+async def store_of(url: str | None, home: Path, database_url: str) -> AsyncIterator[tuple[Database, Vault]]:
+    """The database and the vault of a deployment."""
+    db, store = Database(database_url, timeout=None), opened(url, home)
+    spool = home / "spool"
+    spool.mkdir(parents=True, exist_ok=True)
+    try:
+        yield db, Vault(db, store, folder=spool)
+    finally:
+        await store.aclose()
+        await db.close()
+
+
+async def into(db: Database, vault: Vault, path: Path, **options: object) -> Imported:
+    """Import the archive at this path."""
+    with ArchiveReader(path, max_bytes=1 << 30) as reader:
+        return await imported(db, vault, reader, ImportOptions(**options))  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def deployment(database_url: str, home: Path, url: str | None = None) -> AsyncIterator[Inside]:
+    """A server with blobs of its own."""
+    env = {"KHALA_HOME": str(home)} | ({"BLOB_URL": url} if url else {})
+    async with khala(database_url, with_executor=True, **env) as server:
+        yield server
+
+
+def user_id(who: Account) -> UUID:
+    """Their id."""
+    return UUID(who.id)
