@@ -20,7 +20,6 @@ from app.store.sends import Limits, Question
 from app.store.tables import messages
 from app.store.tables import threads as threads_table
 
-
 WAITING = """
     SELECT messages.id, messages.content, messages.parent_id, runs.options, runs.user_id, runs.asker_key_id
     FROM threads JOIN messages ON messages.id = threads.active_leaf
