@@ -194,8 +194,8 @@ async def test_unknown_calls_are_not_found_and_viewers_may_not_decide(server: In
     thread_id = await owned_thread(db, owner)
     thread = Thread(server.http, str(thread_id), "")
     thread.headers = owner.headers
-    for who, role in ((viewer, "viewer"), (editor, "editor")):
-        await make_member(db, thread_id, who.id, role, owner.caller)
+    await make_member(db, thread_id, viewer.id, "viewer", owner.caller)
+    await make_member(db, thread_id, editor.id, "editor", owner.caller)
     agent = await act(thread, ASK)
     await agent.status("blocked")
     call_id = (await agent.cards())[0]["toolCallId"]
