@@ -134,8 +134,8 @@ async def _decide(
     caller: Caller,
     given: Answer,
 ) -> None:
-    if run.status not in ACTIVE:
-        raise Conflict("The run has ended; there is nothing to decide any more.")
+    if run.status not in ACTIVE or run.cancel_requested_at is not None:
+        raise Conflict("The run has ended, or is about to; there is nothing to decide any more.")
     if given.digest is not None and given.digest != row.digest:
         raise Conflict("This is not the call that was shown: its digest is another.")
     needs_asker = given.edited_args is not None or (given.approved and row.asker_only)
