@@ -59,7 +59,8 @@ BODIES: dict[str, Struct] = {
 }  # fmt: skip
 ANSWERS: dict[str, Struct] = {
     "MadeThread": bodies.MadeThread, "Sent": chat.Sent, "Approval": approvals.Approval, "Access": bodies.Access,
-    "Member": accounts.Member, "Link": accounts.Link, "MadeLink": bodies.MadeLink, "Claimed": accounts.Claimed,
+    "Member": accounts.Member, "Invitation": accounts.Invitation,
+    "Link": accounts.Link, "MadeLink": bodies.MadeLink, "Claimed": accounts.Claimed,
     "LinkedIdentity": accounts.LinkedIdentity, "User": accounts.User, "SignedIn": bodies.SignedIn,
     "SignedOut": bodies.SignedOut, "Session": accounts.Session, "Token": accounts.Token, "MadeToken": bodies.MadeToken,
     "Provider": bodies.Provider, "Ways": bodies.Ways, "Used": budgets.Used, "Trace": audit.Trace,

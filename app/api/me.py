@@ -22,9 +22,9 @@ from app.api.paths import SessionId
 from app.api.problems import documented
 from app.archive.exporter import exported
 from app.domain.access import Caller
-from app.domain.accounts import Session, User
+from app.domain.accounts import Invitation, Session, User
 from app.domain.budgets import Used
-from app.store import accounts, audit, export, ledger, sessions
+from app.store import accounts, audit, export, invitations, ledger, sessions
 from app.store.audit import Trace
 
 BY_ANON_KEY: list[dict[str, list[str]]] = [{"anonKey": []}]
@@ -132,6 +132,20 @@ class Me(Controller):
             return Stream(export.lines(context.db, user), media_type=LINES, headers=_saved("khala.jsonl"))
         chunks = await context.exports.begun(user_id, exported(context.db, context.vault, user_id))
         return ArchiveStream(chunks, media_type=ZIP, headers=_saved("khala.zip"))
+
+    @get(
+        "/invitations",
+        operation_id="listInvitations",
+        summary="Which threads am I invited to?",
+        response_description="Open invitations, the newest first.",
+        responses=documented(*DENIED),
+    )
+    async def invitations(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller]
+    ) -> Items[Invitation]:
+        """Roles that the account may take with `POST /threads/{id}/join`, or decline by removing itself."""
+        async with context.db.snapshot() as driver:
+            return Items(items=await invitations.of_user(driver, user_of(caller)))
 
     @get(
         "/usage",

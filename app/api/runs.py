@@ -8,6 +8,7 @@ from litestar import Controller, Response, get, post
 from litestar.di import NamedDependency
 from litestar.openapi.spec import Example
 from litestar.params import BodyKwarg, QueryParameter
+from msgspec.structs import replace
 
 from app.api.bodies import Cancel, Decision, Items, PartPage, check_storable, storable
 from app.api.callers import BY_KEY
@@ -99,7 +100,9 @@ class Runs(Controller):
         async with context.db.snapshot() as driver:
             run = await runs.admit(driver, run_id, caller)
             found = await approvals.of_run(driver, run.thread_id, run_id)
-        return Items(items=sorted(found.values(), key=lambda one: (one.created_at, one.tool_call_id)))
+            may_edit = await approvals.may_edit(driver, run_id, caller)
+        asked = sorted(found.values(), key=lambda one: (one.created_at, one.tool_call_id))
+        return Items(items=[replace(one, may_edit=may_edit and one.state == "pending") for one in asked])
 
     @post(
         "/approvals/{call_id:str}",
@@ -119,7 +122,10 @@ class Runs(Controller):
         call_id: CallId,
         data: Annotated[Decision, BodyKwarg(examples=example("Yes", approved=True))],
     ) -> Approval:
-        """Answer a call that waits. The first answer stands; the same again changes nothing, another one is 409."""
+        """Answer a call that waits. The first answer stands; the same again changes nothing, another one is 409.
+
+        Only the person for whom the call acts may send `editedArgs`.
+        """
         question = await approvals.question(context.db, run_id, storable(call_id, "call_id"), caller)
         if data.edited_args is not None:
             await _check(question, data.edited_args)

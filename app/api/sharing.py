@@ -87,7 +87,7 @@ class Sharing(Controller):
     @post(
         "/join",
         operation_id="joinThread",
-        summary="Join a thread by a link",
+        summary="Accept an invitation, or join by a link",
         security=BY_ACCOUNT,
         status_code=200,
         response_description="The caller's role.",
@@ -96,7 +96,10 @@ class Sharing(Controller):
     async def join(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> Member:
-        """Keep what a share link, sent as X-Share-Key, grants: the thread is on the account's list from now on."""
+        """Take the role of an invitation, or of a share link, sent as X-Share-Key; of both the higher one.
+
+        The thread is on the account's list from now on.
+        """
         return await sharing.join(context.db, thread_id, user_of(caller), caller)
 
     @get(
@@ -120,13 +123,13 @@ class Sharing(Controller):
         operation_id="listMembers",
         summary="List members",
         security=BY_KEY,
-        response_description="Members, the first owner first.",
+        response_description="Members and who is invited, the first owner first.",
         responses=documented(*DENIED),
     )
     async def members(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> Items[Member]:
-        """The users who have a role in the thread."""
+        """The users who have a role in the thread, and those who are invited to have one."""
         async with context.db.snapshot() as driver:
             await access.admit(driver, thread_id, caller)
             return Items(items=await sharing.members(driver, thread_id))
@@ -134,9 +137,9 @@ class Sharing(Controller):
     @put(
         "/members/{user_id:uuid}",
         operation_id="setMember",
-        summary="Give a user a role",
+        summary="Invite a user, or change a member's role",
         security=BY_KEY,
-        response_description="The member.",
+        response_description="The member, or who is invited.",
         responses=documented(*DENIED, "not_found", "conflict", *BODY),
     )
     async def set_member(
@@ -147,21 +150,24 @@ class Sharing(Controller):
         user_id: UserId,
         data: Annotated[NewRole, BodyKwarg(examples=example("May write", role="editor"))],
     ) -> Member:
-        """Let a user read, write or own the thread. The first owner stays owner."""
+        """Change at once what a member may do, or invite a user who is none: they read until they accept.
+
+        The first owner stays owner.
+        """
         return await sharing.set_role(context.db, thread_id, user_id, data.role, caller)
 
     @delete(
         "/members/{user_id:uuid}",
         operation_id="removeMember",
-        summary="Take a user's role away",
+        summary="Remove a member, or withdraw an invitation",
         security=BY_KEY,
-        response_description="It is taken.",
+        response_description="The user has no role here any more.",
         responses=documented(*DENIED, "not_found", "conflict"),
     )
     async def remove_member(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, user_id: UserId
     ) -> None:
-        """Cut a member off at once. Anybody may give up their own role."""
+        """Cut a user off at once. Anybody may give up their own role, or decline their own invitation."""
         await sharing.remove_member(context.db, thread_id, user_id, caller)
 
     @post(

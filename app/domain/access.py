@@ -56,6 +56,8 @@ class Doors(msgspec.Struct, frozen=True, kw_only=True):
     link_role: Role | None
     link_expires_at: datetime | None
     credential_stands: bool
+    invited: bool = False
+    """Whether an invitation of the account is open."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +72,14 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grant(doors: Doors, caller: Caller) -> Grant | None:
-    """The most that the caller's keys open; None if none fits. Among equals, the one that lasts longest."""
+    """The most that the caller's keys open; None if none fits. Among equals, the one that lasts longest.
+
+    An invitation lets its user read, whatever role it offers: they see what they would join, and do nothing in it.
+    """
     found: list[Grant] = []
     if caller.user_id is not None and doors.credential_stands:
-        role: Role | None = "owner" if doors.owner_id == caller.user_id else doors.member_role
+        invited: Role | None = "viewer" if doors.invited else None
+        role: Role | None = "owner" if doors.owner_id == caller.user_id else doors.member_role or invited
         if role is not None:
             found.append(Grant(role=role, expires_at=caller.expires_at))
     if opens(doors.anon_key_hash, caller.anon_key_hash):
@@ -110,6 +116,29 @@ def key_hash(key: str) -> bytes:
 def author_of(secret_hash: bytes) -> UUID:
     """The author id of whoever holds this key without an account."""
     return UUID(bytes=hashlib.sha256(b"author" + secret_hash).digest()[:16], version=5)
+
+
+def shown_key(caller: Caller, anon_key_hash: bytes | None) -> UUID | None:
+    """Stands for the key by which the caller comes to a thread that has this anonymous key; None if they show none."""
+    if opens(anon_key_hash, caller.anon_key_hash):
+        secret = caller.anon_key_hash
+    else:
+        secret = caller.share_key_hash or caller.anon_key_hash
+    return None if secret is None else author_of(secret)
+
+
+def as_asker(caller: Caller, user_id: UUID | None, key_id: UUID | None) -> Caller | None:
+    """The caller with just that by which they are the asker of a run; None if they are somebody else.
+
+    The asker is the user `user_id`, or without one whoever holds the key that `key_id` stands for.
+    """
+    if user_id is not None:
+        keyless = {"anon_key_hash": None, "share_key_hash": None}
+        return msgspec.structs.replace(caller, **keyless) if caller.user_id == user_id else None
+    for part in (Caller(anon_key_hash=caller.anon_key_hash), Caller(share_key_hash=caller.share_key_hash)):
+        if key_id is not None and part.author_id == key_id:
+            return part
+    return None
 
 
 def opens(stored: bytes | None, presented: bytes | None) -> bool:

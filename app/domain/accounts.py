@@ -1,6 +1,7 @@
 """Accounts and what belongs to them, as they travel."""
 
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from app.domain.access import Role, Scope
@@ -59,11 +60,23 @@ class Token(Wire, frozen=True, kw_only=True):
 
 
 class Member(Wire, frozen=True, kw_only=True):
-    """A user with a role in a thread."""
+    """A user with a role in a thread, or one who is `invited` to have it and may only read until they accept."""
 
     user_id: UUID
     name: str | None = None
     role: Role
+    status: Literal["member", "invited"]
+
+
+class Invitation(Wire, frozen=True, kw_only=True):
+    """A role in a thread that the account may accept or decline; `invited_by` is what the sender is called now."""
+
+    thread_id: UUID
+    title: str | None = None
+    role: Role
+    inviter_id: UUID | None = None
+    invited_by: str | None = None
+    created_at: datetime
 
 
 class Link(Wire, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import msgspec
 
+from app.domain.accounts import Invitation
 from app.domain.chat import Delta, Listed, Snapshot, Wire
 
 PROTOCOL = 1
@@ -108,15 +109,20 @@ class AccountFrame(Frame, frozen=True, kw_only=True, tag="account"):
     whole: bool
     threads: tuple[Listed, ...]
     has_more: bool
+    invitations: tuple[Invitation, ...] = ()
 
 
 class AccountDelta(Frame, frozen=True, kw_only=True, tag="account"):
-    """What changed in an account's list; its `from` is the revision of the frame before."""
+    """What changed in an account's list; its `from` is the revision of the frame before.
+
+    `invitations` are all that are open, if one has changed.
+    """
 
     since: int = msgspec.field(name="from")
     revision: int
     threads: tuple[Listed, ...]
     removed: tuple[UUID, ...]
+    invitations: tuple[Invitation, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Authenticated(Frame, frozen=True, kw_only=True, tag="authenticated"):

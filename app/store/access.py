@@ -14,6 +14,7 @@ DOORS = """
     SELECT asked.place, threads.access_id, threads.owner_id, threads.anon_key_hash,
            threads.visibility = 'public' AS public, memberships.role AS member_role,
            share_links.role AS link_role, share_links.expires_at AS link_expires_at,
+           invitations.user_id IS NOT NULL AS invited,
            EXISTS (SELECT FROM users WHERE users.id = asked.user_id) AND (
                asked.credential IS NULL
                OR EXISTS (SELECT FROM sessions WHERE sessions.id = asked.credential
@@ -24,6 +25,8 @@ DOORS = """
         AS asked (place, thread_id, user_id, share_key_hash, credential)
     JOIN threads ON threads.id = asked.thread_id AND threads.deleted_at IS NULL
     LEFT JOIN memberships ON memberships.thread_id = threads.id AND memberships.user_id = asked.user_id
+    LEFT JOIN invitations ON invitations.thread_id = threads.id AND invitations.user_id = asked.user_id
+         AND invitations.declined_at IS NULL
     LEFT JOIN share_links ON share_links.thread_id = threads.id AND share_links.key_hash = asked.share_key_hash
          AND coalesce(share_links.expires_at > clock_timestamp(), true)
 """
@@ -60,6 +63,7 @@ def _doors(row: Any) -> Doors:
         link_role=row["link_role"],
         link_expires_at=row["link_expires_at"],
         credential_stands=row["credential_stands"],
+        invited=row["invited"],
     )
 
 

@@ -13,10 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain import ids
 from app.domain.access import Caller
 from app.domain.accounts import Identity, LinkedIdentity, User
+from app.domain.chat import ACTIVE
 from app.domain.errors import Conflict, Unauthorized, Unavailable
-from app.store import audit, owners, sessions, threads
+from app.store import askers, audit, owners, sessions, threads
 from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
-from app.store.tables import api_tokens, files, identities, memberships, messages, passwords, todos, users
+from app.store.tables import api_tokens, files, identities, memberships, messages, passwords, runs, todos, users
 from app.store.tables import threads as threads_table
 
 TRIES = 10
@@ -167,6 +168,7 @@ async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
     async with db.transaction() as connection:
         await owners.close_gate(connection, user_id)
         found = list(await connection.execute(_concerned(user_id).with_for_update()))
+        await askers.lost_role(await driver_of(connection), [row.id for row in found if not row.own], user_id)
         await _hold_users(connection, user_id, [row.id for row in found])
         if [row.id for row in await connection.execute(_concerned(user_id))] != [row.id for row in found]:
             return False
@@ -184,21 +186,23 @@ async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
 
 
 def _concerned(user_id: UUID) -> Select[Any]:
-    """The threads that the user owns, is a member of, or has written in, in the order in which they are locked."""
+    """The threads that the user owns, is a member of, has written in or waits for an answer in, in lock order."""
     own = threads_table.c.owner_id == user_id
     joined = select(memberships.c.thread_id).where(memberships.c.user_id == user_id)
     written = select(messages.c.thread_id).where(messages.c.author_id == user_id)
-    concerned = or_(own, threads_table.c.id.in_(joined), threads_table.c.id.in_(written))
+    asked = select(runs.c.thread_id).where(runs.c.user_id == user_id, runs.c.status.in_(ACTIVE))
+    concerned = or_(own, *(threads_table.c.id.in_(found) for found in (joined, written, asked)))
     query = select(threads_table.c.id, func.coalesce(own, false()).label("own"))
     return query.where(concerned, threads_table.c.deleted_at.is_(None)).order_by(threads_table.c.id)
 
 
 async def _hold_users(connection: AsyncConnection, user_id: UUID, thread_ids: Sequence[UUID]) -> None:
-    """Lock the user, and all whose lists these threads are on, in the order in which everybody locks users."""
+    """Lock the user, all whose lists these threads are on and all who are invited, in the order of locks of users."""
     driver = await driver_of(connection)
     query = """
         SELECT id FROM users WHERE id = $1
             OR id IN (SELECT user_id FROM listings WHERE thread_id = ANY($2::uuid[]) AND NOT gone)
+            OR id IN (SELECT user_id FROM invitations WHERE thread_id = ANY($2::uuid[]))
         ORDER BY id FOR UPDATE
     """
     await driver.execute(query, user_id, thread_ids)

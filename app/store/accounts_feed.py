@@ -1,4 +1,4 @@
-"""The account's feed: what changed in users' lists of threads since a revision, for many users in one go.
+"""The account's feed: what changed in users' lists of threads and invitations since a revision, for many users at once.
 
 Everything here runs inside one repeatable-read transaction, as in `app.store.changes`.
 """
@@ -7,10 +7,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+import msgspec
+
 from app.domain.access import Caller
+from app.domain.accounts import Invitation
 from app.domain.chat import Listed
 from app.domain.frames import AccountDelta, AccountFrame
-from app.store import rows
+from app.store import invitations, rows
 from app.store.changes import Behind, Gone, Unchanged
 from app.store.db import Driver
 
@@ -20,7 +23,8 @@ MOST_LISTED = 200
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (user_id, after)"
 
 REVISIONS = f"""
-    SELECT users.id, users.revision, users.floor_revision FROM {WATCHED} JOIN users ON users.id = watched.user_id
+    SELECT users.id, users.revision, users.floor_revision, users.invited_revision
+    FROM {WATCHED} JOIN users ON users.id = watched.user_id
 """
 
 LISTED = """
@@ -67,20 +71,34 @@ Change = AccountDelta | Behind | Gone | Unchanged
 
 
 async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Change]:
-    """For each user, what changed in their list after the given revision. Two queries, however many users."""
+    """For each user, what changed in their list after the given revision. Three queries at most, however many users."""
     found = {row["id"]: row for row in await driver.fetch(REVISIONS, list(cursors), list(cursors.values()))}
     changed = {key: after for key, after in cursors.items() if key in found and _served(found[key], after)}
     entries: dict[UUID, list[rows.Record]] = defaultdict(list)
     for row in await driver.fetch(ENTRIES, list(changed), list(changed.values())) if changed else ():
         entries[row["user_id"]].append(row)
-    return {key: _change(found.get(key), after, entries.get(key, ())) for key, after in cursors.items()}
+    invited = {key: tuple(of) for key, of in (await _invited(driver, found, changed)).items()}
+    return {
+        key: _change(found.get(key), after, entries.get(key, ()), invited.get(key)) for key, after in cursors.items()
+    }
+
+
+async def _invited(
+    driver: Driver, users: Mapping[UUID, rows.Record], changed: Mapping[UUID, int]
+) -> dict[UUID, list[Invitation]]:
+    """All open invitations of the users of whose one has changed since."""
+    due = [key for key, after in changed.items() if users[key]["invited_revision"] > after]
+    found = await invitations.of_users(driver, due) if due else {}
+    return {key: found.get(key, []) for key in due}
 
 
 def _served(user: rows.Record, after: int) -> bool:
     return bool(user["floor_revision"] <= after < user["revision"])
 
 
-def _change(user: rows.Record | None, after: int, entries: Sequence[rows.Record]) -> Change:
+def _change(
+    user: rows.Record | None, after: int, entries: Sequence[rows.Record], invited: tuple[Invitation, ...] | None
+) -> Change:
     if user is None:
         return Gone()
     if user["revision"] == after:
@@ -88,7 +106,13 @@ def _change(user: rows.Record | None, after: int, entries: Sequence[rows.Record]
     if not _served(user, after) or len(entries) > MOST_LISTED:
         return Behind(revision=user["revision"], reset=False)
     there, removed = _told(entries)
-    return AccountDelta(since=after, revision=user["revision"], threads=there, removed=removed)
+    return AccountDelta(
+        since=after,
+        revision=user["revision"],
+        threads=there,
+        removed=removed,
+        invitations=msgspec.UNSET if invited is None else invited,
+    )
 
 
 def _told(entries: Sequence[rows.Record]) -> tuple[tuple[Listed, ...], tuple[UUID, ...]]:
@@ -115,7 +139,13 @@ async def whole(driver: Driver, user_id: UUID) -> AccountFrame | None:
         return None
     entries = await driver.fetch(NEWEST, user_id)
     there, _ = _told(entries[:MOST_LISTED])
-    return AccountFrame(revision=revision, whole=True, threads=there, has_more=len(entries) > MOST_LISTED)
+    return AccountFrame(
+        revision=revision,
+        whole=True,
+        threads=there,
+        has_more=len(entries) > MOST_LISTED,
+        invitations=tuple(await invitations.of_user(driver, user_id)),
+    )
 
 
 async def standing(driver: Driver, callers: Sequence[Caller]) -> list[bool]:

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Row, and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Caller
+from app.domain.access import Caller, as_asker
 from app.domain.chat import ACTIVE, Wire
 from app.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
 from app.store import access, listings, rows, threads
@@ -52,6 +52,14 @@ WAKE = """
 """
 
 
+NOT_THEIR_CALL = (
+    "Only the person for whom this call is made may change its arguments. You may approve or deny it as it was asked."
+)
+ASKED_BEFORE_CLAIM = (
+    "This was asked before the thread was claimed. Only its new owner may approve of it; you may deny it."
+)
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody says to a question. `digest` is that of the call which they saw, if they say."""
 
@@ -77,6 +85,8 @@ class Approval(Wire, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime
     decided_at: datetime | None = None
+    may_edit: bool = False
+    """Whether who reads this is the one for whom the call acts, and so may give it other arguments."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +111,8 @@ async def question(db: Database, run_id: UUID, tool_call_id: str, caller: Caller
 async def answer(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, given: Answer) -> Approval:
     """Answer the question: the run goes on. The same answer again changes nothing, another one is refused.
 
-    It takes the role editor; to change the arguments, the role owner, or to be the one who asked, because the tool
-    acts for them.
+    It takes the role editor. To change the arguments takes to be the asker, because the call acts with their rights:
+    all others answer just what was asked.
     """
     async with db.driver() as driver:
         thread_id = await _thread(driver, run_id)
@@ -124,12 +134,13 @@ async def _decide(
     caller: Caller,
     given: Answer,
 ) -> None:
-    if run.status not in ACTIVE:
-        raise Conflict("The run has ended; there is nothing to decide any more.")
+    if run.status not in ACTIVE or run.cancel_requested_at is not None:
+        raise Conflict("The run has ended, or is about to; there is nothing to decide any more.")
     if given.digest is not None and given.digest != row.digest:
         raise Conflict("This is not the call that was shown: its digest is another.")
-    if given.edited_args is not None and (caller.user_id is None or caller.user_id != run.user_id):
-        await _only_owners(connection, run.thread_id, caller)
+    needs_asker = given.edited_args is not None or (given.approved and row.asker_only)
+    if needs_asker and not await _is_asker(await driver_of(connection), run._mapping, caller):
+        raise Forbidden(ASKED_BEFORE_CLAIM if given.edited_args is None else NOT_THEIR_CALL)
     said = {
         "state": "approved" if given.approved else "denied",
         "reason": given.reason,
@@ -146,11 +157,19 @@ async def _decide(
     await notify(connection, RUNS_CHANNEL, "")
 
 
-async def _only_owners(connection: AsyncConnection, thread_id: UUID, caller: Caller) -> None:
-    try:
-        await access.admit(await driver_of(connection), thread_id, caller, "owner")
-    except Forbidden as error:
-        raise Forbidden("Only who asked, or an owner of the thread, may change what a tool is called with.") from error
+async def _is_asker(driver: Driver, run: rows.Record, caller: Caller) -> bool:
+    """Whether the caller has asked for the run, and may write by that alone: by their account, or by the same key."""
+    asker = as_asker(caller, run["user_id"], run["asker_key_id"])
+    if asker is None:
+        return False
+    (admission,) = await access.admissions(driver, [(run["thread_id"], asker)])
+    return admission is not None and admission.grant is not None and admission.grant.allows("editor")
+
+
+async def may_edit(driver: Driver, run_id: UUID, caller: Caller) -> bool:
+    """Whether the caller may give other arguments to the calls of this run."""
+    row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
+    return row is not None and await _is_asker(driver, row, caller)
 
 
 def _same(row: Row[tuple[object, ...]], given: Answer) -> bool:

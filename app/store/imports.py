@@ -10,15 +10,22 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import ids
-from app.domain.access import Caller
-from app.domain.chat import Role, Sent
-from app.domain.errors import Conflict
+from app.domain.access import Caller, as_asker
+from app.domain.chat import Role, RunOptions, Sent
+from app.domain.errors import Conflict, Forbidden
 from app.domain.fold import Block, Content, FileBlock, ToolBlock
 from app.store import access, blobs, listings, rows, sends, threads
 from app.store.db import Database, Driver, driver_of
 from app.store.sends import Limits, Question
 from app.store.tables import messages
 from app.store.tables import threads as threads_table
+
+WAITING = """
+    SELECT messages.id, messages.content, messages.parent_id, runs.options, runs.user_id, runs.asker_key_id
+    FROM threads JOIN messages ON messages.id = threads.active_leaf
+    LEFT JOIN runs ON runs.id = messages.run_id AND runs.thread_id = messages.thread_id
+    WHERE threads.id = $1 AND messages.thread_id = $1 AND messages.role = 'assistant'
+"""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,21 +69,27 @@ async def begin(db: Database, conversation: Conversation, caller: Caller, limits
 
 
 async def waiting(driver: Driver, thread_id: UUID, caller: Caller, call_ids: Sequence[str]) -> Waiting | None:
-    """The answer that the thread goes on from, if it has made all these calls."""
-    await access.admit(driver, thread_id, caller, "editor")
-    query = """
-        SELECT messages.id, messages.content, messages.parent_id
-        FROM threads JOIN messages ON messages.id = threads.active_leaf
-        WHERE threads.id = $1 AND messages.thread_id = $1 AND messages.role = 'assistant'
+    """The answer that the thread goes on from, if it has handed all these calls to the caller.
+
+    Raises `Forbidden` where somebody else asked for the answer: it called their tools, so they tell what came of it.
     """
-    row = await driver.fetchrow(query, thread_id)
+    await access.admit(driver, thread_id, caller, "editor")
+    row = await driver.fetchrow(WAITING, thread_id)
     content = None if row is None else rows.content(row["content"])
-    if row is None or content is None:
+    if row is None or content is None or not _handed_over(content, row["options"]) >= set(call_ids):
         return None
-    made = {block.tool_call_id for block in content if isinstance(block, ToolBlock)}
-    if not made >= set(call_ids):
-        return None
+    if row["options"] is not None and as_asker(caller, row["user_id"], row["asker_key_id"]) is None:
+        raise Forbidden("Only the person who asked may tell what their own tools came to.")
     return Waiting(leaf=row["id"], content=content, parent_id=row["parent_id"])
+
+
+def _handed_over(content: Content, options: str | None) -> set[str]:
+    """The calls of tools that are the asker's own; all of them in an answer that was brought from elsewhere."""
+    calls = [block for block in content if isinstance(block, ToolBlock)]
+    if options is not None:
+        own = {function.name for function in msgspec.json.decode(options, type=RunOptions).functions}
+        calls = [call for call in calls if call.tool in own]
+    return {call.tool_call_id for call in calls}
 
 
 async def go_on(

@@ -33,6 +33,13 @@ STAMP = f"""
     FROM stamped HAVING count(*) > 0
 """
 
+HOLD_ALL = """
+    SELECT FROM users WHERE id IN (
+        SELECT user_id FROM listings WHERE thread_id = ANY($1::uuid[]) AND NOT gone
+        UNION SELECT user_id FROM invitations WHERE thread_id = ANY($1::uuid[]))
+    ORDER BY id FOR NO KEY UPDATE
+"""
+
 ADD = """
     INSERT INTO listings (user_id, thread_id, revision, read_revision)
     SELECT $1, id, 0, revision FROM threads WHERE id = $2
@@ -61,6 +68,11 @@ async def hold(driver: Driver, user_id: UUID) -> None:
     """Lock the user's row, before anything that refers to it is written. Raises `Unauthorized` if it is gone."""
     if await driver.fetchval("SELECT id FROM users WHERE id = $1 FOR NO KEY UPDATE", user_id) is None:
         raise Unauthorized("This account is gone.")
+
+
+async def hold_all(driver: Driver, thread_ids: Sequence[UUID]) -> None:
+    """Lock all whose lists these threads are on, and all who are invited to them, in one order."""
+    await driver.execute(HOLD_ALL, thread_ids)
 
 
 async def add(driver: Driver, thread_id: UUID, user_id: UUID) -> None:

@@ -10,6 +10,7 @@ import structlog
 from sqlalchemy import text
 
 from app.domain.errors import Unavailable
+from app.domain.invitations import DECLINE_LASTS
 from app.store import threads
 from app.store.db import Database, Driver, driver_of
 
@@ -52,6 +53,7 @@ SWEEPS = {
         " AND NOT EXISTS (SELECT FROM todos WHERE todos.owner_id = threads.id)"
     ),
     "listings": "gone AND changed_at < now() - interval '7 days'",
+    "invitations": f"declined_at < now() - interval '{DECLINE_LASTS.days} days'",
     "sessions": "expires_at < now()",
     "oidc_logins": "expires_at < now()",
     "share_links": "expires_at < now()",

@@ -17,14 +17,18 @@ from app.store.tables import users
 
 RULES = """
     SELECT (SELECT tool_rules FROM users WHERE id = $1) AS of_user, threads.tool_rules AS of_thread,
-           ($1::uuid IS NOT NULL AND threads.owner_id IS DISTINCT FROM $1) AS foreign_thread
+           ($1::uuid IS NOT NULL AND (threads.owner_id IS DISTINCT FROM $1
+                OR coalesce(threads.tool_rules_by, threads.owner_id) IS DISTINCT FROM $1)) AS foreign_thread
     FROM (SELECT $2::uuid AS id) AS asked
     LEFT JOIN threads ON threads.id = asked.id AND threads.deleted_at IS NULL
 """
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules that go for one who acts in a thread. A foreign thread's may not allow what the user's own don't."""
+    """The rules that go for one who acts in a thread.
+
+    `foreign`: the thread is somebody else's, or its rules are; they may not allow what the user's own don't.
+    """
 
     user: tuple[Rule, ...] = ()
     thread: tuple[Rule, ...] = ()
@@ -68,7 +72,8 @@ async def set_thread(db: Database, thread_id: UUID, rules: Sequence[Rule], calle
     async with db.transaction() as connection:
         await threads.lock(connection, thread_id, caller)
         mine = threads_table.c.id == thread_id
-        await connection.execute(update(threads_table).where(mine).values(tool_rules=_stored(rules)))
+        said = {"tool_rules": _stored(rules), "tool_rules_by": caller.author_id}
+        await connection.execute(update(threads_table).where(mine).values(**said))
 
 
 def _stored(rules: Sequence[Rule]) -> list[Any]:

@@ -13,7 +13,7 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import budgets, ids
-from app.domain.access import Caller
+from app.domain.access import Caller, shown_key
 from app.domain.budgets import Ask, Policy
 from app.domain.chat import RunOptions, Sent
 from app.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
@@ -65,8 +65,8 @@ QUEUE = f"""
         SELECT $3, $1, $4, $5, 'assistant', 'streaming', $2, revision FROM thread
     ), run AS (
         INSERT INTO runs (id, thread_id, message_id, user_message_id, position, revision, fairness_key, status, options,
-                          user_id, traceparent)
-        SELECT $2, $1, $3, $4, $5 - 1, revision, $6, 'queued', $7::text::jsonb, $8, $9 FROM thread
+                          user_id, asker_key_id, traceparent)
+        SELECT $2, $1, $3, $4, $5 - 1, revision, $6, 'queued', $7::text::jsonb, $8, $9, $10 FROM thread
     )
     SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify('{RUNS_CHANNEL}', '') FROM thread
 """
@@ -262,6 +262,7 @@ async def _queue(
         _fairness_key(thread),
         json_text(question.options),
         caller.user_id,
+        shown_key(caller, thread.anon_key_hash),
         traces.traceparent(),
     )
     return _sent(question, answer_id, run_id, revision)

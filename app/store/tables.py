@@ -64,6 +64,8 @@ threads = Table(
     # The message that the next one follows unless it says otherwise.
     Column("active_leaf", Uuid),
     Column("tool_rules", JSONB),
+    # The user, or the id that stands for the key, by whom the rules were set: they loosen nobody else's calls.
+    Column("tool_rules_by", Uuid),
     _time("created_at"),
     _time("updated_at"),
     # A deleted thread is closed at once; what is in it is purged a little later, and the row last.
@@ -119,6 +121,8 @@ runs = Table(
     Column("options", JSONB, nullable=False),
     # Who asked, if they have an account: tools act for them.
     Column("user_id", Uuid),
+    # Stands for the key that the asker showed, as `app.domain.access.author_of` makes it; null if they showed none.
+    Column("asker_key_id", Uuid),
     Column("epoch", Integer, nullable=False, server_default="0"),
     # Executors that were lost over it, and did not let go by themselves.
     Column("lost", SmallInteger, nullable=False, server_default="0"),
@@ -181,6 +185,8 @@ approvals = Table(
     Column("parameters", JSONB, nullable=False),
     Column("digest", Text, nullable=False),
     Column("state", Text, nullable=False, server_default="pending"),
+    # Asked before a claim: the call would act for another person by now, who alone may approve of it.
+    Column("asker_only", Boolean, nullable=False, server_default="false"),
     Column("reason", Text),
     Column("edited_args", JSONB(none_as_null=True)),
     Column("decided_by", Uuid),
@@ -260,6 +266,8 @@ users = Table(
     # below the floor can't be served, because what it would have to hear of was forgotten.
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Column("floor_revision", BigInteger, nullable=False, server_default="0"),
+    # The revision at which the user's invitations changed last.
+    Column("invited_revision", BigInteger, nullable=False, server_default="0"),
     # What the user's tool calls may do without being asked.
     Column("tool_rules", JSONB),
     _time("created_at"),
@@ -381,6 +389,22 @@ memberships = Table(
     _time("created_at"),
     CheckConstraint("role IN ('viewer', 'editor', 'owner')", name="role"),
     Index("memberships_user_id_idx", "user_id"),
+)
+
+# Memberships that their users have not accepted yet. A declined one stays for a while, so that it is not sent again.
+invitations = Table(
+    "invitations",
+    metadata,
+    _thread_id(primary_key=True),
+    _user_id(primary_key=True),
+    Column("role", Text, nullable=False),
+    # No key to `users`: an invitation outlives the account that sent it. Null for somebody without an account.
+    Column("invited_by", Uuid),
+    _time("created_at"),
+    _time("declined_at", nullable=True),
+    CheckConstraint("role IN ('viewer', 'editor', 'owner')", name="role"),
+    Index("invitations_user_id_idx", "user_id"),
+    Index("invitations_declined_at_idx", "declined_at", postgresql_where=text("declined_at IS NOT NULL")),
 )
 
 share_links = Table(

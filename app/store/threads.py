@@ -31,7 +31,7 @@ from app.domain.access import Caller, Role
 from app.domain.chat import Thread
 from app.domain.errors import Conflict, InvalidInput, ThreadNotFound
 from app.domain.fold import TextBlock
-from app.store import access, audit, ledger, listings, rows
+from app.store import access, askers, audit, invitations, ledger, listings, rows
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
 from app.store.tables import (
     blobs,
@@ -182,10 +182,16 @@ async def change(
             changes |= {"visibility": visibility, "access_id": func.gen_random_uuid()}
             await audit.record(connection, "visibility_set", caller, thread_id=thread_id, visibility=visibility)
         if visibility == "private":
-            await connection.execute(delete(share_links).where(share_links.c.thread_id == thread_id))
+            await _revoke_links(connection, thread_id)
         if changes:
             await retell(connection, thread_id, **changes)
         return rows.thread((await lock(connection, thread_id))._mapping)
+
+
+async def _revoke_links(connection: AsyncConnection, thread_id: UUID) -> None:
+    gone = delete(share_links).where(share_links.c.thread_id == thread_id).returning(share_links.c.key_hash)
+    key_hashes = [row.key_hash for row in await connection.execute(gone)]
+    await askers.lost_links(await driver_of(connection), thread_id, key_hashes)
 
 
 async def _check_message(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> None:
@@ -212,7 +218,9 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
     """Close these threads, whose locks the caller holds, to everybody and for ever."""
     driver = await driver_of(connection)
     await ledger.cut_off(connection, thread_ids)
+    await listings.hold_all(driver, thread_ids)
     await listings.stamp(driver, thread_ids, gone=True)
+    await invitations.close(driver, thread_ids)
     these = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
     for table in (runs, memberships, share_links):
         await connection.execute(delete(table).where(table.c.thread_id == these))

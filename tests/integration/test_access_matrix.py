@@ -32,12 +32,13 @@ from tests.support.store import ask
 
 WHO = (
     "no one", "wrong key", "right key", "viewer link", "editor link", "expired link",
-    "viewer", "editor", "owner", "other user", "revoked token",
+    "invited", "viewer", "editor", "owner", "other user", "revoked token",
 )  # fmt: skip
 GOOD = range(200, 400)
 NOBODY, STRANGERS = {"revoked token": 401}, ("no one", "wrong key", "expired link", "other user")
-LOOKING_ON, WRITING = ("viewer link", "viewer"), ("editor link", "editor")
-USERS = ("viewer", "editor", "owner", "other user")
+LOOKING_ON, WRITING = ("viewer link", "invited", "viewer"), ("editor link", "editor")
+"""Who is invited only reads, whatever they are invited to be."""
+USERS = ("invited", "viewer", "editor", "owner", "other user")
 
 
 def _only(forbidden: tuple[str, ...]) -> dict[str, int]:
@@ -69,7 +70,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/threads/{thread_id}/reset": OWNERS,
     "POST /api/threads/{thread_id}/send": WRITERS,
     "POST /api/threads/{thread_id}/regenerate": WRITERS,
-    "POST /api/threads/{thread_id}/claim": ACCOUNTS | dict.fromkeys(("viewer", "editor", "other user"), 403),
+    "POST /api/threads/{thread_id}/claim": ACCOUNTS | dict.fromkeys(("invited", "viewer", "editor", "other user"), 403),
     "PUT /api/threads/{thread_id}/read": READING_ACCOUNTS,
     "POST /api/threads/{thread_id}/join": READING_ACCOUNTS,
     "GET /api/threads/{thread_id}/access": READERS,
@@ -101,6 +102,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "PATCH /api/me": ACCOUNTS,
     "DELETE /api/me": ACCOUNTS,
     "GET /api/me/export": ACCOUNTS,
+    "GET /api/me/invitations": ACCOUNTS,
     "GET /api/me/usage": SHOWN,
     "GET /api/me/audit": ACCOUNTS,
     "GET /api/me/sessions": ACCOUNTS,

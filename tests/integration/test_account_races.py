@@ -17,6 +17,7 @@ from app.store.db import Database
 from tests.support.cast import owned_thread, person
 from tests.support.frames import socket
 from tests.support.inside import Inside
+from tests.support.people import make_member
 from tests.support.shared import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -68,15 +69,20 @@ async def test_logins_in_flight_while_the_password_changes_leave_no_session(serv
 async def test_an_account_that_is_deleted_while_it_gets_threads_leaves_none_without_an_owner(store: Database) -> None:
     for _ in range(4):
         owner, other = await person(store), await person(store)
-        shared_id = await owned_thread(store, other)
+        shared_id, invited_id = [await owned_thread(store, other) for _ in range(2)]
+        await sharing.set_role(store, invited_id, owner.id, "editor", other.caller)
 
         async def make(who: Any = owner) -> None:
             await threads.create(store, ids.new(), who.caller, title=None, welcome="")
 
         work: list[Any] = [make() for _ in range(6)]
         work.append(sharing.set_role(store, shared_id, owner.id, "editor", other.caller))
-        done = await asyncio.gather(*work, accounts.remove(store, owner.caller), return_exceptions=True)
+        accept = sharing.join(store, invited_id, owner.id, owner.caller)
+        accepted, *done = await asyncio.gather(
+            accept, *work, accounts.remove(store, owner.caller), return_exceptions=True
+        )
         assert done[-1] is None
+        assert getattr(accepted, "code", "joined") in ("joined", "unauthorized", "forbidden")
         assert {getattr(error, "code", error) for error in done[:-1] if isinstance(error, BaseException)} <= {
             "unauthorized",
             "not_found",
@@ -107,7 +113,7 @@ async def test_roles_and_read_marks_of_one_user_never_wait_for_each_other_for_ev
             (await server.http.put(path, json={"revision": n}, headers=other.headers)).status_code for n in range(40)
         }
 
-    assert (await server.http.put(members, json={"role": "viewer"}, headers=owner.headers)).status_code == 200
+    await make_member(store, thread_id, other.id, "viewer", owner.caller)
     answers = await asyncio.gather(give(), read(), give(), read())
     assert list(answers) == [{200}, {204}, {200}, {204}]
     assert await _deadlocks(store) == 0

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -19,6 +19,7 @@ from app.store.db import Database
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread, client, text_of
 from tests.support.inside import Inside, khala
+from tests.support.people import make_member
 from tests.support.shared import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -291,8 +292,7 @@ async def test_a_deleted_account_takes_its_threads_and_tokens_along_and_leaves_w
         user = await register(http, email, name="Zeratul")
         await login(other, email)
         made, thread, anonymous = await token(http, "read"), await own(http), await server.thread()
-        role = await server.http.put(f"{members}/{user['id']}", json={"role": "editor"}, headers=host.headers)
-        assert role.status_code == 200
+        await make_member(store, UUID(shared_id), UUID(user["id"]), "editor", host.caller)
         said = Thread(http, shared_id, "")
         said.headers = {}
         await said.ended((await said.send("/words=1"))["runId"])
@@ -319,14 +319,15 @@ async def test_a_deleted_accounts_name_is_nowhere_whatever_way_it_came_in(
     server: Inside, store: Database, how: str
 ) -> None:
     host = await person(store, "Host")
-    path = f"/api/threads/{await owned_thread(store, host)}"
+    thread_id = await owned_thread(store, host)
+    path = f"/api/threads/{thread_id}"
     async with browser(server) as http:
         user, keys = await register(http, name="Zeratul"), {}
         if how.startswith("by a link"):
             link = (await server.http.post(f"{path}/links", json={"role": "editor"}, headers=host.headers)).json()
             keys = {"X-Share-Key": link["shareKey"]}
         else:
-            await server.http.put(f"{path}/members/{user['id']}", json={"role": "editor"}, headers=host.headers)
+            await make_member(store, thread_id, UUID(user["id"]), "editor", host.caller)
         sent = await http.post(f"{path}/send", json={"text": "/words=1"}, headers=keys)
         assert sent.status_code == 202
         if not keys:

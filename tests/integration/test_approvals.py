@@ -13,6 +13,7 @@ from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread
 from tests.support.inside import Inside, khala
+from tests.support.people import make_member
 
 ASK = call("delete_file", path="a.txt")
 
@@ -193,9 +194,8 @@ async def test_unknown_calls_are_not_found_and_viewers_may_not_decide(server: In
     thread_id = await owned_thread(db, owner)
     thread = Thread(server.http, str(thread_id), "")
     thread.headers = owner.headers
-    for who, role in ((viewer, "viewer"), (editor, "editor")):
-        path = f"/api/threads/{thread_id}/members/{who.id}"
-        (await server.http.put(path, json={"role": role}, headers=owner.headers)).raise_for_status()
+    await make_member(db, thread_id, viewer.id, "viewer", owner.caller)
+    await make_member(db, thread_id, editor.id, "editor", owner.caller)
     agent = await act(thread, ASK)
     await agent.status("blocked")
     call_id = (await agent.cards())[0]["toolCallId"]

@@ -15,6 +15,7 @@ from tests.support.cast import Person, owned_thread, person
 from tests.support.client import Thread
 from tests.support.frames import Socket, events, socket
 from tests.support.inside import Inside, khala
+from tests.support.people import make_member
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ async def test_a_member_who_is_removed_is_cut_off_on_sockets_and_streams(
     server: Inside, db: Database, artanis: Person
 ) -> None:
     thread_id, guest = await owned_thread(db, artanis), await person(db, "Kerrigan")
-    await sharing.set_role(db, thread_id, guest.id, "viewer", artanis.caller)
+    await make_member(db, thread_id, guest.id, "viewer", artanis.caller)
     theirs = Thread(server.http, str(thread_id), "")
     theirs.headers = guest.headers
     async with socket(server, additional_headers=guest.headers) as feed, events(theirs) as stream:

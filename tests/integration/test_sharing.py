@@ -49,9 +49,16 @@ class Room(msgspec.Struct, frozen=True):
         assert answer.status_code == 201, answer.text
         return dict(answer.json())
 
-    async def give(self, who: Person, role: str) -> None:
+    async def invite(self, who: Person, role: str) -> dict[str, Any]:
+        """Invite the user, or change what they may do if they are a member."""
         answer = await self.ask("PUT", f"/members/{who.id}", body={"role": role})
-        assert (answer.status_code, answer.json()["role"]) == (200, role)
+        assert (answer.status_code, answer.json()["role"]) == (200, role), answer.text
+        return dict(answer.json())
+
+    async def give(self, who: Person, role: str) -> None:
+        """Give the user this role, which they accept if they are no member yet."""
+        if (await self.invite(who, role))["status"] == "invited":
+            assert (await self.ask("POST", "/join", who.headers)).json()["status"] == "member"
 
     async def role(self, who: dict[str, str]) -> str | None:
         """What they are here."""
@@ -220,7 +227,7 @@ async def test_who_joins_by_a_link_stays_when_it_is_revoked(server: Inside, stor
     assert (await here.ask("POST", "/join", key(link))).status_code == 401
     joined = await here.ask("POST", "/join", key(link) | who.headers)
     assert (joined.status_code, joined.json()) == (
-        200, {"userId": str(who.id), "name": "Zeratul", "role": "editor"},
+        200, {"userId": str(who.id), "name": "Zeratul", "role": "editor", "status": "member"},
     )  # fmt: skip
     await here.ask("DELETE", f"/links/{link['id']}")
     assert await here.role(key(link)) is None

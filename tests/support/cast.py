@@ -11,6 +11,7 @@ from app.domain.access import SCOPES, Caller, Role, Scope, key_hash
 from app.domain.accounts import Identity
 from app.store import accounts, sharing, threads, tokens
 from app.store.db import Database
+from tests.support.people import make_member
 
 ANONYMOUS = Caller()
 
@@ -70,13 +71,15 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
 
 async def cast(db: Database) -> Cast:
     """Everybody, and their threads."""
-    people = {name: await person(db, name) for name in ("owner", "editor", "viewer", "other user", "revoked token")}
+    names = ("owner", "editor", "viewer", "invited", "other user", "revoked token")
+    people = {name: await person(db, name) for name in names}
     owner = people["owner"]
     thread_id = await owned_thread(db, owner, welcome="Hello.")
     for role in get_args(Role):
         if role != "owner":
-            await sharing.set_role(db, thread_id, people[role].id, role, owner.caller)
-    await sharing.set_role(db, thread_id, people["revoked token"].id, "owner", owner.caller)
+            await make_member(db, thread_id, people[role].id, role, owner.caller)
+    await sharing.set_role(db, thread_id, people["invited"].id, "owner", owner.caller)
+    await make_member(db, thread_id, people["revoked token"].id, "owner", owner.caller)
     await tokens.revoke(db, people["revoked token"].token_id, people["revoked token"].caller)
     link, viewer_key = await sharing.make_link(db, thread_id, "viewer", None, owner.caller)
     _, editor_key = await sharing.make_link(db, thread_id, "editor", None, owner.caller)

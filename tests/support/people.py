@@ -6,8 +6,8 @@ from uuid import UUID
 from sqlalchemy import text
 
 from app.domain import ids
-from app.domain.access import Caller, key_hash
-from app.store import listings
+from app.domain.access import Caller, Role, key_hash
+from app.store import listings, sharing
 from app.store.db import CREDENTIALS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
 
 
@@ -54,6 +54,13 @@ async def add_member(db: Database, thread_id: UUID, user_id: UUID, role: str = "
             {"thread": thread_id, "user": user_id, "role": role},
         )
         await listings.add(await driver_of(connection), thread_id, user_id)
+
+
+async def make_member(db: Database, thread_id: UUID, user_id: UUID, role: Role, owner: Caller) -> None:
+    """Make the user a member as people do it: an owner invites them, and they accept."""
+    await sharing.set_role(db, thread_id, user_id, role, owner)
+    member = await sharing.join(db, thread_id, user_id, Caller(user_id=user_id))
+    assert (member.role, member.status) == (role, "member")
 
 
 async def add_link(db: Database, thread_id: UUID, *, lasts: float | None = None) -> Caller:

@@ -327,3 +327,90 @@ def test_tokens_sessions_and_the_password_are_seen_to_in_the_accounts_dialog(
     chat.button("Delete account").click()
     expect(chat.button("Sign in").first).to_be_visible()
     assert chat.complaints == []
+
+
+def invite(owner: Chat, guest: Chat, server: Server, role: str) -> str:
+    """Invite the guest's account to the chat that its owner looks at; returns the thread's id."""
+    thread_id = owner.url.rpartition("/t/")[2]
+    guest_id = guest.page.request.get(f"{server.url}/api/me").json()["id"]
+    path = f"{server.url}/api/threads/{thread_id}/members/{guest_id}"
+    assert owner.page.request.put(path, data={"role": role}).json()["status"] == "invited"
+    return thread_id
+
+
+def test_an_invited_person_looks_at_the_chat_and_accepts_and_its_owner_sees_how_that_stands(
+    browser: BrowserContext, chat: Chat, server: Server
+) -> None:
+    chat.register(ADA, "Ada")
+    chat.send("Plans /words=5")
+    chat.wait_for_end()
+    guest = Chat(another(browser), server.url)
+    guest.register(BOB, "Bob")
+    invite(chat, guest, server, "editor")
+    invitations = guest.page.get_by_role("region", name="Invitations")
+    expect(invitations.get_by_title("Look at the chat")).to_contain_text("Plans")
+    expect(invitations).to_contain_text("Ada invites you to this chat, to write.")
+    expect(guest.listed("Plans")).to_have_count(0)
+    chat.button("Share").click()
+    members = chat.page.locator("#share-members")
+    expect(members.get_by_role("listitem").filter(has_text="Bob")).to_contain_text("Invited, has not accepted yet")
+    expect(members.get_by_role("button", name="Withdraw Bob")).to_be_visible()
+    chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    invitations.get_by_title("Look at the chat").click()
+    expect(guest.answer).to_contain_text("word5")
+    here = guest.page.locator("#invited")
+    expect(here).to_contain_text("Ada invites you to this chat, to write.")
+    expect(guest.page.get_by_label("Message", exact=True)).to_have_count(0)
+    here.get_by_role("button", name="Accept the invitation").click()
+    expect(guest.page.get_by_label("Message", exact=True)).to_be_visible()
+    expect(guest.listed("Plans")).to_be_visible()
+    expect(invitations).to_have_count(0)
+    chat.button("Share").click()
+    expect(members.get_by_role("button", name="Remove Bob")).to_be_visible()
+    assert chat.complaints == guest.complaints == []
+
+
+def test_a_declined_invitation_and_one_that_is_withdrawn_leave_nothing_behind(
+    browser: BrowserContext, chat: Chat, server: Server
+) -> None:
+    chat.register(ADA, "Ada")
+    guest = Chat(another(browser), server.url)
+    guest.register(BOB, "Bob")
+    invitations = guest.page.get_by_role("region", name="Invitations")
+    invite(chat, guest, server, "viewer")
+    expect(invitations).to_contain_text("to look on.")
+    chat.button("Share").click()
+    chat.page.get_by_role("button", name="Withdraw Bob").click()
+    expect(invitations).to_have_count(0)
+    chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    thread_id = invite(chat, guest, server, "owner")
+    expect(invitations).to_contain_text("to own it, too.")
+    invitations.get_by_role("button", name="Decline the invitation").click()
+    expect(invitations).to_have_count(0)
+    found = chat.page.request.get(f"{server.url}/api/threads/{thread_id}/members").json()["items"]
+    assert [(one["name"], one["status"]) for one in found] == [("Ada", "member")]
+
+
+def test_only_the_person_for_whom_a_call_is_made_is_offered_to_edit_it(
+    browser: BrowserContext, chat: Chat, server: Server
+) -> None:
+    chat.register(ADA, "Ada")
+    chat.send("Plans /words=5")
+    chat.wait_for_end()
+    guest = Chat(another(browser), server.url)
+    guest.register(BOB, "Bob")
+    invite(chat, guest, server, "editor")
+    guest.page.get_by_role("button", name="Accept the invitation").click()
+    expect(guest.answer).to_contain_text("word5")
+    guest.with_autopilot()
+    with chat.page.expect_response(lambda response: response.url.endswith("/approvals")) as told:
+        guest.send('/call delete_file {"path": "a.txt"} /say Over.')
+    expect(guest.card("delete_file").get_by_role("button", name="Edit arguments")).to_be_visible()
+    card = chat.card("delete_file")
+    expect(card.get_by_role("button", name="Approve")).to_be_visible()
+    assert "mayEdit" not in told.value.json()["items"][0]
+    chat.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    expect(card.get_by_role("button", name="Edit arguments")).to_have_count(0)
+    card.get_by_role("button", name="Approve").click()
+    chat.wait_for_end()
+    guest.wait_for_end()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.domain.access import RANKS, Caller, Doors, author_of, grant, key_hash, opens
+from app.domain.access import RANKS, Caller, Doors, as_asker, author_of, grant, key_hash, opens, shown_key
 
 USERS = [UUID(int=number) for number in range(1, 4)]
 HASHES = [key_hash(name) for name in ("a", "b", "c")]
@@ -20,6 +20,7 @@ roles = st.none() | st.sampled_from(list(RANKS))
 doors = st.builds(
     Doors, owner_id=users, anon_key_hash=hashes, public=st.booleans(), member_role=roles,
     link_role=st.sampled_from([None, "viewer", "editor"]), link_expires_at=times, credential_stands=st.booleans(),
+    invited=st.booleans(),
 )  # fmt: skip
 callers = st.builds(
     Caller, user_id=users, name=st.none() | st.text(max_size=5), credential=users, expires_at=times,
@@ -33,6 +34,7 @@ def fitting(found: Doors, caller: Caller) -> list[tuple[int, datetime | None]]:
     ways: list[tuple[str | None, bool, datetime | None]] = [
         ("owner", known and found.owner_id == caller.user_id, caller.expires_at),
         (found.member_role, known, caller.expires_at),
+        ("viewer", known and found.invited, caller.expires_at),
         ("owner", found.anon_key_hash is not None and found.anon_key_hash == caller.anon_key_hash, None),
         (found.link_role, True, found.link_expires_at),
         ("viewer", found.public, None),
@@ -67,7 +69,43 @@ def test_nothing_that_a_caller_is_opens_a_private_thread_without_a_secret(found:
 @given(doors, callers)
 def test_a_thread_without_an_owner_and_a_key_is_not_opened_by_having_neither(found: Doors, caller: Caller) -> None:
     nobodys = replace(found, owner_id=None, anon_key_hash=None, member_role=None, public=False, link_role=None)
-    assert grant(nobodys, caller) is None
+    assert grant(replace(nobodys, invited=False), caller) is None
+
+
+@given(doors, callers)
+def test_an_invitation_lets_its_user_read_and_nothing_else(found: Doors, caller: Caller) -> None:
+    without, invited = grant(replace(found, invited=False), caller), grant(replace(found, invited=True), caller)
+    if without is not None:
+        assert invited is not None
+        assert invited.role == without.role
+    elif invited is not None:
+        assert (invited.role, caller.user_id is not None, found.credential_stands) == ("viewer", True, True)
+
+
+@given(callers, users, hashes)
+def test_the_asker_of_a_run_is_its_user_or_without_one_the_same_key(
+    caller: Caller, user_id: UUID | None, key: bytes | None
+) -> None:
+    asker = as_asker(caller, user_id, None if key is None else author_of(key))
+    if user_id is not None:
+        assert (asker is not None) == (caller.user_id == user_id)
+    else:
+        assert (asker is not None) == (key is not None and key in (caller.anon_key_hash, caller.share_key_hash))
+    if asker is not None:
+        # Nothing else that the caller showed can lend them the right.
+        assert [asker.user_id, asker.anon_key_hash, asker.share_key_hash].count(None) == 2
+
+
+@given(callers, hashes)
+def test_the_key_that_opens_a_thread_is_the_one_by_which_its_holder_asks(caller: Caller, anon: bytes | None) -> None:
+    shown = shown_key(caller, anon)
+    if opens(anon, caller.anon_key_hash):
+        assert caller.anon_key_hash is not None
+        assert shown == author_of(caller.anon_key_hash)
+    elif caller.share_key_hash is not None:
+        assert shown == author_of(caller.share_key_hash)
+    elif caller.anon_key_hash is None:
+        assert shown is None
 
 
 @given(doors, callers, callers)

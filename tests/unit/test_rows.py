@@ -6,6 +6,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
+def test_every_test_that_the_table_of_acting_for_others_names_exists() -> None:
+    told = (ROOT / "docs" / "security.md").read_text().partition("## Acting with another's rights")[2]
+    found = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    names = re.findall(r"`(test_\w+)`", told)
+    assert names
+    assert [name for name in names if f"def {name}(" not in found] == []
+    files = [f"tests/integration/{name}" for name in re.findall(r"`(test_\w+\.py)`", told)]
+    assert [name for name in files + re.findall(r"`((?:app|tests)/[\w/.]+)`", told) if not (ROOT / name).exists()] == []
+
+
 def test_every_test_that_the_rows_name_exists() -> None:
     rows = (ROOT / "docs" / "rows.md").read_text()
     found = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))

@@ -430,15 +430,21 @@ export interface AccountFrame {
   whole: true;
   threads: Listed[];
   hasMore: boolean;
+  invitations?: Invitation[];
 }
 
-/** What changed in an account's list; its `from` is the revision of the frame before. */
+/**
+ * What changed in an account's list; its `from` is the revision of the frame before.
+ *
+ * `invitations` are all that are open, if one has changed.
+ */
 export interface AccountDelta {
   type: "account";
   from: number;
   revision: number;
   threads: Listed[];
   removed: string[];
+  invitations?: Invitation[];
 }
 
 /** The account that the connection acts for from now on. */
@@ -682,6 +688,7 @@ export interface Approval {
   createdAt: string;
   expiresAt: string;
   decidedAt?: string;
+  mayEdit?: boolean;
 }
 
 /** What the caller may do in a thread, and until when if that ends by itself. */
@@ -690,11 +697,22 @@ export interface Access {
   expiresAt?: string;
 }
 
-/** A user with a role in a thread. */
+/** A user with a role in a thread, or one who is `invited` to have it and may only read until they accept. */
 export interface Member {
   userId: string;
   name?: string;
   role: Role;
+  status: "member" | "invited";
+}
+
+/** A role in a thread that the account may accept or decline; `invitedBy` is what the sender is called now. */
+export interface Invitation {
+  threadId: string;
+  title?: string;
+  role: Role;
+  inviterId?: string;
+  invitedBy?: string;
+  createdAt: string;
 }
 
 /** A share link, without its key. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import type { AccountDelta, AccountFrame, DeltaFrame, Listed, Part } from "./frames.ts";
+import type { AccountDelta, AccountFrame, DeltaFrame, Invitation, Listed, Part } from "./frames.ts";
 import { EMPTY, UNLISTED, activeAnswer, applyAccount, applyDelta, fromSnapshot, standing, withEarlier, withProgress } from "./state.ts";
 import type { ThreadState } from "./state.ts";
 import { textOf } from "./fold.ts";
@@ -217,6 +217,16 @@ describe("the account's list", () => {
     expect([...after.list.entries.keys()]).toEqual(["b", "c"]);
     expect(after.list.entries.get("b")?.unread).toBe(true);
     expect(after.list.revision).toBe(7);
+  });
+
+  test("has all invitations that are open, until a frame tells of others", () => {
+    const invitation: Invitation = { threadId: "x", role: "editor", createdAt: "2031-01-01T00:00:00Z" };
+    const { list } = applyAccount(UNLISTED, { ...whole, invitations: [invitation] });
+    expect(list.invitations).toEqual([invitation]);
+    const kept = applyAccount(list, change(5, 7)).list;
+    expect(kept.invitations).toEqual([invitation]);
+    expect(applyAccount(kept, { ...change(7, 8), invitations: [] }).list.invitations).toEqual([]);
+    expect(applyAccount(kept, whole).list.invitations).toEqual([]);
   });
 
   test("knows what is stale and what is missing", () => {

@@ -2,7 +2,7 @@
 // ever changed in place, and what did not change stays the same object.
 
 import { fold } from "./fold.ts";
-import type { AccountDelta, AccountFrame, Block, DeltaFrame, Failure, Finish, Listed, Message, Older, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
+import type { AccountDelta, AccountFrame, Block, DeltaFrame, Failure, Finish, Invitation, Listed, Message, Older, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
 
 /** A message as far as it is known: with its content, and what its parts have told besides. */
 export interface KnownMessage extends Omit<Message, "content"> {
@@ -30,6 +30,8 @@ export interface ListState {
   readonly revision: number | null;
   readonly entries: ReadonlyMap<string, Listed>;
   readonly hasMore: boolean;
+  /** The invitations that are open, newest first. */
+  readonly invitations: readonly Invitation[];
 }
 
 /**
@@ -45,7 +47,7 @@ export type MessageStanding = "writing" | "done" | "stopped" | "failed";
 export const EMPTY: ThreadState = Object.freeze({ revision: null, thread: null, messages: [], hasMore: false });
 
 /** An account's list of which nothing was heard yet. */
-export const UNLISTED: ListState = Object.freeze({ revision: null, entries: new Map<string, Listed>(), hasMore: false });
+export const UNLISTED: ListState = Object.freeze({ revision: null, entries: new Map<string, Listed>(), hasMore: false, invitations: [] });
 
 const ENDED: readonly string[] = ["final", "error", "canceled"];
 
@@ -87,13 +89,14 @@ export function withProgress(state: ThreadState, messageId: string, parts: reado
 /** The account's list after a frame, and what became of it. */
 export function applyAccount(list: ListState, frame: AccountFrame | AccountDelta): { list: ListState; outcome: Outcome } {
   const told = frame.threads.map((entry): [string, Listed] => [entry.thread.id, entry]);
-  if ("whole" in frame) return { list: { revision: frame.revision, entries: new Map(told), hasMore: frame.hasMore }, outcome: "applied" };
+  const invitations = frame.invitations ?? ("whole" in frame ? [] : list.invitations);
+  if ("whole" in frame) return { list: { revision: frame.revision, entries: new Map(told), hasMore: frame.hasMore, invitations }, outcome: "applied" };
   if (list.revision === null || frame.from > list.revision) return { list, outcome: "gap" };
   if (frame.revision <= list.revision) return { list, outcome: "stale" };
   if (frame.from !== list.revision) return { list, outcome: "gap" };
   const entries = new Map([...list.entries, ...told]);
   for (const id of frame.removed) entries.delete(id);
-  return { list: { ...list, revision: frame.revision, entries }, outcome: "applied" };
+  return { list: { ...list, revision: frame.revision, entries, invitations }, outcome: "applied" };
 }
 
 /** How a message stands. */

@@ -1,6 +1,6 @@
 // The list of chats, and what is done in it.
 
-import type { Listed } from "../khala/frames.ts";
+import type { Invitation, Listed, Member } from "../khala/frames.ts";
 import { UNLISTED } from "../khala/state.ts";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { Asking } from "./asking.ts";
@@ -25,6 +25,7 @@ export class ChatList implements Chats {
   entries: ReadonlyMap<string, Listed> = $state.raw(UNLISTED.entries);
   revision: number | null = $state(null);
   hasMore = $state(false);
+  invitations: readonly Invitation[] = $state.raw(UNLISTED.invitations);
 
   constructor(keyring: Keyring, page: ListPage) {
     this.#keyring = keyring;
@@ -51,6 +52,7 @@ export class ChatList implements Chats {
     this.entries = patched(this.entries, patch);
     this.revision = patch.revision;
     this.hasMore = patch.hasMore;
+    this.invitations = patch.invitations;
   }
 
   /** Nothing was heard yet. */
@@ -58,6 +60,7 @@ export class ChatList implements Chats {
     this.entries = UNLISTED.entries;
     this.revision = null;
     this.hasMore = false;
+    this.invitations = UNLISTED.invitations;
   }
 
   /** A chat to begin with: one that the server has not made yet, or a new one. */
@@ -92,5 +95,20 @@ export class ChatList implements Chats {
 
   forget(id: string): void {
     this.#page.forget(id);
+  }
+
+  async accept(id: string): Promise<void> {
+    const { asking, chat } = this.#page.page;
+    if (chat?.id === id && chat.refusal === null) return chat.join();
+    const member = await asking.attempt<Member>("join the chat", "POST", `/api/threads/${id}/join`);
+    if (member) this.#page.goTo(this.#keyring.known(id));
+  }
+
+  async decline(id: string): Promise<void> {
+    const { account, asking, chat } = this.#page.page;
+    const path = `/api/threads/${id}/members/${account.user?.id ?? ""}`;
+    const spares = ["thread_not_found", "forbidden", "not_found"]; // it was withdrawn meanwhile
+    const isDone = (await asking.attempt("decline the invitation", "DELETE", path, { spares })) !== undefined;
+    if (isDone && chat?.id === id && !this.#keyring.find(id)) this.#page.forget(id);
   }
 }

@@ -49,7 +49,7 @@ describe("the list", () => {
 
 it("changes of the list take the place of what they name, and whole ones of all", () => {
   const before = new Map([["one", entry("one", 1)], ["two", entry("two", 2)]]);
-  const rest = { revision: 2, hasMore: false };
+  const rest = { revision: 2, hasMore: false, invitations: [] };
   expect([...patched(before, { whole: false, entries: [entry("three", 3)], removed: ["one"], ...rest }).keys()]).toEqual(["two", "three"]);
   expect([...patched(before, { whole: true, entries: [entry("three", 3)], removed: [], ...rest }).keys()]).toEqual(["three"]);
 });

@@ -124,13 +124,13 @@ describe("what changes", () => {
   it("in the list is told by its entries", async () => {
     const { relay, batches } = setting();
     const [one, two] = [listed("one"), listed("two")];
-    relay.takeList({ revision: 1, entries: new Map([["one", one], ["two", two]]), hasMore: true });
+    relay.takeList({ revision: 1, entries: new Map([["one", one], ["two", two]]), hasMore: true, invitations: [] });
     await relay.hear({ type: "taken" });
     const changed = listed("two", "2026-01-02T00:00:00Z");
-    relay.takeList({ revision: 2, entries: new Map([["two", changed]]), hasMore: false });
+    relay.takeList({ revision: 2, entries: new Map([["two", changed]]), hasMore: false, invitations: [] });
     expect(batches.map(({ list }) => list)).toEqual([
-      { whole: true, revision: 1, entries: [one, two], removed: [], hasMore: true },
-      { whole: false, revision: 2, entries: [changed], removed: ["one"], hasMore: false },
+      { whole: true, revision: 1, entries: [one, two], removed: [], hasMore: true, invitations: [] },
+      { whole: false, revision: 2, entries: [changed], removed: ["one"], hasMore: false, invitations: [] },
     ]);
   });
 });
@@ -249,8 +249,8 @@ describe("a thread that was seen before", () => {
   it("that was taken off the account's list is forgotten", async () => {
     const { relay, stored } = setting();
     await stored.save("one", "user", state(1, "secret", "one"));
-    relay.takeList({ revision: 1, entries: new Map([["one", listed("one")]]), hasMore: false });
-    relay.takeList({ revision: 2, entries: new Map(), hasMore: false });
+    relay.takeList({ revision: 1, entries: new Map([["one", listed("one")]]), hasMore: false, invitations: [] });
+    relay.takeList({ revision: 2, entries: new Map(), hasMore: false, invitations: [] });
     expect(stored.rows.size).toBe(0);
   });
 });

@@ -1,6 +1,6 @@
 // What the page knows, as its components see it. Every field is reactive (runes); who changes something calls a method.
 
-import type { BlobRef, Block, Finish, Listed, Member, Message, Role, RunOptions, Thread, User } from "../khala/frames.ts";
+import type { BlobRef, Block, Finish, Invitation, Listed, Member, Message, Role, RunOptions, Thread, User } from "../khala/frames.ts";
 
 /** How the connection stands; `until` is the time (ms) of the next try. */
 export type Connection = { phase: "connecting" | "live" | "waiting" | "offline" | "closed"; until?: number };
@@ -131,6 +131,11 @@ export interface Chats {
   remove(id: string): Promise<void>;
   /** Forget what this browser knows of it, its key too, without a word to the server. */
   forget(id: string): void;
+  /** Chats that the account is invited to, newest first. */
+  readonly invitations: readonly Invitation[];
+  /** Become a member of the chat, and open it. */
+  accept(id: string): Promise<void>;
+  decline(id: string): Promise<void>;
 }
 
 export type Ways = { registration: boolean; oidc?: { name: string } };

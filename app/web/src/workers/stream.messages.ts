@@ -1,7 +1,7 @@
 // What the page and the stream worker say to each other. The page says `taken` for each batch that it has shown; before that
 // no other comes, so what changes meanwhile comes together, as one.
 
-import type { Listed, Message, Older, Participant } from "../khala/frames.ts";
+import type { Invitation, Listed, Message, Older, Participant } from "../khala/frames.ts";
 import type { ThreadPatch } from "../khala/patches.ts";
 
 export type ThreadKeys = { anonKey?: string; shareKey?: string };
@@ -23,8 +23,8 @@ export type ToStream =
   | { type: "forget"; threadId: string }
   | { type: "clear" };
 
-/** What changed of the account's list; with `whole`, `entries` are all of it. */
-export type ListPatch = { whole: boolean; revision: number | null; entries: Listed[]; removed: string[]; hasMore: boolean };
+/** What changed of the account's list; with `whole`, `entries` are all of it. `invitations` are always all. */
+export type ListPatch = { whole: boolean; revision: number | null; entries: Listed[]; removed: string[]; hasMore: boolean; invitations: readonly Invitation[] };
 
 /** What changed since the batch before; what concerns a thread is of the one that was followed in this `turn`. */
 export type Batch = {

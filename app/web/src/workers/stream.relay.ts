@@ -263,5 +263,5 @@ function listDiff(before: ListState, after: ListState): ListPatch {
   const whole = before.revision === null;
   const entries: Listed[] = [...after.entries].filter(([id, entry]) => whole || before.entries.get(id) !== entry).map(([, entry]) => entry);
   const removed = whole ? [] : [...before.entries.keys()].filter((id) => !after.entries.has(id));
-  return { whole, revision: after.revision, entries, removed, hasMore: after.hasMore };
+  return { whole, revision: after.revision, entries, removed, hasMore: after.hasMore, invitations: after.invitations };
 }

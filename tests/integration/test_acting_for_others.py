@@ -1,0 +1,350 @@
+"""Acting with another's rights: what one person does in a thread never reaches further than what is theirs.
+
+The table of the same name in `docs/security.md` says for each way what decides.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import httpx
+import openai
+import pytest
+
+from app.domain.access import Caller, key_hash
+from app.domain.errors import Forbidden
+from app.store import accounts, approvals, files, sharing, threads, tokens
+from app.store.approvals import Answer
+from app.store.db import Database
+from tests.support.agents import Agent, act, call, rules
+from tests.support.cast import Person, owned_thread, person
+from tests.support.client import Thread
+from tests.support.inside import Inside, khala
+from tests.support.openai_api import Asker
+from tests.support.people import make_member, sign_out, signed_in
+
+PRIVATE = "private.txt"
+SECRET = b"nobody else's"
+
+
+@pytest.fixture
+async def server(database_url: str) -> AsyncIterator[Inside]:
+    async with khala(database_url) as inside:
+        yield inside
+
+
+def seen_by(server: Inside, thread_id: UUID | str, headers: dict[str, str]) -> Thread:
+    """The thread as the bearer of these headers comes to it."""
+    thread = Thread(server.http, str(thread_id), "")
+    thread.headers = headers
+    return thread
+
+
+async def shared_thread(server: Inside, db: Database) -> tuple[Person, Person, Thread, Thread]:
+    """A thread in which every tool asks: of an owner, and of an editor who has a private file; and as each sees it."""
+    owner, editor = await person(db, "Mallory"), await person(db, "Victor")
+    thread_id = await owned_thread(db, owner)
+    await make_member(db, thread_id, editor.id, "editor", owner.caller)
+    await files.write(db, editor.id, PRIVATE, SECRET)
+    mine, theirs = (seen_by(server, thread_id, who.headers) for who in (owner, editor))
+    await rules(mine, _all="ask")
+    return owner, editor, mine, theirs
+
+
+async def blocked(thread: Thread, said: str, **options: Any) -> tuple[Agent, str]:
+    agent = await act(thread, said, **options)
+    await agent.status("blocked")
+    return agent, (await agent.cards())[-1]["toolCallId"]
+
+
+async def decide(agent: Agent, call_id: str, headers: dict[str, str], **said: Any) -> httpx.Response:
+    path = f"/api/runs/{agent.run_id}/approvals/{call_id}"
+    return await agent.thread.http.post(path, json=said, headers=headers)
+
+
+async def may_edit(agent: Agent, headers: dict[str, str]) -> bool:
+    found = await agent.thread.http.get(f"/api/runs/{agent.run_id}/approvals", headers=headers)
+    return bool(found.raise_for_status().json()["items"][-1].get("mayEdit"))
+
+
+async def paths_of(db: Database, owner_id: UUID | str) -> list[str]:
+    async with db.driver() as driver:
+        return [entry.path for entry in await files.entries(driver, UUID(str(owner_id)))]
+
+
+async def link_guest(server: Inside, thread: Thread, role: str = "editor") -> tuple[dict[str, str], str]:
+    """What a guest by a new link bears, and the link's id."""
+    made = (await thread.post("links", {"role": role})).raise_for_status().json()
+    return {"X-Share-Key": made["shareKey"]}, made["id"]
+
+
+async def test_an_owner_cannot_turn_a_members_call_on_the_members_private_files(server: Inside, db: Database) -> None:
+    owner, editor, _, theirs = await shared_thread(server, db)
+    agent, call_id = await blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
+    refused = await decide(agent, call_id, owner.headers, approved=True, editedArgs={"path": PRIVATE})
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    assert "Only the person for whom this call is made" in refused.json()["detail"]
+    assert (await may_edit(agent, owner.headers), await may_edit(agent, editor.headers)) == (False, True)
+    assert (await decide(agent, call_id, owner.headers, approved=True)).json()["decidedName"] == "Mallory"
+    assert (await agent.ended())["status"] == "final"
+    (card,) = await agent.cards()
+    assert (card["args"], card["state"]) == ({"path": "harmless.txt"}, "failed")
+    assert await paths_of(db, editor.id) == [PRIVATE]
+
+
+async def test_the_asker_edits_the_arguments_even_in_a_thread_of_somebody_else(server: Inside, db: Database) -> None:
+    _, editor, _, theirs = await shared_thread(server, db)
+    agent, call_id = await blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
+    decided = await decide(agent, call_id, editor.headers, approved=True, editedArgs={"path": PRIVATE})
+    assert (decided.status_code, decided.json()["state"]) == (200, "approved")
+    await agent.ended()
+    assert await paths_of(db, editor.id) == []
+
+
+async def test_what_somebody_asks_anew_acts_for_them_and_not_for_the_author(server: Inside, db: Database) -> None:
+    owner, editor, mine, theirs = await shared_thread(server, db)
+    await rules(mine, _all="allow")
+    await files.write(db, owner.id, PRIVATE, b"the owner's")
+    asked = await theirs.send("/say Wait.")
+    await theirs.ended(asked["runId"])
+    question = await theirs.send(call("read_file", path=PRIVATE) + " /say Over.", options={"autopilot": True})
+    await theirs.ended(question["runId"])
+    body = {"messageId": question["userMessageId"], "options": {"autopilot": True}}
+    again = Agent(mine, (await mine.post("regenerate", body)).raise_for_status().json())
+    await again.ended()
+    (card,) = await again.cards()
+    assert "the owner's" in str(card["output"])
+    assert SECRET.decode() not in str(card["output"])
+    assert await paths_of(db, editor.id) == [PRIVATE]
+
+
+async def test_a_guests_call_is_edited_by_the_same_key_only(server: Inside, db: Database) -> None:
+    keyed = await server.thread()
+    await rules(keyed, _all="ask")
+    guest, _ = await link_guest(server, keyed)
+    other, _ = await link_guest(server, keyed)
+    for asker, others in ((guest, (keyed.headers, other)), (keyed.headers, (guest, other))):
+        agent, call_id = await blocked(seen_by(server, keyed.id, asker), call("delete_file", path="a") + " /say Over.")
+        for headers in others:
+            assert not await may_edit(agent, headers)
+            refused = await decide(agent, call_id, headers, approved=True, editedArgs={"path": "b"})
+            assert refused.status_code == 403
+        # Whoever has the key may be signed in by now; the key still says that they asked.
+        both = asker | (await person(db)).headers
+        assert await may_edit(agent, both)
+        assert (await decide(agent, call_id, both, approved=True, editedArgs={"path": "b"})).status_code == 200
+        await agent.ended()
+
+
+async def test_a_key_that_was_revoked_edits_nothing_under_another_right(server: Inside, db: Database) -> None:
+    owner = await person(db)
+    thread = seen_by(server, await owned_thread(db, owner), owner.headers)
+    await rules(thread, _all="ask")
+    guest, link_id = await link_guest(server, thread)
+    agent, call_id = await blocked(seen_by(server, thread.id, guest), call("delete_file", path="a"))
+    async with db.driver() as driver:  # as at the moment between the end of the link and that of the run
+        await driver.execute("UPDATE share_links SET expires_at = now() - interval '1 second' WHERE id = $1", link_id)
+    both = guest | owner.headers
+    assert (await decide(agent, call_id, both, approved=True, editedArgs={"path": "b"})).status_code == 403
+    assert (await decide(agent, call_id, both, approved=False)).status_code == 200
+
+
+async def test_a_session_that_has_ended_edits_nothing_though_a_link_still_opens_the_thread(
+    server: Inside, db: Database
+) -> None:
+    owner, editor, mine, theirs = await shared_thread(server, db)
+    agent, call_id = await blocked(theirs, call("delete_file", path="a"))
+    guest, _ = await link_guest(server, mine)
+    session = await signed_in(db, editor.id)
+    caller = Caller(user_id=editor.id, credential=session.credential, share_key_hash=key_hash(guest["X-Share-Key"]))
+    await sign_out(db, session)
+    edited = Answer(approved=True, edited_args={"path": PRIVATE})
+    with pytest.raises(Forbidden, match="Only the person for whom"):
+        await approvals.answer(db, UUID(agent.run_id), call_id, caller, edited)
+    assert (await decide(agent, call_id, owner.headers, approved=False)).status_code == 200
+
+
+async def test_a_claimed_call_is_edited_and_approved_by_the_claimer_alone(server: Inside, db: Database) -> None:
+    keyed, claimer = await server.thread(), await person(db, "Claimer")
+    await rules(keyed, _all="ask")
+    guest, _ = await link_guest(server, keyed)
+    await files.write(db, claimer.id, PRIVATE, SECRET)
+    agent, call_id = await blocked(keyed, call("delete_file", path=PRIVATE) + " /say Over.")
+    claim = {"anonKey": keyed.key}
+    claimed = await server.http.post(f"/api/threads/{keyed.id}/claim", json=claim, headers=claimer.headers)
+    assert claimed.status_code == 200
+    agent.thread = seen_by(server, keyed.id, claimer.headers)
+    refused = await decide(agent, call_id, guest, approved=True)
+    assert (refused.status_code, "before the thread was claimed" in refused.json()["detail"]) == (403, True)
+    assert (await decide(agent, call_id, guest, approved=True, editedArgs={"path": "b"})).status_code == 403
+    assert (await may_edit(agent, guest), await may_edit(agent, claimer.headers)) == (False, True)
+    given = await decide(agent, call_id, claimer.headers, approved=True, editedArgs={"path": "other.txt"})
+    assert given.status_code == 200
+    await agent.ended()
+    assert await paths_of(db, claimer.id) == [PRIVATE]
+
+
+async def test_a_claim_lends_nothing_to_what_others_have_asked_for_by_a_link(server: Inside, db: Database) -> None:
+    keyed, claimer = await server.thread(), await person(db, "Claimer")
+    await rules(keyed, _all="ask")
+    guest, _ = await link_guest(server, keyed)
+    await files.write(db, claimer.id, PRIVATE, SECRET)
+    agent, call_id = await blocked(seen_by(server, keyed.id, guest), call("read_file", path=PRIVATE) + " /say Over.")
+    claim = {"anonKey": keyed.key}
+    (await server.http.post(f"/api/threads/{keyed.id}/claim", json=claim, headers=claimer.headers)).raise_for_status()
+    assert not await may_edit(agent, claimer.headers)
+    assert (await decide(agent, call_id, guest, approved=True)).status_code == 200
+    await agent.ended()
+    (card,) = await agent.cards()
+    assert card["state"] == "failed"
+    assert SECRET.decode() not in str(await agent.message())
+
+
+async def test_rules_that_another_owner_has_set_loosen_nobodys_calls(server: Inside, db: Database) -> None:
+    owner, other = await person(db), await person(db)
+    thread_id = await owned_thread(db, owner)
+    await make_member(db, thread_id, other.id, "owner", owner.caller)
+    mine, theirs = (seen_by(server, thread_id, who.headers) for who in (owner, other))
+
+    async def becomes_of_deletion(who: Thread) -> str:
+        found = await server.http.get("/api/tools", params={"threadId": who.id}, headers=who.headers)
+        return next(str(one["action"]) for one in found.json()["items"] if one["name"] == "delete_file")
+
+    await rules(theirs, delete_file="allow")
+    assert [await becomes_of_deletion(one) for one in (mine, theirs)] == ["ask", "ask"]
+    await rules(mine, delete_file="allow")
+    assert [await becomes_of_deletion(one) for one in (mine, theirs)] == ["allow", "ask"]
+
+
+async def test_a_guests_rules_go_for_whoever_claims_the_thread_with_the_same_key(server: Inside, db: Database) -> None:
+    keyed, claimer = await server.thread(), await person(db)
+    await rules(keyed, delete_file="allow")
+    claim = {"anonKey": keyed.key}
+    (await server.http.post(f"/api/threads/{keyed.id}/claim", json=claim, headers=claimer.headers)).raise_for_status()
+    await files.write(db, claimer.id, "a.txt", b"a")
+    agent = await act(seen_by(server, keyed.id, claimer.headers), call("delete_file", path="a.txt"))
+    await agent.ended()
+    assert await agent.states() == ["completed"]
+
+
+Loss = Callable[[Database, UUID, Person, Person], Awaitable[Any]]
+
+
+async def removed(db: Database, thread_id: UUID, owner: Person, who: Person) -> None:
+    await sharing.remove_member(db, thread_id, who.id, owner.caller)
+
+
+async def left(db: Database, thread_id: UUID, owner: Person, who: Person) -> None:
+    await sharing.remove_member(db, thread_id, who.id, who.caller)
+
+
+async def demoted(db: Database, thread_id: UUID, owner: Person, who: Person) -> None:
+    await sharing.set_role(db, thread_id, who.id, "viewer", owner.caller)
+
+
+async def account_deleted(db: Database, thread_id: UUID, owner: Person, who: Person) -> None:
+    await accounts.remove(db, who.caller)
+
+
+@pytest.mark.parametrize("loses", [removed, left, demoted, account_deleted])
+async def test_what_an_asker_waits_for_ends_when_they_may_not_write_any_more(
+    server: Inside, db: Database, loses: Loss
+) -> None:
+    owner, editor, mine, theirs = await shared_thread(server, db)
+    agent, call_id = await blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
+    queued = await act(theirs, call("delete_file", path=PRIVATE), ifBusy="queue")
+    kept = await act(mine, call("delete_file", path="own.txt"), ifBusy="queue")
+    await loses(db, UUID(mine.id), owner, editor)
+    for one in (agent, queued):
+        one.thread = mine
+        assert (await one.ended())["status"] == "canceled"
+    late = await decide(agent, call_id, owner.headers, approved=True)
+    assert (late.status_code, late.json()["code"]) == (409, "conflict")
+    if loses is not account_deleted:
+        assert await paths_of(db, editor.id) == [PRIVATE]
+    # What others have asked for goes on.
+    await kept.status("blocked")
+    (card,) = await kept.cards()
+    assert (await decide(kept, card["toolCallId"], owner.headers, approved=False)).status_code == 200
+    assert (await kept.ended())["status"] == "final"
+
+
+@pytest.mark.parametrize("how", ["the link is revoked", "the thread is private"])
+async def test_what_a_guest_waits_for_ends_with_their_link(server: Inside, db: Database, how: str) -> None:
+    owner = await person(db)
+    thread = seen_by(server, await owned_thread(db, owner), owner.headers)
+    await rules(thread, _all="ask")
+    guest, link_id = await link_guest(server, thread)
+    member = await person(db)
+    await make_member(db, UUID(thread.id), member.id, "editor", owner.caller)
+    ask = call("delete_file", path="a") + " /say Over."
+    agent, _ = await blocked(seen_by(server, thread.id, guest), ask)
+    signed = await act(seen_by(server, thread.id, guest | (await person(db)).headers), ask, ifBusy="queue")
+    members = await act(seen_by(server, thread.id, guest | member.headers), ask, ifBusy="queue")
+    if how == "the link is revoked":
+        await sharing.revoke_link(db, UUID(thread.id), UUID(link_id), owner.caller)
+    else:
+        await threads.change(db, UUID(thread.id), owner.caller, visibility="private")
+    for one in (agent, signed):
+        one.thread = thread
+        assert (await one.ended())["status"] == "canceled"
+    # A member who came by the link has a role of their own.
+    members.thread = thread
+    await members.status("blocked")
+
+
+async def test_a_run_outlives_the_token_that_asked_for_it_and_still_acts_for_its_user_only(
+    server: Inside, db: Database
+) -> None:
+    owner, editor, _, theirs = await shared_thread(server, db)
+    agent, call_id = await blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
+    _, another = await tokens.make(db, editor.caller, "another", ("read", "write"), None)
+    await tokens.revoke(db, editor.token_id, editor.caller)
+    agent.thread = seen_by(server, theirs.id, {"Authorization": f"Bearer {another}"})
+    edited = {"approved": True, "editedArgs": {"path": "other.txt"}}
+    assert (await decide(agent, call_id, editor.headers, **edited)).status_code == 401
+    assert (await decide(agent, call_id, owner.headers, **edited)).status_code == 403
+    assert (await decide(agent, call_id, agent.thread.headers, **edited)).status_code == 200
+    assert (await agent.ended())["status"] == "final"
+    assert await paths_of(db, editor.id) == [PRIVATE]
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+async def test_nobody_but_the_asker_tells_what_their_own_tools_came_to(server: Inside, db: Database) -> None:
+    asker, other = await Asker.new(server, db), await Asker.new(server, db)
+    asked = await asker.ask('/call weather {"city": "Aiur"}', tools=[WEATHER])
+    (made,) = asked.choices[0].message.tool_calls
+    thread_id = asked.khala["threadId"]
+    await make_member(db, UUID(thread_id), other.who.id, "editor", asker.who.caller)
+    used = [{"id": made.id, "type": "function", "function": made.function.model_dump()}]
+    said: list[Any] = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": None, "tool_calls": used},
+        {"role": "tool", "tool_call_id": made.id, "content": "sunny"},
+    ]
+    with pytest.raises(openai.PermissionDeniedError, match="Only the person who asked"):
+        await other.ask("", messages=said, tools=[WEATHER], headers={"x-thread-id": thread_id})
+    answer = await asker.ask("", messages=said, tools=[WEATHER], headers={"x-thread-id": thread_id})
+    assert answer.choices[0].finish_reason == "stop"
+
+
+async def test_nobody_tells_what_tools_of_the_server_came_to(server: Inside, db: Database) -> None:
+    asker = await Asker.new(server, db)
+    asked = await asker.ask('/call todo_add {"text": "Probe"} /say Over.', headers={"x-autopilot": "true"})
+    thread_id = asked.khala["threadId"]
+    (card,) = [block for block in (await asker.thread(thread_id))[-1]["content"] if block["type"] == "tool"]
+    function = {"name": "todo_add", "arguments": "{}"}
+    said: list[Any] = [
+        {"role": "user", "content": "?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": card["toolCallId"], "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": card["toolCallId"], "content": "forged"},
+    ]
+    with pytest.raises(openai.BadRequestError, match="no such call"):
+        await asker.ask("", messages=said, headers={"x-thread-id": thread_id})
+    assert "forged" not in str(await asker.thread(thread_id))

@@ -1,0 +1,405 @@
+"""Invitations: nobody becomes a member without their consent, and nobody can be pestered with being asked."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import httpx
+import msgspec
+import pytest
+import pytest_asyncio
+
+from app.domain.invitations import MAX_FROM_ONE_SENDER, MAX_MEMBERS, MAX_RECEIVED, MAX_SENT_PER_DAY
+from app.store import accounts, invitations, retention, sharing, threads
+from app.store.db import Database, driver_of
+from tests.support.cast import Person, owned_thread, person
+from tests.support.frames import Socket, socket
+from tests.support.inside import Inside
+from tests.support.people import make_member
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+class Hall(msgspec.Struct, frozen=True):
+    """A thread, its owner, and somebody who may be invited."""
+
+    http: httpx.AsyncClient
+    owner: Person
+    guest: Person
+    id: UUID
+
+    async def ask(self, method: str, path: str, who: dict[str, str], body: Any = None) -> httpx.Response:
+        return await self.http.request(method, f"/api/threads/{self.id}{path}", json=body, headers=who)
+
+    async def invite(self, role: str = "editor", **by: Person) -> httpx.Response:
+        who = by.get("by", self.owner)
+        return await self.ask("PUT", f"/members/{self.guest.id}", who.headers, {"role": role})
+
+    async def answer(self, *, accept: bool) -> httpx.Response:
+        if accept:
+            return await self.ask("POST", "/join", self.guest.headers)
+        return await self.ask("DELETE", f"/members/{self.guest.id}", self.guest.headers)
+
+    async def withdraw(self) -> httpx.Response:
+        return await self.ask("DELETE", f"/members/{self.guest.id}", self.owner.headers)
+
+    async def members(self) -> list[tuple[str, str, str]]:
+        found = (await self.ask("GET", "/members", self.owner.headers)).raise_for_status().json()["items"]
+        return [(one["userId"], one["role"], one["status"]) for one in found]
+
+    async def role(self) -> str | None:
+        found = await self.ask("GET", "/access", self.guest.headers)
+        return str(found.json()["role"]) if found.status_code == 200 else None
+
+    @property
+    def first(self) -> tuple[str, str, str]:
+        """The first owner's line in the list of members."""
+        return str(self.owner.id), "owner", "member"
+
+
+async def hall(server: Inside, store: Database, guest: Person | None = None, owner: Person | None = None) -> Hall:
+    owner, guest = owner or await person(store, "Tassadar"), guest or await person(store, "Zeratul")
+    return Hall(server.http, owner, guest, await owned_thread(store, owner, welcome="Hello."))
+
+
+async def invited_to(server: Inside, who: Person) -> list[dict[str, Any]]:
+    found = await server.http.get("/api/me/invitations", headers=who.headers)
+    return list(found.raise_for_status().json()["items"])
+
+
+async def listed(server: Inside, who: Person) -> list[str]:
+    found = await server.http.get("/api/threads", headers=who.headers)
+    return [one["id"] for one in found.raise_for_status().json()["items"]]
+
+
+@pytest.mark.parametrize("role", ["viewer", "editor", "owner"])
+async def test_who_is_invited_reads_and_does_nothing_until_they_accept(
+    server: Inside, store: Database, role: str
+) -> None:
+    here = await hall(server, store)
+    made = await here.invite(role)
+    member = {"userId": str(here.guest.id), "name": "Zeratul", "role": role}
+    assert (made.status_code, made.json()) == (200, member | {"status": "invited"})
+    assert await here.members() == [here.first, (str(here.guest.id), role, "invited")]
+    assert (await here.role(), await listed(server, here.guest)) == ("viewer", [])
+    assert (await here.ask("GET", "", here.guest.headers)).json()["messages"][0]["role"] == "assistant"
+    for method, path, body in (
+        ("POST", "/send", {"text": "?"}),
+        ("PATCH", "", {"title": "Mine"}),
+        ("DELETE", "", None),
+    ):
+        assert (await here.ask(method, path, here.guest.headers, body)).status_code == 403
+    accepted = await here.answer(accept=True)
+    assert (accepted.status_code, accepted.json()) == (200, member | {"status": "member"})
+    assert await here.members() == [here.first, (str(here.guest.id), role, "member")]
+    assert (await here.role(), await listed(server, here.guest)) == (role, [str(here.id)])
+    assert (await here.answer(accept=True)).json() == member | {"status": "member"}
+    assert await invited_to(server, here.guest) == []
+
+
+async def test_an_invitation_says_where_to_by_whom_and_as_what(server: Inside, store: Database) -> None:
+    here = await hall(server, store)
+    await here.ask("PATCH", "", here.owner.headers, {"title": "Aiur"})
+    await here.invite("editor")
+    (one,) = await invited_to(server, here.guest)
+    assert one.pop("createdAt")
+    said = {"threadId": str(here.id), "title": "Aiur", "inviterId": str(here.owner.id), "invitedBy": "Tassadar"}
+    assert one == said | {"role": "editor"}
+    assert await invited_to(server, here.owner) == []
+
+
+async def test_a_members_role_changes_at_once_and_an_invitations_before_it_is_accepted(
+    server: Inside, store: Database
+) -> None:
+    here = await hall(server, store)
+    for role in ("editor", "viewer", "owner", "owner"):
+        assert (await here.invite(role)).json()["status"] == "invited"
+    assert [one["role"] for one in await invited_to(server, here.guest)] == ["owner"]
+    await here.answer(accept=True)
+    assert (await here.invite("viewer")).json()["status"] == "member"
+    assert await here.role() == "viewer"
+
+
+async def test_to_decline_or_to_withdraw_ends_the_reading_at_once(server: Inside, store: Database) -> None:
+    here, there = await hall(server, store), await hall(server, store)
+    for place, ends in ((here, here.answer(accept=False)), (there, there.withdraw())):
+        await place.invite("viewer")
+        async with socket(server, additional_headers=place.guest.headers) as feed:
+            await feed.say({"type": "subscribe", "threadId": str(place.id)})
+            assert (await feed.next())["type"] == "snapshot"
+            assert (await ends).status_code == 204
+            assert await feed.next() == {"type": "gone", "threadId": str(place.id), "code": "forbidden"}
+        assert (await place.members(), await place.role()) == ([place.first], None)
+        assert (await place.answer(accept=True)).status_code == 403
+        assert await invited_to(server, place.guest) == []
+        assert (await place.withdraw()).status_code == 404
+
+
+async def test_who_is_invited_withdraws_nobody_elses_invitation(server: Inside, store: Database) -> None:
+    here = await hall(server, store)
+    other = msgspec.structs.replace(here, guest=await person(store))
+    await here.invite("owner")
+    await other.invite("viewer")
+    gone = await here.ask("DELETE", f"/members/{other.guest.id}", here.guest.headers)
+    assert (gone.status_code, await other.role()) == (403, "viewer")
+
+
+@pytest.mark.parametrize(("link", "invited", "comes_to"), [
+    ("editor", "viewer", "editor"), ("viewer", "editor", "editor"), ("viewer", "owner", "owner"),
+])  # fmt: skip
+async def test_of_a_link_and_an_invitation_the_higher_role_is_joined_by(
+    server: Inside, store: Database, link: str, invited: str, comes_to: str
+) -> None:
+    here = await hall(server, store)
+    key = (await here.ask("POST", "/links", here.owner.headers, {"role": link})).json()["shareKey"]
+    await here.invite(invited)
+    joined = await here.ask("POST", "/join", here.guest.headers | {"X-Share-Key": key})
+    assert (joined.json()["role"], joined.json()["status"]) == (comes_to, "member")
+    assert await here.members() == [here.first, (str(here.guest.id), comes_to, "member")]
+    assert await invited_to(server, here.guest) == []
+
+
+async def test_who_has_declined_is_asked_again_by_nobody_of_the_thread_and_not_by_the_sender_elsewhere(
+    server: Inside, store: Database
+) -> None:
+    here = await hall(server, store)
+    elsewhere = await hall(server, store, here.guest, here.owner)
+    second, stranger = await person(store), await hall(server, store, here.guest)
+    await make_member(store, here.id, second.id, "owner", here.owner.caller)
+    await here.invite()
+    assert (await here.answer(accept=False)).status_code == 204
+    for again in (here.invite(), here.invite(by=second), elsewhere.invite()):
+        refused = await again
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+        assert "has declined" in refused.json()["detail"]
+    assert (await stranger.invite()).status_code == 200
+    # A link is no invitation: it comes to whoever goes by it.
+    key = (await here.ask("POST", "/links", here.owner.headers, {"role": "viewer"})).json()["shareKey"]
+    assert (await here.ask("POST", "/join", here.guest.headers | {"X-Share-Key": key})).status_code == 200
+    await here.withdraw()
+    async with store.driver() as driver:
+        await driver.execute("UPDATE invitations SET declined_at = declined_at - interval '30 days'")
+    assert (await elsewhere.invite()).status_code == 200
+
+
+async def test_to_invite_and_withdraw_again_and_again_is_refused(server: Inside, store: Database) -> None:
+    here = await hall(server, store)
+    for _ in range(5):
+        assert (await here.invite()).status_code == 200
+        assert (await here.invite("viewer")).status_code == 200  # to change it is no other one
+        assert (await here.withdraw()).status_code == 204
+    refused = await here.invite()
+    assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+    assert int(refused.headers["Retry-After"]) > 0
+    other = msgspec.structs.replace(here, guest=await person(store))
+    assert (await other.invite()).status_code == 200
+
+
+async def test_one_sender_sends_so_many_a_day_in_all(server: Inside, store: Database) -> None:
+    here = await hall(server, store)
+    for _ in range(MAX_SENT_PER_DAY - 1):
+        async with store.transaction() as connection:
+            await threads.lock(connection, here.id)
+            await invitations.count_sent(await driver_of(connection), (await person(store)).id, here.owner.caller)
+    assert (await here.invite()).status_code == 200
+    other = msgspec.structs.replace(here, guest=await person(store))
+    assert (await other.invite()).status_code == 429
+    # What was refused counts for nothing: neither is it stored, nor is anybody told.
+    assert await invited_to(server, other.guest) == []
+
+
+async def test_a_user_has_few_open_invitations_of_one_sender_and_bounded_many_in_all(
+    server: Inside, store: Database
+) -> None:
+    guest, owner = await person(store), await person(store)
+    halls = [await hall(server, store, guest, owner) for _ in range(MAX_FROM_ONE_SENDER)]
+    for here in halls:
+        assert (await here.invite()).status_code == 200
+    async with store.driver() as driver:  # as if another day
+        await driver.execute("DELETE FROM budgets WHERE scope = $1", invitations.SENT)
+    one_more = await hall(server, store, guest, owner)
+    assert "open invitations of yours" in (await one_more.invite()).json()["detail"]
+    await halls[0].answer(accept=True)
+    assert (await one_more.invite()).status_code == 200
+    async with store.driver() as driver:
+        await driver.execute(
+            """
+            WITH made AS (INSERT INTO threads (id) SELECT gen_random_uuid() FROM generate_series(1, $2) RETURNING id)
+            INSERT INTO invitations (thread_id, user_id, role, invited_by)
+            SELECT id, $1, 'viewer', gen_random_uuid() FROM made
+            """,
+            guest.id, MAX_RECEIVED - MAX_FROM_ONE_SENDER - 1,
+        )  # fmt: skip
+    last, over = await hall(server, store, guest), await hall(server, store, guest)
+    assert (await last.invite()).status_code == 200
+    refused = await over.invite()
+    assert (refused.status_code, "too many open invitations" in refused.json()["detail"]) == (409, True)
+    assert len(await invited_to(server, guest)) == MAX_RECEIVED
+    await last.answer(accept=False)
+    assert (await over.invite()).status_code == 200
+
+
+async def test_senders_without_an_account_count_as_one(server: Inside, store: Database) -> None:
+    guest = await person(store)
+
+    async def invite() -> int:
+        thread = await server.thread()
+        path, body = f"/api/threads/{thread.id}/members/{guest.id}", {"role": "viewer"}
+        return (await server.http.put(path, json=body, headers=thread.headers)).status_code
+
+    assert [await invite() for _ in range(6)] == [200] * 5 + [429]
+    (one, *_) = await invited_to(server, guest)
+    assert not {"inviterId", "invitedBy"} & set(one)
+    joined = await server.http.post(f"/api/threads/{one['threadId']}/join", headers=guest.headers)
+    assert joined.json()["status"] == "member"
+
+
+async def test_who_is_invited_counts_among_the_members_of_a_thread(server: Inside, store: Database) -> None:
+    here = await hall(server, store)
+    async with store.driver() as driver:
+        await driver.execute(
+            """
+            WITH made AS (INSERT INTO users (id) SELECT gen_random_uuid() FROM generate_series(1, $2) RETURNING id)
+            INSERT INTO invitations (thread_id, user_id, role) SELECT $1, id, 'viewer' FROM made
+            """,
+            here.id, MAX_MEMBERS - 2,
+        )  # fmt: skip
+    assert (await here.invite()).status_code == 200
+    over = msgspec.structs.replace(here, guest=await person(store))
+    refused = await over.invite()
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert (await here.answer(accept=True)).status_code == 200
+
+
+async def account(feed: Socket) -> dict[str, Any]:
+    return dict(await feed.until("account"))
+
+
+async def test_the_accounts_feed_tells_of_invitations_and_of_their_end(server: Inside, store: Database) -> None:
+    here = await hall(server, store)
+    there = await hall(server, store, here.guest)
+    async with socket(server, additional_headers=here.guest.headers) as feed:
+        await feed.say({"type": "watch"})
+        first = await account(feed)
+        assert (first["threads"], "invitations" in first) == ([], False)
+        await here.invite("editor")
+        told = await account(feed)
+        assert (told["from"], told["threads"], told["removed"]) == (first["revision"], [], [])
+        assert told["invitations"] == await invited_to(server, here.guest)
+        await here.invite("owner")
+        assert [one["role"] for one in (await account(feed))["invitations"]] == ["owner"]
+        await here.withdraw()
+        assert (await account(feed))["invitations"] == []
+        await here.invite("viewer")
+        await account(feed)
+        await there.invite("viewer")
+        assert [one["threadId"] for one in (await account(feed))["invitations"]] == [str(there.id), str(here.id)]
+        await here.answer(accept=True)
+        accepted = await account(feed)
+        assert [one["thread"]["id"] for one in accepted["threads"]] == [str(here.id)]
+        assert [one["threadId"] for one in accepted["invitations"]] == [str(there.id)]
+        await here.ask("PATCH", "", here.owner.headers, {"title": "Aiur"})
+        assert "invitations" not in await account(feed)
+        async with socket(server, additional_headers=here.guest.headers) as late:
+            await late.say({"type": "watch"})
+            assert [one["threadId"] for one in (await account(late))["invitations"]] == [str(there.id)]
+        await there.ask("DELETE", "", there.owner.headers)
+        assert (await account(feed))["invitations"] == []
+
+
+async def test_a_claim_of_ones_own_needs_no_invitation_any_more(server: Inside, store: Database) -> None:
+    thread, who = await server.thread(), await person(store)
+    path, body = f"/api/threads/{thread.id}", {"role": "viewer"}
+    await server.http.put(f"{path}/members/{who.id}", json=body, headers=thread.headers)
+    await server.http.post(f"{path}/claim", json={"anonKey": thread.key}, headers=who.headers)
+    assert await invited_to(server, who) == []
+    members = (await server.http.get(f"{path}/members", headers=who.headers)).json()["items"]
+    assert [(one["userId"], one["role"], one["status"]) for one in members] == [(str(who.id), "owner", "member")]
+
+
+async def test_a_membership_that_the_version_before_has_made_stands_above_the_invitation(
+    server: Inside, store: Database
+) -> None:
+    here = await hall(server, store)
+    await here.invite("owner")
+    async with store.driver() as driver:
+        query = "INSERT INTO memberships (thread_id, user_id, role) VALUES ($1, $2, 'editor')"
+        await driver.execute(query, here.id, here.guest.id)
+    assert await here.members() == [here.first, (str(here.guest.id), "editor", "member")]
+    assert (await here.role(), await invited_to(server, here.guest)) == ("editor", [])
+    assert (await here.withdraw()).status_code == 204
+    assert (await here.members(), await here.role()) == ([here.first], None)
+
+
+async def test_of_deleted_accounts_no_invitation_is_left_and_none_of_their_names(
+    server: Inside, store: Database
+) -> None:
+    here, there = await hall(server, store), await hall(server, store)
+    second = await person(store, "Second")
+    await make_member(store, here.id, second.id, "owner", here.owner.caller)
+    await here.invite(by=second)
+    await there.invite()
+    await accounts.remove(store, second.caller)
+    (one,) = await invited_to(server, here.guest)
+    assert "invitedBy" not in one
+    await accounts.remove(store, there.guest.caller)
+    assert await there.members() == [there.first]
+    await accounts.remove(store, here.owner.caller)
+    assert await invited_to(server, here.guest) == []
+
+
+async def test_to_accept_while_it_is_withdrawn_makes_a_member_or_none(server: Inside, store: Database) -> None:
+    for _ in range(5):
+        here = await hall(server, store)
+        await here.invite()
+        accepted, withdrawn = await asyncio.gather(here.answer(accept=True), here.withdraw())
+        # Whoever comes first: a member is removed, and what was withdrawn can't be accepted.
+        assert (accepted.status_code, withdrawn.status_code) in ((200, 204), (403, 204))
+        assert (await here.members(), await here.role()) == ([here.first], None)
+
+
+async def test_what_was_declined_is_forgotten_in_time(server: Inside, store: Database) -> None:
+    here, there = await hall(server, store), await hall(server, store)
+    for place in (here, there):
+        await place.invite()
+        await place.answer(accept=False)
+    long_ago = "UPDATE invitations SET declined_at = now() - interval '31 days' WHERE thread_id = $1"
+    async with store.driver() as driver:
+        await driver.execute(long_ago, here.id)
+    await retention.purge(store, retention.Policy(idle=timedelta()))
+    async with store.driver() as driver:
+        query = "SELECT thread_id FROM invitations WHERE thread_id = ANY($1::uuid[])"
+        assert [row["thread_id"] for row in await driver.fetch(query, [here.id, there.id])] == [there.id]
+
+
+async def test_the_trail_says_who_was_invited_and_what_they_answered(server: Inside, store: Database) -> None:
+    here, there = await hall(server, store), await hall(server, store)
+    await here.invite()
+    await here.answer(accept=True)
+    await there.invite()
+    await there.withdraw()
+    await sharing.set_role(store, there.id, here.guest.id, "viewer", there.owner.caller)
+    await msgspec.structs.replace(there, guest=here.guest).answer(accept=False)
+
+    async def trail(who: Person) -> list[str]:
+        found = await server.http.get("/api/me/audit", headers=who.headers)
+        return [one["action"] for one in found.json()["items"] if one.get("threadId") in (str(here.id), str(there.id))]
+
+    assert await trail(here.guest) == ["invitation_declined", "joined"]
+    assert await trail(there.owner) == ["invited", "invitation_withdrawn", "invited"]
