@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from app.domain.access import Caller, key_hash
-from app.domain.errors import Forbidden
+from app.domain.errors import Conflict, Forbidden
 from app.store import accounts, approvals, files, sharing, threads, tokens
 from app.store.approvals import Answer
 from app.store.db import Database
@@ -22,6 +22,7 @@ from tests.support.client import Thread
 from tests.support.inside import Inside, khala
 from tests.support.openai_api import Asker
 from tests.support.people import make_member, sign_out, signed_in
+from tests.support.store import ask
 
 PRIVATE = "private.txt"
 SECRET = b"nobody else's"
@@ -269,6 +270,24 @@ async def test_what_an_asker_waits_for_ends_when_they_may_not_write_any_more(
     assert (await kept.ended())["status"] == "final"
 
 
+async def test_nothing_is_approved_any_more_in_a_run_whose_asker_was_removed_a_moment_ago(db: Database) -> None:
+    owner, editor = await person(db), await person(db)
+    thread_id = await owned_thread(db, owner)
+    await make_member(db, thread_id, editor.id, "editor", owner.caller)
+    sent = await ask(db, thread_id, caller=editor.caller)
+    async with db.driver() as driver:
+        await driver.execute(
+            """
+            INSERT INTO approvals (run_id, tool_call_id, thread_id, tool, args, parameters, digest, expires_at)
+            VALUES ($1, 'call', $2, 'delete_file', '{"path": "a"}', '{}', '', now() + interval '1 hour')
+            """,
+            sent.run_id, thread_id,
+        )  # fmt: skip
+    await removed(db, thread_id, owner, editor)
+    with pytest.raises(Conflict, match="about to"):
+        await approvals.answer(db, sent.run_id, "call", owner.caller, Answer(approved=True))
+
+
 @pytest.mark.parametrize("how", ["the link is revoked", "the thread is private"])
 async def test_what_a_guest_waits_for_ends_with_their_link(server: Inside, db: Database, how: str) -> None:
     owner = await person(db)
@@ -277,10 +296,10 @@ async def test_what_a_guest_waits_for_ends_with_their_link(server: Inside, db: D
     guest, link_id = await link_guest(server, thread)
     member = await person(db)
     await make_member(db, UUID(thread.id), member.id, "editor", owner.caller)
-    ask = call("delete_file", path="a") + " /say Over."
-    agent, _ = await blocked(seen_by(server, thread.id, guest), ask)
-    signed = await act(seen_by(server, thread.id, guest | (await person(db)).headers), ask, ifBusy="queue")
-    members = await act(seen_by(server, thread.id, guest | member.headers), ask, ifBusy="queue")
+    wish = call("delete_file", path="a") + " /say Over."
+    agent, _ = await blocked(seen_by(server, thread.id, guest), wish)
+    signed = await act(seen_by(server, thread.id, guest | (await person(db)).headers), wish, ifBusy="queue")
+    members = await act(seen_by(server, thread.id, guest | member.headers), wish, ifBusy="queue")
     if how == "the link is revoked":
         await sharing.revoke_link(db, UUID(thread.id), UUID(link_id), owner.caller)
     else:
