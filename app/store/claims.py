@@ -10,10 +10,12 @@ from app.domain.chat import ACTIVE, Thread
 from app.domain.errors import Forbidden
 from app.store import accounts, audit, files, ledger, listings, rows, threads, todos
 from app.store.db import Database, driver_of
+from app.store.retries import retried
 from app.store.tables import memberships, messages, runs
 from app.store.tables import threads as threads_table
 
 
+@retried
 async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) -> Thread:
     """The thread, owned by the caller from now on; the key opens nothing any more.
 

@@ -13,6 +13,7 @@ from app.domain.accounts import Link, Member
 from app.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
 from app.store import audit, listings, rows, threads
 from app.store.db import Database, Driver, driver_of
+from app.store.retries import retried
 from app.store.tables import memberships, share_links
 
 MOST_LINKS = 50
@@ -37,6 +38,7 @@ def _member(row: rows.Record) -> Member:
     return Member(user_id=row["user_id"], name=row["name"], role=row["role"])
 
 
+@retried
 async def set_role(db: Database, thread_id: UUID, user_id: UUID, role: Role, caller: Caller) -> Member:
     """Give a user this role in the thread. Raises `NotFound` if there is no such user."""
     async with db.transaction() as connection:
@@ -64,6 +66,7 @@ async def _set_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID,
     return _member(next(row for row in found if row["user_id"] == user_id))
 
 
+@retried
 async def remove_member(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> None:
     """Take a user's role away; anybody may give up their own."""
     async with db.transaction() as connection:
@@ -79,6 +82,7 @@ async def remove_member(db: Database, thread_id: UUID, user_id: UUID, caller: Ca
         await audit.record(connection, "role_taken", caller, thread_id=thread_id, user=str(user_id))
 
 
+@retried
 async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> Member:
     """Keep by the account what the caller's share link grants; a role that is higher already stays."""
     async with db.transaction() as connection:
@@ -109,6 +113,7 @@ async def reopen(connection: AsyncConnection, thread_id: UUID) -> None:
     await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())
 
 
+@retried
 async def make_link(
     db: Database, thread_id: UUID, role: Role, expires_at: datetime | None, caller: Caller
 ) -> tuple[Link, str]:
@@ -142,6 +147,7 @@ async def links(driver: Driver, thread_id: UUID) -> list[Link]:
     return [_link(row) for row in await driver.fetch(query, thread_id)]
 
 
+@retried
 async def revoke_link(db: Database, thread_id: UUID, link_id: UUID, caller: Caller) -> None:
     """End a link, and with it whoever is in by it."""
     async with db.transaction() as connection:
