@@ -178,7 +178,7 @@ async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
     async with db.transaction() as connection:
         await owners.close_gate(connection, user_id)
         found = list(await connection.execute(_concerned(user_id).with_for_update()))
-        await ledger.lock_under_way(connection, [row.id for row in found if row.own])
+        await ledger.lock_ends(connection, [row.id for row in found if row.own])
         await _hold_users(connection, user_id, [row.id for row in found])
         if [row.id for row in await connection.execute(_concerned(user_id))] != [row.id for row in found]:
             return False

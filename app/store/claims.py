@@ -39,10 +39,11 @@ async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, u
     # Locked in the order in which heartbeats lock them.
     ordered = active.order_by(runs.c.id).with_for_update(key_share=True)
     active_ids = [row.id for row in await connection.execute(ordered)]
-    await connection.execute(update(runs).where(runs.c.id.in_(active_ids)).values(fairness_key=user_id))
-    # What the guest asked for is the user's from here on: tools act for them.
-    asked = (runs.c.id.in_(active_ids)) & runs.c.user_id.is_(None)
-    await connection.execute(update(runs).where(asked).values(user_id=user_id))
+    if active_ids:
+        await connection.execute(update(runs).where(runs.c.id.in_(active_ids)).values(fairness_key=user_id))
+        # What the guest asked for is the user's from here on: tools act for them.
+        asked = (runs.c.id.in_(active_ids)) & runs.c.user_id.is_(None)
+        await connection.execute(update(runs).where(asked).values(user_id=user_id))
     revision = await threads.bump(
         connection,
         thread_id,

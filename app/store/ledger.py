@@ -231,20 +231,20 @@ async def settle(driver: Driver, ended: Mapping[UUID, UUID], *, cut_off: bool = 
         await driver.execute(SETTLE, list(ended), list(ended.values()), cut_off)
 
 
-async def lock_under_way(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
+async def lock_ends(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
     """Lock all that `cut_off` will change, where other locks have to come between."""
-    found = await _under_way(await driver_of(connection), thread_ids)
+    found = await under_way(await driver_of(connection), thread_ids)
     await lock(await driver_of(connection), (), run_ids=list(found))
 
 
 async def cut_off(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
     """Settle the runs under way in these threads, whose locks the caller holds, and which are to be deleted."""
     driver = await driver_of(connection)
-    await settle(driver, await _under_way(driver, thread_ids), cut_off=True)
+    await settle(driver, await under_way(driver, thread_ids), cut_off=True)
 
 
-async def _under_way(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, UUID]:
-    """The runs of these threads that have not ended, locked, and their threads."""
+async def under_way(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """The runs of these threads that have not ended, locked, and their threads. The caller holds the threads' locks."""
     query = """
         SELECT id, thread_id FROM runs
         WHERE thread_id = ANY($1::uuid[]) AND status IN ('queued', 'running', 'blocked')

@@ -233,13 +233,17 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
     """Empty the thread, so that only its welcome is left; every observer starts over from a snapshot."""
     async with db.transaction() as connection:
         await lock(connection, thread_id, caller)
-        await ledger.cut_off(connection, [thread_id])
+        ended = await ledger.under_way(await driver_of(connection), [thread_id])
+        for table in (message_parts, messages):
+            await connection.execute(delete(table).where(table.c.thread_id == thread_id))
+        await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
+        # By what the receipts say, before they are gone.
+        await ledger.settle(await driver_of(connection), ended, cut_off=True)
         # Blobs after runs: one that a run is just adding holds the run's row until it is there.
-        for table in (message_parts, messages, receipts, detail_tokens, runs, blobs):
+        for table in (receipts, detail_tokens, runs, blobs):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))
-        await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
         await listings.stamp(await driver_of(connection), [thread_id])
         await notify(connection, RUNS_CHANNEL, "")
         return rows.thread((await lock(connection, thread_id))._mapping)
