@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CALLERS = 32
 WITHIN = 60.0
 """Seconds for all of it on a machine that does much else; it takes about a tenth."""
-REFUSED = {"conflict", "not_found", "run_not_found", "already_decided", "unauthorized", "thread_not_found"}
+REFUSED = {"forbidden", "conflict", "not_found", "run_not_found", "already_decided", "unauthorized", "thread_not_found"}
 """What a command may be answered where another one came first."""
 OPENAI_CALL = {"model": "demo", "messages": [{"role": "user", "content": "/say Hello."}]}
 
