@@ -21,7 +21,7 @@ BUDGETS = ([""], [b""], [""], [None], [None])
 
 def _problems(*statements: tuple[str, tuple[Any, ...]]) -> list[str]:
     transaction = Transaction()
-    found = []
+    found: list[str] = []
     for statement, args in statements:
         found += transaction.run(statement, args)
         transaction.ran(statement, [{"id": args[0]}])
