@@ -144,8 +144,8 @@ class Transaction:
             if touch.waits and not any(guard in self.held for guard in GUARDS[touch.name]):
                 self.unguarded.add(touch.name)
             return
-        if touch.kind == "insert" and not touch.waits and touch.name not in KEYED:
-            return
+        if touch.kind == "insert" and not touch.waits:
+            return  # nobody else knows the new row's key
         held = self.held.setdefault(touch.name, Held())
         if touch.kind not in {"reference", "cascade"}:
             held.keys |= keys or set()
