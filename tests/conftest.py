@@ -8,11 +8,22 @@ from hypothesis import HealthCheck, settings
 
 from app.domain import ids
 from app.store.db import Database
-from tests.support import postgres
+from tests.support import lock_order, postgres
 
 # How long an example takes says how busy the machine is, and nothing of the law.
 settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laws")
+
+
+lock_order.install()
+
+
+@pytest.fixture(autouse=True)
+def _locks_in_order() -> Iterator[None]:
+    """A test fails where a transaction took its locks in another order than all others."""
+    yield
+    violations = lock_order.taken()
+    assert not violations, "\n".join(["the order of app/store/lock_order.py was violated:", *violations])
 
 
 @pytest.fixture(scope="session")

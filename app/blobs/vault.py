@@ -21,6 +21,7 @@ from app.signals.metrics import BLOB_BYTES
 from app.store import blobs
 from app.store.blobs import Blob, Room
 from app.store.db import Database
+from app.store.retries import retried
 
 log = structlog.get_logger()
 
@@ -100,8 +101,12 @@ class Vault:
             await self.store.put(new.sha256.hex(), path)
         if time.monotonic() - began > LONGEST_PUT:
             return False
+        return await self._refer(new, put=not stored)
+
+    @retried
+    async def _refer(self, new: blobs.New, *, put: bool) -> bool:
         async with self._db.transaction() as connection:
-            return await blobs.add(connection, new, put=not stored, room=self.room)
+            return await blobs.add(connection, new, put=put, room=self.room)
 
     async def find(self, blob_id: UUID, thread_id: UUID | None = None) -> Blob:
         """The blob. Raises `BlobNotFound`; also for one that has expired, or is another thread's than the one named."""

@@ -98,6 +98,11 @@ DATABASE_WAIT = _histogram(
     "database_wait_seconds", "Until a connection of the pool was at hand and had answered.", buckets=QUICK
 )
 DATABASE_UNAVAILABLE = _counter("database_unavailable_total", "Commands that failed: the database was away or busy.")
+DATABASE_DEADLOCKS = _counter(
+    "database_deadlocks_total",
+    "Transactions that Postgres ended over the locks of others, by `deadlock` or `serialization`; they are retried.",
+    "cause",
+)
 
 
 class Bounded:

@@ -15,8 +15,9 @@ from app.domain.access import Caller
 from app.domain.accounts import Identity, LinkedIdentity, User
 from app.domain.chat import ACTIVE
 from app.domain.errors import Conflict, Unauthorized, Unavailable
-from app.store import askers, audit, owners, sessions, threads
+from app.store import askers, audit, ledger, listings, owners, sessions, threads
 from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
+from app.store.retries import retried
 from app.store.tables import api_tokens, files, identities, memberships, messages, passwords, runs, todos, users
 from app.store.tables import threads as threads_table
 
@@ -38,6 +39,7 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
 
+@retried
 async def register(db: Database, email: str, password_hash: str, name: str | None, caller: Caller) -> UUID:
     """A new user who signs in by this address and password. Raises `Conflict` if the address has an account."""
     try:
@@ -68,6 +70,7 @@ async def secret_of_user(driver: Driver, user_id: UUID) -> Secret | None:
     return None if row is None else Secret(user_id=row["user_id"], hash=row["hash"])
 
 
+@retried
 async def rehash(db: Database, user_id: UUID, before: str, after: str) -> None:
     """Replace the hash of an unchanged password, if it is still the one that was checked."""
     known = (passwords.c.user_id == user_id) & (passwords.c.hash == before)
@@ -75,11 +78,14 @@ async def rehash(db: Database, user_id: UUID, before: str, after: str) -> None:
         await connection.execute(update(passwords).where(known).values(hash=after))
 
 
+@retried
 async def set_password(db: Database, caller: Caller, password_hash: str, *, email: str | None) -> None:
     """Change the password, or give the account one with this address; all sessions but the caller's end."""
     user_id = known(caller)
     try:
         async with db.transaction() as connection:
+            await connection.execute(select(func.now()))
+            await listings.hold(await driver_of(connection), user_id)
             if email is not None:
                 await connection.execute(insert(passwords).values(user_id=user_id, email=email, hash=password_hash))
                 fresh = update(users).where(users.c.id == user_id, users.c.email.is_(None))
@@ -93,6 +99,7 @@ async def set_password(db: Database, caller: Caller, password_hash: str, *, emai
         raise Conflict("This address has an account, or the account has a password by now.") from error
 
 
+@retried
 async def of_identity(db: Database, identity: Identity, caller: Caller) -> UUID:
     """The user whom this identity belongs to; made when it is first seen. An equal address links nothing."""
     where = (identities.c.issuer == identity.issuer) & (identities.c.subject == identity.subject)
@@ -109,6 +116,7 @@ async def of_identity(db: Database, identity: Identity, caller: Caller) -> UUID:
         return UUID(str((await connection.execute(select(identities.c.user_id).where(where))).scalar_one()))
 
 
+@retried
 async def link(db: Database, identity: Identity, user_id: UUID, caller: Caller) -> None:
     """Let this identity sign in to the account. Raises `Conflict` if it signs in to another one."""
     where = (identities.c.issuer == identity.issuer) & (identities.c.subject == identity.subject)
@@ -128,6 +136,7 @@ async def _link(connection: AsyncConnection, identity: Identity, user_id: UUID) 
     return made.first() is not None
 
 
+@retried
 async def note_failure(db: Database, user_id: UUID, caller: Caller) -> None:
     """Somebody gave a wrong password for this account."""
     async with db.transaction() as connection:
@@ -149,6 +158,7 @@ async def get(driver: Driver, user_id: UUID) -> User:
     )
 
 
+@retried
 async def rename(db: Database, user_id: UUID, name: str | None) -> None:
     """Call the user so from now on; what they have written bears the name of then."""
     async with db.transaction() as connection:
@@ -163,12 +173,17 @@ async def remove(db: Database, caller: Caller) -> None:
     raise Unavailable("The account changes too fast to be deleted. Try again.", retry_after=1)
 
 
+@retried
 async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
     """Whether it was done; not if it came to own another thread while those that it had were being locked."""
     async with db.transaction() as connection:
         await owners.close_gate(connection, user_id)
         found = list(await connection.execute(_concerned(user_id).with_for_update()))
-        await askers.lost_role(await driver_of(connection), [row.id for row in found if not row.own], user_id)
+        driver = await driver_of(connection)
+        # All at once, because runs are locked in the order of their ids.
+        await ledger.under_way(driver, [row.id for row in found])
+        await askers.lost_role(driver, [row.id for row in found if not row.own], user_id)
+        await ledger.lock_ends(connection, [row.id for row in found if row.own])
         await _hold_users(connection, user_id, [row.id for row in found])
         if [row.id for row in await connection.execute(_concerned(user_id))] != [row.id for row in found]:
             return False

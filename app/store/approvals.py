@@ -19,6 +19,7 @@ from app.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, Run
 from app.store import access, listings, rows, threads
 from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify
 from app.store.parts import Lease
+from app.store.retries import retried
 from app.store.tables import approvals, runs
 
 State: TypeAlias = Literal["pending", "approved", "denied", "expired"]
@@ -108,6 +109,7 @@ async def question(db: Database, run_id: UUID, tool_call_id: str, caller: Caller
     return Question(tool=row["tool"], parameters=msgspec.json.decode(row["parameters"], type=dict[str, Any]))
 
 
+@retried
 async def answer(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, given: Answer) -> Approval:
     """Answer the question: the run goes on. The same answer again changes nothing, another one is refused.
 
@@ -203,6 +205,7 @@ async def of_runs(driver: Driver, thread_ids: Mapping[UUID, UUID]) -> dict[UUID,
     return found
 
 
+@retried
 async def expire(db: Database) -> int:
     """Answer the questions whose time is up with a no; returns how many there were."""
     async with db.driver() as driver, driver.transaction(isolation="read_committed"):

@@ -11,10 +11,12 @@ from app.domain.chat import ACTIVE, Thread
 from app.domain.errors import Forbidden
 from app.store import accounts, audit, files, invitations, ledger, listings, rows, threads, todos
 from app.store.db import Database, driver_of
+from app.store.retries import retried
 from app.store.tables import approvals, memberships, messages, runs
 from app.store.tables import threads as threads_table
 
 
+@retried
 async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) -> Thread:
     """The thread, owned by the caller from now on; the key opens nothing any more.
 
@@ -39,8 +41,9 @@ async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, u
     # Locked in the order in which heartbeats lock them.
     ordered = active.order_by(runs.c.id).with_for_update(key_share=True)
     active_ids = [row.id for row in await connection.execute(ordered)]
-    await connection.execute(update(runs).where(runs.c.id.in_(active_ids)).values(fairness_key=user_id))
-    await _act_for(connection, active_ids, key_hash, user_id)
+    if active_ids:
+        await connection.execute(update(runs).where(runs.c.id.in_(active_ids)).values(fairness_key=user_id))
+        await _act_for(connection, active_ids, key_hash, user_id)
     revision = await threads.bump(
         connection,
         thread_id,

@@ -20,6 +20,8 @@ from app.store import session
 
 Driver: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
+TOO_MANY = "Too many requests change the same at once; nothing was done. Try again in a moment."
+
 LOST = (
     OSError,
     asyncpg.PostgresConnectionError,
@@ -31,8 +33,6 @@ LOST = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.SerializationError,
     asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,
     # A migration has changed a table while the statement was prepared: the next try prepares it anew.
@@ -42,6 +42,9 @@ LOST = (
     PoolTimeout,
 )
 """What says that the database is out of reach or busy: the same command may succeed later."""
+
+COLLISIONS = {asyncpg.DeadlockDetectedError: "deadlock", asyncpg.SerializationError: "serialization"}
+"""What says that Postgres has ended a transaction over the locks of others, by its name in the metric."""
 
 CONNECTING = 10
 """Seconds that a connection may take to be made."""
@@ -78,8 +81,15 @@ def driver_url(url: str) -> str:
     return known.render_as_string(hide_password=False)
 
 
+class Contended(Unavailable):
+    """Postgres has ended the transaction over the locks of others; the same command may succeed at once."""
+
+
 class Database:
     """Connections to Postgres, so many at most. Whatever fails because the database is away raises `Unavailable`.
+
+    A transaction that is ended by a deadlock or a serialization failure raises `Contended`, which `retries.retried`
+    runs again.
 
     There are two pools, each with half of them: SQLAlchemy's for commands, and the driver's own for what is done all
     the time, because SQLAlchemy's asyncio layer takes ten times as long to hand out a connection as a small query does.
@@ -193,16 +203,28 @@ async def _translated() -> AsyncIterator[None]:
     except LOST as error:
         metrics.DATABASE_UNAVAILABLE.inc()
         raise Unavailable("The database is out of reach. Try again in a moment.", retry_after=1) from error
+    except tuple(COLLISIONS) as error:
+        raise _contended(error) from error
     except asyncpg.ForeignKeyViolationError as error:
         raise _unknown_user(error) or error from error
     except DBAPIError as error:
         gone = _unknown_user(error.orig and error.orig.__cause__)
         if gone is not None:
             raise gone from error
+        cause = error.orig and error.orig.__cause__
+        if isinstance(cause, tuple(COLLISIONS)):
+            raise _contended(cause) from error
         if isinstance(error.orig, LOST) or isinstance(error.orig and error.orig.__cause__, LOST):
             metrics.DATABASE_UNAVAILABLE.inc()
             raise Unavailable("The database is busy. Try again in a moment.", retry_after=1) from error
         raise
+
+
+def _contended(error: BaseException | None) -> Contended:
+    """What it means to whoever asked that Postgres has ended the transaction; counted."""
+    cause = next(name for kind, name in COLLISIONS.items() if isinstance(error, kind))
+    metrics.DATABASE_DEADLOCKS.labels(cause).inc()
+    return Contended(TOO_MANY, retry_after=1)
 
 
 def _unknown_user(error: object) -> Unauthorized | None:

@@ -9,6 +9,7 @@ from app.domain.chat import Wire
 from app.domain.errors import Conflict, NotFound, PayloadTooLarge
 from app.store import owners
 from app.store.db import Database, Driver
+from app.store.retries import retried
 
 MOST_BYTES = 1 << 20
 """Of one file."""
@@ -68,6 +69,7 @@ async def contents(driver: Driver, owner_id: UUID, paths: Sequence[str]) -> dict
     return {row["path"]: row["content"] for row in await driver.fetch(query, owner_id, paths)}
 
 
+@retried
 async def write(db: Database, owner_id: UUID, path: str, content: bytes) -> None:
     """Make the file, or put this in place of what is in it.
 
@@ -78,6 +80,7 @@ async def write(db: Database, owner_id: UUID, path: str, content: bytes) -> None
         await _put(driver, owner_id, path, content)
 
 
+@retried
 async def change(db: Database, owner_id: UUID, path: str, edit: Callable[[bytes], bytes]) -> None:
     """Edit the file while nobody else does. Raises as `read` and `write`, and what `edit` raises."""
     async with owners.changing(db, owner_id) as driver:
@@ -105,6 +108,7 @@ def folders(path: str) -> Iterator[str]:
     return ("/".join(steps[:depth]) for depth in range(1, len(steps)))
 
 
+@retried
 async def delete(db: Database, owner_id: UUID, path: str) -> None:
     """Delete the file. Raises `NotFound`."""
     async with owners.changing(db, owner_id) as driver:

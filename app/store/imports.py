@@ -16,6 +16,7 @@ from app.domain.errors import Conflict, Forbidden
 from app.domain.fold import Block, Content, FileBlock, ToolBlock
 from app.store import access, blobs, listings, rows, sends, threads
 from app.store.db import Database, Driver, driver_of
+from app.store.retries import retried
 from app.store.sends import Limits, Question
 from app.store.tables import messages
 from app.store.tables import threads as threads_table
@@ -53,6 +54,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: UUID | None
 
 
+@retried
 async def begin(db: Database, conversation: Conversation, caller: Caller, limits: Limits) -> Sent:
     """Store the thread, and queue its answer, all at once.
 
@@ -60,12 +62,16 @@ async def begin(db: Database, conversation: Conversation, caller: Caller, limits
     """
     question = conversation.question
     async with db.transaction() as connection:
-        await _make(connection, question.thread_id, caller, conversation.title)
+        new = await _make(connection, question.thread_id, caller, conversation.title)
         leaf = await _append(connection, question.thread_id, caller, conversation.history)
         if not conversation.asks and leaf is not None:
             question = msgspec.structs.replace(question, message_id=leaf)
         thread = await threads.lock(connection, question.thread_id, caller)
-        return await sends.ask(connection, thread, question, caller, limits, stored=not conversation.asks)
+        sent = await sends.ask(connection, thread, question, caller, limits, stored=not conversation.asks)
+        if new and caller.user_id is not None:
+            # The user's row is locked after the budgets, as in every send.
+            await listings.add(await driver_of(connection), question.thread_id, caller.user_id)
+        return sent
 
 
 async def waiting(driver: Driver, thread_id: UUID, caller: Caller, call_ids: Sequence[str]) -> Waiting | None:
@@ -92,6 +98,7 @@ def _handed_over(content: Content, options: str | None) -> set[str]:
     return {call.tool_call_id for call in calls}
 
 
+@retried
 async def go_on(
     db: Database, waiting: Waiting, settled: Imported, question: Question, caller: Caller, limits: Limits
 ) -> Sent:
@@ -110,7 +117,8 @@ async def go_on(
         return await sends.ask(connection, thread, asked, caller, limits, stored=True)
 
 
-async def _make(connection: AsyncConnection, thread_id: UUID, caller: Caller, title: str | None) -> None:
+async def _make(connection: AsyncConnection, thread_id: UUID, caller: Caller, title: str | None) -> bool:
+    """Make and lock the thread. Returns whether it is new."""
     made = await connection.execute(
         upsert(threads_table)
         .values(id=thread_id, title=title, owner_id=caller.user_id)
@@ -119,10 +127,9 @@ async def _make(connection: AsyncConnection, thread_id: UUID, caller: Caller, ti
     )
     new = made.first() is not None
     await threads.lock(connection, thread_id, caller)
-    if new and caller.user_id is not None:
-        await listings.add(await driver_of(connection), thread_id, caller.user_id)
-    elif not new and await _position(connection, thread_id):
+    if not new and await _position(connection, thread_id):
         raise Conflict("Something was said in this thread before.")
+    return new
 
 
 async def _append(

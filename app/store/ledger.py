@@ -5,8 +5,8 @@ back what is reserved and counts what its receipts say, in the transaction of th
 what is reserved stays within the limit, however many runs are under way. A run's own limits are only in `usage_ledger`,
 wholly reserved, since they concern nobody else.
 
-Locks are taken in this order, after those of threads and runs and before those of users: rows of `usage_ledger` by
-run, scope and measure, then rows of `budgets` by scope, key, measure and window.
+Locks are taken in this order, after those of threads and runs and before those of users (`lock_order`): rows of
+`usage_ledger` by run, scope and measure, then rows of `budgets` by scope, key, measure and window.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +36,7 @@ from app.domain.budgets import (
 )
 from app.domain.parts import Usage
 from app.store.db import Database, Driver, driver_of
+from app.store.retries import retried
 from app.store.rows import Record
 
 UNBOUNDED = Decimal(9_999_999_999)
@@ -195,6 +196,7 @@ async def account(driver: Driver, thread_id: UUID, run_id: UUID) -> Account:
     )
 
 
+@retried
 async def extend(
     db: Database, run_id: UUID, needs: Mapping[Measure, Decimal], now: datetime | None = None
 ) -> tuple[Entry, ...]:
@@ -229,15 +231,27 @@ async def settle(driver: Driver, ended: Mapping[UUID, UUID], *, cut_off: bool = 
         await driver.execute(SETTLE, list(ended), list(ended.values()), cut_off)
 
 
+async def lock_ends(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
+    """Lock all that `cut_off` will change, where other locks have to come between."""
+    found = await under_way(await driver_of(connection), thread_ids)
+    await lock(await driver_of(connection), (), run_ids=list(found))
+
+
 async def cut_off(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
     """Settle the runs under way in these threads, whose locks the caller holds, and which are to be deleted."""
     driver = await driver_of(connection)
+    await settle(driver, await under_way(driver, thread_ids), cut_off=True)
+
+
+async def under_way(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """The runs of these threads that have not ended, locked, and their threads. The caller holds the threads' locks."""
     query = """
         SELECT id, thread_id FROM runs
         WHERE thread_id = ANY($1::uuid[]) AND status IN ('queued', 'running', 'blocked')
+        ORDER BY id FOR UPDATE
     """
-    found = await driver.fetch(query, thread_ids)
-    await settle(driver, {row["id"]: row["thread_id"] for row in found}, cut_off=True)
+    # In the order in which heartbeats lock them.
+    return {row["id"]: row["thread_id"] for row in await driver.fetch(query, thread_ids)}
 
 
 MOVED = """

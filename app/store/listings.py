@@ -9,6 +9,7 @@ from uuid import UUID
 
 from app.domain.errors import Unauthorized
 from app.store.db import ACCOUNTS_CHANNEL, EVERYTHING, MOST_NAMED, Database, Driver
+from app.store.retries import retried
 
 STAMP = f"""
     WITH due AS (
@@ -90,6 +91,7 @@ READ = """
 """
 
 
+@retried
 async def read(db: Database, thread_id: UUID, user_id: UUID, revision: int) -> None:
     """The user has read the thread up to this revision; it never goes back. No entry, no change."""
     async with db.driver() as driver, driver.transaction():

@@ -25,7 +25,7 @@ LOCKED = "SELECT sha256 FROM objects WHERE sha256 = $1 AND NOT stored"
 ADOPT = f"""
     INSERT INTO objects (sha256, size, touched_at)
     SELECT sha256, size, clock_timestamp() - 2 * interval '{REST}'
-    FROM unnest($1::bytea[], $2::bigint[]) AS found (sha256, size)
+    FROM unnest($1::bytea[], $2::bigint[]) AS found (sha256, size) ORDER BY sha256
     ON CONFLICT DO NOTHING
 """
 

@@ -8,6 +8,7 @@ from sqlalchemy import delete, func, insert
 
 from app.domain.access import key_hash
 from app.store.db import Database
+from app.store.retries import retried
 from app.store.tables import oidc_logins
 
 LIFE = timedelta(minutes=10)
@@ -23,6 +24,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     user_id: UUID | None = None
 
 
+@retried
 async def keep(db: Database, state: str, pending: Pending) -> None:
     """Remember it under the state that the browser will bring back."""
     async with db.transaction() as connection:
@@ -32,6 +34,7 @@ async def keep(db: Database, state: str, pending: Pending) -> None:
         )
 
 
+@retried
 async def take(db: Database, state: str) -> Pending | None:
     """What was remembered under this state, once."""
     async with db.transaction() as connection:

@@ -89,15 +89,17 @@ BUMP = f"""
     UPDATE threads SET revision = revision + 1,
            updated_at = CASE WHEN id = ANY($5::uuid[]) THEN clock_timestamp() ELSE updated_at END
     FROM (
-        SELECT DISTINCT lease.thread_id FROM {HELD}
-        WHERE (
-            SELECT true FROM message_parts
-            WHERE run_id = lease.run_id AND seq = lease.seq AND thread_id IS NOT DISTINCT FROM lease.thread_id
-        ) IS NULL
+        SELECT id AS thread_id FROM threads WHERE id IN (
+            SELECT lease.thread_id FROM {HELD}
+            WHERE (
+                SELECT true FROM message_parts
+                WHERE run_id = lease.run_id AND seq = lease.seq AND thread_id IS NOT DISTINCT FROM lease.thread_id
+            ) IS NULL)
+        ORDER BY id FOR NO KEY UPDATE
     ) AS due WHERE threads.id = due.thread_id
     RETURNING id, revision
 """
-"""For the last seq of each batch."""
+"""For the last seq of each batch. Threads are locked in the order of their ids, as by everybody who locks several."""
 
 THERE = f"""
     SELECT lease.run_id, ARRAY(
@@ -133,6 +135,13 @@ INSERT_ASKED = f"""
     JOIN runs AS run ON run.id = asked.run_id AND {MINE.format("asked")}
     ON CONFLICT DO NOTHING
 """
+
+LOCK_RUNS = f"""
+    SELECT run.id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS lease (run_id, thread_id, epoch)
+    JOIN runs AS run ON run.id = lease.run_id AND {MINE.format("lease")}
+    ORDER BY run.id FOR NO KEY UPDATE OF run
+"""
+"""All runs that `STEP` and `END` will change: two statements would not lock them in the order of heartbeats."""
 
 STEP = f"""
     UPDATE runs SET steps = begun.steps FROM (
@@ -248,9 +257,12 @@ async def _settle(driver: Driver, batches: Sequence[Batch]) -> None:
     if asked:
         await driver.execute(INSERT_ASKED, *zip(*asked, strict=True))
     begun = [(*_claim(batch), batch.steps) for batch in batches if batch.steps is not None]
+    endings = [(*_claim(batch), *_row(batch.ending)) for batch in batches if batch.ending]
+    if begun and endings:
+        changed = [_claim(batch) for batch in batches if batch.steps is not None or batch.ending]
+        await driver.execute(LOCK_RUNS, *zip(*changed, strict=True))
     if begun:
         await driver.execute(STEP, *zip(*begun, strict=True))
-    endings = [(*_claim(batch), *_row(batch.ending)) for batch in batches if batch.ending]
     if endings:
         ended = await driver.fetch(END, *zip(*endings, strict=True))
         await ledger.settle(driver, {row["run_id"]: row["thread_id"] for row in ended})

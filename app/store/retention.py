@@ -13,6 +13,7 @@ from app.domain.errors import Unavailable
 from app.domain.invitations import DECLINE_LASTS
 from app.store import threads
 from app.store.db import Database, Driver, driver_of
+from app.store.retries import retried
 
 log = structlog.get_logger()
 
@@ -113,6 +114,7 @@ async def purge(db: Database, policy: Policy) -> dict[str, int]:
     return done
 
 
+@retried
 async def _batch(db: Database, kind: str, policy: Policy) -> int:
     async with db.transaction() as connection:
         got = await connection.execute(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": LOCK})
@@ -126,7 +128,8 @@ async def _batch(db: Database, kind: str, policy: Policy) -> int:
             return len(idle)
         if kind == "listings":
             return int(await driver.fetchval(FORGET, BATCH))
-        chosen = f"SELECT ctid FROM {kind} WHERE {SWEEPS[kind]} LIMIT $1"
+        # What somebody has locked is left for the next time: a purge waits for nobody.
+        chosen = f"SELECT ctid FROM {kind} WHERE {SWEEPS[kind]} LIMIT $1 FOR UPDATE SKIP LOCKED"
         status = await driver.execute(f"DELETE FROM {kind} WHERE ctid = ANY (ARRAY({chosen}))", BATCH)
         return int(status.rpartition(" ")[2])
 

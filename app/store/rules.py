@@ -12,6 +12,7 @@ from app.domain.errors import Unauthorized
 from app.domain.tools import Rule
 from app.store import access, rows, threads
 from app.store.db import Database, Driver
+from app.store.retries import retried
 from app.store.tables import threads as threads_table
 from app.store.tables import users
 
@@ -59,6 +60,7 @@ async def of_thread(driver: Driver, thread_id: UUID, caller: Caller) -> tuple[Ru
     return (await read(driver, thread_id=thread_id, user_id=None)).thread
 
 
+@retried
 async def set_user(db: Database, user_id: UUID, rules: Sequence[Rule]) -> None:
     """These are the user's rules from now on."""
     async with db.transaction() as connection:
@@ -67,6 +69,7 @@ async def set_user(db: Database, user_id: UUID, rules: Sequence[Rule]) -> None:
             raise Unauthorized("This account is gone.")
 
 
+@retried
 async def set_thread(db: Database, thread_id: UUID, rules: Sequence[Rule], caller: Caller) -> None:
     """These are the thread's rules from now on, if the caller owns it."""
     async with db.transaction() as connection:

@@ -5,6 +5,7 @@ append under way and a take-over can't cross; heartbeats only prolong a lease an
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from uuid import UUID
 
 import msgspec
@@ -20,6 +21,7 @@ from app.domain.receipts import FIRST
 from app.store import access, approvals, ledger, listings, rows, threads
 from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify
 from app.store.parts import MINE, Entry, Lease
+from app.store.retries import retried
 from app.store.tables import messages, receipts, runs
 
 
@@ -171,6 +173,7 @@ def _columns(leases: Sequence[Lease]) -> tuple[list[UUID], list[UUID], list[int]
     return [one.run_id for one in leases], [one.thread_id for one in leases], [one.epoch for one in leases]
 
 
+@retried
 async def hand_over(db: Database, lease: Lease, entries: Sequence[Entry], *, awaits: Sequence[str] = ()) -> None:
     """Let go of the run, if it is still held, with the receipts of its calls.
 
@@ -225,6 +228,7 @@ async def admit(driver: Driver, run_id: UUID, caller: Caller) -> Run:
     return rows.run(row)
 
 
+@retried
 async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]:
     """Call the run off, and whether that changed anything: at once if nobody works on it, else its executor is told."""
     async with db.driver() as driver:
@@ -233,8 +237,8 @@ async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]
         await threads.lock(connection, thread_id, caller, "editor")
         row = await _current(connection, thread_id, run_id)
         active = row.status in ACTIVE
-        if active:
-            await call_off(connection, row)
+        if active and await call_off(connection, row):
+            await listings.stamp(await driver_of(connection), [thread_id], said=True)
         return rows.run((await _current(connection, thread_id, run_id))._mapping), active
 
 
@@ -252,20 +256,33 @@ def _this(thread_id: UUID, run_id: UUID) -> ColumnElement[bool]:
 
 
 async def active(connection: AsyncConnection, thread_id: UUID) -> list[Row[tuple[object, ...]]]:
-    """The thread's runs that have not ended, oldest first; the caller holds the thread's lock."""
+    """The thread's runs that have not ended, oldest first, locked; the caller holds the thread's lock."""
     held = runs.c.lease_expires_at > func.clock_timestamp()
     query = select(runs, held.label("held")).where(runs.c.thread_id == thread_id, runs.c.status.in_(ACTIVE))
-    return list(await connection.execute(query.order_by(runs.c.position)))
+    # In the order in which heartbeats lock them.
+    found = await connection.execute(query.order_by(runs.c.id).with_for_update(key_share=True))
+    return sorted(found, key=attrgetter("position"))
 
 
-async def call_off(connection: AsyncConnection, row: Row[tuple[object, ...]]) -> None:
-    """Cancel an active run under its thread's lock: end it here if no executor holds it, else ask the executor to."""
-    if row.status == "running" and row.held:
+def held(row: Row[tuple[object, ...]]) -> bool:
+    """Whether an executor works on the run, which has to end it."""
+    return bool(row.status == "running" and row.held)
+
+
+async def call_off(connection: AsyncConnection, row: Row[tuple[object, ...]]) -> bool:
+    """Cancel an active run, whose and whose thread's locks the caller holds. Returns whether it has ended here.
+
+    Where an executor holds it, the executor is asked to end it. Where it has ended, its windows are settled, so the
+    caller holds those too if it calls off more than one; and the caller stamps the lists, when it locks nothing more.
+    """
+    ends = not held(row)
+    if not ends:
         at = func.coalesce(runs.c.cancel_requested_at, func.clock_timestamp())
         await connection.execute(update(runs).where(_this(row.thread_id, row.id)).values(cancel_requested_at=at))
     else:
         await _end_unheld(connection, row)
     await notify(connection, RUNS_CHANNEL, "")
+    return ends
 
 
 async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]]) -> None:
@@ -296,7 +313,6 @@ async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]])
             **ended, content=fold(content, parts), seq=len(before) + len(parts), revision=revision,
             updated_at=func.now())
     )  # fmt: skip
-    await listings.stamp(await driver_of(connection), [row.thread_id], said=True)
 
 
 async def _canceled(driver: Driver, thread_id: UUID, run_id: UUID) -> Finish:

@@ -22,6 +22,7 @@ from app.domain.parts import json_text
 from app.signals import traces
 from app.store import blobs, ledger, listings, runs, threads
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, Driver, driver_of
+from app.store.retries import retried
 from app.store.rows import content
 
 ANSWER_TAKEN = "This answerId is taken."
@@ -95,6 +96,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     options: RunOptions
 
 
+@retried
 async def send(db: Database, question: Question, caller: Caller, limits: Limits) -> tuple[Sent, bool]:
     """Store the question and queue its run, and whether that is new: the same message id again changes nothing."""
     try:
@@ -108,6 +110,7 @@ async def send(db: Database, question: Question, caller: Caller, limits: Limits)
         raise Conflict("This messageId is taken.") from error
 
 
+@retried
 async def regenerate(
     db: Database, question: Question, answer_id: UUID, caller: Caller, limits: Limits
 ) -> tuple[Sent, bool]:
@@ -143,13 +146,16 @@ async def ask(
     driver = await driver_of(connection)
     now = datetime.now(UTC)
     asks = _asks(thread, question, caller, limits.budgets, now)
-    last = await _make_room(connection, thread, question, limits, asks)
+    last, busy = await _room(connection, thread, question, limits)
     if stored:
         sent = await _queue(driver, thread, question, caller, last + 1, answer_id or ids.new())
     else:
         sent = await _store(connection, thread, question, caller, last + 1)
-    # As late as can be: windows are shared, and locked from here to the commit.
+    # As late as can be: windows are shared, and locked from here to the commit; users' rows are locked last.
+    ended = await _interrupt(connection, busy, asks)
     await ledger.reserve(driver, sent.run_id, asks, now)
+    if ended:
+        await listings.stamp(driver, [thread.id], said=True)
     await listings.stamp(driver, [thread.id], said=True, by=caller.user_id)
     return sent
 
@@ -190,29 +196,34 @@ async def _check_asked(driver: Driver, question: Question) -> None:
         raise InvalidInput("This is no user's message of this thread.", path="messageId")
 
 
-async def _make_room(
-    connection: AsyncConnection,
-    thread: Row[tuple[object, ...]],
-    question: Question,
-    limits: Limits,
-    asks: Sequence[Ask],
-) -> int:
-    """Raise what stands against another run, or call off what does. Returns the position of the last message."""
+async def _room(
+    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, limits: Limits
+) -> tuple[int, Sequence[Row[tuple[object, ...]]]]:
+    """Raise what stands against another run. Returns the position of the last message, and the runs to be called off.
+
+    Those are locked; the ones that will end with this transaction take no room any more.
+    """
     driver = await driver_of(connection)
     room = await driver.fetchrow(ROOM, question.thread_id, _fairness_key(thread))
     if room["here"] and question.options.if_busy == "reject":
         raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
-    if room["here"] and question.options.if_busy == "interrupt":
-        busy = await runs.active(connection, question.thread_id)
-        await ledger.lock(driver, asks, run_ids=[run.id for run in busy])
-        for run in busy:
-            await runs.call_off(connection, run)
-        room = await driver.fetchrow(ROOM, question.thread_id, _fairness_key(thread))
-    if room["own"] >= limits.per_owner or room["waiting"] >= limits.waiting:
-        # Raised inside the transaction: what was called off for this send isn't.
+    interrupts = room["here"] and question.options.if_busy == "interrupt"
+    busy = await runs.active(connection, question.thread_id) if interrupts else []
+    ends = [run for run in busy if not runs.held(run)]
+    own = room["own"] - sum(run.fairness_key == _fairness_key(thread) for run in ends)
+    waiting = room["waiting"] - sum(run.status == "queued" for run in ends)
+    if own >= limits.per_owner or waiting >= limits.waiting:
         raise RateLimited("Too many answers are waiting to be written. Try again soon.", retry_after=RETRY_AFTER)
-    last: int = room["last"]
-    return last
+    return room["last"], busy
+
+
+async def _interrupt(connection: AsyncConnection, busy: Sequence[Row[tuple[object, ...]]], asks: Sequence[Ask]) -> bool:
+    """Call these runs off. Returns whether one of them has ended."""
+    if not busy:
+        return False
+    # All windows at once, because they would come one by one.
+    await ledger.lock(await driver_of(connection), asks, run_ids=[run.id for run in busy])
+    return any([await runs.call_off(connection, run) for run in busy])
 
 
 def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:

@@ -10,8 +10,9 @@ from app.domain import ids
 from app.domain.access import Caller, key_hash
 from app.domain.accounts import Session
 from app.domain.errors import NotFound, Unauthorized
-from app.store import audit
-from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, notify
+from app.store import audit, listings
+from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
+from app.store.retries import retried
 from app.store.tables import passwords, sessions
 
 LIFE = timedelta(days=30)
@@ -32,6 +33,7 @@ OLD = f"""
 """
 
 
+@retried
 async def begin(
     db: Database,
     user_id: UUID,
@@ -55,6 +57,10 @@ async def begin(
         "id_token": id_token,
     }
     async with db.transaction() as connection:
+        # Whoever ends all sessions of the user, or deletes the account, holds this lock, too.
+        await connection.execute(select(func.now()))
+        for one in sorted({user_id, caller.user_id or user_id}):
+            await listings.hold(await driver_of(connection), one)
         if proof is not None:
             query = select(passwords.c.hash).where(passwords.c.user_id == user_id).with_for_update(read=True)
             if (await connection.execute(query)).scalar_one_or_none() != proof:
@@ -95,6 +101,7 @@ async def of_user(driver: Driver, user_id: UUID, current: UUID | None) -> list[S
     ]
 
 
+@retried
 async def end(db: Database, session_id: UUID, caller: Caller) -> str | None:
     """End one of the caller's sessions. Returns the ID token that it began with, if it did at an OpenID Provider."""
     async with db.transaction() as connection:

@@ -15,6 +15,7 @@ from app.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
 from app.domain.invitations import MAX_MEMBERS
 from app.store import askers, audit, invitations, listings, rows, threads
 from app.store.db import Database, Driver, driver_of
+from app.store.retries import retried
 from app.store.tables import memberships, share_links
 
 MOST_LINKS = 50
@@ -42,6 +43,7 @@ def _member(row: rows.Record) -> Member:
     return Member(user_id=row["user_id"], name=row["name"], role=row["role"], status=row["status"])
 
 
+@retried
 async def set_role(db: Database, thread_id: UUID, user_id: UUID, role: Role, caller: Caller) -> Member:
     """Give a member this role, or invite a user who is none to have it.
 
@@ -109,6 +111,7 @@ async def _set_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID,
     return member
 
 
+@retried
 async def remove_member(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> None:
     """Take a user's role or invitation away; anybody may give up or decline their own."""
     own = caller.user_id == user_id
@@ -147,6 +150,7 @@ async def _take_invitation(driver: Driver, thread_id: UUID, user_id: UUID, *, de
     return "invitation_withdrawn"
 
 
+@retried
 async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> Member:
     """Accept the caller's invitation, or keep by the account what their share link grants: the higher of the two.
 
@@ -192,6 +196,7 @@ async def reopen(connection: AsyncConnection, thread_id: UUID) -> None:
     await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())
 
 
+@retried
 async def make_link(
     db: Database, thread_id: UUID, role: Role, expires_at: datetime | None, caller: Caller
 ) -> tuple[Link, str]:
@@ -225,6 +230,7 @@ async def links(driver: Driver, thread_id: UUID) -> list[Link]:
     return [_link(row) for row in await driver.fetch(query, thread_id)]
 
 
+@retried
 async def revoke_link(db: Database, thread_id: UUID, link_id: UUID, caller: Caller) -> None:
     """End a link, and with it whoever is in by it."""
     async with db.transaction() as connection:

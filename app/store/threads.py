@@ -33,6 +33,7 @@ from app.domain.errors import Conflict, InvalidInput, ThreadNotFound
 from app.domain.fold import TextBlock
 from app.store import access, askers, audit, invitations, ledger, listings, rows
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+from app.store.retries import retried
 from app.store.tables import (
     blobs,
     detail_tokens,
@@ -80,6 +81,7 @@ async def go_on_from(connection: AsyncConnection, thread_id: UUID, message_id: U
     return await bump(connection, thread_id, meta_revision=threads.c.revision + 1, active_leaf=message_id)
 
 
+@retried
 async def create(
     db: Database, thread_id: UUID, caller: Caller, *, title: str | None, welcome: str
 ) -> tuple[Thread, bool]:
@@ -157,6 +159,7 @@ def _opened(caller: Caller) -> Iterator[ColumnElement[bool]]:
         yield threads.c.id.in_(select(share_links.c.thread_id).where(linked))
 
 
+@retried
 async def change(
     db: Database,
     thread_id: UUID,
@@ -206,6 +209,7 @@ async def retell(connection: AsyncConnection, thread_id: UUID, **changes: Any) -
     await listings.stamp(await driver_of(connection), [thread_id])
 
 
+@retried
 async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
     """Delete the thread: it is closed at once, runs under way lose their lease, and its contents are purged soon."""
     async with db.transaction() as connection:
@@ -232,17 +236,22 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
     await notify(connection, RUNS_CHANNEL, "")
 
 
+@retried
 async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) -> Thread:
     """Empty the thread, so that only its welcome is left; every observer starts over from a snapshot."""
     async with db.transaction() as connection:
         await lock(connection, thread_id, caller)
-        await ledger.cut_off(connection, [thread_id])
+        ended = await ledger.under_way(await driver_of(connection), [thread_id])
+        for table in (message_parts, messages):
+            await connection.execute(delete(table).where(table.c.thread_id == thread_id))
+        await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
+        # By what the receipts say, before they are gone.
+        await ledger.settle(await driver_of(connection), ended, cut_off=True)
         # Blobs after runs: one that a run is just adding holds the run's row until it is there.
-        for table in (message_parts, messages, receipts, detail_tokens, runs, blobs):
+        for table in (receipts, detail_tokens, runs, blobs):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))
-        await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
         await listings.stamp(await driver_of(connection), [thread_id])
         await notify(connection, RUNS_CHANNEL, "")
         return rows.thread((await lock(connection, thread_id))._mapping)

@@ -6,6 +6,7 @@ from app.domain.chat import Wire
 from app.domain.errors import NotFound, PayloadTooLarge
 from app.store import owners
 from app.store.db import Database, Driver
+from app.store.retries import retried
 
 MOST_OPEN = 500
 """Todos of one owner that are not done; as many that are done are kept, the latest."""
@@ -36,6 +37,7 @@ class Todo(Wire, frozen=True, kw_only=True):
     done: bool = False
 
 
+@retried
 async def add(db: Database, owner_id: UUID, text: str, *, key: str) -> int:
     """A new todo's number; the same key again gives the same one. Raises `PayloadTooLarge` where there are too many."""
     async with owners.changing(db, owner_id) as driver:
@@ -57,6 +59,7 @@ async def of(driver: Driver, owner_id: UUID) -> list[Todo]:
     return [Todo(**dict(row)) for row in await driver.fetch(query, owner_id)]
 
 
+@retried
 async def complete(db: Database, owner_id: UUID, number: int) -> Todo:
     """The todo, which is done now; or was before. Raises `NotFound`."""
     query = """

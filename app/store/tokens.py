@@ -12,6 +12,7 @@ from app.domain.accounts import Token
 from app.domain.errors import Conflict, NotFound
 from app.store import audit, rows
 from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, notify
+from app.store.retries import retried
 from app.store.tables import api_tokens, users
 
 PREFIX = "khala_"
@@ -27,6 +28,7 @@ FIND = """
 """
 
 
+@retried
 async def make(
     db: Database, caller: Caller, name: str, scopes: Sequence[Scope], expires_at: datetime | None
 ) -> tuple[Token, str]:
@@ -66,6 +68,7 @@ async def of_user(driver: Driver, user_id: UUID) -> list[Token]:
     return [_token(row) for row in await driver.fetch(query, user_id)]
 
 
+@retried
 async def revoke(db: Database, token_id: UUID, caller: Caller) -> None:
     """End one of the caller's tokens."""
     async with db.transaction() as connection:

@@ -14,6 +14,7 @@ from app.domain.errors import AlreadyDecided, Conflict, NotFound
 from app.domain.tools import Permission
 from app.store import listings, rows
 from app.store.db import Database, Driver, driver_of
+from app.store.retries import retried
 from app.store.tables import user_tools
 
 MOST = 100
@@ -45,6 +46,7 @@ class UserTool(Definition, frozen=True, kw_only=True):
     decided_at: datetime | None = None
 
 
+@retried
 async def add(db: Database, user_id: UUID, definition: Definition, code: str) -> UserTool:
     """A new tool, which waits for its user's word. Raises `Conflict` where the name is taken, or there are too many."""
     row = msgspec.structs.asdict(definition) | {"permissions": list(definition.permissions)}
@@ -86,6 +88,7 @@ async def code(driver: Driver, user_id: UUID, definition: Definition) -> str:
     return str(row["code"])
 
 
+@retried
 async def decide(db: Database, user_id: UUID, name: str, *, approve: bool, digest: str | None) -> UserTool:
     """The user's word on the tool, which stands.
 
@@ -108,6 +111,7 @@ async def decide(db: Database, user_id: UUID, name: str, *, approve: bool, diges
         return _tool((await connection.execute(decided.returning(user_tools))).one()._mapping)
 
 
+@retried
 async def remove(db: Database, user_id: UUID, name: str) -> None:
     """Delete the tool. Raises `NotFound`."""
     mine = (user_tools.c.user_id == user_id) & (user_tools.c.name == name)

@@ -7,8 +7,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support import lock_order
+
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["app.cli", "genai_prices.data", "litestar.plugins.pydantic", "tiktoken"])
+CONTEXT.set_forkserver_preload(
+    ["app.cli", "genai_prices.data", "litestar.plugins.pydantic", "tiktoken", "tests.support.lock_order"]
+)
 """Khala, and what it imports once it runs."""
 
 
@@ -22,7 +26,11 @@ class Forked:
 
     def __init__(self, words: tuple[str, ...], env: Mapping[str, str], folder: Path, out: Path, errors: Path) -> None:
         # A daemon doesn't keep this process from ending.
-        self._process = CONTEXT.Process(target=_run, args=(words, dict(env), folder, out, errors), daemon=True)
+        self._process = CONTEXT.Process(
+            target=_run,
+            args=(words, {**env, lock_order.FILE: str(lock_order.told())}, folder, out, errors),
+            daemon=True,
+        )
         self._process.start()
 
     @property
@@ -58,6 +66,7 @@ def _run(words: tuple[str, ...], env: dict[str, str], folder: Path, out: Path, e
         os.close(file)
     os.chdir(folder)
     sys.argv = ["khala", *words]
+    lock_order.install()
     # In the server already, and of no use to whoever only wants to fork.
     from app.cli import main
 

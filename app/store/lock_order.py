@@ -1,0 +1,77 @@
+"""The order in which a transaction takes locks, so that no two transactions wait for each other.
+
+A transaction that waits for a lock holds none that comes later in this order. Postgres ends one of the transactions of
+a cycle with a deadlock error; in this order there is no cycle. The tests read the locks of every statement that
+Khala runs, and fail where a transaction breaks the order (`tests/support/lock_order.py`).
+
+How to keep it:
+
+- Lock first, change later. A lock that the transaction holds already may be asked for again at any time.
+- Lock several rows of a table by one statement, in the order of their keys: `SELECT … ORDER BY id FOR NO KEY UPDATE`.
+  An `UPDATE` or `DELETE` of several rows names no order, so it comes after such a statement, or contains one.
+- `FOR UPDATE SKIP LOCKED` never waits, so it may come at any time.
+- An `INSERT` waits where another transaction is inserting the same key: a message id, say, which clients choose.
+- An `INSERT` locks the rows that its foreign keys refer to (`FOR KEY SHARE`), and a `DELETE` the rows that it cascades
+  to. Before rows that refer to a user are changed, lock the user.
+"""
+
+LOCK_ORDER = (
+    "gate",  # advisory, of an owner: `owners.close_gate`
+    "keeping",  # advisory, of a thread: `blobs.add`
+    "threads",
+    "runs",
+    "messages",  # an `INSERT` only
+    "objects",
+    "usage_ledger",
+    "budgets",
+    "users",
+    "owner",  # advisory, of an owner: `owners.lock`
+    "processes",
+)
+"""Tables and advisory locks, each before those that follow. Several rows of a table are locked in order of key."""
+
+GUARDS = {
+    "messages": ("threads",),
+    "message_parts": ("threads",),
+    "receipts": ("threads",),
+    "approvals": ("threads",),
+    "memberships": ("threads", "users"),
+    "invitations": ("threads", "users"),
+    "share_links": ("threads",),
+    "detail_tokens": ("threads",),
+    "blobs": ("threads",),
+    "listings": ("users",),
+    "files": ("owner", "threads", "users"),
+    "todos": ("owner", "threads", "users"),
+    "passwords": ("users",),
+    "identities": ("users",),
+    "sessions": ("users",),
+    "api_tokens": ("users",),
+    "oidc_logins": ("users",),
+    "user_tools": ("users",),
+    # A process writes only its own, and only who holds its row clears up after it.
+    "presences": ("processes",),
+}
+"""Tables whose rows are changed under one of these locks, which makes their own locks free of waiting: they have no
+place in the order. A transaction that changes rows of one such table and nothing else needs no guard.
+"""
+
+UNCONTENDED = frozenset(
+    {
+        "runs",
+        "usage_ledger",
+        "users",
+        "message_parts",
+        "receipts",
+        "approvals",
+        "share_links",
+        "detail_tokens",
+        "blobs",
+        "sessions",
+        "api_tokens",
+        "oidc_logins",
+        "todos",
+        "audit",
+    }
+)
+"""Tables into which an `INSERT` never waits: the server has just made the key, or a lock that it holds guards it."""

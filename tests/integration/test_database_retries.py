@@ -1,0 +1,142 @@
+"""Transactions that Postgres ends over the locks of others are run again; when that fails too, the caller hears why."""
+
+import asyncio
+import inspect
+import pkgutil
+import re
+from collections.abc import AsyncIterator
+from importlib import import_module
+from types import ModuleType
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+import app.store
+from app.domain.errors import Unavailable
+from app.signals.metrics import REGISTRY
+from app.store import retries, sends
+from app.store.db import TOO_MANY, Contended, Database
+from app.store.retries import MAX_TRIES, retried
+from tests.support.inside import Inside, khala
+from tests.support.store import ask, new_thread
+
+CAUSES = {"40P01": "deadlock", "40001": "serialization"}
+FAIL = """
+    CREATE SEQUENCE tried;
+    CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            -- A sequence is not rolled back.
+            IF nextval('tried') <= {times} THEN RAISE EXCEPTION 'collided' USING ERRCODE = '{code}'; END IF;
+            RETURN NEW;
+        END $$;
+    CREATE TRIGGER fail BEFORE INSERT ON messages FOR EACH ROW WHEN (NEW.role = 'user') EXECUTE FUNCTION fail();
+"""
+OPENS = re.compile(r"db\.transaction\(|driver\.transaction\(|owners\.changing\(")
+SINGLE = {"changing", "forgetting"}
+"""Context managers: what goes on inside belongs to the caller, who is retried or tries again by itself."""
+
+
+@pytest_asyncio.fixture
+async def server(database_url: str) -> AsyncIterator[Inside]:
+    async with khala(database_url, with_executor=False) as inside:
+        yield inside
+
+
+def _counted(code: str) -> float:
+    return REGISTRY.get_sample_value("khala_database_deadlocks_total", {"cause": CAUSES[code]}) or 0.0
+
+
+async def _fail(db: Database, times: int, code: str) -> None:
+    """Let the next so many questions fail as if they had collided with others."""
+    async with db.driver() as driver:
+        await driver.execute(FAIL.format(times=times, code=code))
+
+
+@pytest.mark.parametrize("code", CAUSES)
+async def test_a_command_that_collides_is_run_again_and_done_once(db: Database, code: str) -> None:
+    thread_id, before = await new_thread(db), _counted(code)
+    await _fail(db, MAX_TRIES - 1, code)
+    sent = await ask(db, thread_id)
+    assert _counted(code) == before + MAX_TRIES - 1
+    async with db.driver() as driver:
+        found = await driver.fetch("SELECT id FROM runs WHERE thread_id = $1", thread_id)
+        assert [row["id"] for row in found] == [sent.run_id]
+        assert await driver.fetchval("SELECT count(*) FROM messages WHERE thread_id = $1", thread_id) == 2
+
+
+@pytest.mark.parametrize("code", CAUSES)
+async def test_a_command_that_keeps_colliding_is_unavailable_with_its_own_message(server: Inside, code: str) -> None:
+    thread, before = await server.thread(), _counted(code)
+    db = Database(server.database_url)
+    await _fail(db, 1000, code)
+    path = f"/api/threads/{thread.id}/send"
+    answer = await server.http.post(path, json={"text": "?"}, headers=thread.headers)
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert answer.json()["detail"] == TOO_MANY
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert _counted(code) == before + MAX_TRIES
+    async with db.driver() as driver:
+        assert await driver.fetchval("SELECT count(*) FROM runs WHERE thread_id = $1", UUID(thread.id)) == 0
+    await db.close()
+
+
+async def test_two_commands_that_lock_against_each_other_both_succeed(db: Database) -> None:
+    first, second = await new_thread(db), await new_thread(db)
+    met, before = asyncio.Barrier(2), _counted("40P01")
+    waited: set[UUID] = set()
+
+    @retried
+    async def both(one: UUID, other: UUID) -> None:
+        query = "UPDATE threads SET title = coalesce(title, '') || 'x' WHERE id = $1"
+        async with db.driver() as driver, driver.transaction():
+            await driver.execute(query, one)
+            if one not in waited:
+                waited.add(one)
+                await met.wait()
+            await driver.execute(query, other)
+
+    await asyncio.gather(both(first, second), both(second, first))
+    assert _counted("40P01") == before + 1
+    async with db.driver() as driver:
+        titles = await driver.fetch("SELECT title FROM threads WHERE id = ANY($1::uuid[])", [first, second])
+    assert [row["title"] for row in titles] == ["xx", "xx"]
+
+
+async def test_an_outage_is_no_collision_and_is_not_tried_again(db: Database) -> None:
+    tries = 0
+
+    @retried
+    async def cut() -> None:
+        nonlocal tries
+        tries += 1
+        async with db.driver() as driver:
+            await driver.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with pytest.raises(Unavailable, match="out of reach") as raised:
+        await cut()
+    assert not isinstance(raised.value, Contended)
+    assert tries == 1
+
+
+def test_every_command_of_the_store_that_is_one_transaction_is_run_again() -> None:
+    found = {
+        f"{module.__name__}.{name}": command
+        for module in _modules()
+        for name, command in inspect.getmembers(module, inspect.iscoroutinefunction)
+        if command.__module__ == module.__name__ and name not in SINGLE
+    }
+    commands = {name for name, command in found.items() if _is_command(command)}
+    assert f"{sends.__name__}.send" in commands
+    plain = {name for name in commands if found[name].__code__.co_filename != retries.__file__}
+    assert plain == {"app.store.threads.page"}, "a command without @retried, which only reads"
+
+
+def _is_command(command: object) -> bool:
+    whole = inspect.unwrap(command)  # type: ignore[arg-type]
+    takes = next(iter(inspect.signature(whole).parameters), None) == "db"
+    return takes and OPENS.search(inspect.getsource(whole)) is not None
+
+
+def _modules() -> list[ModuleType]:
+    return [import_module(f"app.store.{one.name}") for one in pkgutil.iter_modules(app.store.__path__)]

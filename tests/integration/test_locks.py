@@ -1,0 +1,224 @@
+"""Commands that run side by side on the same rows never wait for each other for ever."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+import pytest_asyncio
+from sqlalchemy.engine import make_url
+
+from app.domain import ids
+from app.domain.access import Caller
+from app.domain.chat import RunOptions
+from app.domain.errors import KhalaError
+from app.domain.fold import TextBlock
+from app.domain.parts import Step
+from app.signals.metrics import REGISTRY
+from app.store import accounts, imports, runs, sends, sessions
+from app.store.db import Database, Driver, driver_url
+from app.store.imports import Conversation, Imported
+from app.store.sends import Question
+from tests.support.cast import Person, owned_thread, person
+from tests.support.commands import LIMITS, Crowd
+from tests.support.inside import Inside
+from tests.support.shared import shared
+from tests.support.store import batch, claim, ending, write
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CALLERS = 32
+WITHIN = 60.0
+"""Seconds for all of it on a machine that does much else; it takes about a tenth."""
+REFUSED = {"forbidden", "conflict", "not_found", "run_not_found", "already_decided", "unauthorized", "thread_not_found"}
+"""What a command may be answered where another one came first."""
+OPENAI_CALL = {"model": "demo", "messages": [{"role": "user", "content": "/say Hello."}]}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, KHALA_USER_RUNS_PER_HOUR="10000") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def store(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url, pool_size=64)
+    yield database
+    await database.close()
+
+
+def _deadlocks() -> float:
+    """Transactions of this process that were ended by one."""
+    return REGISTRY.get_sample_value("khala_database_deadlocks_total", {"cause": "deadlock"}) or 0.0
+
+
+async def test_sixteen_openai_calls_of_one_account_at_once_all_succeed(server: Inside) -> None:
+    db, before = Database(server.database_url), _deadlocks()
+    account = await person(db)
+    await db.close()
+    for _ in range(3):
+        calls = [
+            server.http.post("/v1/chat/completions", json=OPENAI_CALL, headers=account.headers, timeout=60)
+            for _ in range(16)
+        ]
+        answers = await asyncio.gather(*calls)
+        assert [answer.status_code for answer in answers] == [200] * 16
+    assert _deadlocks() == before
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_thirty_two_callers_with_every_kind_of_command_end_without_a_deadlock(store: Database) -> None:
+    crowd, before = Crowd(store, seed=14), _deadlocks()
+    await crowd.gather()
+    refused: set[str] = set()
+
+    async def call() -> None:
+        for command in crowd.shuffled():
+            try:
+                await command()
+            except KhalaError as error:
+                refused.add(error.code)
+
+    async with asyncio.timeout(WITHIN):
+        await asyncio.gather(*(call() for _ in range(CALLERS)))
+    assert refused <= REFUSED
+    assert _deadlocks() == before
+    async with store.driver() as driver:
+        query = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        assert await driver.fetchval(query) == 0
+
+
+async def _holding(url: str) -> Driver:
+    """A transaction of another process, which is in the midst of a command."""
+    connection: Driver = await asyncpg.connect(driver_url(url))
+    await connection.execute("BEGIN")
+    return connection
+
+
+async def _crossed(db: Database, first: str, second: str, command: Any, *values: Any) -> Any:
+    """The command's result, when another transaction locks first this and, once the command waits for it, that.
+
+    Whoever locks in another order than `first`, `second` meets that transaction in a deadlock.
+    """
+    other = await _holding(db.url)
+    try:
+        await other.execute(first)
+        working = asyncio.ensure_future(command(*values))
+        pid = await other.fetchval("SELECT pg_backend_pid()")
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))"
+        async with asyncio.timeout(10):
+            while not await other.fetchval(waits, pid) and not working.done():
+                await asyncio.sleep(0.01)
+        assert not working.done(), "the command does not lock what it should"
+        await other.execute(second)
+        await other.execute("ROLLBACK")
+        return await working
+    finally:
+        await other.close()
+
+
+def _question(thread_id: UUID, **options: Any) -> Question:
+    return Question(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions(**options))
+
+
+async def _with_budget(db: Database) -> Person:
+    """A user whose windows are there already."""
+    user = await person(db)
+    await sends.send(db, _question(await owned_thread(db, user)), user.caller, LIMITS)
+    return user
+
+
+def _user_row(user_id: UUID) -> str:
+    return f"SELECT FROM users WHERE id = '{user_id}' FOR UPDATE"
+
+
+def _windows(user_id: UUID) -> str:
+    return f"SELECT FROM budgets WHERE key = '\\x{user_id.hex}' ORDER BY scope, key, measure, starts_at FOR UPDATE"
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_an_import_locks_budgets_before_the_user(db: Database) -> None:
+    user, before = await _with_budget(db), _deadlocks()
+    said = Imported(role="user", content=(TextBlock(text="before"),))
+    conversation = Conversation(title=None, history=[said], question=_question(ids.new()))
+    begin = (db, conversation, user.caller, LIMITS)
+    sent = await _crossed(db, _windows(user.id), _user_row(user.id), imports.begin, *begin)
+    assert sent.thread_id == conversation.question.thread_id
+    assert _deadlocks() == before
+    async with db.driver() as driver:
+        query = "SELECT (said_revision > read_revision, gone)::text FROM listings WHERE thread_id = $1"
+        assert await driver.fetchval(query, sent.thread_id) == "(f,f)"
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_the_deletion_of_an_account_locks_budgets_before_users(db: Database) -> None:
+    user, before = await _with_budget(db), _deadlocks()
+    await _crossed(db, _windows(user.id), _user_row(user.id), accounts.remove, db, user.caller)
+    assert _deadlocks() == before
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_sign_in_locks_the_user_before_the_password(db: Database) -> None:
+    user_id, before = await accounts.register(db, "a@example.com", "hash", None, Caller()), _deadlocks()
+
+    async def begin() -> str:
+        return await sessions.begin(db, user_id, Caller(), user_agent=None, proof="hash")
+
+    cascade = f"UPDATE passwords SET hash = hash WHERE user_id = '{user_id}'"
+    assert await _crossed(db, _user_row(user_id), cascade, begin)
+    assert _deadlocks() == before
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_send_that_interrupts_stores_its_message_before_it_locks_budgets(db: Database) -> None:
+    user = await _with_budget(db)
+    thread_id = await owned_thread(db, user)
+    await sends.send(db, _question(thread_id), user.caller, LIMITS)
+    other = await owned_thread(db, user)
+    question, before = _question(thread_id, if_busy="interrupt"), _deadlocks()
+    # Another send with the same message id, to another thread, which is about to reserve from the same budgets.
+    taken = f"""INSERT INTO messages (id, thread_id, position, role, status, revision)
+                VALUES ('{question.message_id}', '{other}', 1, 'user', 'final', 1)"""
+    sent, new = await _crossed(db, taken, _windows(user.id), sends.send, db, question, user.caller, LIMITS)
+    assert (sent.user_message_id, new) == (question.message_id, True)
+    assert _deadlocks() == before
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_flush_locks_threads_in_the_order_of_their_ids(db: Database) -> None:
+    user, before = await person(db), _deadlocks()
+    for _ in range(8):
+        await sends.send(db, _question(await owned_thread(db, user)), user.caller, LIMITS)
+    leases = sorted((one.lease for one in await claim(db)), key=lambda lease: lease.thread_id)
+    lowest, highest = leases[0].thread_id, leases[-1].thread_id
+    backwards = [batch(lease, 0, "Hello.") for lease in reversed(leases)]
+    async with db.driver() as driver:
+        # Plans join by a scan of the table, which meets the thread with the lowest id last.
+        for setting in ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_bitmapscan"):
+            await driver.execute(f'ALTER DATABASE "{make_url(db.url).database}" SET {setting} = off')
+        await driver.execute("UPDATE threads SET title = 'x' WHERE id = $1", lowest)
+    planned = Database(db.url)
+    first, second = (f"SELECT FROM threads WHERE id = '{one}' FOR UPDATE" for one in (lowest, highest))
+    written = await _crossed(planned, first, second, write, planned, *backwards)
+    await planned.close()
+    assert len(written) == len(leases)
+    assert _deadlocks() == before
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_flush_locks_the_runs_that_end_and_that_begin_a_round_in_the_order_of_heartbeats(db: Database) -> None:
+    user, before = await person(db), _deadlocks()
+    for _ in range(2):
+        await sends.send(db, _question(await owned_thread(db, user)), user.caller, LIMITS)
+    low, high = sorted((one.lease for one in await claim(db)), key=lambda lease: lease.run_id)
+    step = batch(high, 0, Step(step=1, max_steps=20, tool_count=1))
+    begun = type(step)(lease=high, parts=step.parts, steps=1)
+    first, second = (f"SELECT FROM runs WHERE id = '{one.run_id}' FOR NO KEY UPDATE" for one in (low, high))
+    written = await _crossed(db, first, second, write, db, ending(low, 0, ()), begun)
+    assert set(written) == {low.run_id, high.run_id}
+    assert _deadlocks() == before
+    async with db.driver() as driver:
+        assert await runs.beat(driver, [low, high], lease_seconds=30) == {high.run_id}

@@ -1,0 +1,303 @@
+"""Every kind of command that changes rows of several tables, to be run side by side on the same threads and users."""
+
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from app.domain import ids
+from app.domain.access import Caller, key_hash
+from app.domain.budgets import DAY, HOUR, Limit, Policy
+from app.domain.chat import RunOptions
+from app.domain.fold import TextBlock
+from app.domain.parts import Step
+from app.store import (
+    accounts,
+    approvals,
+    claims,
+    files,
+    imports,
+    listings,
+    presence,
+    retention,
+    runs,
+    sends,
+    sessions,
+    sharing,
+    threads,
+    todos,
+    tokens,
+)
+from app.store.db import Database
+from app.store.imports import Conversation, Imported
+from app.store.parts import Asked, Batch, Lease
+from app.store.sends import Limits, Question
+from tests.support.cast import Person, person
+from tests.support.store import batch, ending, write
+
+LIMITS = Limits(
+    per_owner=10_000,
+    waiting=100_000,
+    budgets=Policy(
+        limits=(
+            Limit(scope="accounts", measure="usd", most=Decimal(1_000_000), window=DAY),
+            Limit(scope="user", measure="runs", most=Decimal(1_000_000), window=HOUR),
+            Limit(scope="user", measure="usd", most=Decimal(1_000_000), window=DAY),
+            Limit(scope="anonymous", measure="usd", most=Decimal(1_000_000), window=DAY),
+            Limit(scope="key", measure="runs", most=Decimal(1_000_000), window=HOUR),
+            Limit(scope="run", measure="usd", most=Decimal(1)),
+        )
+    ),
+)
+"""Windows that all sends share, and that none exhausts."""
+FUNCTION = '{"type": "object"}'
+PURGED = retention.Policy(idle=timedelta(0))
+
+
+class Crowd:
+    """Some users with threads that all of them share, and an executor that works on whatever is asked."""
+
+    def __init__(self, db: Database, seed: int) -> None:
+        self.db = db
+        self.users: list[Person] = []
+        self.threads: list[UUID] = []
+        self.links: list[Caller] = []
+        self.process_id = ids.new()
+        self._random = random.Random(seed)
+        self._leases: dict[UUID, tuple[Lease, int]] = {}
+
+    async def gather(self, users: int = 4) -> None:
+        """Make the users, and a thread of each that the others are members of."""
+        self.users = [await person(self.db) for _ in range(users)]
+        for user in self.users:
+            thread, _ = await threads.create(self.db, ids.new(), user.caller, title=None, welcome="")
+            self.threads.append(thread.id)
+            for other in self.users:
+                if other is not user:
+                    await sharing.set_role(self.db, thread.id, other.id, "owner", user.caller)
+            _, key = await sharing.make_link(self.db, thread.id, "editor", None, user.caller)
+            self.links.append(Caller(share_key_hash=key_hash(key)))
+
+    @property
+    def commands(self) -> list[Callable[[], Awaitable[object]]]:
+        """All kinds, each once."""
+        return [
+            self.send,
+            self.interrupt,
+            self.import_conversation,
+            self.cancel,
+            self.claim,
+            self.reset,
+            self.delete,
+            self.join,
+            self.share,
+            self.change_role,
+            self.approve,
+            self.expire,
+            self.token,
+            self.sign_in,
+            self.change_password,
+            self.read,
+            self.rename,
+            self.work_files,
+            self.be_present,
+            self.purge,
+            self.delete_account,
+            self.execute,
+            self.execute,
+            self.beat,
+        ]
+
+    async def send(self) -> None:
+        """Send to a shared thread."""
+        await self._ask(self._thread(), self._user().caller, "queue")
+
+    async def interrupt(self) -> None:
+        """Send to a shared thread, and cancel what is under way there."""
+        await self._ask(self._thread(), self._user().caller, "interrupt")
+
+    async def import_conversation(self) -> None:
+        """What `/v1` does: a thread of its own, with what was said elsewhere."""
+        question = self._question(ids.new(), "queue")
+        said = Imported(role="user", content=(TextBlock(text="before"),))
+        conversation = Conversation(title="Imported", history=[said], question=question)
+        await imports.begin(self.db, conversation, self._user().caller, LIMITS)
+
+    async def cancel(self) -> None:
+        """Cancel an active run."""
+        query = "SELECT id FROM runs WHERE status IN ('queued', 'running', 'blocked') AND thread_id = $1 LIMIT 1"
+        found = await self._one(query, self._thread())
+        if found is not None:
+            await runs.cancel(self.db, found, self._user().caller)
+
+    async def claim(self) -> None:
+        """A guest's thread with a run and a file, which becomes a user's."""
+        key = ids.new_secret()
+        guest = Caller(anon_key_hash=key_hash(key))
+        thread, _ = await threads.create(self.db, ids.new(), guest, title=None, welcome="")
+        await self._ask(thread.id, guest, "queue")
+        await files.write(self.db, thread.id, "a.txt", b"a")
+        await claims.claim(self.db, thread.id, key_hash(key), self._user().caller)
+
+    async def reset(self) -> None:
+        """Empty a shared thread."""
+        await threads.reset(self.db, self._thread(), self._user().caller, welcome="")
+
+    async def delete(self) -> None:
+        """A thread with a run, which is deleted."""
+        user = self._user()
+        thread, _ = await threads.create(self.db, ids.new(), user.caller, title=None, welcome="")
+        await sharing.set_role(self.db, thread.id, self._user(but=user).id, "viewer", user.caller)
+        await self._ask(thread.id, user.caller, "queue")
+        await threads.remove(self.db, thread.id, user.caller)
+
+    async def join(self) -> None:
+        """Another user joins by a link, and leaves."""
+        place = self._random.randrange(len(self.threads))
+        other = await person(self.db)
+        shown = msgspec.structs.replace(self.links[place], user_id=other.id)
+        await sharing.join(self.db, self.threads[place], other.id, shown)
+        await sharing.remove_member(self.db, self.threads[place], other.id, other.caller)
+
+    async def share(self) -> None:
+        """A link that is made and revoked."""
+        thread_id, caller = self._thread(), self._user().caller
+        link, _ = await sharing.make_link(self.db, thread_id, "viewer", None, caller)
+        await sharing.revoke_link(self.db, thread_id, link.id, caller)
+
+    async def change_role(self) -> None:
+        """Give a user a role in a thread of another."""
+        owner = self._user()
+        place = self.users.index(owner)
+        await sharing.set_role(self.db, self.threads[place], self._user(but=owner).id, "owner", owner.caller)
+
+    async def approve(self) -> None:
+        """Answer a question that waits."""
+        query = "SELECT run_id FROM approvals WHERE state = 'pending' ORDER BY random() LIMIT 1"
+        run_id = await self._one(query)
+        if run_id is not None:
+            await approvals.answer(self.db, run_id, "call", self._user().caller, approvals.Answer(approved=True))
+
+    async def expire(self) -> None:
+        """What the executors' sweep does."""
+        async with self.db.driver() as driver:
+            await driver.execute("UPDATE approvals SET expires_at = now() WHERE run_id = $1", ids.new())
+        await approvals.expire(self.db)
+
+    async def token(self) -> None:
+        """A token that is made and revoked."""
+        caller = self._user().caller
+        made, _ = await tokens.make(self.db, caller, "crowd", ("read",), None)
+        await tokens.revoke(self.db, made.id, caller)
+
+    async def sign_in(self) -> None:
+        """A session more."""
+        user = self._user()
+        await sessions.begin(self.db, user.id, user.caller, user_agent=None)
+
+    async def change_password(self) -> None:
+        """End all sessions of a user."""
+        await accounts.set_password(self.db, self._user().caller, "hash", email=None)
+
+    async def read(self) -> None:
+        """A thread that a user has read."""
+        await listings.read(self.db, self._thread(), self._user().id, 1_000_000)
+
+    async def rename(self) -> None:
+        """A thread's title."""
+        await threads.change(self.db, self._thread(), self._user().caller, title=str(ids.new()))
+
+    async def work_files(self) -> None:
+        """A file and a todo of a user."""
+        user = self._user()
+        await files.write(self.db, user.id, f"{self._random.randrange(5)}.txt", b"text")
+        await todos.add(self.db, user.id, "do it", key=str(ids.new()))
+
+    async def be_present(self) -> None:
+        """Somebody comes and goes."""
+        said = presence.Said(thread_id=self._thread(), participant_id=ids.new(), user_id=None, name=None, state="{}")
+        async with self.db.driver() as driver:
+            await presence.write(driver, self.process_id, [said], [])
+            await presence.write(driver, self.process_id, [], [(said.thread_id, said.participant_id)])
+
+    async def purge(self) -> None:
+        """What retention does."""
+        await retention.purge(self.db, PURGED)
+
+    async def delete_account(self) -> None:
+        """A member of all threads, with a thread and a run that the others see, who goes."""
+        leaver = await person(self.db)
+        for thread_id, user in zip(self.threads, self.users, strict=True):
+            await sharing.set_role(self.db, thread_id, leaver.id, "editor", user.caller)
+        thread, _ = await threads.create(self.db, ids.new(), leaver.caller, title=None, welcome="")
+        await sharing.set_role(self.db, thread.id, self._user().id, "editor", leaver.caller)
+        await self._ask(thread.id, leaver.caller, "queue")
+        await self._ask(self._thread(), leaver.caller, "queue")
+        await accounts.remove(self.db, leaver.caller)
+
+    async def execute(self) -> None:
+        """Claim what waits, and write to all runs in one flush: some begin a round, some ask, and some end."""
+        async with self.db.driver() as driver:
+            claimed = await runs.claim(driver, most=20, owner="crowd", lease_seconds=30, held=list(self._leases))
+        mine = [(one.lease, one.next_seq) for one in claimed]
+        batches = [self._batch(lease, seq) for lease, seq in mine]
+        if not batches:
+            return
+        self._leases |= {lease.run_id: (lease, seq) for lease, seq in mine}
+        written = await write(self.db, *batches)
+        more = [one for one in batches if one.lease.run_id in written and one.steps is not None and not one.asked]
+        last = [ending(one.lease, one.parts[-1][0] + 1, (TextBlock(text="Hello."),)) for one in more[::2]]
+        last += [self._step(one.lease, one.parts[-1][0] + 1) for one in more[1::2]]
+        if last:
+            await write(self.db, *last)
+        for asked in (one for one in batches if one.asked):
+            await runs.hand_over(self.db, asked.lease, (), awaits=("call",))
+        for one in batches:
+            self._leases.pop(one.lease.run_id, None)
+
+    async def beat(self) -> None:
+        """Renew all leases."""
+        leases = [lease for lease, _ in self._leases.values()]
+        async with self.db.driver() as driver:
+            await runs.beat(driver, leases, lease_seconds=30)
+
+    def _batch(self, lease: Lease, seq: int) -> Batch:
+        choice = self._random.randrange(3)
+        if choice == 0:
+            return ending(lease, seq, ())
+        begun = self._step(lease, seq)
+        return msgspec.structs.replace(begun, asked=[_asked()]) if choice == 1 else begun
+
+    def _step(self, lease: Lease, seq: int) -> Batch:
+        return msgspec.structs.replace(batch(lease, seq, "Hello.", Step(step=1, max_steps=20, tool_count=1)), steps=1)
+
+    async def _ask(self, thread_id: UUID, caller: Caller, if_busy: Any) -> None:
+        await sends.send(self.db, self._question(thread_id, if_busy), caller, LIMITS)
+
+    def _question(self, thread_id: UUID, if_busy: Any) -> Question:
+        return Question(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions(if_busy=if_busy))
+
+    async def _one(self, query: str, *values: object) -> Any:
+        async with self.db.driver() as driver:
+            return await driver.fetchval(query, *values)
+
+    def _thread(self) -> UUID:
+        return self._random.choice(self.threads)
+
+    def _user(self, *, but: Person | None = None) -> Person:
+        return self._random.choice([user for user in self.users if user is not but])
+
+    def shuffled(self) -> list[Callable[[], Awaitable[object]]]:
+        """All kinds in an order of chance."""
+        commands = self.commands
+        self._random.shuffle(commands)
+        return commands
+
+
+def _asked() -> Asked:
+    ends = datetime.now(UTC) + timedelta(milliseconds=500)
+    return Asked(tool_call_id="call", tool="t", args="{}", parameters=FUNCTION, digest="d", expires_at=ends)

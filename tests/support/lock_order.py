@@ -1,0 +1,277 @@
+"""Watches the order of locks in every transaction of Khala that runs in this process, and reports each violation.
+
+The statements are read as asyncpg sends them, so nothing that the code under test catches can hide one. Connections
+count by the name that Khala gives its own, so that what a test does by itself is free to do anything.
+"""
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from app.store.listings import STAMP
+from app.store.lock_order import GUARDS, LOCK_ORDER
+from app.store.session import SESSION
+from tests.support.statement_locks import Touch, touches
+
+RANKS = {name: rank for rank, name in enumerate(LOCK_ORDER)}
+KEYED = ("threads", "runs", "users")
+"""Tables of which it is known by key which rows a transaction has locked."""
+ALONE = {"threads", "messages"}
+"""Tables into which a transaction inserts one contended row at most."""
+UNNAMED = "one at a time"
+"""Advisory locks of a whole job, of migrations say, by a number: nobody waits for them while holding another lock."""
+DEFINITIONS = ("ALTER", "CREATE", "DROP")
+"""A transaction that changes tables locks them whole, and belongs to a migration."""
+FILE = "KHALA_TEST_LOCK_ORDER"
+"""Environment variable: where a process under test writes its violations."""
+MAX_SHOWN = 160
+"""Characters of a statement in a violation."""
+
+ROOT = Path(__file__).resolve().parents[2]
+BETWEEN = (Path(__file__).resolve(), ROOT / "app" / "store" / "db.py")
+
+violations: list[str] = []
+"""What this process has seen, since they were last taken."""
+
+
+class Held(msgspec.Struct):
+    """Locks of one table: the keys of its rows as far as they are known, and all ids that the statements named.
+
+    `own`: by statements about it, and not only by foreign keys.
+    """
+
+    keys: set[UUID] = msgspec.field(default_factory=set)
+    named: set[UUID] = msgspec.field(default_factory=set)
+    own: bool = False
+
+
+class Transaction:
+    """The locks that one transaction has taken so far."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Held] = {}
+        self.unguarded: set[str] = set()
+        self.trail: list[str] = []
+        self.migrates = False
+        self.fresh = False
+
+    def run(self, statement: str, args: Sequence[Any]) -> Iterator[str]:
+        """The violations of a statement that is about to run."""
+        self.migrates = self.migrates or statement.lstrip().upper().startswith(DEFINITIONS)
+        if self.migrates:
+            return
+        before = set(self.held)
+        for touch in touches(statement):
+            touch = _named(touch, args)
+            if touch.name == UNNAMED:
+                continue
+            keys = _keys(statement, touch, args)
+            ids = set(_ids(args, only_lists=True)) or set(_ids(args))
+            if [] in args and not ids:
+                continue  # of nothing
+            problem = self._problem(touch, keys, ids) if touch.waits else None
+            if problem is not None:
+                yield f"{problem}: {_short(statement)} [after {' → '.join(self.trail) or 'nothing'}]"
+            self._take(touch, keys, args)
+        self.fresh = bool(self.held.keys() - before)
+
+    def ran(self, statement: str, found: Sequence[Mapping[str, Any]]) -> None:
+        """Rows that it returned: those that it has locked, or what they are of."""
+        every = touches(statement)
+        if not found and len(every) == 1 and every[0].kind == "lock" and every[0].keys and self.fresh:
+            del self.held[every[0].name]  # there is no such row, so there is no lock
+        for touch in every:
+            held = self.held.get(touch.name)
+            if held is not None and touch.name in KEYED and touch.kind != "reference":
+                ids = {key for row in found for key in _ids(tuple(row.values()))}
+                held.named |= ids
+                if touch.keys is None:
+                    held.keys |= {key for row in found for key in _ids([dict(row).get("id")])}
+
+    def _problem(self, touch: Touch, keys: set[UUID] | None, ids: set[UUID]) -> str | None:
+        if touch.name in GUARDS and not (touch.name in RANKS and touch.kind == "insert"):
+            return self._unguarded(touch)
+        if touch.kind in {"reference", "cascade"} and touch.name in self.held:
+            return None
+        if touch.name not in RANKS:
+            return f"{touch.name} has no place in LOCK_ORDER"
+        if touch.name in self.held and self.held[touch.name].own:
+            return self._again(touch, keys, ids)
+        later = [name for name in self.held if RANKS.get(name, -1) > RANKS[touch.name]]
+        if later:
+            return f"locks {touch.name} after {', '.join(later)}"
+        if self.unguarded:
+            return f"locks {touch.name} after rows of {', '.join(self.unguarded)} without their guard"
+        if not touch.ordered and not (touch.kind == "insert" and touch.name in ALONE):
+            return f"locks several rows of {touch.name} in no order"
+        return None
+
+    def _unguarded(self, touch: Touch) -> str | None:
+        """Rows below a guard: without it, they are all that the transaction may lock."""
+        if any(guard in self.held for guard in GUARDS[touch.name]):
+            return None
+        others = (self.unguarded | self.held.keys()) - {touch.name}
+        return f"locks {touch.name} without {' or '.join(GUARDS[touch.name])}, after {others}" if others else None
+
+    def _again(self, touch: Touch, keys: set[UUID] | None, ids: set[UUID]) -> str | None:
+        """More locks of a table: of the same rows, or of later ones while it is the last table in order."""
+        held = self.held[touch.name]
+        if touch.kind in {"reference", "cascade", "advisory"} or touch.name not in KEYED:
+            return None
+        if keys is None:
+            return None if ids and ids <= held.named else f"locks more rows of {touch.name}, and which is unknown"
+        new = keys - held.named - held.keys
+        later = [name for name in self.held if RANKS.get(name, -1) > RANKS[touch.name]]
+        if new and later:
+            return f"locks other rows of {touch.name} after {', '.join(later)}"
+        if new and held.keys and min(new) < max(held.keys):
+            return f"locks {touch.name} {min(new)} after {max(held.keys)}, which has a higher key"
+        return None
+
+    def _take(self, touch: Touch, keys: set[UUID] | None, args: Sequence[Any]) -> None:
+        if not self.trail or self.trail[-1] != touch.name:
+            self.trail.append(touch.name)
+        if touch.name in GUARDS and touch.kind != "insert":
+            if touch.waits and not any(guard in self.held for guard in GUARDS[touch.name]):
+                self.unguarded.add(touch.name)
+            return
+        if touch.kind == "insert" and not touch.waits:
+            return  # nobody else knows the new row's key
+        held = self.held.setdefault(touch.name, Held())
+        if touch.kind not in {"reference", "cascade"}:
+            held.keys |= keys or set()
+            held.named |= set(_ids(args))
+            held.own = True
+
+
+def _named(touch: Touch, args: Sequence[Any]) -> Touch:
+    """An advisory lock by the name that it is taken under."""
+    if touch.kind != "advisory" or touch.name:
+        return touch
+    words = [args[number].split(" ")[0] for number in touch.keys or () if isinstance(args[number], str)]
+    return msgspec.structs.replace(touch, name=words[0] if words else UNNAMED)
+
+
+def _keys(statement: str, touch: Touch, args: Sequence[Any]) -> set[UUID] | None:
+    """The keys of the rows, where parameters name them all."""
+    if touch.name == "users" and statement == STAMP:
+        return {args[1]} if args[1] is not None else None
+    if touch.keys is None or touch.kind == "advisory":
+        return None
+    return set(_ids([args[number] for number in touch.keys if number < len(args)]))
+
+
+def _ids(values: Sequence[Any], *, only_lists: bool = False) -> Iterator[UUID]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _ids(value)
+        elif isinstance(value, UUID) and not only_lists:
+            yield value
+
+
+def _short(statement: str) -> str:
+    return re.sub(r"\s+", " ", statement).strip()[:MAX_SHOWN]
+
+
+class WatchedProtocol:
+    """asyncpg's protocol of one connection, whose statements are read on their way."""
+
+    def __init__(self, protocol: Any) -> None:
+        self._protocol = protocol
+        self._transaction: Transaction | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._protocol, name)
+
+    async def query(self, query: str, timeout: float | None) -> Any:
+        """A statement without parameters, or several; transactions begin and end by it."""
+        word = query.lstrip()[:8].upper()
+        if word.startswith(("COMMIT", "ROLLBACK")) and " TO " not in query.upper():
+            self._transaction = None
+        else:
+            self._begin(query, ())
+        done = await self._protocol.query(query, timeout)
+        if word.startswith(("BEGIN", "START")):
+            self._transaction = Transaction()
+        return done
+
+    async def bind_execute(self, state: Any, args: Sequence[Any], *given: Any, **options: Any) -> Any:
+        """A statement with parameters."""
+        transaction = self._begin(state.query, args)
+        found = await self._protocol.bind_execute(state, args, *given, **options)
+        rows = found[0] if isinstance(found, tuple) else found
+        transaction.ran(state.query, rows or ())
+        return found
+
+    async def bind_execute_many(self, state: Any, args: Any, *given: Any, **options: Any) -> Any:
+        """A statement with many sets of parameters."""
+        every = list(args)
+        for one in every:
+            self._begin(state.query, one)
+        return await self._protocol.bind_execute_many(state, every, *given, **options)
+
+    def _begin(self, statement: str, args: Sequence[Any]) -> Transaction:
+        transaction = self._transaction or Transaction()
+        for problem in transaction.run(statement, args):
+            if _by_khala():
+                _report(problem)
+        return transaction
+
+
+def _by_khala() -> bool:
+    """Whether Khala runs the statement that is about to run, and not a test by itself."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(ROOT) and path not in BETWEEN and not path.is_relative_to(ROOT / ".venv"):
+            return not path.is_relative_to(ROOT / "tests")
+        frame = frame.f_back
+    return True
+
+
+def _report(problem: str) -> None:
+    if FILE in os.environ:
+        with Path(os.environ[FILE]).open("a") as file:
+            file.write(problem + "\n")
+    else:
+        violations.append(problem)
+
+
+def install() -> None:
+    """Watch all connections that Khala makes from now on in this process."""
+    if getattr(asyncpg.Connection, "watched", False):
+        return
+    make = asyncpg.Connection.__init__
+
+    def made(self: Any, protocol: Any, *arguments: Any, **options: Any) -> None:
+        make(self, protocol, *arguments, **options)
+        settings = self._params.server_settings or {}
+        if settings.get("application_name") == SESSION["application_name"]:
+            self._protocol = WatchedProtocol(protocol)
+
+    asyncpg.Connection.__init__ = made
+    asyncpg.Connection.watched = True
+
+
+def told() -> Path:
+    """The file into which processes that this one begins write their violations."""
+    return Path(tempfile.gettempdir()) / f"khala-lock-order-{os.getpid()}"
+
+
+def taken() -> list[str]:
+    """The violations since the last time, each once: of this process, and of `khala` processes that it began."""
+    found = list(violations)
+    violations.clear()
+    if told().exists():
+        found += told().read_text().splitlines()
+        told().unlink()
+    return list(dict.fromkeys(found))
