@@ -71,7 +71,7 @@ class Oidc(Controller):
         await oidc_logins.keep(context.db, begun.state, pending)
         return Redirect(begun.url, status_code=302, cookies=[_state_cookie(context, request, begun.state)])
 
-    @get("/callback", include_in_schema=False, status_code=302)
+    @get("/callback", include_in_schema=False, status_code=302, lenient=True)  # providers add parameters of their own
     async def callback(
         self,
         context: NamedDependency[Context],

@@ -135,7 +135,8 @@ def answer(body: type[msgspec.Struct], description: str) -> ResponseSpec:
 
 
 def _khala(_: Request[Any, Any, Any], error: KhalaError) -> Response[Problem]:
-    errors = [FieldError(error.path, error.message)] if isinstance(error, InvalidInput) and error.path else []
+    places = [(error.path, error.message), *error.more] if isinstance(error, InvalidInput) and error.path else []
+    errors = [FieldError(path, message) for path, message in places]
     headers = {} if error.retry_after is None else {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
     return respond(error.code, error.message, errors=errors, headers=headers)
 

@@ -25,6 +25,7 @@ from app.api.events import events
 from app.api.health import HealthRoutes
 from app.api.mcp import McpRoutes
 from app.api.mcp import endpoint as mcp_endpoint
+from app.api.known_fields import check_body, check_query
 from app.api.me import Me
 from app.api.models import models
 from app.api.observed import PROBES, count, route_of
@@ -82,6 +83,8 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         if request.method not in SAFE:
             cookie = cookies.secret(request, context.origins) is not None
             refuse_cross_site(request, context.origins, cookie=cookie)
+        if not request.scope["path"].startswith(PROBES):
+            check_query(request)
         if not request.route_handler.opt.get("raw_body"):
             await _take_only_json(request)
 
@@ -109,15 +112,16 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
 
 
 async def _take_only_json(request: Request[Any, Any, Any]) -> None:
-    """Refuse bodies that are not called JSON, which also keeps other sites' forms out, and those that are none."""
+    """Refuse bodies that are not called JSON, which also keeps other sites' forms out, that are none, or say too much."""
     if "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0":
         return
     if request.content_type[0].lower() != "application/json":
         raise HTTPException(status_code=415, detail=EXAMPLES["unsupported_media_type"])
     try:
-        await request.json()
+        body = await request.json()
     except (SerializationException, ValueError, RecursionError) as error:
         raise InvalidInput(f"The body is no JSON that can be read: {error}.") from error
+    check_body(request, body)
 
 
 def _headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[None]]:

@@ -1,5 +1,6 @@
 """What can go wrong, for whoever asked: one small tree. The message is for the person, the code is stable."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -76,13 +77,14 @@ class PayloadTooLarge(KhalaError):
 
 
 class InvalidInput(KhalaError):
-    """The request is malformed; `path` names the place, as in `options.model`."""
+    """The request is malformed; `path` names the place, as in `options.model`, `more` others with their messages."""
 
     code = "invalid_input"
 
-    def __init__(self, message: str, *, path: str = "") -> None:
+    def __init__(self, message: str, *, path: str = "", more: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.path = path
+        self.more = more
 
 
 class RateLimited(KhalaError):

@@ -39,7 +39,7 @@ class Models(msgspec.Struct, frozen=True, kw_only=True):
     object: str = "list"
 
 
-@post("/chat/completions", status_code=200, include_in_schema=False, request_max_body_size=MOST_REQUEST)
+@post("/chat/completions", status_code=200, include_in_schema=False, request_max_body_size=MOST_REQUEST, lenient=True)
 async def complete(
     request: Request[Any, Any, Any], context: NamedDependency[Context], caller: NamedDependency[Caller]
 ) -> Response[Any]:
@@ -60,14 +60,14 @@ async def complete(
     return Stream(told, media_type="text/event-stream", headers=headers)
 
 
-@get("/models", include_in_schema=False)
+@get("/models", include_in_schema=False, lenient=True)
 async def list_models(context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Models:
     """The models that may be asked for by name."""
     user_of(caller)
     return Models(data=[_model(name) for name in (options.DEFAULTS[0], *context.models)])
 
 
-@get("/models/{name:path}", include_in_schema=False)
+@get("/models/{name:path}", include_in_schema=False, lenient=True)
 async def read_model(context: NamedDependency[Context], caller: NamedDependency[Caller], name: ModelName) -> Model:
     """One of them, or one that a pattern of the operator's allows."""
     user_of(caller)

@@ -445,12 +445,13 @@ export interface Authenticated {
   userId: string;
 }
 
-/** Something that the client sent, or a subscription, failed. */
+/** Something that the client sent, or a subscription, failed. `path` names the place in the client's frame. */
 export interface ErrorFrame {
   type: "error";
   threadId?: string;
   code: string;
   message: string;
+  path?: string;
 }
 
 /** Answers a ping. */
