@@ -1,6 +1,6 @@
 """Refuses what a request names and no route knows: unknown fields of a JSON body, unknown query parameters.
 
-A misspelt field would otherwise be a limit that does not hold, or a page of the wrong size, and nobody would hear of it.
+Otherwise a misspelt field would be a limit that does not hold, or a page of the wrong size, without a word.
 """
 
 from collections.abc import Iterable

@@ -23,9 +23,9 @@ from app.api.context import Context
 from app.api.details import detail
 from app.api.events import events
 from app.api.health import HealthRoutes
+from app.api.known_fields import check_body, check_query
 from app.api.mcp import McpRoutes
 from app.api.mcp import endpoint as mcp_endpoint
-from app.api.known_fields import check_body, check_query
 from app.api.me import Me
 from app.api.models import models
 from app.api.observed import PROBES, count, route_of
@@ -62,7 +62,7 @@ NAMED = ("thread_id", "run_id")
 """What of a path every line of the log names that is written while it is asked for."""
 KNOWN_HEADERS = (
     "Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID",
-    "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", *OPENAI_HEADERS,
+    "Idempotency-Key", "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", *OPENAI_HEADERS,
 )  # fmt: skip
 """What pages of other origins, where they may call, may say."""
 TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
@@ -112,7 +112,10 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
 
 
 async def _take_only_json(request: Request[Any, Any, Any]) -> None:
-    """Refuse bodies that are not called JSON, which also keeps other sites' forms out, that are none, or say too much."""
+    """Refuse bodies that are not called JSON, which also keeps other sites' forms out, and those that are none.
+
+    Fields that the route does not know are refused, too.
+    """
     if "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0":
         return
     if request.content_type[0].lower() != "application/json":

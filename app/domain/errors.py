@@ -64,6 +64,12 @@ class Conflict(KhalaError):
     code = "conflict"
 
 
+class IdempotencyKeyReused(KhalaError):
+    """The idempotency key came with another request before."""
+
+    code = "idempotency_key_reused"
+
+
 class RunActive(KhalaError):
     """The thread is answering already."""
 

@@ -20,6 +20,7 @@ class UnknownField(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     name: str
     hint: str | None
+    value: Any = None
     kind: Literal["field", "query parameter"] = "field"
 
     @property
@@ -81,7 +82,7 @@ def _find_in_object(value: dict[str, Any], shape: Shape, path: str) -> Iterator[
         here = f"{path}.{name[:MAX_NAME]}" if path else name[:MAX_NAME]
         if shape.fields is not None:
             if name not in shape.fields:
-                yield UnknownField(path=here, name=name[:MAX_NAME], hint=nearest(name, shape.fields))
+                yield UnknownField(path=here, name=name[:MAX_NAME], hint=nearest(name, shape.fields), value=one)
                 continue
             within = shape.fields[name]
         if within is not None:

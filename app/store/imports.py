@@ -1,6 +1,7 @@
 """Imports: a conversation that was held elsewhere becomes a thread, as if it had been held here."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,8 +15,8 @@ from app.domain.access import Caller
 from app.domain.chat import Role, Sent
 from app.domain.errors import Conflict
 from app.domain.fold import Block, Content, FileBlock, ToolBlock
-from app.store import access, blobs, listings, rows, sends, threads
-from app.store.db import Database, Driver, driver_of
+from app.store import access, blobs, completion_requests, rows, sends, threads
+from app.store.db import Database, Driver
 from app.store.sends import Limits, Question
 from app.store.tables import messages
 from app.store.tables import threads as threads_table
@@ -30,12 +31,16 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be a thread of the user's. Without `asks`, its last message is what is answered, not the question."""
+    """What is to be a thread of the user's. Without `asks`, its last message is what is answered, not the question.
+
+    A thread with `lasts` ends by itself after that time, and is on no list.
+    """
 
     title: str | None
     history: Sequence[Imported]
     question: Question
     asks: bool = True
+    lasts: timedelta | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +58,9 @@ async def begin(db: Database, conversation: Conversation, caller: Caller, limits
     """
     question = conversation.question
     async with db.transaction() as connection:
-        await _make(connection, question.thread_id, caller, conversation.title)
+        if question.request is not None:
+            await completion_requests.begin(connection, question.request)
+        await _make(connection, caller, conversation)
         leaf = await _append(connection, question.thread_id, caller, conversation.history)
         if not conversation.asks and leaf is not None:
             question = msgspec.structs.replace(question, message_id=leaf)
@@ -88,6 +95,8 @@ async def go_on(
     """
     thread_id = question.thread_id
     async with db.transaction() as connection:
+        if question.request is not None:
+            await completion_requests.begin(connection, question.request)
         thread = await threads.lock(connection, thread_id, caller, "editor")
         if thread.active_leaf != waiting.leaf:
             raise Conflict("The thread has gone on meanwhile.")
@@ -97,18 +106,19 @@ async def go_on(
         return await sends.ask(connection, thread, asked, caller, limits, stored=True)
 
 
-async def _make(connection: AsyncConnection, thread_id: UUID, caller: Caller, title: str | None) -> None:
+async def _make(connection: AsyncConnection, caller: Caller, conversation: Conversation) -> None:
+    thread_id = conversation.question.thread_id
     made = await connection.execute(
         upsert(threads_table)
-        .values(id=thread_id, title=title, owner_id=caller.user_id)
+        .values(id=thread_id, title=conversation.title, owner_id=caller.user_id)
         .on_conflict_do_nothing()
         .returning(threads_table.c.id)
     )
     new = made.first() is not None
     await threads.lock(connection, thread_id, caller)
-    if new and caller.user_id is not None:
-        await listings.add(await driver_of(connection), thread_id, caller.user_id)
-    elif not new and await _position(connection, thread_id):
+    if new:
+        await threads.enlist(connection, thread_id, caller, conversation.lasts)
+    elif await _position(connection, thread_id):
         raise Conflict("Something was said in this thread before.")
 
 

@@ -52,17 +52,18 @@ async def test_a_run_does_not_begin_without_the_budget_that_was_misspelt(server:
     assert [one["role"] for one in found["messages"]] == ["assistant"], "nothing but the welcome"
 
 
+ID = str(uuid.uuid4())
 BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/threads"): ({"titel": "x"}, "titel"),
-    ("PATCH", "/api/threads/{id}"): ({"title": "x", "activeleaf": str(uuid.uuid4())}, "activeleaf"),
-    ("POST", "/api/threads/{id}/regenerate"): ({"messageId": str(uuid.uuid4()), "options": {"mode": "x"}}, "options.mode"),
+    ("PATCH", "/api/threads/{id}"): ({"title": "x", "activeleaf": ID}, "activeleaf"),
+    ("POST", "/api/threads/{id}/regenerate"): ({"messageId": ID, "options": {"mode": "x"}}, "options.mode"),
     ("POST", "/api/threads/{id}/claim"): ({"anonKey": "x", "key": 1}, "key"),
     ("PUT", "/api/threads/{id}/read"): ({"revision": 1, "rev": 1}, "rev"),
     ("PUT", "/api/threads/{id}/members/{id}"): ({"role": "viewer", "rôle": 1}, "rôle"),
     ("POST", "/api/threads/{id}/links"): ({"role": "viewer", "expires": "never"}, "expires"),
-    ("PUT", "/api/threads/{id}/tool-rules"): ({"items": [{"pattern": "*", "action": "ask", "acton": "deny"}]}, "items[0].acton"),
+    ("PUT", "/api/threads/{id}/tool-rules"): ({"items": [{"pattern": "*", "acton": "deny"}]}, "items[0].acton"),
     ("PUT", "/api/me/tool-rules"): ({"items": [], "item": []}, "item"),
-    ("POST", "/api/claims"): ({"items": [{"threadId": str(uuid.uuid4()), "anonKey": "x", "anonkey": ""}]}, "items[0].anonkey"),
+    ("POST", "/api/claims"): ({"items": [{"threadId": ID, "anonkey": ""}]}, "items[0].anonkey"),
     ("POST", "/api/runs/{id}/cancel"): ({"why": "x"}, "why"),
     ("POST", "/api/runs/{id}/approvals/call"): ({"approved": True, "editedargs": {}}, "editedargs"),
     ("POST", "/api/auth/register"): ({"email": "a@b.c", "password": "x", "claims": []}, "claims"),
@@ -83,9 +84,7 @@ async def test_every_body_with_an_unknown_field_is_refused(
     verb, path = verb_and_path
     body, place = BODIES[verb_and_path]
     who = await person(store)
-    answer = await server.http.request(
-        verb, path.replace("{id}", str(uuid.uuid4())), json=body, headers=who.headers
-    )
+    answer = await server.http.request(verb, path.replace("{id}", ID), json=body, headers=who.headers)
     assert place in refused(answer)
 
 

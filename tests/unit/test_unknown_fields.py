@@ -12,6 +12,7 @@ from app.domain.chat import RunOptions
 from app.domain.unknown_fields import MAX_NAME, find, nearest
 
 USER = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:", "detail": "low"}}], "name": "V"}
+DETAIL = "messages[0].content[0].image_url.detail"
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ USER = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "
         (Send, {"text": "", "messageId": "x", "options": {"model": "m", "budget": {"usd": 1}}}, []),
         (Send, {"text": "", "mesageId": "x"}, [("mesageId", "messageId")]),
         (Send | None, {"options": {"autoPilot": True}}, [("options.autoPilot", "autopilot")]),
-        (Send, {"options": {"budget": {"usdd": "0.01"}, "zzz": 1}}, [("options.budget.usdd", "usd"), ("options.zzz", None)]),
+        (Send, {"options": {"budget": {"usdd": 1}, "zz": 1}}, [("options.budget.usdd", "usd"), ("options.zz", None)]),
         (Send, {"options": {"functions": [{}, {"nam": "x"}]}}, [("options.functions[1].nam", "name")]),
         (Send, {"options": {"functions": [{"parameters": {"anything": {"goes": 1}}}]}}, []),
         (Send, {"options": 7, "text": []}, []),
@@ -30,7 +31,7 @@ USER = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "
         (frames.ClientFrame, {"type": "presence", "state": {"free": True}}, []),
         (frames.ClientFrame, {"type": "nonsense", "aftr": 3}, []),
         (frames.ClientFrame, {"type": ["subscribe"], "aftr": 3}, []),
-        (Completion, {"messages": [USER]}, [("messages[0].content[0].image_url.detail", None), ("messages[0].name", None)]),
+        (Completion, {"messages": [USER]}, [(DETAIL, None), ("messages[0].name", None)]),
     ],
 )  # fmt: skip
 def test_fields_that_a_type_does_not_have_are_found_where_they_are(

@@ -13,12 +13,14 @@ from structlog.contextvars import bind_contextvars
 from app.api import functions
 from app.api.callers import user_of
 from app.api.context import Context
-from app.api.openai import history, options, streams
+from app.api.openai import history, ignored, options, streams
 from app.api.openai.asking import ask
 from app.api.openai.request import MOST_REQUEST
 from app.api.openai.request import read as asking_of
 from app.api.openai.streams import Asking
+from app.domain import idempotency, ids
 from app.domain.access import Caller
+from app.domain.idempotency import RequestIdentity
 
 ModelName = Annotated[str, PathParameter(description="The model's name, as the list tells it.")]
 
@@ -45,12 +47,19 @@ async def complete(
 ) -> Response[Any]:
     """Answer the conversation, as a run of a thread that can be watched, and goes on if nobody listens any more."""
     user_of(caller)
-    asked = asking_of(await request.body())
+    body = await request.body()
+    asked = asking_of(body)
     wish = options.read(asked, request.headers, context)
     await functions.check(wish.options.functions, every="tools", each="tools[{}].function")
-    sent = await ask(context, caller, history.read(asked.messages), wish)
+    wish = msgspec.structs.replace(
+        wish,
+        identity=_identity(request, body, caller),
+        ignored=ignored.places(await request.json(), asked, wish.thread_id),
+    )
+    accepted = await ask(context, caller, history.read(asked.messages), wish)
+    sent = accepted.sent
     bind_contextvars(thread_id=str(sent.thread_id), run_id=str(sent.run_id))
-    asking = Asking(context=context, caller=caller, wish=wish, sent=sent)
+    asking = Asking(context=context, caller=caller, wish=wish, accepted=accepted)
     headers = {"x-thread-id": str(sent.thread_id), "x-run-id": str(sent.run_id)}
     if not wish.stream:
         whole = await streams.whole(asking, partial(_hung_up, request))
@@ -78,6 +87,18 @@ async def read_model(context: NamedDependency[Context], caller: NamedDependency[
 
 def _model(name: str) -> Model:
     return Model(id=name, created=0, owned_by=name.partition(":")[0])
+
+
+def _identity(request: Request[Any, Any, Any], body: bytes, caller: Caller) -> RequestIdentity | None:
+    """What tells whether this is a request that was sent before."""
+    return idempotency.identity(
+        caller,
+        body,
+        request.headers,
+        options.HEADERS,
+        received=request.scope["state"]["began"],
+        run_id=ids.new(),
+    )
 
 
 async def _hung_up(request: Request[Any, Any, Any]) -> None:
