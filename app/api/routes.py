@@ -31,6 +31,7 @@ from app.api.models import models
 from app.api.observed import PROBES, count, route_of
 from app.api.oidc import Oidc
 from app.api.openai import errors as openai_errors
+from app.api.openai.document import read_document
 from app.api.openai.options import HEADERS as OPENAI_HEADERS
 from app.api.openai.routes import complete, list_models, read_model
 from app.api.origins import SAFE, refuse_cross_site
@@ -97,7 +98,11 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         [
             Router("/api", route_handlers=routes, before_request=begin),
             Router("/", route_handlers=[McpRoutes, detail], before_request=begin),
-            Router(openai_errors.PREFIX, route_handlers=[complete, list_models, read_model], before_request=begin),
+            Router(
+                openai_errors.PREFIX,
+                route_handlers=[complete, list_models, read_model, read_document],
+                before_request=begin,
+            ),
             mcp_endpoint(context),
             *pages.routes(web),
         ],

@@ -152,11 +152,12 @@ async def test_a_completion_is_the_same_to_its_last_byte(asker: Asker) -> None:
 
 async def test_a_key_with_another_body_or_other_headers_is_refused(store: Database, asker: Asker) -> None:
     first = await post(asker, "/echo one", idempotency_key="k")
-    for text, headers in (
+    others: list[tuple[str, Headers]] = [
         ("/echo two", {}),
         ("/echo one", {"x_autopilot": "true"}),
         ("/echo one", {"x_budget_usd": "1"}),
-    ):
+    ]
+    for text, headers in others:
         other = await post(asker, text, idempotency_key="k", **headers)
         assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
     assert await runs_of(store, asker) == [first.run_id]

@@ -1,6 +1,7 @@
 """The OpenAPI document is true: what it says is what the server does, whatever schemathesis sends, whoever sends it."""
 
 import asyncio
+import os
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -23,8 +24,10 @@ from tests.support.store import ask
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 CHECKS = (
-    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method"
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method,"
+    "accepted_for_shape"
 )
+ROOT = Path(__file__).parents[2]
 SEND = "/api/threads/{thread_id}/send"
 ONCE = ("deleteThread", "deleteMe")
 """Operations that leave nothing to test; they have tests of their own."""
@@ -95,7 +98,10 @@ async def schemathesis(server: Inside, folder: Path, asker: Asker, *words: str, 
              "--suppress-health-check=all", "--no-shrink", "--request-timeout=10", "--warnings=off"]  # fmt: skip
     given += [f"--header={name}: {value}" for name, value in asker.headers.items()]
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(program, *given, *words, cwd=folder, stdout=pipe, stderr=pipe)
+    env = os.environ | {"SCHEMATHESIS_HOOKS": "tests.support.schema_checks", "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(
+        program, *given, *words, cwd=folder, env=env, stdout=pipe, stderr=pipe
+    )
     told, _ = await process.communicate()
     assert process.returncode == 0, told.decode()
 

@@ -15,6 +15,7 @@ from app.api.callers import user_of
 from app.api.context import Context
 from app.api.openai import history, ignored, options, streams
 from app.api.openai.asking import ask
+from app.api.openai.models import Model, Models
 from app.api.openai.request import MOST_REQUEST
 from app.api.openai.request import read as asking_of
 from app.api.openai.streams import Asking
@@ -23,22 +24,6 @@ from app.domain.access import Caller
 from app.domain.idempotency import RequestIdentity
 
 ModelName = Annotated[str, PathParameter(description="The model's name, as the list tells it.")]
-
-
-class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that may be asked for."""
-
-    id: str
-    created: int
-    owned_by: str
-    object: str = "model"
-
-
-class Models(msgspec.Struct, frozen=True, kw_only=True):
-    """All models that may be asked for by these names."""
-
-    data: list[Model]
-    object: str = "list"
 
 
 @post("/chat/completions", status_code=200, include_in_schema=False, request_max_body_size=MOST_REQUEST, lenient=True)
