@@ -93,16 +93,13 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         Threads, Sharing, claim_threads, Runs, models, Blobs, upload, events, follow, Auth, Oidc, Me, Tokens,
         Tools, ToolRules, HealthRoutes,
     ]  # fmt: skip
+    openai_routes: Sequence[ControllerRouterHandler] = [complete, list_models, read_model, read_document]
     handlers = openai_errors.shaped(HANDLERS)
     return Litestar(
         [
             Router("/api", route_handlers=routes, before_request=begin),
             Router("/", route_handlers=[McpRoutes, detail], before_request=begin),
-            Router(
-                openai_errors.PREFIX,
-                route_handlers=[complete, list_models, read_model, read_document],
-                before_request=begin,
-            ),
+            Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=begin),
             mcp_endpoint(context),
             *pages.routes(web),
         ],

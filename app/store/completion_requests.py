@@ -18,6 +18,9 @@ from app.domain.idempotency import RETRY_WINDOW, RequestIdentity
 from app.store.db import Database, Driver, driver_of
 from app.store.tables import completion_requests
 
+MAX_JOINED = 2**15 - 1
+"""Attempts are counted up to here; the column takes no more."""
+
 INSERT = """
     INSERT INTO completion_requests (run_id, user_id, key_hash, fingerprint, first_attempt, attempts, expires_at)
     VALUES ($1, $2, $3, $4, $5, $5, now() + $6::interval)
@@ -25,8 +28,8 @@ INSERT = """
 """
 """Where another transaction is about to store the same key, this waits for its end."""
 
-JOIN_BY_KEY = """
-    UPDATE completion_requests SET attempts = greatest(attempts + 1, $3)
+JOIN_BY_KEY = f"""
+    UPDATE completion_requests SET attempts = least(greatest(attempts + 1, $3), {MAX_JOINED})
     WHERE user_id = $1 AND key_hash = $2 AND expires_at > clock_timestamp()
     RETURNING run_id, fingerprint, attempts
 """

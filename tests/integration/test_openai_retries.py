@@ -325,6 +325,15 @@ async def test_a_key_whose_run_is_gone_makes_no_second_one(store: Database, aske
     assert await runs_of(store, asker) == []
 
 
+async def test_a_key_is_joined_however_often_it_comes(store: Database, asker: Asker) -> None:
+    first = await post(asker, "/echo yes", Idempotency_Key="k")
+    async with store.driver() as driver:
+        query = "UPDATE completion_requests SET attempts = 32766 WHERE run_id = $1"
+        assert await driver.execute(query, first.run_id) == "UPDATE 1"
+    again = [(await post(asker, "/echo yes", Idempotency_Key="k")).run_id for _ in range(3)]
+    assert again == [first.run_id] * 3
+
+
 async def test_outcomes_of_tools_that_come_back_twice_go_on_once(store: Database, asker: Asker) -> None:
     call = '/text Let me see. /call weather {"city": "Aiur"} /say It is fine.'
     body = {"model": "khala", "messages": user(call), "tools": [WEATHER]}

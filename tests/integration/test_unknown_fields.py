@@ -114,6 +114,7 @@ async def test_a_misspelt_query_parameter_is_refused_and_a_probe_takes_any(serve
     assert (await server.http.get(f"/api/threads/{thread.id}?limit=1", headers=thread.headers)).status_code == 200
     assert "Limit" in refused(await server.http.get("/api/threads?Limit=1", headers=thread.headers))
     assert (await server.http.get("/api/health/live?from=balancer")).status_code == 200
+    assert (await server.http.options("/api/threads?limt=1")).status_code == 204
 
 
 async def test_a_frame_with_an_unknown_field_gets_an_error_with_the_place_and_does_nothing(server: Inside) -> None:

@@ -110,10 +110,8 @@ def document() -> Json:
 
 
 def _completion() -> Json:
-    headers = [
-        {"name": name, "in": "header", "description": what, "schema": schema}
-        for name, (what, schema) in HEADERS.items()
-    ]
+    header = {"in": "header", "required": False}
+    headers = [header | {"name": name, "description": what, "schema": form} for name, (what, form) in HEADERS.items()]
     answers = {"application/json": _ref("ChatCompletion"), "text/event-stream": {"type": "string"}}
     body = {"required": True, "content": {"application/json": {"schema": _ref("Completion")}}}
     return _operation("complete", "Answer a conversation", answers, headers) | {"requestBody": body}
