@@ -598,3 +598,8 @@ async def test_two_who_listen_hear_the_same(asker: Asker) -> None:
         chunks = await stream.all()
     text = "".join(one["choices"][0]["delta"].get("content", "") for one in chunks if one["choices"])
     assert text_of((await asker.thread(thread_id))[-1]) == text
+
+
+async def test_a_request_without_a_body_is_refused(asker: Asker) -> None:
+    refused = await asker.inside.http.post("/v1/chat/completions", headers=asker.who.headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_input")
