@@ -177,7 +177,7 @@ async def test_openais_protocol_is_spoken_as_documented(postgres_url: str, templ
         phases = ["--phases=examples,coverage,fuzzing", "--max-examples=10"]
         await schemathesis(inside, tmp_path, asker, *phases, document="/v1/openapi.json")
         async with database.driver() as driver:
-            assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'") > 3, "some were answered"
+            assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'"), "some were answered"
         await database.close()
 
 

@@ -8,7 +8,7 @@ from litestar import Response, get
 
 from app.api.openai.errors import Failure
 from app.api.openai.models import Model, Models
-from app.api.openai.options import MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
+from app.api.openai.options import DEFAULTS, MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
 from app.api.openai.request import MOST_MESSAGES, Completion
 from app.domain.idempotency import MAX_KEY
 
@@ -40,6 +40,11 @@ HEADERS: dict[str, tuple[str, Json]] = {
     "x-budget-tool-calls": ("The most tool calls of the run.", COUNT),
 }
 """Each header's meaning and form."""
+QUESTION: Json = {"model": "khala", "messages": [{"role": "user", "content": "What is a Khala?"}]}
+EXAMPLES: Json = {
+    "A question": {"value": QUESTION},
+    "A stream, with its usage": {"value": QUESTION | {"stream": True, "stream_options": {"include_usage": True}}},
+}
 ERRORS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 KHALA: Json = {
     "type": "object",
@@ -89,7 +94,9 @@ def read_document() -> Response[Json]:
 def document() -> Json:
     """The document."""
     _, components = msgspec.json.schema_components((Completion, Models, Model, Failure), ref_template=REF)
-    components["Completion"]["properties"]["messages"] |= {"minItems": 1, "maxItems": MOST_MESSAGES}
+    fields = components["Completion"]["properties"]
+    fields["messages"] |= {"minItems": 1, "maxItems": MOST_MESSAGES}
+    fields["model"] = {"anyOf": [{"enum": list(DEFAULTS)}, {"type": "string"}]}
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     return {
         "openapi": "3.1.0",
@@ -113,7 +120,8 @@ def _completion() -> Json:
     header = {"in": "header", "required": False}
     headers = [header | {"name": name, "description": what, "schema": form} for name, (what, form) in HEADERS.items()]
     answers = {"application/json": _ref("ChatCompletion"), "text/event-stream": {"type": "string"}}
-    body = {"required": True, "content": {"application/json": {"schema": _ref("Completion")}}}
+    said = {"schema": _ref("Completion"), "examples": EXAMPLES}
+    body = {"required": True, "content": {"application/json": said}}
     return _operation("complete", "Answer a conversation", answers, headers) | {"requestBody": body}
 
 

@@ -39,6 +39,7 @@ export type Code =
   | "conflict"
   | "run_active"
   | "already_decided"
+  | "idempotency_key_reused"
   | "payload_too_large"
   | "unsupported_media_type"
   | "range_not_satisfiable"
