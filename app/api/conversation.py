@@ -6,10 +6,11 @@ from uuid import UUID
 
 import msgspec
 
+from app.api import known_fields
 from app.api.bodies import NUL
 from app.api.callers import of_token, with_keys
 from app.api.context import Context
-from app.domain import frames
+from app.domain import frames, unknown_fields
 from app.domain.access import Caller, needs_scope
 from app.domain.buckets import Bucket
 from app.domain.errors import Forbidden, InvalidInput, KhalaError, PayloadTooLarge, RateLimited, Unauthorized
@@ -58,7 +59,8 @@ class Conversation:
             return await self._obey(_decoded(message))
         except KhalaError as error:
             self._mistakes += isinstance(error, (InvalidInput, PayloadTooLarge))
-            return frames.Error(thread_id=_thread_id(message), code=error.code, message=error.message)
+            path = (error.path or None) if isinstance(error, InvalidInput) else None
+            return frames.Error(thread_id=_thread_id(message), code=error.code, message=error.message, path=path)
 
     async def _obey(self, frame: frames.ClientFrame) -> frames.Frame | None:
         match frame:
@@ -159,9 +161,12 @@ def _decoded(message: Any) -> frames.ClientFrame:
     if len(text) > MOST_FRAME or len(text.encode()) > MOST_FRAME:
         raise PayloadTooLarge(f"A frame has at most {MOST_FRAME:,} bytes.")
     try:
-        return decoder.decode(text)
+        frame = decoder.decode(text)
+        said = msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidInput(f"No frame of this protocol: {error}.") from error
+    known_fields.refuse(unknown_fields.find(said, frames.ClientFrame))
+    return frame
 
 
 class _Named(msgspec.Struct, rename="camel"):

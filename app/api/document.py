@@ -3,19 +3,21 @@
 from dataclasses import dataclass
 from typing import Any
 
-from litestar import MediaType, Router
+from litestar import MediaType, Request, Router
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, Example, Operation, RequestBody, Tag
 from litestar.types import BeforeRequestHookHandler
 
+from app.api import constraints
 from app.api.callers import SCHEMES
 from app.domain.frames import SUBPROTOCOL
 
 DESCRIPTION = f"""
 Durable, realtime chat threads. Send a message with `POST /api/threads/{{thread_id}}/send`, follow the answer live, and
 read it whole at any time. Names are camelCase, ids are UUIDs, times are RFC 3339 in UTC, money is a decimal string in
-USD. Fields that a version does not know are ignored.
+USD. Fields of an answer that a client does not know are ignored by it; fields of a request that the server does not
+know are refused.
 
 **The feed** is a WebSocket at `/api/ws` (subprotocol `{SUBPROTOCOL}`, JSON text frames), which OpenAPI can't describe.
 Say `{{"type": "subscribe", "threadId": "…", "anonKey": "…", "after": 12}}`; what comes is a `snapshot` if `after` is
@@ -48,6 +50,14 @@ class OptionalBody(Operation):
             self.request_body.required = False
 
 
+class CompleteJson(JsonRenderPlugin):
+    """The document as JSON, with the constraints that Litestar can't read from types."""
+
+    def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
+        """Complete it and say it."""
+        return super().render(request, constraints.complete(openapi_schema))
+
+
 def example(summary: str, **value: Any) -> list[Example]:
     """The one example of a body."""
     return [Example(summary=summary, value=value)]
@@ -66,5 +76,5 @@ def config(version: str, *, before_request: BeforeRequestHookHandler) -> OpenAPI
         openapi_router=Router(
             "/api/openapi.json", route_handlers=[], before_request=before_request, include_in_schema=False
         ),
-        render_plugins=[JsonRenderPlugin(path="/", media_type=MediaType.JSON)],
+        render_plugins=[CompleteJson(path="/", media_type=MediaType.JSON)],
     )

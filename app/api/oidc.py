@@ -71,7 +71,8 @@ class Oidc(Controller):
         await oidc_logins.keep(context.db, begun.state, pending)
         return Redirect(begun.url, status_code=302, cookies=[_state_cookie(context, request, begun.state)])
 
-    @get("/callback", include_in_schema=False, status_code=302, opt={RETURNING: True})
+    # Providers add parameters of their own.
+    @get("/callback", include_in_schema=False, status_code=302, opt={RETURNING: True}, lenient=True)
     async def callback(
         self,
         context: NamedDependency[Context],

@@ -33,6 +33,7 @@ STATUS: dict[str, int] = {
     "conflict": 409,
     "run_active": 409,
     "already_decided": 409,
+    "idempotency_key_reused": 422,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "range_not_satisfiable": 416,
@@ -74,6 +75,7 @@ EXAMPLES: dict[str, str] = {
     "conflict": "This messageId was sent before with another text.",
     "run_active": "An answer is being written. Wait for it, cancel it, or send with ifBusy.",
     "already_decided": "Somebody decided otherwise before.",
+    "idempotency_key_reused": "This Idempotency-Key came with another request before. Use a new one.",
     "payload_too_large": DETAILS["payload_too_large"],
     "unsupported_media_type": "Send JSON, as Content-Type: application/json.",
     "range_not_satisfiable": "This blob has 1,024 bytes.",
@@ -139,7 +141,8 @@ def answer(body: type[msgspec.Struct], description: str) -> ResponseSpec:
 
 
 def _khala(_: Request[Any, Any, Any], error: KhalaError) -> Response[Problem]:
-    errors = [FieldError(error.path, error.message)] if isinstance(error, InvalidInput) and error.path else []
+    places = [(error.path, error.message), *error.more] if isinstance(error, InvalidInput) and error.path else []
+    errors = [FieldError(path, message) for path, message in places]
     headers = {} if error.retry_after is None else {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
     if isinstance(error, RequestTimeout):
         # What is left of the body can't be told from the next request.

@@ -24,6 +24,7 @@ from app.api.context import Context
 from app.api.details import detail
 from app.api.events import events
 from app.api.health import HealthRoutes
+from app.api.known_fields import check_body, check_query
 from app.api.limits import PAGE_FILE_COST
 from app.api.mcp import McpRoutes
 from app.api.mcp import endpoint as mcp_endpoint
@@ -32,6 +33,7 @@ from app.api.models import models
 from app.api.observed import PROBES, count, route_of
 from app.api.oidc import Oidc
 from app.api.openai import errors as openai_errors
+from app.api.openai.document import read_document
 from app.api.openai.options import HEADERS as OPENAI_HEADERS
 from app.api.openai.routes import complete, list_models, read_model
 from app.api.origins import SAFE, refuse_cross_site
@@ -63,7 +65,7 @@ NAMED = ("thread_id", "run_id")
 """What of a path every line of the log names that is written while it is asked for."""
 KNOWN_HEADERS = (
     "Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID",
-    "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", *OPENAI_HEADERS,
+    "Idempotency-Key", "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", *OPENAI_HEADERS,
 )  # fmt: skip
 """What pages of other origins, where they may call, may say."""
 TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
@@ -84,6 +86,8 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         if request.method not in SAFE:
             cookie = cookies.secret(request, context.origins) is not None
             refuse_cross_site(request, context.origins, cookie=cookie)
+        if not request.scope["path"].startswith(PROBES):
+            check_query(request)
         if not request.route_handler.opt.get("raw_body"):
             await _take_only_json(request)
 
@@ -97,12 +101,13 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         Threads, Sharing, claim_threads, Runs, models, Blobs, upload, events, follow, Auth, Oidc, Me, Tokens,
         Tools, ToolRules, HealthRoutes,
     ]  # fmt: skip
+    openai_routes: Sequence[ControllerRouterHandler] = [complete, list_models, read_model, read_document]
     handlers = openai_errors.shaped(HANDLERS)
     return Litestar(
         [
             Router("/api", route_handlers=routes, before_request=begin),
             Router("/", route_handlers=[McpRoutes, detail], before_request=begin),
-            Router(openai_errors.PREFIX, route_handlers=[complete, list_models, read_model], before_request=begin),
+            Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=begin),
             mcp_endpoint(context),
             Router("/", route_handlers=pages.routes(web), before_request=begin_file),
         ],
@@ -117,15 +122,19 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
 
 
 async def _take_only_json(request: Request[Any, Any, Any]) -> None:
-    """Refuse bodies that are not called JSON, which also keeps other sites' forms out, and those that are none."""
+    """Refuse bodies that are not called JSON, which also keeps other sites' forms out, and those that are none.
+
+    Fields that the route does not know are refused, too.
+    """
     if "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0":
         return
     if request.content_type[0].lower() != "application/json":
         raise HTTPException(status_code=415, detail=EXAMPLES["unsupported_media_type"])
     try:
-        await request.json()
+        body = await request.json()
     except (SerializationException, ValueError, RecursionError) as error:
         raise InvalidInput(f"The body is no JSON that can be read: {error}.") from error
+    check_body(request, body)
 
 
 def _headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[None]]:

@@ -1,5 +1,6 @@
 """What can go wrong, for whoever asked: one small tree. The message is for the person, the code is stable."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -63,6 +64,12 @@ class Conflict(KhalaError):
     code = "conflict"
 
 
+class IdempotencyKeyReused(KhalaError):
+    """The idempotency key came with another request before."""
+
+    code = "idempotency_key_reused"
+
+
 class RunActive(KhalaError):
     """The thread is answering already."""
 
@@ -76,13 +83,14 @@ class PayloadTooLarge(KhalaError):
 
 
 class InvalidInput(KhalaError):
-    """The request is malformed; `path` names the place, as in `options.model`."""
+    """The request is malformed; `path` names the place, as in `options.model`, `more` others with their messages."""
 
     code = "invalid_input"
 
-    def __init__(self, message: str, *, path: str = "") -> None:
+    def __init__(self, message: str, *, path: str = "", more: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.path = path
+        self.more = more
 
 
 class RequestTimeout(KhalaError):

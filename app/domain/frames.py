@@ -139,11 +139,12 @@ class Gone(Frame, frozen=True, kw_only=True, tag="gone"):
 
 
 class Error(Frame, frozen=True, kw_only=True, tag="error"):
-    """Something that the client sent, or a subscription, failed."""
+    """Something that the client sent, or a subscription, failed. `path` names the place in the client's frame."""
 
     thread_id: UUID | None = None
     code: str
     message: str
+    path: str | None = None
 
 
 class Pong(Frame, frozen=True, kw_only=True, tag="pong"):

@@ -1,6 +1,7 @@
 """Imports: a conversation that was held elsewhere becomes a thread, as if it had been held here."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,8 +15,8 @@ from app.domain.access import Caller, as_asker
 from app.domain.chat import Role, RunOptions, Sent
 from app.domain.errors import Conflict, Forbidden
 from app.domain.fold import Block, Content, FileBlock, ToolBlock
-from app.store import access, blobs, listings, rows, sends, threads
-from app.store.db import Database, Driver, driver_of
+from app.store import access, blobs, completion_requests, rows, sends, threads
+from app.store.db import Database, Driver
 from app.store.retries import retried
 from app.store.sends import Limits, Question
 from app.store.tables import messages
@@ -38,12 +39,16 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be a thread of the user's. Without `asks`, its last message is what is answered, not the question."""
+    """What is to be a thread of the user's. Without `asks`, its last message is what is answered, not the question.
+
+    A thread with `lasts` ends by itself after that time, and is on no list.
+    """
 
     title: str | None
     history: Sequence[Imported]
     question: Question
     asks: bool = True
+    lasts: timedelta | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,15 +67,17 @@ async def begin(db: Database, conversation: Conversation, caller: Caller, limits
     """
     question = conversation.question
     async with db.transaction() as connection:
-        new = await _make(connection, question.thread_id, caller, conversation.title)
+        if question.request is not None:
+            await completion_requests.begin(connection, question.request)
+        new = await _make(connection, caller, conversation)
         leaf = await _append(connection, question.thread_id, caller, conversation.history)
         if not conversation.asks and leaf is not None:
             question = msgspec.structs.replace(question, message_id=leaf)
         thread = await threads.lock(connection, question.thread_id, caller)
         sent = await sends.ask(connection, thread, question, caller, limits, stored=not conversation.asks)
-        if new and caller.user_id is not None:
+        if new:
             # The user's row is locked after the budgets, as in every send.
-            await listings.add(await driver_of(connection), question.thread_id, caller.user_id)
+            await threads.enlist(connection, question.thread_id, caller, conversation.lasts)
         return sent
 
 
@@ -108,6 +115,8 @@ async def go_on(
     """
     thread_id = question.thread_id
     async with db.transaction() as connection:
+        if question.request is not None:
+            await completion_requests.begin(connection, question.request)
         thread = await threads.lock(connection, thread_id, caller, "editor")
         if thread.active_leaf != waiting.leaf:
             raise Conflict("The thread has gone on meanwhile.")
@@ -117,11 +126,12 @@ async def go_on(
         return await sends.ask(connection, thread, asked, caller, limits, stored=True)
 
 
-async def _make(connection: AsyncConnection, thread_id: UUID, caller: Caller, title: str | None) -> bool:
+async def _make(connection: AsyncConnection, caller: Caller, conversation: Conversation) -> bool:
     """Make and lock the thread. Returns whether it is new."""
+    thread_id = conversation.question.thread_id
     made = await connection.execute(
         upsert(threads_table)
-        .values(id=thread_id, title=title, owner_id=caller.user_id)
+        .values(id=thread_id, title=conversation.title, owner_id=caller.user_id)
         .on_conflict_do_nothing()
         .returning(threads_table.c.id)
     )

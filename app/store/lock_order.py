@@ -16,6 +16,7 @@ How to keep it:
 """
 
 LOCK_ORDER = (
+    "completion_requests",
     "gate",  # advisory, of an owner: `owners.close_gate`
     "keeping",  # advisory, of a thread: `blobs.add`
     "threads",
@@ -39,6 +40,7 @@ GUARDS = {
     "invitations": ("threads", "users"),
     "share_links": ("threads",),
     "detail_tokens": ("threads",),
+    "ephemeral_threads": ("threads",),
     "blobs": ("threads",),
     "listings": ("users",),
     "files": ("owner", "threads", "users"),

@@ -31,6 +31,12 @@ IDLE = """
     WHERE owner_id IS NULL AND deleted_at IS NULL
       AND created_at < now() - $1::interval AND updated_at < now() - $1::interval
 """
+EXPIRED = """
+    SELECT threads.id FROM ephemeral_threads JOIN threads ON threads.id = ephemeral_threads.thread_id
+    WHERE ephemeral_threads.expires_at < now() AND threads.deleted_at IS NULL
+      AND NOT EXISTS (SELECT FROM runs WHERE runs.thread_id = threads.id AND runs.status IN ('queued', 'running'))
+"""
+"""Threads whose time is up, but for those whose answer is being written."""
 DELETED = "(SELECT id FROM threads WHERE deleted_at IS NOT NULL)"
 SWEEPS = {
     "message_parts": f"thread_id IN {DELETED}",
@@ -59,6 +65,7 @@ SWEEPS = {
     "oidc_logins": "expires_at < now()",
     "share_links": "expires_at < now()",
     "detail_tokens": "expires_at < now()",
+    "completion_requests": "expires_at < now()",
     "api_tokens": "expires_at < now() - interval '30 days'",
     # What is reserved still is given back by the run that reserved it.
     "budgets": "ends_at < now() - interval '1 day' AND reserved = 0",
@@ -91,9 +98,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def due(db: Database, policy: Policy) -> dict[str, int]:
-    """How much there is to delete of each kind; `idle threads` are still to be closed."""
+    """How much there is to delete of each kind; `idle threads` and `expired threads` are still to be closed."""
     async with db.driver() as driver:
-        found = {"idle threads": 0}
+        found = {"idle threads": 0, "expired threads": 0}
+        found["expired threads"] = await driver.fetchval(f"SELECT count(*) FROM ({EXPIRED}) AS expired")
         if policy.idle:
             found["idle threads"] = await driver.fetchval(f"SELECT count(*) FROM ({IDLE}) AS idle", policy.idle)
         for table, which in SWEEPS.items():
@@ -103,7 +111,7 @@ async def due(db: Database, policy: Policy) -> dict[str, int]:
 
 async def purge(db: Database, policy: Policy) -> dict[str, int]:
     """Delete what is due. Returns how much it was of each kind; nothing where another process is at it."""
-    done: dict[str, int] = {"idle threads": 0} | dict.fromkeys(SWEEPS, 0)
+    done: dict[str, int] = {"idle threads": 0, "expired threads": 0} | dict.fromkeys(SWEEPS, 0)
     for kind in done:
         for _ in range(MOST_BATCHES):
             count = await _batch(db, kind, policy)
@@ -121,11 +129,11 @@ async def _batch(db: Database, kind: str, policy: Policy) -> int:
         if not got.scalar_one():
             return 0
         driver = await driver_of(connection)
-        if kind == "idle threads":
-            idle = await _idle(driver, policy)
-            if idle:
-                await threads.close(connection, idle)
-            return len(idle)
+        if kind in ("idle threads", "expired threads"):
+            ended = await (_idle(driver, policy) if kind == "idle threads" else _expired(driver))
+            if ended:
+                await threads.close(connection, ended)
+            return len(ended)
         if kind == "listings":
             return int(await driver.fetchval(FORGET, BATCH))
         # What somebody has locked is left for the next time: a purge waits for nobody.
@@ -139,6 +147,11 @@ async def _idle(driver: Driver, policy: Policy) -> list[UUID]:
         return []
     query = f"{IDLE} ORDER BY created_at, id LIMIT $2 FOR UPDATE SKIP LOCKED"
     return [row["id"] for row in await driver.fetch(query, policy.idle, BATCH // 10)]
+
+
+async def _expired(driver: Driver) -> list[UUID]:
+    query = f"{EXPIRED} ORDER BY threads.id LIMIT $1 FOR UPDATE OF threads SKIP LOCKED"
+    return [row["id"] for row in await driver.fetch(query, BATCH // 10)]
 
 
 class Retention:

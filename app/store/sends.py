@@ -18,9 +18,10 @@ from app.domain.budgets import Ask, Policy
 from app.domain.chat import RunOptions, Sent
 from app.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
 from app.domain.fold import Content, FileBlock, TextBlock, text_of
+from app.domain.idempotency import RequestIdentity
 from app.domain.parts import json_text
 from app.signals import traces
-from app.store import blobs, ledger, listings, runs, threads
+from app.store import blobs, completion_requests, ledger, listings, runs, threads
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database, Driver, driver_of
 from app.store.retries import retried
 from app.store.rows import content
@@ -94,6 +95,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     attachments: tuple[UUID, ...] = ()
     parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
     options: RunOptions
+    request: RequestIdentity | None = None
+    """Of a request for a completion that may be sent again."""
 
 
 @retried
@@ -101,6 +104,8 @@ async def send(db: Database, question: Question, caller: Caller, limits: Limits)
     """Store the question and queue its run, and whether that is new: the same message id again changes nothing."""
     try:
         async with db.transaction() as connection:
+            if question.request is not None:
+                await completion_requests.begin(connection, question.request)
             thread = await threads.lock(connection, question.thread_id, caller, "editor")
             before = await _sent_before(await driver_of(connection), question)
             if before is not None:
@@ -262,7 +267,7 @@ async def _queue(
     answer_id: UUID,
 ) -> Sent:
     """The answer-to-be at this position, and the run that writes it."""
-    run_id = ids.new()
+    run_id = ids.new() if question.request is None else question.request.run_id
     revision = await driver.fetchval(
         QUEUE,
         question.thread_id,

@@ -299,6 +299,36 @@ user_tools = Table(
     CheckConstraint("state IN ('pending', 'approved', 'rejected')", name="state"),
 )
 
+# Threads that end by themselves and are on nobody's list, and when.
+ephemeral_threads = Table(
+    "ephemeral_threads",
+    metadata,
+    _thread_id(primary_key=True),
+    _moment("expires_at"),
+    Index("ephemeral_threads_expires_at_idx", "expires_at"),
+)
+
+# Requests that may be sent again, and the run that each has begun. No keys to users and runs: whoever locks those comes
+# later, and a key that is known must stay known when its run is gone.
+completion_requests = Table(
+    "completion_requests",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("user_id", Uuid, nullable=False),
+    # Of its Idempotency-Key, if it had one.
+    Column("key_hash", LargeBinary),
+    # Of its body and of what else says what is asked for.
+    Column("fingerprint", LargeBinary, nullable=False),
+    # The try that began the run, and the latest that has joined it.
+    Column("first_attempt", SmallInteger, nullable=False),
+    Column("attempts", SmallInteger, nullable=False),
+    _time("created_at"),
+    _moment("expires_at"),
+    Index("completion_requests_user_id_key_hash_key", "user_id", "key_hash", unique=True),
+    Index("completion_requests_user_id_fingerprint_idx", "user_id", "fingerprint", "created_at"),
+    Index("completion_requests_expires_at_idx", "expires_at"),
+)
+
 # Keys to the details of single tool calls, for clients that hold nothing else; each ends by itself.
 detail_tokens = Table(
     "detail_tokens",

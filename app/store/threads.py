@@ -1,7 +1,7 @@
 """Threads: who may open one, and the row lock under which everything in it changes."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -37,6 +37,7 @@ from app.store.retries import retried
 from app.store.tables import (
     blobs,
     detail_tokens,
+    ephemeral_threads,
     files,
     memberships,
     message_parts,
@@ -83,11 +84,12 @@ async def go_on_from(connection: AsyncConnection, thread_id: UUID, message_id: U
 
 @retried
 async def create(
-    db: Database, thread_id: UUID, caller: Caller, *, title: str | None, welcome: str
+    db: Database, thread_id: UUID, caller: Caller, *, title: str | None, welcome: str, lasts: timedelta | None = None
 ) -> tuple[Thread, bool]:
     """The caller's thread with this id, and whether it is new; made with its welcome if it was not there.
 
-    A thread made by a user is theirs from the start; anybody else's is opened by their anonymous key.
+    A thread made by a user is theirs from the start; anybody else's is opened by their anonymous key. One that `lasts`
+    so long ends by itself.
     """
     opened_by = {"anon_key_hash": caller.anon_key_hash} if caller.user_id is None else {"owner_id": caller.user_id}
     async with db.transaction() as connection:
@@ -101,9 +103,17 @@ async def create(
         await _lock_own(connection, thread_id, caller)
         if new:
             await _greet(connection, thread_id, welcome)
-            if caller.user_id is not None:
-                await listings.add(await driver_of(connection), thread_id, caller.user_id)
+            await enlist(connection, thread_id, caller, lasts)
         return rows.thread((await lock(connection, thread_id))._mapping), new
+
+
+async def enlist(connection: AsyncConnection, thread_id: UUID, caller: Caller, lasts: timedelta | None) -> None:
+    """Put a thread that is new on its owner's list; or on none, and note when it ends, if it lasts for a time only."""
+    if lasts is not None:
+        ends = {"thread_id": thread_id, "expires_at": func.clock_timestamp() + lasts}
+        await connection.execute(insert(ephemeral_threads).values(ends))
+    elif caller.user_id is not None:
+        await listings.add(await driver_of(connection), thread_id, caller.user_id)
 
 
 async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller) -> None:
@@ -226,7 +236,7 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
     await listings.stamp(driver, thread_ids, gone=True)
     await invitations.close(driver, thread_ids)
     these = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
-    for table in (runs, memberships, share_links):
+    for table in (runs, memberships, share_links, ephemeral_threads):
         await connection.execute(delete(table).where(table.c.thread_id == these))
     closed = {"owner_id": None, "anon_key_hash": None, "title": None, "visibility": "private"}
     await connection.execute(

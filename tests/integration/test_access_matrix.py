@@ -124,6 +124,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/health/ready": OPEN,
     "POST /v1/chat/completions": ACCOUNTS,
     "GET /v1/models": ACCOUNTS,
+    "GET /v1/openapi.json": OPEN,
     "GET /v1/models/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
     # Of a call that was never made: only who may read the thread is told so.
     "GET /autopilot/detail/{token}": READERS | dict.fromkeys(("right key", *LOOKING_ON, *WRITING, "owner"), 404),

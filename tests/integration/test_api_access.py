@@ -120,4 +120,5 @@ async def test_of_two_keys_the_first_counts(server: Inside) -> None:
 async def test_events_need_the_key_in_the_header(server: Inside) -> None:
     thread = await server.thread()
     async with events(Thread(server.http, thread.id, ""), query=f"?anonKey={thread.key}") as feed:
-        assert feed.response.status_code == 403
+        assert feed.response.status_code == 400
+        assert [one["path"] for one in json.loads(await feed.response.aread())["errors"]] == ["anonKey"]

@@ -371,6 +371,60 @@ async def test_what_cant_be_honoured_and_does_no_harm_is_ignored(asker: Asker) -
     assert content(await asker.ask("/echo yes", **odd, response_format={"type": "text"}, store=True)) == "yes"
 
 
+ODD: dict[str, Any] = {
+    "temperature": 0, "parallel_tool_calls": False, "seed": 1, "metadata": {"a": "b"}, "logit_bias": {}, "user": None,
+    "n": 1, "stop": None, "store": True,
+    "stream_options": {"include_usage": False, "include_obfuscation": False},
+    "tools": [{"type": "function", "function": {"name": "f", "strict": True}}],
+    "messages": [{"role": "user", "name": "Vorazun", "content": "/echo yes"}],
+    "max_tokens": 50, "max_completion_tokens": 60,
+}  # fmt: skip
+IGNORED = [
+    "messages[0].name", "stream_options.include_obfuscation", "tools[0].function.strict", "temperature",
+    "parallel_tool_calls", "seed", "metadata", "store", "max_tokens",
+]  # fmt: skip
+"""What of it changes nothing; what is null or empty asks for nothing."""
+
+
+async def test_an_answer_says_what_of_the_request_was_ignored(asker: Asker) -> None:
+    body = {"model": "khala", **ODD}
+    whole = (await asker.post(body)).json()
+    assert sorted(whole["khala"]["ignored"]) == sorted(IGNORED)
+    async with asker.stream("/echo yes", x_autopilot="false") as plain:
+        first, *rest = await plain.all()
+    thread_id, run_id = (plain.response.headers[name] for name in ("x-thread-id", "x-run-id"))
+    assert first["khala"] == {"threadId": thread_id, "runId": run_id, "ignored": []}
+    assert all("khala" not in chunk for chunk in rest)
+
+
+@pytest.mark.parametrize("autopilot", [False, True])
+async def test_a_stream_says_so_at_its_beginning(asker: Asker, autopilot: bool) -> None:
+    body = {"model": "khala", **ODD, "stream": True}
+    answer = await asker.post(body, x_autopilot=str(autopilot).lower())
+    first = json.loads(answer.text.partition("\n")[0].removeprefix("data: "))
+    assert sorted((first if autopilot else first["khala"])["ignored"]) == sorted(IGNORED)
+
+
+async def test_the_python_client_shows_what_was_ignored_and_what_was_not(asker: Asker) -> None:
+    completion = await asker.ask("/echo yes", temperature=0.5)
+    assert completion.khala["ignored"] == ["temperature"]
+    assert (await asker.ask("/echo yes", max_tokens=50, n=1)).khala["ignored"] == []
+
+
+async def test_instructions_that_a_thread_does_not_take_any_more_are_told(asker: Asker) -> None:
+    first = await asker.ask("/echo one")
+    said = [{"role": "system", "content": "Be brief."}, *user("/echo one"), *user("/echo two")]
+    again = await asker.ask("", messages=said, headers={"x-thread-id": first.khala["threadId"]})
+    assert again.khala["ignored"] == ["messages[0]"]
+    assert (await asker.ask("", messages=said)).khala["ignored"] == []
+
+
+async def test_of_very_many_places_the_first_are_told(asker: Asker) -> None:
+    said = [{"role": "user", "name": "V", "content": "/echo yes"} for _ in range(100)]
+    answer = await asker.ask("", messages=said)
+    assert answer.khala["ignored"] == [f"messages[{place}].name" for place in range(64)]
+
+
 async def test_each_error_is_the_one_that_the_client_knows(server: Inside, store: Database, asker: Asker) -> None:
     nobody = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="khala_none", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
@@ -544,3 +598,8 @@ async def test_two_who_listen_hear_the_same(asker: Asker) -> None:
         chunks = await stream.all()
     text = "".join(one["choices"][0]["delta"].get("content", "") for one in chunks if one["choices"])
     assert text_of((await asker.thread(thread_id))[-1]) == text
+
+
+async def test_a_request_without_a_body_is_refused(asker: Asker) -> None:
+    refused = await asker.inside.http.post("/v1/chat/completions", headers=asker.who.headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_input")

@@ -1,6 +1,7 @@
 """The OpenAPI document is true: what it says is what the server does, whatever schemathesis sends, whoever sends it."""
 
 import asyncio
+import os
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -23,8 +24,13 @@ from tests.support.store import ask
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 CHECKS = (
-    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method"
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method,"
+    "accepted_for_shape"
 )
+WITHOUT_SHAPE = CHECKS.removesuffix(",accepted_for_shape")
+"""For `/v1`: in which order messages may come, no schema can say."""
+DOCUMENT = "/api/openapi.json"
+ROOT = Path(__file__).parents[2]
 SEND = "/api/threads/{thread_id}/send"
 ONCE = ("deleteThread", "deleteMe")
 """Operations that leave nothing to test; they have tests of their own."""
@@ -82,7 +88,9 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
     ids: dict[str, str]
 
 
-async def schemathesis(server: Inside, folder: Path, asker: Asker, *words: str, junk: bool = False) -> None:
+async def schemathesis(
+    server: Inside, folder: Path, asker: Asker, *words: str, junk: bool = False, document: str = DOCUMENT
+) -> None:
     """Let schemathesis ask for this one; raises with its report if something is not as documented.
 
     `junk`: it makes up credentials, too.
@@ -91,12 +99,16 @@ async def schemathesis(server: Inside, folder: Path, asker: Asker, *words: str, 
     ids = [f'"path.{name}" = "{value}"' for name, value in asker.ids.items()]
     generated = f"with-security-parameters = {str(junk).lower()}"
     config.write_text("\n".join(["[generation]", generated, "[parameters]", *ids, ""]))
+    checks = CHECKS if document == DOCUMENT else WITHOUT_SHAPE
     program = Path(sys.executable).parent / "schemathesis"
-    given = [f"--config-file={config}", "run", f"{server.url}/api/openapi.json", f"--checks={CHECKS}", "--seed=1",
+    given = [f"--config-file={config}", "run", f"{server.url}{document}", f"--checks={checks}", "--seed=1",
              "--suppress-health-check=all", "--no-shrink", "--request-timeout=10", "--warnings=off"]  # fmt: skip
     given += [f"--header={name}: {value}" for name, value in asker.headers.items()]
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(program, *given, *words, cwd=folder, stdout=pipe, stderr=pipe)
+    env = os.environ | {"SCHEMATHESIS_HOOKS": "tests.support.schema_checks", "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(
+        program, *given, *words, cwd=folder, env=env, stdout=pipe, stderr=pipe
+    )
     told, _ = await process.communicate()
     assert process.returncode == 0, told.decode()
 
@@ -157,6 +169,17 @@ async def test_with_an_account_nothing_happens_that_is_not_documented(
     await schemathesis(server, tmp_path, asker, *thoroughly(*ONCE))
     me = (await server.http.get("/api/me", headers=owner.headers)).raise_for_status().json()
     assert me["id"] == str(owner.id), "the token was good all the time"
+
+
+async def test_openais_protocol_is_spoken_as_documented(postgres_url: str, template: str, tmp_path: Path) -> None:
+    async with shared(postgres_url, template, KHALA_RUNS_PER_OWNER="100000") as inside:
+        database = Database(inside.database_url)
+        asker = Asker(headers=(await person(database)).headers, ids={"name": "demo"})
+        phases = ["--phases=examples,coverage,fuzzing", "--max-examples=10"]
+        await schemathesis(inside, tmp_path, asker, *phases, document="/v1/openapi.json")
+        async with database.driver() as driver:
+            assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'"), "some were answered"
+        await database.close()
 
 
 async def test_every_operation_says_what_it_is_and_what_it_answers(document: dict[str, Any]) -> None:
@@ -256,3 +279,38 @@ async def test_a_key_has_the_same_bounds_in_the_document_and_in_the_server(docum
     assert jsonschema_rs.is_valid(schema, "a" * 32)
     for key in ("a" * 31, "a" * 257, " " * 40, "é" * 40, "a" * 32 + "\n"):
         assert not jsonschema_rs.is_valid(schema, key), key
+
+
+VALID: dict[str, list[Any]] = {
+    "Send": [{"text": "x"}, {"text": "", "attachments": [str(uuid.uuid4())]}],
+    "ThreadChanges": [{"title": None}, {"visibility": "link"}],
+    "RunBudget": [{"usd": "0.0001", "tokens": 1, "seconds": 0.1, "toolCalls": 0}, {"usd": "10000", "seconds": 604_800}],
+    "NewTool": [{"name": "a-b_c", "description": "x", "parameters": {}, "language": "python", "code": " x"}],
+    "Rule": [{"pattern": "*", "action": "ask"}],
+    "Registration": [{"email": "a@example.com", "password": "abababab"}],
+}
+INVALID: dict[str, list[Any]] = {
+    "Send": [{"text": " \n"}, {"text": "", "attachments": []}, {"text": "\0"}, {"text": "x" * 100_001}, {"txt": "x"},
+             {"text": "x", "options": {"budget": {"usdd": 1}}}],
+    "ThreadChanges": [{}, {"title": "x" * 201}, {"name": "x"}],
+    "RunBudget": [{"usd": "0"}, {"usd": "0.00001"}, {"usd": 10_001}, {"usd": "10000.01"}, {"tokens": 0},
+                  {"seconds": 0.01}, {"toolCalls": 1001}],
+    "NewTool": [VALID["NewTool"][0] | wrong for wrong in (
+        {"name": "a__b"}, {"name": "1"}, {"description": ""}, {"code": " "}, {"timeout": 61}, {"permissions": ["fs"]})],
+    "Rule": [{"pattern": "", "action": "ask"}, {"pattern": "x" * 201, "action": "ask"}],
+    "Registration": [{"email": "a@example.com", "password": "aaaaaaaa"}, {"email": "a@example.com", "password": "ab"}],
+}  # fmt: skip
+
+
+async def test_the_document_has_the_bounds_that_the_server_has(document: dict[str, Any]) -> None:
+    for name, values in [*VALID.items(), *INVALID.items()]:
+        schema = {"components": document["components"], "$ref": f"#/components/schemas/{name}"}
+        good = values is VALID[name]
+        assert [value for value in values if jsonschema_rs.is_valid(schema, value) != good] == [], name
+
+
+async def test_only_requests_are_closed_to_fields_that_are_not_known(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    closed = {name for name, schema in schemas.items() if schema.get("additionalProperties") is False}
+    assert {"Send", "RunOptions", "RunBudget", "Function", "NewThread", "KeyedThread", "Rule"} <= closed
+    assert not {"Thread", "Message", "Run", "Snapshot", "Problem", "User"} & closed

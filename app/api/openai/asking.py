@@ -14,13 +14,32 @@ from app.domain.access import Caller
 from app.domain.chat import Sent
 from app.domain.errors import InvalidInput, KhalaError
 from app.domain.fold import Block, TextBlock, ToolBlock
-from app.store import access, imports, sends, threads
+from app.store import access, completion_requests, imports, sends, threads
+from app.store.completion_requests import Accepted
 from app.store.imports import Conversation, Imported
 from app.store.sends import Question
 
 
-async def ask(context: Context, caller: Caller, history: History, wish: Wish) -> Sent:
-    """Store what is new of the conversation, and queue its answer. Raises what sending raises."""
+async def ask(context: Context, caller: Caller, history: History, wish: Wish) -> Accepted:
+    """Queue the conversation's answer, or join the run that the same request began. Raises what sending raises."""
+    request = wish.identity
+    if request is None:
+        return Accepted(sent=await _ask(context, caller, history, wish))
+    joined = await completion_requests.join(context.db, request) if request.may_be_known else None
+    if joined is not None:
+        return joined
+    try:
+        return Accepted(sent=await _ask(context, caller, history, wish), attempt=request.attempt)
+    except KhalaError:
+        # An equal request that came at the same time was faster; or this one was stored, and its commit went unheard.
+        joined = await completion_requests.join(context.db, request)
+        if joined is None:
+            raise
+        return joined
+
+
+async def _ask(context: Context, caller: Caller, history: History, wish: Wish) -> Sent:
+    """Store what is new of the conversation, and queue its answer."""
     last = history.turns[-1]
     if isinstance(last, Said):
         if not last.files and not last.text.strip():
@@ -41,7 +60,7 @@ async def _anew(context: Context, caller: Caller, history: History, wish: Wish) 
     if not any(isinstance(turn, Said) and turn.files for turn in history.turns):
         return await _begin(context, caller, thread_id, history, wish)
     # Files are kept in a thread that is there; nobody knows of it yet, and nobody will if this fails.
-    await threads.create(context.db, thread_id, caller, title=history.title, welcome="")
+    await threads.create(context.db, thread_id, caller, title=history.title, welcome="", lasts=wish.lasts)
     try:
         return await _begin(context, caller, thread_id, history, wish)
     except KhalaError:
@@ -59,6 +78,7 @@ async def _begin(context: Context, caller: Caller, thread_id: UUID, history: His
         history=[*system, *earlier],
         question=await _question(context, caller, thread_id, last if isinstance(last, Said) else Said(text=""), wish),
         asks=asks,
+        lasts=wish.lasts,
     )
     return await imports.begin(context.db, conversation, caller, context.limits)
 
@@ -70,6 +90,7 @@ async def _question(context: Context, caller: Caller, thread_id: UUID, said: Sai
         text=said.text,
         attachments=await _kept(context, caller, thread_id, said.files),
         options=wish.options,
+        request=wish.identity,
     )
 
 

@@ -14,7 +14,7 @@ PREFIX = "/v1"
 TYPES: dict[int, str] = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     405: "invalid_request_error", 408: "timeout_error", 409: "conflict_error", 413: "invalid_request_error",
-    415: "invalid_request_error", 421: "invalid_request_error",
+    415: "invalid_request_error", 421: "invalid_request_error", 422: "invalid_request_error",
     429: "rate_limit_error",
 }  # fmt: skip
 FAILED: dict[str, int] = {

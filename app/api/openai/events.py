@@ -27,6 +27,7 @@ class Start(Event, frozen=True, kw_only=True, tag="autopilot_start"):
     run_id: UUID
     max_steps: int
     model: str
+    ignored: tuple[str, ...] = ()
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from app.api.openai.errors import ModelNotFound
 from app.api.openai.request import Completion, Tool
 from app.domain.chat import MOST_FUNCTIONS, MOST_PATTERNS, STEPS, Function, RunBudget, RunOptions
 from app.domain.errors import InvalidInput
+from app.domain.idempotency import RequestIdentity
 
 DEFAULTS = ("khala", "default")
 """Names of whatever model the server has for its default."""
@@ -21,12 +23,17 @@ BUDGETS: dict[str, str] = {
     "x-budget-usd": "usd", "x-budget-tokens": "tokens", "x-budget-seconds": "seconds",
     "x-budget-tool-calls": "toolCalls",
 }  # fmt: skip
+THREAD_HEADERS = ("x-thread", "x-thread-ttl")
 HEADERS = (
-    "x-thread-id", "x-autopilot", "x-autopilot-events", "x-max-steps", "x-khala-tools", "x-cancel-on-disconnect",
-    *BUDGETS,
+    "x-thread-id", *THREAD_HEADERS, "x-autopilot", "x-autopilot-events", "x-max-steps", "x-khala-tools",
+    "x-cancel-on-disconnect", *BUDGETS,
 )  # fmt: skip
 """What a request may say besides what OpenAI's own may."""
 MOST_OUTPUT = 1_000_000
+EPHEMERAL_SECONDS = 3_600
+"""How long an ephemeral thread lasts unless the request says otherwise."""
+MIN_EPHEMERAL_SECONDS = 60
+MAX_EPHEMERAL_SECONDS = 7 * 86_400
 WHOLE = re.compile(r"[0-9]{1,9}")
 
 
@@ -34,15 +41,19 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """All that a request wants besides its messages.
 
     `events`: the stream tells of the rounds of tools, in a form of its own. `usage`: a chunk with the usage at the end.
+    `lasts`: the thread is on no list, and ends after that time. `ignored`: places of the request that change nothing.
     """
 
     model: str
     options: RunOptions
     thread_id: UUID | None
+    lasts: timedelta | None = None
     stream: bool
     events: bool
     usage: bool
     cancels: bool
+    ignored: tuple[str, ...] = ()
+    identity: RequestIdentity | None = None
 
 
 def read(asked: Completion, headers: Mapping[str, str], context: Context) -> Wish:
@@ -58,10 +69,12 @@ def read(asked: Completion, headers: Mapping[str, str], context: Context) -> Wis
         max_output_tokens=None if asked.most_tokens is None else min(asked.most_tokens, MOST_OUTPUT),
     )
     stream = bool(asked.stream)
+    thread_id = _thread_id(headers.get("x-thread-id"))
     return Wish(
         model=asked.model,
         options=options,
-        thread_id=_thread_id(headers.get("x-thread-id")),
+        thread_id=thread_id,
+        lasts=_lasts(headers, is_new=thread_id is None),
         stream=stream,
         events=stream and autopilot and _flag(headers, "x-autopilot-events", otherwise=True),
         usage=asked.stream_options is not None and asked.stream_options.include_usage,
@@ -136,6 +149,24 @@ def _function(place: int, tool: Tool) -> Function:
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$")
         raise InvalidInput(f"{message}.", path=path + where.rstrip("`")) from error
+
+
+def _lasts(headers: Mapping[str, str], *, is_new: bool) -> timedelta | None:
+    """How long a new thread lasts, if it is to end by itself."""
+    kind, seconds = (headers.get(name, "").strip() for name in THREAD_HEADERS)
+    if kind not in ("", "ephemeral"):
+        raise InvalidInput("x-thread may say ephemeral.", path="x-thread")
+    if kind and not is_new:
+        raise InvalidInput("Only a new thread can be made ephemeral.", path="x-thread")
+    if seconds and not kind:
+        raise InvalidInput("This is for ephemeral threads: send x-thread: ephemeral, too.", path="x-thread-ttl")
+    if not kind:
+        return None
+    lasts = int(seconds) if WHOLE.fullmatch(seconds) else None if seconds else EPHEMERAL_SECONDS
+    if lasts is None or not MIN_EPHEMERAL_SECONDS <= lasts <= MAX_EPHEMERAL_SECONDS:
+        bounds = f"{MIN_EPHEMERAL_SECONDS} to {MAX_EPHEMERAL_SECONDS:,}"
+        raise InvalidInput(f"A thread may last {bounds} seconds.", path="x-thread-ttl")
+    return timedelta(seconds=lasts)
 
 
 def _thread_id(said: str | None) -> UUID | None:

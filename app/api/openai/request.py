@@ -163,7 +163,7 @@ def read(body: bytes) -> Completion:
     """The request. Raises `InvalidInput`, and `PayloadTooLarge` for one whose words are too many."""
     try:
         asked = decoder.decode(body)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         message, _, place = str(error).partition(" - at `$")
         raise InvalidInput(f"{message}.", path=place.rstrip("`").removeprefix(".")) from error
     _refuse(asked)

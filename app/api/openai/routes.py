@@ -13,44 +13,38 @@ from structlog.contextvars import bind_contextvars
 from app.api import functions
 from app.api.callers import user_of
 from app.api.context import Context
-from app.api.openai import history, options, streams
+from app.api.openai import history, ignored, options, streams
 from app.api.openai.asking import ask
+from app.api.openai.models import Model, Models
 from app.api.openai.request import MOST_REQUEST
 from app.api.openai.request import read as asking_of
 from app.api.openai.streams import Asking
+from app.domain import idempotency, ids
 from app.domain.access import Caller
+from app.domain.idempotency import RequestIdentity
 
 ModelName = Annotated[str, PathParameter(description="The model's name, as the list tells it.")]
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that may be asked for."""
-
-    id: str
-    created: int
-    owned_by: str
-    object: str = "model"
-
-
-class Models(msgspec.Struct, frozen=True, kw_only=True):
-    """All models that may be asked for by these names."""
-
-    data: list[Model]
-    object: str = "list"
-
-
-@post("/chat/completions", status_code=200, include_in_schema=False, request_max_body_size=MOST_REQUEST)
+@post("/chat/completions", status_code=200, include_in_schema=False, request_max_body_size=MOST_REQUEST, lenient=True)
 async def complete(
     request: Request[Any, Any, Any], context: NamedDependency[Context], caller: NamedDependency[Caller]
 ) -> Response[Any]:
     """Answer the conversation, as a run of a thread that can be watched, and goes on if nobody listens any more."""
     user_of(caller)
-    asked = asking_of(await request.body())
+    body = await request.body()
+    asked = asking_of(body)
     wish = options.read(asked, request.headers, context)
     await functions.check(wish.options.functions, every="tools", each="tools[{}].function")
-    sent = await ask(context, caller, history.read(asked.messages), wish)
+    wish = msgspec.structs.replace(
+        wish,
+        identity=_identity(request, body, caller),
+        ignored=ignored.places(await request.json(), asked, wish.thread_id),
+    )
+    accepted = await ask(context, caller, history.read(asked.messages), wish)
+    sent = accepted.sent
     bind_contextvars(thread_id=str(sent.thread_id), run_id=str(sent.run_id))
-    asking = Asking(context=context, caller=caller, wish=wish, sent=sent)
+    asking = Asking(context=context, caller=caller, wish=wish, accepted=accepted)
     headers = {"x-thread-id": str(sent.thread_id), "x-run-id": str(sent.run_id)}
     if not wish.stream:
         whole = await streams.whole(asking, partial(_hung_up, request))
@@ -60,14 +54,14 @@ async def complete(
     return Stream(told, media_type="text/event-stream", headers=headers)
 
 
-@get("/models", include_in_schema=False)
+@get("/models", include_in_schema=False, lenient=True)
 async def list_models(context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Models:
     """The models that may be asked for by name."""
     user_of(caller)
     return Models(data=[_model(name) for name in (options.DEFAULTS[0], *context.models)])
 
 
-@get("/models/{name:path}", include_in_schema=False)
+@get("/models/{name:path}", include_in_schema=False, lenient=True)
 async def read_model(context: NamedDependency[Context], caller: NamedDependency[Caller], name: ModelName) -> Model:
     """One of them, or one that a pattern of the operator's allows."""
     user_of(caller)
@@ -78,6 +72,18 @@ async def read_model(context: NamedDependency[Context], caller: NamedDependency[
 
 def _model(name: str) -> Model:
     return Model(id=name, created=0, owned_by=name.partition(":")[0])
+
+
+def _identity(request: Request[Any, Any, Any], body: bytes, caller: Caller) -> RequestIdentity | None:
+    """What tells whether this is a request that was sent before."""
+    return idempotency.identity(
+        caller,
+        body,
+        request.headers,
+        options.HEADERS,
+        received=request.scope["state"]["began"],
+        run_id=ids.new(),
+    )
 
 
 async def _hung_up(request: Request[Any, Any, Any]) -> None:

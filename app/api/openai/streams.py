@@ -1,7 +1,6 @@
 """An answer on its way to whoever asked: as OpenAI's chunks, as events of its rounds, or whole, at its end."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -17,11 +16,13 @@ from app.api.openai.errors import RunFailed
 from app.api.openai.events import Asked, Event, Narrator, Paused
 from app.api.openai.following import follow
 from app.api.openai.options import Wish
+from app.domain import ids
 from app.domain.access import Caller
 from app.domain.chat import Sent
 from app.domain.errors import KhalaError
 from app.domain.parts import BlobRef
-from app.store import approvals, details, runs
+from app.store import approvals, completion_requests, details, runs
+from app.store.completion_requests import Accepted
 
 log = structlog.get_logger()
 
@@ -37,12 +38,23 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     context: Context
     caller: Caller
     wish: Wish
-    sent: Sent
+    accepted: Accepted
+
+    @property
+    def sent(self) -> Sent:
+        """What was stored of the request."""
+        return self.accepted.sent
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What Khala adds to OpenAI's answer: the ids, and the places of the request that were ignored."""
+        return {"threadId": self.sent.thread_id, "runId": self.sent.run_id, "ignored": self.wish.ignored}
 
     def answer(self) -> Answer:
         """The answer, of which nothing has come yet."""
         names = [function.name for function in self.wish.options.functions]
-        return Answer(self.sent, model=self.wish.model, created=int(time.time()), functions=names)
+        created = int(ids.made_at(self.sent.run_id).timestamp())
+        return Answer(self.sent, model=self.wish.model, created=created, functions=names)
 
     async def load(self, ref: BlobRef) -> str:
         """Arguments that were too large for a part."""
@@ -69,8 +81,7 @@ async def whole(asking: Asking, left: Callable[[], Coroutine[Any, Any, None]]) -
         await asyncio.wait({hearing, leaving})
     completion = answer.whole()
     assert answer.finish is not None
-    told = {"threadId": asking.sent.thread_id, "runId": asking.sent.run_id}
-    return completion | {"khala": told | {"steps": answer.steps, "reason": answer.finish.reason}}
+    return completion | {"khala": asking.about | {"steps": answer.steps, "reason": answer.finish.reason}}
 
 
 async def _hear(asking: Asking, answer: Answer) -> None:
@@ -83,7 +94,7 @@ async def chunks(asking: Asking) -> AsyncGenerator[str]:
     """The completion as it is written. A stream that ends without `[DONE]` was not told to its end."""
     answer = asking.answer()
     async with _watched(asking, lambda: answer.finish is not None):
-        yield _line(answer.chunk({"role": "assistant", "content": ""}))
+        yield _line(answer.chunk({"role": "assistant", "content": ""}) | {"khala": asking.about})
         try:
             async with aclosing(follow(asking.context, asking.sent, asking.caller)) as news:
                 async for parts in news:
@@ -108,7 +119,8 @@ async def events(asking: Asking) -> AsyncGenerator[str]:
     """The run's rounds and what it says, as it goes. A stream that ends without `[DONE]` was cut."""
     narrator = Narrator(asking.sent)
     async with _watched(asking, lambda: narrator.ended):
-        yield _line(narrator.start(max_steps=asking.wish.options.rounds, model=asking.wish.model))
+        start = narrator.start(max_steps=asking.wish.options.rounds, model=asking.wish.model)
+        yield _line(msgspec.structs.replace(start, ignored=asking.wish.ignored))
         try:
             async with aclosing(follow(asking.context, asking.sent, asking.caller)) as news:
                 async for parts in news:
@@ -163,11 +175,17 @@ async def _called_off(asking: Asking) -> None:
     """Whoever asked is gone, and what serves them is being cancelled: this is still to be done."""
     with anyio.move_on_after(PATIENCE, shield=True) as scope:
         try:
-            await runs.cancel(asking.context.db, asking.sent.run_id, asking.caller)
+            if await _is_left_alone(asking):
+                await runs.cancel(asking.context.db, asking.sent.run_id, asking.caller)
         except KhalaError as error:
             log.warning("not_called_off", run_id=str(asking.sent.run_id), error=error.message)
     if scope.cancelled_caught:
         log.warning("not_called_off", run_id=str(asking.sent.run_id), error="It took too long.")
+
+
+async def _is_left_alone(asking: Asking) -> bool:
+    """Whether no retry has joined the run; from now on, none will: it makes another one."""
+    return asking.wish.identity is None or await completion_requests.release(asking.context.db, asking.accepted)
 
 
 def _line(body: Any) -> str:

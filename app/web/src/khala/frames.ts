@@ -40,6 +40,7 @@ export type Code =
   | "conflict"
   | "run_active"
   | "already_decided"
+  | "idempotency_key_reused"
   | "payload_too_large"
   | "unsupported_media_type"
   | "range_not_satisfiable"
@@ -453,12 +454,13 @@ export interface Authenticated {
   userId: string;
 }
 
-/** Something that the client sent, or a subscription, failed. */
+/** Something that the client sent, or a subscription, failed. `path` names the place in the client's frame. */
 export interface ErrorFrame {
   type: "error";
   threadId?: string;
   code: string;
   message: string;
+  path?: string;
 }
 
 /** Answers a ping. */

@@ -1,0 +1,166 @@
+"""Ephemeral threads: on nobody's list, open to their owner by id, and gone when their time is up."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+import websockets
+
+from app.store import retention
+from app.store.db import Database
+from app.store.retention import Policy, due, purge
+from tests.integration.test_openai_retries import IMAGE
+from tests.support.client import text_of
+from tests.support.inside import Inside
+from tests.support.openai_api import Asker, user
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EPHEMERAL = {"x-thread": "ephemeral"}
+NO_TTLS = ("59", "604801", "-1", "1.5", "soon", "9" * 99)
+KEEP = Policy(idle=timedelta(0))
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def asker(server: Inside, store: Database) -> Asker:
+    return await Asker.new(server, store)
+
+
+async def ask(asker: Asker, text: str = "/echo yes", **headers: str) -> str:
+    """The id of the ephemeral thread that this request has made."""
+    answer = await asker.post({"model": "khala", "messages": user(text)}, **(EPHEMERAL | headers))
+    assert answer.status_code == 200, answer.text
+    return str(answer.headers["x-thread-id"])
+
+
+async def status(asker: Asker, thread_id: str) -> int:
+    return (await asker.inside.http.get(f"/api/threads/{thread_id}", headers=asker.who.headers)).status_code
+
+
+async def seconds_left(store: Database, thread_id: str) -> float:
+    async with store.driver() as driver:
+        query = "SELECT extract(epoch FROM expires_at - now())::float FROM ephemeral_threads WHERE thread_id = $1"
+        return float(await driver.fetchval(query, UUID(thread_id)))
+
+
+async def let_pass(store: Database, thread_id: str, seconds: float) -> None:
+    async with store.driver() as driver:
+        query = "UPDATE ephemeral_threads SET expires_at = expires_at - make_interval(secs => $2) WHERE thread_id = $1"
+        assert await driver.execute(query, UUID(thread_id), seconds) == "UPDATE 1"
+
+
+async def listed(asker: Asker) -> list[str]:
+    return [one["id"] for one in (await asker.get("/api/threads"))["items"]]
+
+
+async def test_it_is_on_no_list_and_open_to_its_owner_alone(server: Inside, store: Database, asker: Asker) -> None:
+    usual = (await asker.post({"model": "khala", "messages": user("/echo usual")})).headers["x-thread-id"]
+    thread_id = await ask(asker)
+    assert await listed(asker) == [usual]
+    assert [text_of(one) for one in await asker.thread(thread_id)] == ["/echo yes", "yes"]
+    assert await status(await Asker.new(server, store), thread_id) == 403
+    async with websockets.connect(server.socket_url, additional_headers=asker.who.headers) as socket:
+        await socket.send(json.dumps({"type": "watch"}))
+        await socket.send(json.dumps({"type": "subscribe", "threadId": thread_id}))
+        async with asyncio.timeout(20):
+            told = [json.loads(await socket.recv()) for _ in range(3)]
+    by_type = {one["type"]: one for one in told}
+    assert [one["thread"]["id"] for one in by_type["account"]["threads"]] == [usual]
+    assert by_type["snapshot"]["thread"]["id"] == thread_id
+
+
+async def test_with_a_file_in_its_first_message_it_is_on_no_list_either(store: Database, asker: Asker) -> None:
+    said = [{"type": "text", "text": "/echo seen"}, {"type": "image_url", "image_url": IMAGE}]
+    body = {"model": "khala", "messages": [{"role": "user", "content": said}]}
+    answer = await asker.post(body, **EPHEMERAL)
+    assert answer.json()["choices"][0]["message"]["content"] == "seen"
+    assert await listed(asker) == []
+    assert 3500 < await seconds_left(store, answer.headers["x-thread-id"]) <= 3600
+
+
+async def test_it_goes_on_and_stays_off_the_list(asker: Asker) -> None:
+    thread_id = await ask(asker)
+    again = await asker.post({"model": "khala", "messages": user("/echo on")}, x_thread_id=thread_id)
+    assert again.headers["x-thread-id"] == thread_id
+    assert [text_of(one) for one in await asker.thread(thread_id)][-1] == "on"
+    assert await listed(asker) == []
+
+
+@pytest.mark.parametrize(("headers", "lasts"), [({}, 3600), ({"x-thread-ttl": "90"}, 90)])
+async def test_it_is_deleted_when_its_time_is_up_and_not_before(
+    store: Database, asker: Asker, headers: dict[str, str], lasts: int
+) -> None:
+    thread_id = await ask(asker, **headers)
+    assert lasts - 60 < await seconds_left(store, thread_id) <= lasts
+    await let_pass(store, thread_id, lasts - 60)
+    assert (await purge(store, KEEP))["expired threads"] == 0
+    assert await status(asker, thread_id) == 200
+    await let_pass(store, thread_id, 60)
+    assert (await due(store, KEEP))["expired threads"] == 1
+    assert (await purge(store, KEEP))["expired threads"] == 1
+    assert await status(asker, thread_id) == 404
+    async with store.driver() as driver:
+        for table in ("messages", "message_parts", "receipts", "runs", "ephemeral_threads"):
+            query = f"SELECT count(*) FROM {table} WHERE thread_id = $1"
+            assert await driver.fetchval(query, UUID(thread_id)) == 0, table
+
+
+async def test_it_stays_while_an_answer_is_written_and_goes_after_that(store: Database, asker: Asker) -> None:
+    async with asker.stream("/hang=2", x_autopilot="false", **EPHEMERAL) as stream:
+        thread_id, run_id = stream.response.headers["x-thread-id"], stream.response.headers["x-run-id"]
+        await let_pass(store, thread_id, 4000)
+        assert (await purge(store, KEEP))["expired threads"] == 0
+        assert await status(asker, thread_id) == 200
+        cancel = await asker.inside.http.post(f"/api/runs/{run_id}/cancel", headers=asker.who.headers)
+        cancel.raise_for_status()
+        await asker.ended(run_id)
+    assert (await purge(store, KEEP))["expired threads"] == 1
+    assert await status(asker, thread_id) == 404
+
+
+async def test_of_many_that_are_due_a_batch_closes_a_bounded_number(
+    store: Database, asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [await ask(asker) for _ in range(3)]
+    for thread_id in ids:
+        await let_pass(store, thread_id, 4000)
+    monkeypatch.setattr(retention, "BATCH", 10)
+    monkeypatch.setattr(retention, "MOST_BATCHES", 2)
+    assert (await purge(store, KEEP))["expired threads"] == 2
+    assert (await purge(store, KEEP))["expired threads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "param"),
+    [
+        ({"x-thread": "permanent"}, "x-thread"),
+        ({"x-thread-ttl": "90"}, "x-thread-ttl"),
+        *[
+            ({"x-thread-ttl": ttl, **EPHEMERAL}, "x-thread-ttl")
+            for ttl in ("59", "604801", "-1", "1.5", "soon", "9" * 99)
+        ],
+        ({"x-thread-id": "00000000-0000-0000-0000-000000000000", **EPHEMERAL}, "x-thread"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(asker: Asker, headers: dict[str, str], param: str) -> None:
+    refused = await asker.post({"model": "khala", "messages": user("x")}, **headers)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+    assert await listed(asker) == []

@@ -1,0 +1,136 @@
+"""What a client names and the server does not know is refused with its place, over REST and over a socket."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import websockets
+
+from app.store.db import Database
+from tests.support.cast import person
+from tests.support.inside import Inside
+from tests.support.shared import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+    async with shared(postgres_url, template, with_executor=False) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: Inside) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+def refused(answer: httpx.Response) -> dict[str, str]:
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (400, "invalid_input"), problem
+    return {one["path"]: one["message"] for one in problem["errors"]}
+
+
+async def test_a_run_does_not_begin_without_the_budget_that_was_misspelt(server: Inside) -> None:
+    thread = await server.thread()
+    options = {"autoPilot": True, "budget": {"usdd": "0.01"}, "functions": [{"name": "f", "paramters": {}}]}
+    answer = await server.http.post(
+        f"/api/threads/{thread.id}/send", json={"text": "Go", "options": options}, headers=thread.headers
+    )
+    assert refused(answer) == {
+        "options.autoPilot": "There is no field autoPilot here. Did you mean autopilot?",
+        "options.budget.usdd": "There is no field usdd here. Did you mean usd?",
+        "options.functions[0].paramters": "There is no field paramters here. Did you mean parameters?",
+    }
+    found = (await server.http.get(f"/api/threads/{thread.id}", headers=thread.headers)).json()
+    assert [one["role"] for one in found["messages"]] == ["assistant"], "nothing but the welcome"
+
+
+ID = str(uuid.uuid4())
+BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
+    ("POST", "/api/threads"): ({"titel": "x"}, "titel"),
+    ("PATCH", "/api/threads/{id}"): ({"title": "x", "activeleaf": ID}, "activeleaf"),
+    ("POST", "/api/threads/{id}/regenerate"): ({"messageId": ID, "options": {"mode": "x"}}, "options.mode"),
+    ("POST", "/api/threads/{id}/claim"): ({"anonKey": "x", "key": 1}, "key"),
+    ("PUT", "/api/threads/{id}/read"): ({"revision": 1, "rev": 1}, "rev"),
+    ("PUT", "/api/threads/{id}/members/{id}"): ({"role": "viewer", "rôle": 1}, "rôle"),
+    ("POST", "/api/threads/{id}/links"): ({"role": "viewer", "expires": "never"}, "expires"),
+    ("PUT", "/api/threads/{id}/tool-rules"): ({"items": [{"pattern": "*", "acton": "deny"}]}, "items[0].acton"),
+    ("PUT", "/api/me/tool-rules"): ({"items": [], "item": []}, "item"),
+    ("POST", "/api/claims"): ({"items": [{"threadId": ID, "anonkey": ""}]}, "items[0].anonkey"),
+    ("POST", "/api/runs/{id}/cancel"): ({"why": "x"}, "why"),
+    ("POST", "/api/runs/{id}/approvals/call"): ({"approved": True, "editedargs": {}}, "editedargs"),
+    ("POST", "/api/auth/register"): ({"email": "a@b.c", "password": "x", "claims": []}, "claims"),
+    ("POST", "/api/auth/login"): ({"email": "a@b.c", "password": "x", "claim": [{"thread": 1}]}, "claim[0].thread"),
+    ("POST", "/api/auth/password"): ({"new": "x", "old": "y"}, "old"),
+    ("PATCH", "/api/me"): ({"name": "x", "mail": "y"}, "mail"),
+    ("DELETE", "/api/me"): ({"pasword": "x"}, "pasword"),
+    ("POST", "/api/tokens"): ({"name": "x", "scope": ["read"]}, "scope"),
+    ("POST", "/api/tools"): ({"name": "x", "permission": ["code"]}, "permission"),
+    ("POST", "/api/tools/x/decision"): ({"approved": True, "approve": False}, "approve"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb_and_path", BODIES, ids=" ".join)
+async def test_every_body_with_an_unknown_field_is_refused(
+    server: Inside, store: Database, verb_and_path: tuple[str, str]
+) -> None:
+    verb, path = verb_and_path
+    body, place = BODIES[verb_and_path]
+    who = await person(store)
+    answer = await server.http.request(verb, path.replace("{id}", ID), json=body, headers=who.headers)
+    assert place in refused(answer)
+
+
+async def test_every_route_with_a_json_body_is_among_these(server: Inside) -> None:
+    document = (await server.http.get("/api/openapi.json")).json()
+    there = {
+        (verb.upper(), path)
+        for path, verbs in document["paths"].items()
+        for verb, operation in verbs.items()
+        if "application/json" in operation.get("requestBody", {}).get("content", {})
+    }
+    names = {"thread_id": "{id}", "run_id": "{id}", "user_id": "{id}", "call_id": "call", "name": "x"}
+    for name, stands_for in names.items():
+        there = {(verb, path.replace(f"{{{name}}}", stands_for)) for verb, path in there}
+    assert there - {("POST", "/api/threads/{id}/send")} == set(BODIES)
+
+
+async def test_many_unknown_fields_are_listed_to_a_bound(server: Inside) -> None:
+    answer = await server.http.post("/api/threads", json={f"field{number}": 1 for number in range(1000)})
+    assert list(refused(answer)) == [f"field{number}" for number in range(20)]
+
+
+async def test_a_misspelt_query_parameter_is_refused_and_a_probe_takes_any(server: Inside) -> None:
+    thread = await server.thread()
+    answer = await server.http.get(f"/api/threads/{thread.id}?limt=1", headers=thread.headers)
+    assert refused(answer) == {"limt": "There is no query parameter limt here. Did you mean limit?"}
+    assert (await server.http.get(f"/api/threads/{thread.id}?limit=1", headers=thread.headers)).status_code == 200
+    assert "Limit" in refused(await server.http.get("/api/threads?Limit=1", headers=thread.headers))
+    assert (await server.http.get("/api/health/live?from=balancer")).status_code == 200
+    assert (await server.http.options("/api/threads?limt=1")).status_code == 204
+
+
+async def test_a_frame_with_an_unknown_field_gets_an_error_with_the_place_and_does_nothing(server: Inside) -> None:
+    thread = await server.thread()
+    async with websockets.connect(f"{server.url.replace('http', 'ws')}/api/ws") as socket:
+        assert json.loads(await socket.recv())["type"] == "hello"
+        follow = {"type": "subscribe", "threadId": thread.id, "anonKey": thread.key}
+        await socket.send(json.dumps(follow | {"aftr": 0}))
+        assert json.loads(await socket.recv()) == {
+            "type": "error",
+            "threadId": thread.id,
+            "code": "invalid_input",
+            "message": "There is no field aftr here. Did you mean after?",
+            "path": "aftr",
+        }
+        await socket.send(json.dumps({"type": "ping", "threadId": thread.id}))
+        assert json.loads(await socket.recv())["path"] == "threadId"
+        await socket.send(json.dumps(follow))
+        assert json.loads(await socket.recv())["type"] == "snapshot"

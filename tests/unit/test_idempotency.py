@@ -1,0 +1,70 @@
+"""When two requests for a completion are one: by their key, or by all that they say and who says it."""
+
+from uuid import UUID
+
+import pytest
+
+from app.domain import ids
+from app.domain.access import Caller
+from app.domain.errors import InvalidInput
+from app.domain.idempotency import KEY_LIFETIME, RETRY_WINDOW, RequestIdentity, identity
+
+RELEVANT = ("x-autopilot", "x-thread-id")
+USER, TOKEN, OTHER = ids.new(), ids.new(), ids.new()
+
+
+def made(body: bytes = b"{}", credential: UUID | None = TOKEN, **headers: str) -> RequestIdentity | None:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    caller = Caller(user_id=USER, credential=credential)
+    return identity(caller, body, named, RELEVANT, received=0.0, run_id=ids.new())
+
+
+def known(body: bytes = b"{}", credential: UUID | None = TOKEN, **headers: str) -> RequestIdentity:
+    found = made(body, credential, **headers)
+    assert found is not None
+    return found
+
+
+def test_a_client_that_says_nothing_of_retries_makes_a_request_of_its_own() -> None:
+    assert made(x_autopilot="true") is None
+    for count in ("", "-1", "one", "1.0", "٣", "1000"):
+        assert made(x_stainless_retry_count=count) is None
+    nobody = identity(Caller(), b"", {"idempotency-key": "k"}, RELEVANT, received=0.0, run_id=ids.new())
+    assert nobody is None
+
+
+def test_a_first_try_is_not_looked_for_and_a_retry_and_a_key_are() -> None:
+    assert not known(x_stainless_retry_count="0").may_be_known
+    assert known(x_stainless_retry_count="1").may_be_known
+    assert known(idempotency_key="k").may_be_known
+
+
+def test_a_request_is_remembered_for_as_long_as_its_kind_says() -> None:
+    assert known(idempotency_key="k", x_stainless_retry_count="1").lifetime == KEY_LIFETIME
+    assert known(x_stainless_retry_count="1").lifetime == RETRY_WINDOW
+
+
+def test_all_that_says_what_is_asked_for_makes_a_difference_and_nothing_else() -> None:
+    same = known(x_stainless_retry_count="0", user_agent="one")
+    assert known(x_stainless_retry_count="2", user_agent="two").fingerprint == same.fingerprint
+    others = [
+        known(b"{ }", x_stainless_retry_count="0"),
+        known(credential=OTHER, x_stainless_retry_count="0"),
+        known(x_stainless_retry_count="0", x_autopilot="true"),
+        known(x_stainless_retry_count="0", x_thread_id="true"),
+        known(x_stainless_retry_count="0", x_autopilot='true","x-thread-id:true'),
+        known(x_stainless_retry_count="0", x_autopilot="true", x_thread_id="true"),
+    ]
+    assert len({same.fingerprint, *(one.fingerprint for one in others)}) == len(others) + 1
+
+
+def test_a_key_goes_for_all_tokens_of_an_account() -> None:
+    one, other = known(idempotency_key="k"), known(idempotency_key="k", credential=OTHER)
+    assert (one.key_hash, one.fingerprint) == (other.key_hash, other.fingerprint)
+    assert known(idempotency_key="K").key_hash != one.key_hash
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "é", "a\tb", "a\x00"])
+def test_a_key_has_printable_characters_of_ascii(key: str) -> None:
+    with pytest.raises(InvalidInput):
+        made(idempotency_key=key)

@@ -1,0 +1,59 @@
+"""Unknown fields are found at any depth, with a path and the name that was likely meant."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.api.bodies import Registration, Send
+from app.api.openai.request import Completion
+from app.domain import frames
+from app.domain.chat import RunOptions
+from app.domain.unknown_fields import MAX_NAME, find, nearest
+
+USER = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:", "detail": "low"}}], "name": "V"}
+DETAIL = "messages[0].content[0].image_url.detail"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "found"),
+    [
+        (Send, {"text": "", "messageId": "x", "options": {"model": "m", "budget": {"usd": 1}}}, []),
+        (Send, {"text": "", "mesageId": "x"}, [("mesageId", "messageId")]),
+        (Send | None, {"options": {"autoPilot": True}}, [("options.autoPilot", "autopilot")]),
+        (Send, {"options": {"budget": {"usdd": 1}, "zz": 1}}, [("options.budget.usdd", "usd"), ("options.zz", None)]),
+        (Send, {"options": {"functions": [{}, {"nam": "x"}]}}, [("options.functions[1].nam", "name")]),
+        (Send, {"options": {"functions": [{"parameters": {"anything": {"goes": 1}}}]}}, []),
+        (Send, {"options": 7, "text": []}, []),
+        (Send, [1], []),
+        (Registration, {"claim": [{"threadid": 1}]}, [("claim[0].threadid", "threadId")]),
+        (frames.ClientFrame, {"type": "subscribe", "aftr": 3}, [("aftr", "after")]),
+        (frames.ClientFrame, {"type": "presence", "state": {"free": True}}, []),
+        (frames.ClientFrame, {"type": "nonsense", "aftr": 3}, []),
+        (frames.ClientFrame, {"type": ["subscribe"], "aftr": 3}, []),
+        (Completion, {"messages": [USER]}, [(DETAIL, None), ("messages[0].name", None)]),
+    ],
+)  # fmt: skip
+def test_fields_that_a_type_does_not_have_are_found_where_they_are(
+    kind: Any, value: Any, found: list[tuple[str, str | None]]
+) -> None:
+    assert [(one.path, one.hint) for one in find(value, kind)] == found
+
+
+def test_a_message_says_what_was_likely_meant() -> None:
+    (one,) = find({"options": {"max_steps": 3}}, Send)
+    assert one.message == "There is no field max_steps here. Did you mean maxSteps?"
+    (other,) = find({"xyz": 3}, Send)
+    assert other.message == "There is no field xyz here."
+
+
+def test_a_name_of_any_length_is_shown_in_short_and_compared_with_nothing() -> None:
+    (one,) = find({"text" * 10_000: 1}, Send)
+    assert (one.path, one.hint) == (("text" * 10_000)[:MAX_NAME], None)
+    assert nearest("x" * (MAX_NAME + 1), {"x" * MAX_NAME: None}) is None
+
+
+def test_options_that_an_earlier_version_stored_are_still_read() -> None:
+    stored = b'{"model":"m","gone":1,"budget":{"euro":"1","usd":"0.5"},"functions":[{"name":"f","strict":true}]}'
+    options = msgspec.json.decode(stored, type=RunOptions)
+    assert (options.model, str(options.budget and options.budget.usd), options.functions[0].name) == ("m", "0.5", "f")
