@@ -1,9 +1,8 @@
 """The composition root: makes the parts, joins them, and takes them down in order."""
 
 import asyncio
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +26,7 @@ from app.blobs.collector import Collector
 from app.blobs.vault import Vault
 from app.domain.parts import Usage
 from app.identity.oidc import Provider
+from app.lifecycle import background, stopped_by_signal
 from app.live.listener import Listener
 from app.live.live import Live
 from app.models import prices
@@ -48,6 +48,7 @@ from app.telemetry.tracing import tracing
 from app.tools.mcp import Connections
 from app.tools.sandbox import Sandbox
 from app.tools.toolbox import Toolbox
+from app.watchdog import watched_loop
 
 if TYPE_CHECKING:
     from app.live.wake import NatsBus
@@ -75,7 +76,7 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
             postgres = await asyncio.to_thread(EmbeddedPostgres.start, settings.home)
             stack.push_async_callback(asyncio.to_thread, postgres.stop)
             url = postgres.url
-            await stack.enter_async_context(_loops({"postgres": lambda: _watch(postgres)}))
+            await stack.enter_async_context(background({"postgres": lambda: _watch(postgres)}))
         db = Database(url, direct_url=settings.database_direct_url, pool_size=settings.pool_size)
         stack.push_async_callback(db.close)
         yield db
@@ -97,8 +98,8 @@ async def blobs(settings: Settings, db: Database) -> AsyncIterator[Vault]:
 @asynccontextmanager
 async def tools(settings: Settings, db: Database, vault: Vault, connections: Connections) -> AsyncIterator[Toolbox]:
     """The tools that there are."""
-    sandbox = await Sandbox.find()
-    async with _loops({"mcp": connections.run}):
+    async with background({"mcp": connections.run}):
+        sandbox = await Sandbox.find()  # while the servers start
         # A run that is taken over goes on with its tools, and would take one for missing that is not there yet.
         await connections.settled(SETTLING)
         yield Toolbox(db, vault, sandbox=sandbox, connections=connections, options=settings.tools)
@@ -118,27 +119,6 @@ async def _watch(postgres: EmbeddedPostgres) -> None:
     while True:
         await asyncio.sleep(WATCH)
         await asyncio.to_thread(postgres.ensure)
-
-
-@asynccontextmanager
-async def _loops(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
-    """Run these for as long as this is open; one that fails is logged and begun again."""
-    tasks = [asyncio.create_task(_for_ever(name, loop), name=name) for name, loop in loops.items()]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-
-
-async def _for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        try:
-            await loop()
-        except Exception:
-            log.exception("loop_failed", loop=name)
-        await asyncio.sleep(1)
 
 
 class Workshop:
@@ -175,7 +155,7 @@ class Workshop:
         # The first use of a model imports its SDK and the price list, for a second: now, not while somebody waits.
         await asyncio.to_thread(self._warm)
         await self._counter.ready(self._models[0].name)
-        async with _loops({"writer": self._writer.run, "executor": self.executor.run}):
+        async with background({"writer": self._writer.run, "executor": self.executor.run}):
             try:
                 yield
             finally:
@@ -191,8 +171,16 @@ class Running(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIterator[Running]:
-    """Serve for as long as this is open; then end or hand over what is under way."""
+async def running(
+    settings: Settings,
+    *,
+    with_executor: bool = True,
+    started: Callable[[], None] = lambda: None,
+) -> AsyncIterator[Running]:
+    """Serve for as long as this is open; then end or hand over what is under way.
+
+    `started` is called when the parts are made and runs are going to be executed.
+    """
     async with AsyncExitStack() as stack:
         bound = stack.enter_context(listening(settings.host, settings.port, backlog=2048))
         bus = await _bus(settings)
@@ -221,7 +209,7 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         loops = {**live.loops, "listener": listener.run, "retention": _retention(settings, inner).run}
         loops["collector"] = Collector(inner, vault.store).run
         loops |= _hearing(bus, handlers)
-        await stack.enter_async_context(_loops(loops))
+        await stack.enter_async_context(background(loops))
         provider = Provider(settings.oidc) if settings.oidc else None
         if provider:
             stack.push_async_callback(provider.aclose)
@@ -229,16 +217,26 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         server = UnsignalledServer(_config(app, settings.keep_alive))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
+        started()
         if workshop:
             await stack.enter_async_context(workshop.working())
         stack.push_async_callback(_linger, stopping, settings.drain)
         yield Running(address_of(bound), serving)
 
 
+def watchdog(settings: Settings) -> AbstractAsyncContextManager[Callable[[], None]]:
+    """Ends this process when its event loop hangs, while this is open; to be told when the process has started."""
+    return watched_loop(settings.watchdog, log_format=settings.log_format, folder=settings.home / "watchdog")
+
+
 async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. A second signal does not wait for what is under way."""
-    stop = asyncio.create_task(_stopped_by_signal().wait())
-    async with tracing(on=settings.traces), running(settings, with_executor=with_executor) as server:
+    stop = asyncio.create_task(stopped_by_signal().wait())
+    async with (
+        watchdog(settings) as started,
+        tracing(on=settings.traces),
+        running(settings, with_executor=with_executor, started=started) as server,
+    ):
         announce(server.address)
         await asyncio.wait({stop, server.serving}, return_when=asyncio.FIRST_COMPLETED)
         if server.serving.done():
@@ -248,8 +246,9 @@ async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[
 
 async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
     """Execute runs until SIGTERM or SIGINT, without serving anybody."""
-    stop = _stopped_by_signal()
+    stop = stopped_by_signal()
     async with AsyncExitStack() as stack:
+        started = await stack.enter_async_context(watchdog(settings))
         await stack.enter_async_context(tracing(on=settings.traces))
         bus = await _bus(settings)
         db = await stack.enter_async_context(database(settings))
@@ -270,7 +269,8 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         loops = {"listener": listener.run, "retention": _retention(settings, db).run}
         loops["collector"] = Collector(db, vault.store).run
         loops |= _hearing(bus, handlers)
-        async with _loops(loops), workshop.working():
+        started()
+        async with background(loops), workshop.working():
             announce(workshop.executor.id)
             await stop.wait()
 
@@ -369,18 +369,3 @@ async def _linger(stopping: asyncio.Event, seconds: float) -> None:
 async def _close(server: UnsignalledServer, serving: "asyncio.Task[None]") -> None:
     server.should_exit = True
     await asyncio.wait({serving}, timeout=2 * CLOSING)
-
-
-def _stopped_by_signal() -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    main = asyncio.current_task()
-
-    def stop_or_quit() -> None:
-        if stop.is_set() and main is not None:
-            main.cancel()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_or_quit)
-    return stop
