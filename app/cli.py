@@ -7,23 +7,25 @@ import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import click
 import msgspec
 import uvloop
 
+from app import isolated, telemetry
 from app import main as composition
 from app import settings as configuration
-from app import telemetry
 from app.blobs.collector import Collector
 from app.domain.errors import Unavailable
+from app.runs import isolation
 from app.settings import BadSetting, Settings
 from app.store import migrate as migrations
 from app.store import retention
 from app.store.verify import Checked, differences
 
+Result = TypeVar("Result")
 EPILOG = "Configuration is by environment variables; the README lists them all."
 MOST_FILES = 65_536
 """Open files that a process takes at most, each connection being one."""
@@ -75,6 +77,16 @@ def work() -> None:
         click.echo(f"Khala works as {name} on {_database(settings)}")
 
     _run(composition.work(settings, announce=announce))
+
+
+@main.command(isolation.COMMAND, hidden=True)
+def execute_run() -> None:
+    """Execute the run whose claim is on standard input. `serve` and `work` start this themselves."""
+    isolated.confine()
+    settings = _settings()
+    claimed = isolated.claim()
+    isolated.end_with_parent()
+    raise SystemExit(_run(isolated.execute(settings, claimed)))
 
 
 @main.command(epilog=EPILOG)
@@ -203,13 +215,16 @@ def _open_many() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _run(command: Coroutine[Any, Any, None]) -> None:
+def _run(command: Coroutine[Any, Any, Result]) -> Result | None:
+    """Run the command to its end. None if it was cancelled."""
+    result = None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
-            runner.run(command)
+            result = runner.run(command)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except Unavailable as error:
         raise KnownFailure(f"{error.message} ({error.__cause__})") from error
     except (OSError, RuntimeError, asyncpg.PostgresError) as error:
         raise KnownFailure(str(error)) from error
+    return result

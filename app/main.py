@@ -1,6 +1,7 @@
 """The composition root: makes the parts, joins them, and takes them down in order."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -32,8 +33,11 @@ from app.live.live import Live
 from app.models import prices
 from app.models.providers import Providers
 from app.models.tokens import Counter
-from app.runs.executor import Executor, ExecutorOptions
+from app.runs import isolation
+from app.runs.executor import Executor
 from app.runs.hands import Kit
+from app.runs.isolation import Isolation
+from app.runs.options import ExecutorOptions
 from app.runs.turn import Models
 from app.settings import INNER_POOL, Settings
 from app.store import migrate
@@ -122,9 +126,17 @@ async def _watch(postgres: EmbeddedPostgres) -> None:
 
 
 class Workshop:
-    """An executor with what it works with."""
+    """An executor with what it works with. Without `isolation` it executes in this process whatever it gets."""
 
-    def __init__(self, settings: Settings, db: Database, toolbox: Toolbox, vault: Vault, bus: Bus | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        db: Database,
+        toolbox: Toolbox,
+        vault: Vault,
+        bus: Bus | None,
+        isolation: Isolation | None,
+    ) -> None:
         self._providers = Providers(settings.providers)
         self._models = settings.models
         self._writer = Writer(db, settings.flush, bus)
@@ -133,6 +145,7 @@ class Workshop:
             models=settings.models,
             system=settings.system,
             concurrency=settings.concurrency,
+            isolated=settings.isolated,
             context_tokens=settings.context_tokens,
             lease=settings.lease,
             grace=settings.grace,
@@ -140,7 +153,7 @@ class Workshop:
         )
         kit = Kit(toolbox=toolbox, vault=vault, approval_seconds=settings.approval_hours * 3600)
         models = Models(open=self._providers.open, store_reasoning=settings.reasoning)
-        self.executor = Executor(db, self._writer, models, self._counter, kit, options)
+        self.executor = Executor(db, self._writer, models, self._counter, kit, options, isolation)
 
     def _warm(self) -> None:
         for ref in self._models:
@@ -175,22 +188,25 @@ async def running(
     settings: Settings,
     *,
     with_executor: bool = True,
+    environment: Mapping[str, str] = os.environ,
     started: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Running]:
     """Serve for as long as this is open; then end or hand over what is under way.
 
-    `started` is called when the parts are made and runs are going to be executed.
+    `environment` is what the settings were read from, for processes of single runs. `started` is called when the parts
+    are made and runs are going to be executed.
     """
     async with AsyncExitStack() as stack:
         bound = stack.enter_context(listening(settings.host, settings.port, backlog=2048))
-        bus = await _bus(settings)
+        bus = await bus_of(settings)
         db = await stack.enter_async_context(database(settings))
         await migrate.upgrade(db.direct_url)
         inner = await stack.enter_async_context(_pool_of_our_own(db))
         vault = await stack.enter_async_context(blobs(settings, db))
         connections = Connections(settings.mcp)
         toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
-        workshop = Workshop(settings, inner, toolbox, vault, bus) if with_executor else None
+        apart = Isolation(isolation.environment(db.url, db.direct_url, environment))
+        workshop = Workshop(settings, inner, toolbox, vault, bus, apart) if with_executor else None
         live = Live(db, inner)
         handlers = live.handlers
         if workshop:
@@ -250,13 +266,14 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
     async with AsyncExitStack() as stack:
         started = await stack.enter_async_context(watchdog(settings))
         await stack.enter_async_context(tracing(on=settings.traces))
-        bus = await _bus(settings)
+        bus = await bus_of(settings)
         db = await stack.enter_async_context(database(settings))
         vault = await stack.enter_async_context(blobs(settings, db))
         await migrate.upgrade(db.direct_url)
         connections = Connections(settings.mcp)
         toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
-        workshop = Workshop(settings, db, toolbox, vault, bus)
+        apart = Isolation(isolation.environment(db.url, db.direct_url))
+        workshop = Workshop(settings, db, toolbox, vault, bus, apart)
         handlers = {RUNS_CHANNEL: workshop.executor.notified}
         listener = Listener(db.direct_url, handlers)
         await stack.enter_async_context(
@@ -275,7 +292,7 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
             await stop.wait()
 
 
-async def _bus(settings: Settings) -> "NatsBus | None":
+async def bus_of(settings: Settings) -> "NatsBus | None":
     """The way of wake-ups beside Postgres, if one is set. Raises `ConnectionError`."""
     if settings.wake_url is None:
         return None

@@ -16,7 +16,7 @@ from tests.support.poison import POISONED
 from tests.support.ports import free_port
 from tests.support.server import Server, ended
 
-SECONDS = 2.0
+SECONDS = 3.0
 EXIT_CODE = 14
 """As the documents promise."""
 EVENT = "watchdog_ended_process"
