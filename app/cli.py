@@ -8,12 +8,14 @@ from importlib.metadata import version
 import click
 import msgspec
 
+from app import isolated
 from app import main as composition
 from app.blobs.collector import Collector
 from app.console import EPILOG, KnownFailure
 from app.console import run as _run
 from app.console import settings as _settings
 from app.operations.commands import COMMANDS
+from app.runs import isolation
 from app.settings import Settings
 from app.store import migrate as migrations
 from app.store import retention
@@ -63,6 +65,16 @@ def work() -> None:
         click.echo(f"Khala works as {name} on {_database(settings)}")
 
     _run(composition.work(settings, announce=announce))
+
+
+@main.command(isolation.COMMAND, hidden=True)
+def execute_run() -> None:
+    """Execute the run whose claim is on standard input. `serve` and `work` start this themselves."""
+    isolated.confine()
+    settings = _settings()
+    claimed = isolated.claim()
+    isolated.end_with_parent()
+    raise SystemExit(_run(isolated.execute(settings, claimed)))
 
 
 @main.command(epilog=EPILOG)

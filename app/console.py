@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import click
@@ -14,6 +14,7 @@ from app import telemetry
 from app.domain.errors import Unavailable
 from app.settings import BadSetting, Settings
 
+Result = TypeVar("Result")
 EPILOG = "Configuration is by environment variables; the README lists them all."
 
 
@@ -33,14 +34,16 @@ def settings() -> Settings:
     return chosen
 
 
-def run(command: Coroutine[Any, Any, None]) -> None:
-    """Run the command to its end. Raises `KnownFailure` for what a person can mend."""
+def run(command: Coroutine[Any, Any, Result]) -> Result | None:
+    """Run the command to its end. None if it was cancelled. Raises `KnownFailure` for what a person can mend."""
+    result = None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
-            runner.run(command)
+            result = runner.run(command)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except Unavailable as error:
         raise KnownFailure(f"{error.message} ({error.__cause__})") from error
     except (OSError, RuntimeError, asyncpg.PostgresError) as error:
         raise KnownFailure(str(error)) from error
+    return result

@@ -1,9 +1,9 @@
 """The composition root: makes the parts, joins them, and takes them down in order."""
 
 import asyncio
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -30,13 +30,17 @@ from app.blobs.vault import Vault
 from app.domain.pace import BodyPace
 from app.domain.parts import Usage
 from app.identity.oidc import Provider
+from app.lifecycle import background, stopped_by_signal
 from app.live.listener import Listener
 from app.live.live import Live
 from app.models import prices
 from app.models.providers import Providers
 from app.models.tokens import Counter
-from app.runs.executor import Executor, ExecutorOptions
+from app.runs import isolation
+from app.runs.executor import Executor
 from app.runs.hands import Kit
+from app.runs.isolation import Isolation
+from app.runs.options import ExecutorOptions
 from app.runs.turn import Models
 from app.settings import INNER_POOL, Settings
 from app.store import migrate
@@ -51,6 +55,7 @@ from app.telemetry.tracing import tracing
 from app.tools.mcp import Connections
 from app.tools.sandbox import Sandbox
 from app.tools.toolbox import Toolbox
+from app.watchdog import watched_loop
 
 if TYPE_CHECKING:
     from app.live.wake import NatsBus
@@ -78,7 +83,7 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
             postgres = await asyncio.to_thread(EmbeddedPostgres.start, settings.home)
             stack.push_async_callback(asyncio.to_thread, postgres.stop)
             url = postgres.url
-            await stack.enter_async_context(_loops({"postgres": lambda: _watch(postgres)}))
+            await stack.enter_async_context(background({"postgres": lambda: _watch(postgres)}))
         db = Database(url, direct_url=settings.database_direct_url, pool_size=settings.pool_size)
         stack.push_async_callback(db.close)
         yield db
@@ -100,8 +105,8 @@ async def blobs(settings: Settings, db: Database) -> AsyncIterator[Vault]:
 @asynccontextmanager
 async def tools(settings: Settings, db: Database, vault: Vault, connections: Connections) -> AsyncIterator[Toolbox]:
     """The tools that there are."""
-    sandbox = await Sandbox.find()
-    async with _loops({"mcp": connections.run}):
+    async with background({"mcp": connections.run}):
+        sandbox = await Sandbox.find()  # while the servers start
         # A run that is taken over goes on with its tools, and would take one for missing that is not there yet.
         await connections.settled(SETTLING)
         yield Toolbox(db, vault, sandbox=sandbox, connections=connections, options=settings.tools)
@@ -123,31 +128,18 @@ async def _watch(postgres: EmbeddedPostgres) -> None:
         await asyncio.to_thread(postgres.ensure)
 
 
-@asynccontextmanager
-async def _loops(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
-    """Run these for as long as this is open; one that fails is logged and begun again."""
-    tasks = [asyncio.create_task(_for_ever(name, loop), name=name) for name, loop in loops.items()]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-
-
-async def _for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        try:
-            await loop()
-        except Exception:
-            log.exception("loop_failed", loop=name)
-        await asyncio.sleep(1)
-
-
 class Workshop:
-    """An executor with what it works with."""
+    """An executor with what it works with. Without `isolation` it executes in this process whatever it gets."""
 
-    def __init__(self, settings: Settings, db: Database, toolbox: Toolbox, vault: Vault, bus: Bus | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        db: Database,
+        toolbox: Toolbox,
+        vault: Vault,
+        bus: Bus | None,
+        isolation: Isolation | None,
+    ) -> None:
         self._providers = Providers(settings.providers)
         self._models = settings.models
         self._writer = Writer(db, settings.flush, bus)
@@ -156,6 +148,7 @@ class Workshop:
             models=settings.models,
             system=settings.system,
             concurrency=settings.concurrency,
+            isolated=settings.isolated,
             context_tokens=settings.context_tokens,
             lease=settings.lease,
             grace=settings.grace,
@@ -163,7 +156,7 @@ class Workshop:
         )
         kit = Kit(toolbox=toolbox, vault=vault, approval_seconds=settings.approval_hours * 3600)
         models = Models(open=self._providers.open, store_reasoning=settings.reasoning)
-        self.executor = Executor(db, self._writer, models, self._counter, kit, options)
+        self.executor = Executor(db, self._writer, models, self._counter, kit, options, isolation)
 
     def _warm(self) -> None:
         for ref in self._models:
@@ -178,7 +171,7 @@ class Workshop:
         # The first use of a model imports its SDK and the price list, for a second: now, not while somebody waits.
         await asyncio.to_thread(self._warm)
         await self._counter.ready(self._models[0].name)
-        async with _loops({"writer": self._writer.run, "executor": self.executor.run}):
+        async with background({"writer": self._writer.run, "executor": self.executor.run}):
             try:
                 yield
             finally:
@@ -194,18 +187,29 @@ class Running(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIterator[Running]:
-    """Serve for as long as this is open; then end or hand over what is under way."""
+async def running(
+    settings: Settings,
+    *,
+    with_executor: bool = True,
+    environment: Mapping[str, str] = os.environ,
+    started: Callable[[], None] = lambda: None,
+) -> AsyncIterator[Running]:
+    """Serve for as long as this is open; then end or hand over what is under way.
+
+    `environment` is what the settings were read from, for processes of single runs. `started` is called when the parts
+    are made and runs are going to be executed.
+    """
     async with AsyncExitStack() as stack:
         bound = stack.enter_context(listening(settings.host, settings.port, backlog=2048))
-        bus = await _bus(settings)
+        bus = await bus_of(settings)
         db = await stack.enter_async_context(database(settings))
         await migrate.upgrade(db.direct_url)
         inner = await stack.enter_async_context(_pool_of_our_own(db))
         vault = await stack.enter_async_context(blobs(settings, db))
         connections = Connections(settings.mcp)
         toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
-        workshop = Workshop(settings, inner, toolbox, vault, bus) if with_executor else None
+        apart = Isolation(isolation.environment(db.url, db.direct_url, environment))
+        workshop = Workshop(settings, inner, toolbox, vault, bus, apart) if with_executor else None
         live = Live(db, inner)
         handlers = live.handlers
         if workshop:
@@ -226,7 +230,7 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         loops = {**live.loops, "listener": listener.run, "retention": _retention(settings, inner).run}
         loops["collector"] = Collector(inner, vault.store).run
         loops |= _hearing(bus, handlers)
-        await stack.enter_async_context(_loops(loops))
+        await stack.enter_async_context(background(loops))
         provider = Provider(settings.oidc) if settings.oidc else None
         if provider:
             stack.push_async_callback(provider.aclose)
@@ -234,16 +238,26 @@ async def running(settings: Settings, *, with_executor: bool = True) -> AsyncIte
         server = UnsignalledServer(_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
+        started()
         if workshop:
             await stack.enter_async_context(workshop.working())
         stack.push_async_callback(_linger, stopping, settings.drain)
         yield Running(address_of(bound), serving)
 
 
+def watchdog(settings: Settings) -> AbstractAsyncContextManager[Callable[[], None]]:
+    """Ends this process when its event loop hangs, while this is open; to be told when the process has started."""
+    return watched_loop(settings.watchdog, log_format=settings.log_format, folder=settings.home / "watchdog")
+
+
 async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. A second signal does not wait for what is under way."""
-    stop = asyncio.create_task(_stopped_by_signal().wait())
-    async with tracing(on=settings.traces), running(settings, with_executor=with_executor) as server:
+    stop = asyncio.create_task(stopped_by_signal().wait())
+    async with (
+        watchdog(settings) as started,
+        tracing(on=settings.traces),
+        running(settings, with_executor=with_executor, started=started) as server,
+    ):
         announce(server.address)
         await asyncio.wait({stop, server.serving}, return_when=asyncio.FIRST_COMPLETED)
         if server.serving.done():
@@ -253,16 +267,18 @@ async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[
 
 async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
     """Execute runs until SIGTERM or SIGINT, without serving anybody."""
-    stop = _stopped_by_signal()
+    stop = stopped_by_signal()
     async with AsyncExitStack() as stack:
+        started = await stack.enter_async_context(watchdog(settings))
         await stack.enter_async_context(tracing(on=settings.traces))
-        bus = await _bus(settings)
+        bus = await bus_of(settings)
         db = await stack.enter_async_context(database(settings))
         vault = await stack.enter_async_context(blobs(settings, db))
         await migrate.upgrade(db.direct_url)
         connections = Connections(settings.mcp)
         toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
-        workshop = Workshop(settings, db, toolbox, vault, bus)
+        apart = Isolation(isolation.environment(db.url, db.direct_url))
+        workshop = Workshop(settings, db, toolbox, vault, bus, apart)
         handlers = {RUNS_CHANNEL: workshop.executor.notified}
         listener = Listener(db.direct_url, handlers)
         readiness = Readiness(db, listener, vault)
@@ -277,12 +293,13 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         loops = {"listener": listener.run, "retention": _retention(settings, db).run}
         loops["collector"] = Collector(db, vault.store).run
         loops |= _hearing(bus, handlers)
-        async with _loops(loops), workshop.working():
+        started()
+        async with background(loops), workshop.working():
             announce(workshop.executor.id)
             await stop.wait()
 
 
-async def _bus(settings: Settings) -> "NatsBus | None":
+async def bus_of(settings: Settings) -> "NatsBus | None":
     """The way of wake-ups beside Postgres, if one is set. Raises `ConnectionError`."""
     if settings.wake_url is None:
         return None
@@ -377,18 +394,3 @@ async def _linger(stopping: asyncio.Event, seconds: float) -> None:
 async def _close(server: UnsignalledServer, serving: "asyncio.Task[None]") -> None:
     server.should_exit = True
     await asyncio.wait({serving}, timeout=2 * CLOSING)
-
-
-def _stopped_by_signal() -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    main = asyncio.current_task()
-
-    def stop_or_quit() -> None:
-        if stop.is_set() and main is not None:
-            main.cancel()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_or_quit)
-    return stop

@@ -37,6 +37,9 @@ NETWORK_LIMITS = (
 LONGEST_PATTERN = 200
 INNER_POOL = 10
 """Connections that the writer, the executor and the feed have for themselves."""
+ISOLATED_POOL = 4
+"""Connections of a process that executes a single run."""
+MIN_WATCHDOG_SECONDS = 1.0
 SYSTEM = "You are a helpful assistant. Answer in Markdown, as briefly as the question allows."
 
 
@@ -86,6 +89,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     detail_minutes: float
     reasoning: bool
     pool_size: int
+    watchdog: float
+    isolated: int
     log_format: str
     metrics: tuple[str, int] | None
     traces: bool
@@ -98,8 +103,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def connections(self) -> int:
-        """The most connections to the database that one process takes: its two pools, and the one that listens."""
-        return self.pool_size + INNER_POOL + 1
+        """The most connections to the database that one process takes: its two pools, the one that listens, and those
+        of the processes that it starts for single runs.
+        """  # noqa: D205
+        return self.pool_size + INNER_POOL + 1 + self.isolated * ISOLATED_POOL
 
     @property
     def allowed_hosts(self) -> AllowedHosts:
@@ -176,10 +183,19 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         detail_minutes=read.number("KHALA_DETAIL_MINUTES", 60.0, least=0.001, most=24.0 * 60 * 365),
         reasoning=read.whole("KHALA_REASONING", 0, least=0, most=1) == 1,
         pool_size=read.whole("KHALA_POOL_SIZE", 16, least=4, most=500),
+        watchdog=_watchdog(read),
+        isolated=read.whole("KHALA_ISOLATED_RUNS", 2, least=1, most=64),
         log_format=read.one_of("KHALA_LOG", "text" if sys.stderr.isatty() else "json", "text", "json"),
         metrics=read.address("KHALA_METRICS"),
         traces=_traces(read),
     )
+
+
+def _watchdog(read: "_Reader") -> float:
+    seconds = read.number("KHALA_WATCHDOG_SECONDS", 30.0, least=0, most=3600)
+    if 0 < seconds < MIN_WATCHDOG_SECONDS:
+        raise BadSetting(f"KHALA_WATCHDOG_SECONDS must be 0 or at least {MIN_WATCHDOG_SECONDS:g}, not {seconds:g}.")
+    return seconds
 
 
 def _direct(read: "_Reader") -> str | None:

@@ -2,16 +2,14 @@
 
 import asyncio
 import time
-from contextlib import AbstractContextManager
-from enum import Enum
 from uuid import UUID
 
-import msgspec
 import structlog
 
 from app.domain import ids, rounds
 from app.domain.errors import BudgetExhausted, Unavailable
 from app.domain.fold import fold
+from app.domain.isolation import Stop, Verdict, outcome_elsewhere, verdict
 from app.domain.parts import Notice
 from app.domain.rounds import Progress
 from app.domain.tools import Actor
@@ -21,11 +19,14 @@ from app.models.tokens import Counter
 from app.runs import prompt
 from app.runs.autopilot import Autopilot, Manner
 from app.runs.files import Files
-from app.runs.hands import Answers, Hands, Kit
+from app.runs.hands import Hands, Kit
+from app.runs.isolation import Isolation, time_limit
 from app.runs.meter import Meter
+from app.runs.options import ExecutorOptions
 from app.runs.tally import Tally
 from app.runs.turn import Models, Outcome, Turn, failed, stopped, tell
-from app.signals import metrics, underway
+from app.runs.work import Work
+from app.signals import metrics
 from app.store import approvals, ledger, messages, parts, runs
 from app.store.db import Database, Driver
 from app.store.parts import Lease
@@ -37,60 +38,26 @@ log = structlog.get_logger()
 
 PACE = 0.025
 """Seconds between the end of one look at what there is to do and the next."""
+INTERRUPTED = "The answer was interrupted too often. Please try again."
 GUESTS_SHARE = 0.75
 """The part of an executor's places that runs of guests may take: some are left for who has an account."""
 
 
-class Stop(Enum):
-    """Why work on a run stops before its end."""
-
-    CANCEL = "cancel"
-    HAND_OVER = "hand_over"
-    LOST = "lost"
-
-
-class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How an executor works. Times are seconds."""
-
-    models: tuple[ModelRef, ...]
-    """The default model, then those to fall back on."""
-    system: str
-    concurrency: int = 200
-    context_tokens: int = 32_000
-    """The most that a prompt may take, of models with a larger window too."""
-    lease: float = 10.0
-    """Time after which another executor takes a run whose executor is silent."""
-    sweep: float = 1.0
-    """Time between two looks for such runs."""
-    grace: float = 20.0
-    """Time that runs are given to end when the process is to stop."""
-    attempts: int = 8
-    """Executors that may be lost over the same run: one that kills them all is ended."""
-    cooldown: float = 0.1
-    """Time between two rounds of tools."""
-
-
-class Work:
-    """One claimed run being worked on."""
-
-    def __init__(self, claimed: Claimed) -> None:
-        self.claimed = claimed
-        self.answers = Answers()
-        self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
-        if claimed.canceled:
-            self.stop(Stop.CANCEL)
-
-    def stop(self, why: Stop) -> None:
-        """Ask for an early end; the first reason stands."""
-        if not self.stopped.done():
-            self.stopped.set_result(why)
-
-
 class Executor:
-    """All runs that this process works on."""
+    """All runs that this process works on.
+
+    Runs over which executors were lost are executed by `isolation`; without it, this process executes whatever it gets.
+    """
 
     def __init__(
-        self, db: Database, writer: Writer, models: Models, counter: Counter, kit: Kit, options: ExecutorOptions
+        self,
+        db: Database,
+        writer: Writer,
+        models: Models,
+        counter: Counter,
+        kit: Kit,
+        options: ExecutorOptions,
+        isolation: Isolation | None = None,
     ) -> None:
         self.id = f"executor-{ids.new()}"
         self._db = db
@@ -99,6 +66,7 @@ class Executor:
         self._counter = counter
         self._kit = kit
         self._options = options
+        self._isolation = isolation
         self._working: dict[UUID, Work] = {}
         self._wake = asyncio.Event()
         self._free = asyncio.Event()
@@ -181,6 +149,7 @@ class Executor:
             lease_seconds=self._options.lease,
             held=[work.claimed.lease.run_id for work in working],
             most_guests=max(0, int(self._options.concurrency * GUESTS_SHARE) - guests),
+            most_isolated=max(0, self._options.isolated - sum(work.isolated for work in working)),
         )
 
     async def _beat(self) -> None:
@@ -204,12 +173,24 @@ class Executor:
                 if work.claimed.lease.run_id not in held:
                     work.stop(Stop.LOST)
 
+    async def execute(self, claimed: Claimed) -> bool:
+        """Execute this one run, whose lease the caller's parent renews, and claim none; False if that crashed."""
+        self._draining = True
+        self._working[claimed.lease.run_id] = work = Work(claimed)
+        await self._work(work)
+        return not work.crashed
+
     async def _work(self, work: Work) -> None:
         lease = work.claimed.lease
+        apart = self._isolation if work.isolated and work.claimed.lost < self._options.attempts else None
         try:
             named = {"run_id": str(lease.run_id), "thread_id": str(lease.thread_id), "attempt": lease.epoch}
-            with structlog.contextvars.bound_contextvars(**named), _told(work.claimed):
-                await self._carry_out(work)
+            with structlog.contextvars.bound_contextvars(**named):
+                if apart is not None:
+                    await self._isolate(work, apart)
+                else:
+                    with work.told():
+                        await self._carry_out(work)
         except LeaseLost:
             metrics.RUNS_ENDED.labels("lost").inc()
             log.info("run_lost", run_id=str(lease.run_id))
@@ -220,6 +201,7 @@ class Executor:
         except Exception:
             # Whatever it was: the lease lapses and another executor tries, `attempts` times once the parts can be read.
             log.exception("run_crashed", run_id=str(lease.run_id))
+            work.crashed = True
             metrics.RUNS_ENDED.labels("crashed").inc()
         finally:
             if self._working.get(lease.run_id) is work:
@@ -227,7 +209,38 @@ class Executor:
             self._free.set()
             self._wake.set()
 
-    async def _carry_out(self, work: Work) -> None:
+    async def _isolate(self, work: Work, isolation: Isolation) -> None:
+        """Have a process of its own execute the run, and see to what that process has left undone."""
+        lease = work.claimed.lease
+        metrics.RUNS_CLAIMED.labels("yes" if work.claimed.taken_over else "no").inc()
+        async with self._db.driver() as driver:
+            limit = time_limit(await ledger.account(driver, lease.thread_id, lease.run_id))
+        with metrics.ISOLATED_RUNS.track_inprogress():
+            child = await isolation.execute(work, limit)
+        async with self._db.driver() as driver:
+            held = await runs.reclaim(driver, work.claimed, lease_seconds=self._options.lease)
+            status = await runs.status(driver, lease)
+        why = work.stopped.result() if work.stopped.done() else None
+        found = verdict(held=held is not None, stopped=why, began=child.began, exit_code=child.code)
+        metrics.ISOLATED_ENDED.labels(found.value).inc()
+        log.info("isolated_run_ended", verdict=found.value, exit_code=child.code, began=child.began)
+        if held is None:
+            metrics.RUNS_ENDED.labels(outcome_elsewhere(status)).inc()
+            return
+        work.claimed = held
+        await self._conclude(work, found)
+
+    async def _conclude(self, work: Work, found: Verdict) -> None:
+        """End or let go of a run whose own process is gone."""
+        if found is Verdict.DROPPED:
+            metrics.RUNS_ENDED.labels("dropped").inc()
+            return
+        stream, meter, _ = await self._resume(work)
+        interrupted = failed("interrupted", INTERRUPTED) if found is Verdict.INTERRUPTED else None
+        await self._end(work, stream, meter.tally, interrupted)
+
+    async def _resume(self, work: Work) -> tuple[Stream, Meter, Progress]:
+        """The run as it is stored, ready to be gone on with."""
         claimed = work.claimed
         run_id = claimed.lease.run_id
         async with self._db.driver() as driver:
@@ -243,7 +256,11 @@ class Executor:
             on_lost=lambda: work.stop(Stop.LOST),
         )
         meter = Meter(self._db, run_id, account, Tally(account.usage, account.usd))
-        answer = asyncio.create_task(self._answer(work, stream, meter, rounds.read(stored)))
+        return stream, meter, rounds.read(stored)
+
+    async def _carry_out(self, work: Work) -> None:
+        stream, meter, progress = await self._resume(work)
+        answer = asyncio.create_task(self._answer(work, stream, meter, progress))
         clock = asyncio.create_task(meter.watch())
         try:
             await asyncio.wait((answer, clock, work.stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -277,7 +294,7 @@ class Executor:
     async def _answer(self, work: Work, stream: Stream, meter: Meter, progress: Progress) -> Outcome:
         claimed = work.claimed
         if claimed.lost >= self._options.attempts:
-            return failed("interrupted", "The answer was interrupted too often. Please try again.")
+            return failed("interrupted", INTERRUPTED)
         if claimed.next_seq and (claimed.taken_over or not progress.waits):
             stream.add(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
         async with self._db.driver() as driver:
@@ -319,18 +336,6 @@ class Executor:
     def _candidates(self, claimed: Claimed) -> list[ModelRef]:
         first = self._options.models if claimed.options.model is None else (catalog.parse(claimed.options.model),)
         return list(dict.fromkeys([*first, *self._options.models]))
-
-
-def _told(claimed: Claimed) -> AbstractContextManager[None]:
-    """The run is under way, for whoever watches, while this is open."""
-    return underway.working(
-        claimed.lease.run_id,
-        claimed.traceparent,
-        waited=claimed.queued_seconds,
-        attempt=claimed.lease.epoch,
-        taken_over=claimed.taken_over,
-        begun=claimed.next_seq > 0,
-    )
 
 
 async def _hear(driver: Driver, working: list[Work]) -> None:

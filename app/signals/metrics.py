@@ -41,6 +41,16 @@ def _histogram(name: str, says: str, *labels: str, buckets: tuple[float, ...]) -
 
 BUILD = _gauge("build_info", "Always 1; its label is the version that runs.", "version")
 
+# The event loop
+LOOP_LAG = _histogram(
+    "loop_lag_seconds", "How late a timer of the event loop was, once a second.", buckets=(*QUICK, 30.0)
+)
+LOOP_LAG_LONGEST = _gauge("loop_lag_longest_seconds", "The longest such lag of the last minute.")
+WATCHDOG_ENDED = _gauge(
+    "watchdog_ended_processes",
+    "Processes that the watchdog ended before this one started, of those with its KHALA_HOME.",
+)
+
 # Runs
 EXECUTOR_PLACES = _gauge("executor_places", "Runs that this process may work on at once; 0 when it drains.")
 RUNS_WORKING = _gauge("runs_working", "Runs that this process works on.")
@@ -48,6 +58,10 @@ RUNS_CLAIMED = _counter("runs_claimed_total", "Runs claimed, and whether from an
 RUNS_ENDED = _counter("runs_ended_total", "Runs that this process has stopped working on, by why.", "outcome")
 FIRST_TEXT = _histogram(
     "run_first_text_seconds", "From a send to the commit of the first text of its answer.", buckets=SLOW
+)
+ISOLATED_RUNS = _gauge("isolated_runs", "Runs that this process executes in processes of their own.")
+ISOLATED_ENDED = _counter(
+    "isolated_runs_ended_total", "Processes of a single run that ended, by what became of the run.", "outcome"
 )
 HEARTBEATS_FAILED = _counter("heartbeats_failed_total", "Times that leases could not be renewed.")
 

@@ -16,6 +16,7 @@ from app.domain.access import Caller
 from app.domain.chat import ACTIVE, Run, RunOptions
 from app.domain.errors import RunNotFound, ThreadNotFound
 from app.domain.fold import cancelled, fold
+from app.domain.isolation import MAX_SHARED_LOSSES
 from app.domain.parts import Finish, PartData, encode, read
 from app.domain.receipts import FIRST
 from app.store import access, approvals, ledger, listings, rows, threads
@@ -52,7 +53,7 @@ CLAIM = """
         SELECT fairness_key, count(*) AS n FROM runs
         WHERE status = 'running' AND lease_expires_at > now() GROUP BY fairness_key
     ), ranked AS (
-        SELECT id, user_id IS NULL AS guest,
+        SELECT id, user_id IS NULL AS guest, lost + (status = 'running')::int >= $6 AS isolated,
                row_number() OVER (PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place
         FROM runs AS waiting LEFT JOIN active USING (fairness_key)
         WHERE (status = 'queued' OR (status = 'running' AND lease_expires_at < now()))
@@ -63,8 +64,10 @@ CLAIM = """
                 AND earlier.status IN ('queued', 'running', 'blocked'))
     ), admitted AS (
         SELECT id, place FROM (
-            SELECT *, row_number() OVER (PARTITION BY guest ORDER BY place, id) AS number FROM ranked
-        ) AS numbered WHERE NOT guest OR number <= $5
+            SELECT *, row_number() OVER (PARTITION BY isolated, guest ORDER BY place, id) AS number,
+                   row_number() OVER (PARTITION BY isolated ORDER BY place, id) AS of_isolated
+            FROM ranked
+        ) AS numbered WHERE CASE WHEN isolated THEN of_isolated <= $7 ELSE NOT guest OR number <= $5 END
     ), picked AS (
         SELECT runs.id, runs.status AS was
         FROM admitted JOIN runs USING (id) JOIN threads ON threads.id = runs.thread_id
@@ -102,20 +105,53 @@ async def claim(
     lease_seconds: float,
     held: Sequence[UUID] = (),
     most_guests: int | None = None,
+    most_isolated: int | None = None,
 ) -> list[Claimed]:
     """Up to `most` runs that wait or whose executor is gone, fairly between owners and in order within a thread.
 
-    At most `most_guests` of them are of people without an account.
+    At most `most_guests` of them are of people without an account. At most `most_isolated` are to be executed in
+    processes of their own; these don't count as guests', so that they keep nobody else waiting.
 
     `held` are runs that the caller works on still: where their lease lapsed its next beat renews it, and where it is
     lost the caller has to notice first.
     """
     async with driver.transaction():
         guests = most if most_guests is None else most_guests
-        claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held, guests)
+        isolated = most if most_isolated is None else most_isolated
+        claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held, guests, MAX_SHARED_LOSSES, isolated)
         found = await driver.fetch(PLACES, [row["id"] for row in claimed], [row["thread_id"] for row in claimed])
         places = {row["id"]: row for row in found}
     return [_claimed(row, places[row["id"]]) for row in claimed]
+
+
+RECLAIM = """
+    UPDATE runs AS run SET epoch = run.epoch + 1, lease_expires_at = clock_timestamp() + make_interval(secs => $4)
+    WHERE run.id = $1 AND run.thread_id = $2 AND run.epoch = $3 AND run.status = 'running'
+    RETURNING run.*, 'running' AS was, 0::float AS queued_seconds
+"""
+
+
+async def reclaim(driver: Driver, claimed: Claimed, *, lease_seconds: float) -> Claimed | None:
+    """The same claim with the next epoch, after another process wrote under it; None if it no longer holds.
+
+    Whatever that process was committing is waited for, and nothing of it comes later.
+    """
+    lease = claimed.lease
+    async with driver.transaction():
+        # Appends hold the thread's row lock: see `app.store.parts`.
+        await driver.execute("SELECT FROM threads WHERE id = $1 FOR NO KEY UPDATE", lease.thread_id)
+        row = await driver.fetchrow(RECLAIM, lease.run_id, lease.thread_id, lease.epoch, lease_seconds)
+        if row is None:
+            return None
+        (place,) = await driver.fetch(PLACES, [lease.run_id], [lease.thread_id])
+    return _claimed(row, place)
+
+
+async def status(driver: Driver, lease: Lease) -> str | None:
+    """The run's state, whoever holds it; None if it is gone."""
+    query = "SELECT status FROM runs WHERE id = $1 AND thread_id = $2"
+    found: str | None = await driver.fetchval(query, lease.run_id, lease.thread_id)
+    return found
 
 
 def _claimed(row: rows.Record, place: rows.Record) -> Claimed:

@@ -14,9 +14,11 @@ from app.domain.flush import FlushPolicy
 from app.models.catalog import parse
 from app.models.providers import Providers, ProviderSettings
 from app.models.tokens import Counter
-from app.runs.executor import Executor, ExecutorOptions, Work
+from app.runs.executor import Executor
 from app.runs.hands import Kit
+from app.runs.options import ExecutorOptions
 from app.runs.turn import Models
+from app.runs.work import Work
 from app.store import threads
 from app.store.db import Database, asyncpg_url
 from app.store.writer import Writer

@@ -1,6 +1,7 @@
 """Khala inside the test's own event loop, on a real socket and a real database."""
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from typing import ClassVar
 from unittest import mock
@@ -39,7 +40,7 @@ async def khala(database_url: str, *, with_executor: bool = True, **env: str) ->
     chosen = settings.from_environment(defaults | env)
     with mock.patch.object(main, "Sandbox", _Known):
         async with (
-            main.running(chosen, with_executor=with_executor) as running,
+            main.running(chosen, with_executor=with_executor, environment={**os.environ, **defaults, **env}) as running,
             client(running.address) as http,
         ):
             yield Inside(running.address, http, database_url)

@@ -131,6 +131,25 @@ def test_compose_gives_runs_and_requests_their_time() -> None:
         assert float(service["stop_grace_period"].removesuffix("s")) > drain + grace + ENDING
 
 
+def test_whatever_the_watchdog_ends_is_started_again() -> None:
+    for unit in UNITS:
+        text = unit.read_text()
+        assert re.findall(r"^Restart=(.+)$", text, re.MULTILINE) == ["always"]
+        # Codes that count as a clean end, or as none to restart on, would be an exception to that.
+        assert not re.search(r"^(?:SuccessExitStatus|RestartPreventExitStatus)=", text, re.MULTILINE)
+    (told,) = documents(INFRA / "compose.yaml")
+    assert {told["services"][name]["restart"] for name in ("web-1", "web-2", "worker")} == {"unless-stopped"}
+    for deployment in of_kind("Deployment"):
+        assert deployment["spec"]["template"]["spec"].get("restartPolicy", "Always") == "Always"
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_starts_again_as_often_as_the_watchdog_ends(path: Path) -> None:
+    # By default a unit fails for good after five starts in ten seconds.
+    assert "StartLimit" not in path.read_text()
+    assert DEFAULTS.watchdog > 10 / 5
+
+
 def test_pods_are_found_by_what_selects_them() -> None:
     for deployment in of_kind("Deployment"):
         labels = deployment["spec"]["template"]["metadata"]["labels"]

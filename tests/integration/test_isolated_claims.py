@@ -1,0 +1,168 @@
+"""Claims of runs that are executed in processes of their own, and the processes themselves."""
+
+import asyncio
+import os
+import signal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import psutil
+import pytest
+from sqlalchemy import text
+
+from app.domain.chat import RunOptions
+from app.runs.isolation import COMMAND, Isolation, environment
+from app.runs.work import Work
+from app.store import runs
+from app.store.db import Database
+from app.store.parts import Lease
+from app.store.runs import Claimed
+from tests.support.inside import khala
+from tests.support.poison import POISONED
+from tests.support.store import ask, batch, claim, new_thread, write
+
+LEASE = 30.0
+UUID_ONE = UUID(int=1)
+
+
+async def lose(db: Database, *run_ids: Any, times: int = 2) -> None:
+    """As if so many executors had been lost over these runs, or over all."""
+    which = "id = ANY(:ids)" if run_ids else "true"
+    async with db.transaction() as connection:
+        await connection.execute(
+            text(f"UPDATE runs SET lost = {times} WHERE {which}"), {"ids": list(run_ids)} if run_ids else {}
+        )
+
+
+async def test_of_runs_that_are_isolated_only_so_many_are_claimed_and_all_others(db: Database) -> None:
+    asked = [(await ask(db, await new_thread(db))).run_id for _ in range(6)]
+    await lose(db, *asked[:4])
+    async with db.driver() as driver:
+        first = await runs.claim(driver, most=10, owner="a", lease_seconds=LEASE, most_isolated=1)
+        again = await runs.claim(driver, most=10, owner="a", lease_seconds=LEASE, most_isolated=0)
+        rest = await runs.claim(driver, most=10, owner="a", lease_seconds=LEASE, most_isolated=9)
+    assert {one.lease.run_id for one in first} == {asked[0], *asked[4:]}
+    assert again == []
+    assert {one.lease.run_id for one in rest} == set(asked[1:4])
+
+
+async def test_a_second_loss_by_a_lapsed_lease_isolates(db: Database) -> None:
+    await ask(db, await new_thread(db))
+    await claim(db)
+    async with db.transaction() as connection:
+        await connection.execute(text("UPDATE runs SET lost = 1, lease_expires_at = now() - interval '1 second'"))
+    async with db.driver() as driver:
+        assert await runs.claim(driver, most=1, owner="b", lease_seconds=LEASE, most_isolated=0) == []
+        (found,) = await runs.claim(driver, most=1, owner="b", lease_seconds=LEASE, most_isolated=1)
+    assert (found.lost, found.taken_over) == (2, True)
+
+
+async def test_guests_whose_runs_are_isolated_take_no_places_of_other_guests(db: Database) -> None:
+    asked = [(await ask(db, await new_thread(db))).run_id for _ in range(4)]
+    await lose(db, *asked[:3])
+    async with db.driver() as driver:
+        found = await runs.claim(driver, most=9, owner="a", lease_seconds=LEASE, most_guests=1, most_isolated=0)
+    assert [one.lease.run_id for one in found] == [asked[3]]
+
+
+async def test_a_claim_that_is_renewed_sees_what_was_written_and_shuts_its_writer_out(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await ask(db, thread_id)
+    (claimed,) = await claim(db)
+    assert await write(db, batch(claimed.lease, 0, "one ", "two ")) == {claimed.lease.run_id: 2}
+    async with db.driver() as driver:
+        renewed = await runs.reclaim(driver, claimed, lease_seconds=LEASE)
+        assert renewed is not None
+        assert await runs.reclaim(driver, claimed, lease_seconds=LEASE) is None
+        assert await runs.status(driver, claimed.lease) == "running"
+    assert (renewed.lease.epoch, renewed.next_seq) == (claimed.lease.epoch + 1, 2)
+    assert (renewed.lost, renewed.taken_over) == (claimed.lost, True)
+    assert await write(db, batch(claimed.lease, 2, "three")) == {}
+    assert await write(db, batch(renewed.lease, 2, "three")) == {renewed.lease.run_id: 1}
+
+
+async def test_a_claim_is_renewed_only_when_what_its_process_was_committing_is_there(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await ask(db, thread_id)
+    (claimed,) = await claim(db)
+    async with db.driver() as driver:
+        async with db.transaction() as connection:
+            # As an append that a killed process has left to its server.
+            await connection.execute(text("SELECT FROM threads WHERE id = :id FOR NO KEY UPDATE"), {"id": thread_id})
+            renewing = asyncio.create_task(runs.reclaim(driver, claimed, lease_seconds=LEASE))
+            await blocked_by_a_lock(db)
+            await connection.execute(
+                text("""INSERT INTO message_parts (run_id, seq, message_id, thread_id, kind, data, revision)
+                        VALUES (:run, 0, :message, :thread, 'text-delta', '{"text": "late"}', 2)"""),
+                {"run": claimed.lease.run_id, "message": claimed.lease.message_id, "thread": thread_id},
+            )
+            assert not renewing.done()
+        renewed = await renewing
+    assert renewed is not None
+    assert renewed.next_seq == 1
+
+
+async def blocked_by_a_lock(db: Database) -> None:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(10):
+        while True:
+            async with db.driver() as driver:
+                if await driver.fetchval(query):
+                    return
+            await asyncio.sleep(0.02)
+
+
+def test_a_claim_travels_to_a_process_as_it_is() -> None:
+    options = RunOptions(autopilot=True, max_steps=7, instructions="Wer da?\n")
+    lease = Lease(run_id=UUID_ONE, thread_id=UUID_ONE, message_id=UUID_ONE, epoch=3)
+    claimed = Claimed(
+        lease=lease, user_message_id=UUID_ONE, options=options, next_seq=4, next_receipt=2, witness=b"\0\xff",
+        queued_seconds=1.5, canceled=False, guest=True, lost=2, taken_over=True, traceparent="00-1-1-01",
+    )  # fmt: skip
+    assert msgspec.json.decode(msgspec.json.encode(claimed), type=Claimed) == claimed
+
+
+async def frozen(db: Database, database_url: str, word: str, **env: str) -> tuple[Isolation, Work]:
+    """A claimed run that harms the process it is executed in."""
+    await ask(db, await new_thread(db), word)
+    await lose(db)
+    (claimed,) = await claim(db)
+    given = {**os.environ, **POISONED, "KHALA_MODEL": "demo", "KHALA_WATCHDOG_SECONDS": "0", "KHALA_LOG": "json", **env}
+    return Isolation(environment(database_url, database_url, given)), Work(claimed)
+
+
+async def test_a_process_is_killed_when_its_run_takes_longer_than_it_may(db: Database, database_url: str) -> None:
+    isolation, work = await frozen(db, database_url, "/hold")
+    child = await isolation.execute(work, 0.5)
+    assert (child.began, child.code) == (True, -signal.SIGKILL)
+
+
+async def test_a_process_that_can_not_be_configured_has_not_begun(db: Database, database_url: str) -> None:
+    isolation, work = await frozen(db, database_url, "?", KHALA_MODEL="delphi:oracle")
+    child = await isolation.execute(work, None)
+    assert (child.began, child.code) == (False, 1)
+
+
+async def test_a_process_ends_when_nobody_waits_for_it_any_more(db: Database, database_url: str) -> None:
+    isolation, work = await frozen(db, database_url, "/sleep")
+    executing = asyncio.create_task(isolation.execute(work, None))
+    async with asyncio.timeout(30):
+        while not (children := [one for one in psutil.Process().children() if COMMAND in one.cmdline()]):
+            await asyncio.sleep(0.02)
+    executing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await executing
+    assert not [one for one in children if one.is_running()]
+
+
+async def test_a_server_executes_a_run_in_a_process_of_its_own_with_its_own_settings(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        sent = await thread.send("/words=5")
+        await lose(db)
+        async with khala(database_url, KHALA_MODEL="demo"):
+            run = await thread.ended(sent["runId"], within=60)
+    await db.close()
+    assert (run["status"], run["attempt"]) == ("final", 1)

@@ -1,0 +1,48 @@
+"""Makes the demo model obey directives that harm the process it runs in.
+
+Python imports this file at its start where its folder is in PYTHONPATH: so the processes under test have it, and the
+ones that they start for single runs.
+
+    /hold      C code that holds the GIL for ever
+    /sleep     a call that blocks the event loop for ever, without the GIL
+    /die       the process ends at once
+    /eat       takes memory until there is none
+"""
+
+import os
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+
+from app.models import demo
+from app.models.demo_tools import direct
+from app.models.port import Event, Prompt
+
+HARMS = ("/hold", "/sleep", "/die", "/eat")
+demo_stream = demo.DemoModel.stream
+
+
+def harm(asked: str) -> None:
+    """Do what the message says."""
+    for word in asked.split():
+        if word in HARMS:
+            os.write(2, f"poison: {word}\n".encode())
+        match word:
+            case "/hold":
+                re.match("(a+)+$", "a" * 60 + "b")
+            case "/sleep":
+                time.sleep(3600)
+            case "/die":
+                os._exit(7)
+            case "/eat":
+                _ = [bytearray(64 << 20) for _ in range(1 << 20)]
+
+
+def stream(self: demo.DemoModel, prompt: Prompt) -> "AbstractAsyncContextManager[AsyncIterator[Event]]":
+    """Harm this process before the answer."""
+    harm(direct(prompt)[0])
+    return demo_stream(self, prompt)
+
+
+demo.DemoModel.stream = stream  # type: ignore[method-assign,assignment]  # what this file is for

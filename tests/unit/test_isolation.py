@@ -1,0 +1,70 @@
+"""Where a run is executed after losses, and what a process of its own that ended means for it."""
+
+import itertools
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from app.domain.isolation import Stop, Verdict, isolated, outcome_elsewhere, verdict
+from app.runs.isolation import LIMIT_SLACK_SECONDS, environment, time_limit
+from app.store.ledger import Account, Entry
+
+
+def test_a_run_is_isolated_from_its_second_loss_on() -> None:
+    assert [isolated(lost) for lost in range(5)] == [False, False, True, True, True]
+
+
+def test_a_run_that_its_process_has_seen_to_needs_nothing_more() -> None:
+    for stopped, began, code in itertools.product([None, *Stop], [False, True], [0, 3, 14, -9]):
+        assert verdict(held=False, stopped=stopped, began=began, exit_code=code) is Verdict.DONE
+
+
+@pytest.mark.parametrize("code", [1, 3, 14, -9, -11])
+def test_a_process_that_dies_over_its_run_ends_the_run(code: int) -> None:
+    assert verdict(held=True, stopped=None, began=True, exit_code=code) is Verdict.INTERRUPTED
+
+
+@pytest.mark.parametrize(("began", "code"), [(False, 0), (False, 1), (False, -9), (True, 0)])
+def test_a_process_that_never_began_or_gave_the_run_up_says_nothing_against_it(began: bool, code: int) -> None:
+    assert verdict(held=True, stopped=None, began=began, exit_code=code) is Verdict.DROPPED
+
+
+@pytest.mark.parametrize("code", [0, -9])
+@pytest.mark.parametrize(
+    ("stopped", "expected"),
+    [(Stop.CANCEL, Verdict.CANCEL), (Stop.HAND_OVER, Verdict.HAND_OVER), (Stop.LOST, Verdict.DROPPED)],
+)
+def test_a_process_that_was_stopped_is_not_what_its_run_is_blamed_for(
+    stopped: Stop, expected: Verdict, code: int
+) -> None:
+    assert verdict(held=True, stopped=stopped, began=True, exit_code=code) is expected
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [("final", "final"), ("error", "error"), ("blocked", "blocked"), ("queued", "hand_over"), ("running", "lost"),
+     (None, "lost")],
+)  # fmt: skip
+def test_what_became_of_a_run_elsewhere_is_counted_as_here(status: str | None, outcome: str) -> None:
+    assert outcome_elsewhere(status) == outcome
+
+
+def entry(measure: str, most: int) -> Entry:
+    now = datetime.now(UTC)
+    return Entry(scope="run", measure=measure, key=b"", starts_at=now, reserved=Decimal(1), most=Decimal(most))  # type: ignore[arg-type]
+
+
+def test_a_process_is_killed_some_time_after_the_limit_at_which_it_ends_its_run_itself() -> None:
+    entries = (entry("tokens", 5), entry("seconds", 900), entry("seconds", 700))
+    account = Account(entries=entries, seconds=Decimal(100))
+    assert time_limit(account) == 600 + LIMIT_SLACK_SECONDS
+    assert time_limit(Account(entries=entries, seconds=Decimal(1000))) == LIMIT_SLACK_SECONDS
+    assert time_limit(Account(entries=entries[:1])) is None
+
+
+def test_a_process_is_configured_as_its_parent_with_the_database_that_is_at_hand() -> None:
+    given = {"KHALA_MODEL": "demo", "DATABASE_URL": "", "DATABASE_DIRECT_URL": "direct", "KHALA_METRICS": "here:1"}
+    common = {"KHALA_MODEL": "demo", "DATABASE_URL": "url", "KHALA_METRICS": ""}
+    assert environment("url", "url", given) == common | {"DATABASE_DIRECT_URL": ""}
+    assert environment("url", "direct", given) == common | {"DATABASE_DIRECT_URL": "direct"}
