@@ -173,7 +173,7 @@ def partition_parts(*, by: PartitionBy, only_print: bool) -> None:
 def upgrade_check(*, old: Path) -> None:
     """Play an upgrade through, from the Khala whose program is OLD (as /opt/khala/bin/khala) to this one.
 
-    Both run side by side on a database of their own while questions are asked; takes a minute.
+    Both run side by side on a database of their own while questions are asked; takes a few minutes.
     """
     from app.operations.upgrade_check import check_upgrade
 
