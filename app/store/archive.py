@@ -24,6 +24,8 @@ BASE64 = frozenset({"files.content"})
 """Bytes that are written in base64; all others are hashes, and are written as hex digits."""
 LEFT_OUT: Mapping[str, str] = {
     "detail_tokens": "keys that end within the hour",
+    "completion_requests": "requests that may be sent again for a day, to one server",
+    "ephemeral_threads": "when threads end that are deleted soon; an import keeps what its owner has exported",
     "oidc_logins": "sign-ins that have not ended, with their secrets",
     "objects": "the store's own notes of bytes, which `blobs` name",
     "processes": "servers that run now",
@@ -65,7 +67,11 @@ KINDS: tuple[Kind, ...] = (
         file="user.jsonl",
         table=tables.users,
         query="SELECT * FROM users WHERE id = $1",
-        left_out={"revision": "counts the changes of one server's list", "floor_revision": "as `revision`"},
+        left_out={
+            "revision": "counts the changes of one server's list",
+            "floor_revision": "as `revision`",
+            "invited_revision": "as `revision`",
+        },
     ),
     Kind(
         name="login",
@@ -139,6 +145,7 @@ KINDS: tuple[Kind, ...] = (
             "lease_owner": "of one server's executors",
             "lease_expires_at": "of one server's executors",
             "traceparent": "of one server's traces",
+            "asker_key_id": "stands for a key of one server",
         },
         page=50,
     ),
@@ -210,6 +217,15 @@ KINDS: tuple[Kind, ...] = (
         " WHERE user_id = $1 AND threads.deleted_at IS NULL ORDER BY thread_id",
         added=("title",),
         left_out={"user_id": "the user"},
+        imported=False,
+    ),
+    Kind(
+        name="invitation",
+        file="invitations.jsonl",
+        table=tables.invitations,
+        query="SELECT invitations.*, threads.title FROM invitations JOIN threads ON threads.id = invitations.thread_id"
+        f" WHERE (user_id = $1 OR thread_id IN {MINE}) AND threads.deleted_at IS NULL ORDER BY thread_id, user_id",
+        added=("title",),
         imported=False,
     ),
     Kind(

@@ -43,7 +43,7 @@ from tests.support.exporting import (
 from tests.support.s3 import BUCKET, serving
 from tests.support.server import ROOT
 
-DIFFER = {"logins", "sessions", "tokens", "links", "memberships", "charges", "usage", "written"}
+DIFFER = {"invitations", "logins", "sessions", "tokens", "links", "memberships", "charges", "usage", "written"}
 """What an import does not make, as docs/protocol.md says."""
 
 
