@@ -108,7 +108,7 @@ async def _crossed(db: Database, first: str, second: str, command: Any, *values:
         await other.execute(first)
         working = asyncio.ensure_future(command(*values))
         pid = await other.fetchval("SELECT pg_backend_pid()")
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))"
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND $1 = ANY(pg_blocking_pids(pid))"
         async with asyncio.timeout(10):
             while not await other.fetchval(waits, pid) and not working.done():
                 await asyncio.sleep(0.01)
