@@ -104,13 +104,19 @@ class _WatchdogProcess:
     def beat(self) -> None:
         """Tell the watchdog process that the loop has turned."""
         try:
-            os.write(self._pipe, STARTED if self._started else b".")
+            self._tell()
         except BlockingIOError:
             pass  # The pipe is full of heartbeats: the watchdog process is stopped, and will read them.
         except BrokenPipeError:
             log.warning("watchdog_process_lost", exit_code=self._process.poll())
             self._close()
             self._start()
+            # It must know at once that no start is under way: the loop may hang before the next heartbeat.
+            with suppress(BrokenPipeError):
+                self._tell()
+
+    def _tell(self) -> None:
+        os.write(self._pipe, STARTED if self._started else b".")
 
     def close(self) -> None:
         """End the watchdog process; the signals have their default actions again."""
