@@ -18,6 +18,7 @@ from app.store.db import Database
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread
 from tests.support.inside import Inside
+from tests.support.providers import Reply, serving
 from tests.support.shared import shared
 from tests.support.store import ask
 
@@ -172,14 +173,20 @@ async def test_with_an_account_nothing_happens_that_is_not_documented(
 
 
 async def test_openais_protocol_is_spoken_as_documented(postgres_url: str, template: str, tmp_path: Path) -> None:
-    async with shared(postgres_url, template, KHALA_RUNS_PER_OWNER="100000") as inside:
-        database = Database(inside.database_url)
-        asker = Asker(headers=(await person(database)).headers, ids={"name": "demo"})
-        phases = ["--phases=examples,coverage,fuzzing", "--max-examples=10"]
-        await schemathesis(inside, tmp_path, asker, *phases, document="/v1/openapi.json")
-        async with database.driver() as driver:
-            assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'"), "some were answered"
-        await database.close()
+    async with serving(default=lambda _: Reply(tokens=("Fine", "."))) as provider:
+        model: dict[str, Any] = {
+            "KHALA_MODEL": "openai:local",
+            "OPENAI_BASE_URL": f"{provider.url}/v1",
+            "OPENAI_API_KEY": "k",
+        }
+        async with shared(postgres_url, template, KHALA_RUNS_PER_OWNER="100000", **model) as inside:
+            database = Database(inside.database_url)
+            asker = Asker(headers=(await person(database)).headers, ids={"name": "khala"})
+            phases = ["--phases=examples,fuzzing", "--max-examples=30"]
+            await schemathesis(inside, tmp_path, asker, *phases, document="/v1/openapi.json")
+            async with database.driver() as driver:
+                assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'"), "some were answered"
+            await database.close()
 
 
 async def test_every_operation_says_what_it_is_and_what_it_answers(document: dict[str, Any]) -> None:

@@ -45,6 +45,8 @@ EXAMPLES: Json = {
     "A question": {"value": QUESTION},
     "A stream, with its usage": {"value": QUESTION | {"stream": True, "stream_options": {"include_usage": True}}},
 }
+EVENT: Json = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
+"""A server-sent event, each with a chunk, or `[DONE]`, as its data."""
 ERRORS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 KHALA: Json = {
     "type": "object",
@@ -119,7 +121,7 @@ def document() -> Json:
 def _completion() -> Json:
     header = {"in": "header", "required": False}
     headers = [header | {"name": name, "description": what, "schema": form} for name, (what, form) in HEADERS.items()]
-    answers = {"application/json": _ref("ChatCompletion"), "text/event-stream": {"type": "string"}}
+    answers = {"application/json": _ref("ChatCompletion"), "text/event-stream": EVENT}
     said = {"schema": _ref("Completion"), "examples": EXAMPLES}
     body = {"required": True, "content": {"application/json": said}}
     return _operation("complete", "Answer a conversation", answers, headers) | {"requestBody": body}
