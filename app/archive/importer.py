@@ -29,8 +29,9 @@ IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 """Lines are read and checked between two statements."""
 OF_THREADS = frozenset({"listing", "message", "run", "part", "receipt", "approval", "blob"})
 """Kinds of lines that name a thread, which must be one of the archive's."""
-ACCOUNT_LAST = ("thread", "message", "run", "part", "receipt", "approval", "blob")
-"""Locks are taken in the order threads, runs, users: the account's own rows come after these."""
+BEFORE_BLOBS = ("thread", "message", "run", "part", "receipt", "approval")
+CONTENT = (*BEFORE_BLOBS, "blob")
+"""What is in threads. Locks are taken in the order threads, runs, objects, users, and so are lines of these kinds."""
 
 log = structlog.get_logger()
 
@@ -150,11 +151,12 @@ class _Import:
 
     async def _content(self, connection: AsyncConnection, driver: Driver) -> None:
         """Threads and all that is in them."""
+        for name in BEFORE_BLOBS:
+            await self._copied(driver, _kind(name))
+        await rows.lock_threads(driver, self._threads)
         if await rows.hold_objects(driver, sorted(self._there)) != self._there:
             raise _Collected
-        for kind in KINDS:
-            if kind.name in ACCOUNT_LAST:
-                await self._copied(driver, kind)
+        await self._copied(driver, _kind("blob"))
         await rows.check_references(driver, self._threads)
         if not self._options.trusted:
             await rows.forget_others(driver, self._threads, self._user_id)
@@ -165,17 +167,29 @@ class _Import:
     async def _account(self, driver: Driver) -> None:
         """The user, and what belongs to no thread."""
         for kind in KINDS:
-            if kind.imported and kind.name not in (*ACCOUNT_LAST, "identity", "member"):
+            if kind.imported and kind.name not in (*CONTENT, "identity", "member"):
                 await self._copied(driver, kind)
+        members = await self._members() if self._options.trusted else []
+        await rows.lock_users(driver, {self._user_id, *(member.user_id for member in members)})
         await rows.list_threads(driver, self._threads)
-        await self._with_trust(driver)
+        await self._with_trust(driver, members)
         await self._login(driver)
         for name, what in (("token", "API tokens"), ("link", "share links")):
             count = self._lines_of(name)
             if count:
                 self._note(f"{count} {what} have to be made anew: their secrets are not in the archive.")
 
-    async def _with_trust(self, driver: Driver) -> None:
+    async def _members(self) -> list[rows.Membership]:
+        members = [
+            msgspec.convert(line, rows.Membership, from_attributes=True)
+            async for batch in self._batches(_kind("member"))
+            for line in batch
+        ]
+        if any(member.thread_id not in self._own for member in members):
+            raise RefusedArchive("There is a member of a thread that is not in the archive.")
+        return members
+
+    async def _with_trust(self, driver: Driver, members: Sequence[rows.Membership]) -> None:
         """Identities and members, if the operator vouches for the archive."""
         named = {name: self._lines_of(name) for name in ("identity", "member")}
         if not self._options.trusted:
@@ -184,13 +198,6 @@ class _Import:
                     self._note(f"{count} lines of type {name} were left out; --trusted takes them over.")
             return
         await self._copied(driver, _kind("identity"))
-        members = [
-            msgspec.convert(line, rows.Membership, from_attributes=True)
-            async for batch in self._batches(_kind("member"))
-            for line in batch
-        ]
-        if any(member.thread_id not in self._own for member in members):
-            raise RefusedArchive("There is a member of a thread that is not in the archive.")
         dropped = await rows.add_members(driver, members)
         self._done.counts["member"] = len(members) - dropped
         if dropped:

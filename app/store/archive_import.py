@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Role
 from app.domain.archive import RefusedArchive
-from app.store import listings, runs
+from app.store import ledger, listings, runs
 from app.store.archive import BASE64, Kind
 from app.store.db import Driver, driver_of
 
@@ -68,7 +68,11 @@ OTHERS = (
 """Takes out who else of this deployment an archive says had a part in the threads `$1` of the user `$2`."""
 
 HOLD = """
-    UPDATE objects SET touched_at = clock_timestamp() WHERE sha256 = ANY($1::bytea[]) AND stored RETURNING sha256
+    WITH due AS (
+        SELECT sha256 FROM objects WHERE sha256 = ANY($1::bytea[]) AND stored ORDER BY sha256 FOR NO KEY UPDATE
+    )
+    UPDATE objects SET touched_at = clock_timestamp() FROM due WHERE objects.sha256 = due.sha256
+    RETURNING objects.sha256
 """
 LISTED = """
     INSERT INTO listings (user_id, thread_id, revision, changed_at)
@@ -108,6 +112,18 @@ async def copy(driver: Driver, kind: Kind, lines: Sequence[msgspec.Struct], fixe
 
     records = [(*(value(column.name, getattr(line, column.name)) for column in columns), *rest) for line in lines]
     await driver.copy_records_to_table(kind.table.name, records=records, columns=names)
+
+
+async def lock_threads(driver: Driver, thread_ids: Sequence[UUID]) -> None:
+    """Lock the threads, and the runs in them that have not ended, which come before all else."""
+    await driver.execute("SELECT FROM threads WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", thread_ids)
+    await ledger.under_way(driver, thread_ids)
+
+
+async def lock_users(driver: Driver, user_ids: Iterable[UUID]) -> None:
+    """Lock those of the users who have an account here."""
+    query = "SELECT FROM users WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"
+    await driver.execute(query, list(set(user_ids)))
 
 
 async def hold_objects(driver: Driver, hashes: Sequence[bytes]) -> set[bytes]:
