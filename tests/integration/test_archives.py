@@ -150,6 +150,9 @@ async def test_an_archive_has_something_of_everything_and_no_secret(database_url
         (
             await who.http.post(f"/api/threads/{stranger.id}/send", json={"text": "/words=1 As a guest"})
         ).raise_for_status()
+        invited = await own_thread(friend, "Come along")
+        path = f"/api/threads/{invited.id}/members/{who.id}"
+        (await friend.http.put(path, json={"role": "viewer"})).raise_for_status()
         archive = await archive_of(who)
     files = files_of(archive)
     empty = {name for name, content in files.items() if not content}
@@ -160,6 +163,7 @@ async def test_an_archive_has_something_of_everything_and_no_secret(database_url
         assert await secrets(database_url, column, texts) == []
     assert theirs.id.encode() not in texts, "what is somebody else's is not in it"
     assert {line["threadId"] for line in lines_of(archive, "memberships")} == {stranger.id}
+    assert {line["threadId"] for line in lines_of(archive, "invitations")} == {invited.id}
     assert [line["content"][0]["text"] for line in lines_of(archive, "written")] == ["/words=1 As a guest"]
     blobs = {line["sha256"] for line in lines_of(archive, "blobs")}
     assert {f"blobs/{sha256}" for sha256 in blobs} == {name for name in files if name.startswith("blobs/")}
