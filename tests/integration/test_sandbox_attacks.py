@@ -346,11 +346,29 @@ async def test_record_locks_are_ended_at_their_limit_and_not_before(inside: Sand
     assert (heard.end.reason, heard.end.code) == ("memory", None), heard
 
 
-async def test_record_locks_are_counted_when_the_first_thread_has_ended(inside: Sandbox) -> None:
-    what = f"def what():\n  import fcntl\n  global x\n  {FEW_LOCKS.format(6000).replace(chr(10), chr(10) + '  ')}"
-    code = f"{LEADER_GONE}\n{what}\nif os.fork() == 0: begin()\ntime.sleep(9)"
-    heard = await said(inside, code)
-    assert heard.end.reason == "memory", heard
+HELD_BY_OTHER_THREADS = {
+    "memory": "def what():\n  global x\n  x = bytearray(b'x') * (300 << 20)",
+    "mappings": (
+        "libc = ctypes.CDLL(None)\nlibc.mmap.restype, libc.mmap.argtypes = ctypes.c_size_t, [ctypes.c_size_t] * 6\n"
+        "libc.mprotect.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]\n"
+        "def what():\n  start = libc.mmap(0, 128 << 20, 1, 0x22, 2**64 - 1, 0)\n"
+        "  for page in range(0, 24_000, 2): libc.mprotect(start + page * 4096, 4096, 3)"
+    ),
+    "record locks": (
+        "import fcntl\ndef what():\n  global x\n  x = open(f'/tmp/{os.getpid()}', 'w')\n"
+        "  for n in range(3000): fcntl.lockf(x, fcntl.LOCK_EX, 1, 2 * n)"
+    ),
+}
+
+
+@pytest.mark.parametrize("held", HELD_BY_OTHER_THREADS)
+async def test_no_process_hides_what_it_holds_when_its_first_thread_ends(inside: Sandbox, held: str) -> None:
+    uncounted = Sandbox(inside.tool, inside.runtimes, inside.options)
+    code = (
+        f"{LEADER_GONE}\n{HELD_BY_OTHER_THREADS[held]}\nfor n in range(3):\n  if os.fork() == 0: begin()\ntime.sleep(9)"
+    )
+    heard = await said(uncounted, code)
+    assert (heard.end.reason, heard.end.code) == ("memory", None), heard
 
 
 async def test_a_thread_can_not_hide_locks_in_descriptors_of_its_own(inside: Sandbox) -> None:

@@ -43,9 +43,9 @@ def measured(first: int, most_maps: int, max_locks: int) -> Usage | None:
         tree = _tree(first)
         folders = [_living(pid) for pid in tree]
         return Usage(
-            memory=stored + sum(map(_resident, tree)),
+            memory=stored + sum(map(_resident, folders)),
             files=files,
-            maps=_maps(tree, most_maps),
+            maps=_maps(folders, most_maps),
             locks=_count_locks(folders, max_locks),
         )
     except (FileNotFoundError, ProcessLookupError):
@@ -64,23 +64,23 @@ def _tree(first: int) -> list[int]:
     return found
 
 
-def _resident(pid: int) -> int:
+def _resident(folder: str) -> int:
     """Bytes of the process's own memory, its page tables among it; not of files."""
     try:
-        lines = (Path("/proc") / str(pid) / "status").read_text().splitlines()
+        lines = Path(folder, "status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(OWN))
 
 
-def _maps(tree: list[int], most: int) -> int:
+def _maps(folders: list[str], most: int) -> int:
     """How many mappings the processes have, or a few more than `most`: so many are never listed."""
     count = 0
-    for pid in tree:
+    for folder in folders:
         if count > most:
             break
         try:
-            with (Path("/proc") / str(pid) / "maps").open("rb") as file:
+            with Path(folder, "maps").open("rb") as file:
                 count += sum(1 for _ in itertools.islice(file, most + 1 - count))
         except PermissionError:
             # It has made itself unreadable, as only a program does that hides something.
