@@ -6,7 +6,21 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator
-from errno import EACCES, EAFNOSUPPORT, ECONNREFUSED, EFBIG, EINVAL, ENOENT, ENOSPC, ENOSYS, EPERM, EROFS, ESRCH
+from errno import (
+    EACCES,
+    EAFNOSUPPORT,
+    EAGAIN,
+    ECONNREFUSED,
+    EFBIG,
+    EINVAL,
+    ENOENT,
+    ENOLCK,
+    ENOSPC,
+    ENOSYS,
+    EPERM,
+    EROFS,
+    ESRCH,
+)
 from pathlib import Path
 from uuid import uuid4
 
@@ -292,25 +306,106 @@ async def test_a_control_group_counts_what_the_kernel_holds(inside: Sandbox) -> 
     assert list(inside.groups.base.glob(f"khala-sandbox-{os.getpid()}-*")) == []
 
 
-async def test_record_locks_are_refused_because_nothing_bounds_their_number(inside: Sandbox) -> None:
-    for command, locked in (("F_SETLK", 6), ("F_SETLKW", 7), ("F_OFD_SETLK", 37), ("F_OFD_SETLKW", 38)):
+LOCKS = """
+import fcntl, os, time
+for n in range(8):
+    if os.fork() == 0: break
+files = [open(f'/tmp/{os.getpid()}.{n}', 'w') for n in range(50)]
+for start in range(2000, 0, -2):
+    for file in files: fcntl.lockf(file, fcntl.LOCK_EX, 1, start)
+print('BREACH', flush=True)
+time.sleep(9)
+"""
+"""Takes 50,000 locks in each of many processes: about 80 MiB of the kernel's."""
+FEW_LOCKS = "import fcntl\nx = open('/tmp/x', 'w')\nfor n in range({}): fcntl.lockf(x, fcntl.LOCK_EX, 1, 2 * n)"
+LEADER_GONE = """
+import ctypes, os, threading, time
+def go_on():
+    while open(f'/proc/{os.getpid()}/stat').read().rpartition(')')[2].split()[0] != 'Z': time.sleep(0.01)
+    what()
+    print('BREACH', flush=True)
+    time.sleep(9)
+def begin():
+    threading.Thread(target=go_on).start()
+    ctypes.CDLL(None).syscall((60, 93)[os.uname().machine == 'aarch64'], 0)
+"""
+"""A process whose first thread ends before another one goes on: all that /proc says of it by its own number is nothing."""
+
+
+async def test_record_locks_are_counted_because_each_takes_the_kernels_memory(inside: Sandbox) -> None:
+    heard = await said(inside, LOCKS)
+    assert (heard.end.reason, heard.end.code, heard.out) == ("memory", None, ""), heard
+
+
+async def test_record_locks_are_ended_at_their_limit_and_not_before(inside: Sandbox) -> None:
+    waiting = "\nimport time\ntime.sleep({})\nprint('done')"
+    most = inside.options.max_locks
+    heard = await said(inside, FEW_LOCKS.format(most) + waiting.format(1))
+    assert (heard.end.reason, heard.out) == ("exited", "done\n"), heard
+    heard = await said(inside, FEW_LOCKS.format(most + 1) + waiting.format(9))
+    assert (heard.end.reason, heard.end.code) == ("memory", None), heard
+
+
+HELD_BY_OTHER_THREADS = {
+    "memory": "def what():\n  global x\n  x = bytearray(b'x') * (300 << 20)",
+    "mappings": (
+        "libc = ctypes.CDLL(None)\nlibc.mmap.restype, libc.mmap.argtypes = ctypes.c_size_t, [ctypes.c_size_t] * 6\n"
+        "libc.mprotect.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]\n"
+        "def what():\n  start = libc.mmap(0, 128 << 20, 1, 0x22, 2**64 - 1, 0)\n"
+        "  for page in range(0, 24_000, 2): libc.mprotect(start + page * 4096, 4096, 3)"
+    ),
+    "record locks": (
+        "import fcntl\ndef what():\n  global x\n  x = open(f'/tmp/{os.getpid()}', 'w')\n"
+        "  for n in range(3000): fcntl.lockf(x, fcntl.LOCK_EX, 1, 2 * n)"
+    ),
+}
+
+
+@pytest.mark.parametrize("held", HELD_BY_OTHER_THREADS)
+async def test_no_process_hides_what_it_holds_when_its_first_thread_ends(inside: Sandbox, held: str) -> None:
+    uncounted = Sandbox(inside.tool, inside.runtimes, inside.options)
+    code = (
+        f"{LEADER_GONE}\n{HELD_BY_OTHER_THREADS[held]}\nfor n in range(3):\n  if os.fork() == 0: begin()\ntime.sleep(9)"
+    )
+    heard = await said(uncounted, code)
+    assert (heard.end.reason, heard.end.code) == ("memory", None), heard
+
+
+async def test_a_thread_can_not_hide_locks_in_descriptors_of_its_own(inside: Sandbox) -> None:
+    await refused(inside, "call((56, 220)[os.uname().machine == 'aarch64'], 0x3D0B00, 0, 0, 0, 0)", EPERM)
+
+
+async def test_locks_of_open_files_are_refused_because_they_can_not_be_counted(inside: Sandbox) -> None:
+    for command in (37, 38):
         lock = (
-            f"import fcntl, struct\nfcntl.fcntl(open('/tmp/x', 'w'), {locked}, struct.pack('hhqqi4x', 1, 0, 0, 1, 0))"
+            f"import fcntl, struct\nfcntl.fcntl(open('/tmp/x', 'w'), {command}, struct.pack('hhqqi4x', 1, 0, 0, 1, 0))"
         )
-        heard = await attempt(inside, lock)
-        assert "[Errno 37]" in heard.out, (command, heard)
+        await refused(inside, lock, ENOLCK)
     heard = await said(inside, "import fcntl\nfcntl.flock(open('/tmp/x', 'w'), fcntl.LOCK_EX)\nprint('one per file')")
     assert heard.out == "one per file\n"
 
 
-async def test_sqlite_works_without_record_locks(inside: Sandbox) -> None:
+async def test_record_locks_keep_processes_apart(inside: Sandbox) -> None:
     code = (
-        "import sqlite3\nfor where in (':memory:', 'file:/tmp/x.db?vfs=unix-dotfile'):\n"
-        "    with sqlite3.connect(where, uri=True) as db:\n"
-        "        db.execute('CREATE TABLE t (a)')\n        db.execute('INSERT INTO t VALUES (7)')\n"
-        "        print(*db.execute('SELECT a FROM t').fetchone())"
+        "import fcntl, os, time\nx = open('/tmp/x', 'w')\nfcntl.lockf(x, fcntl.LOCK_EX)\nif os.fork() == 0:\n"
+        "    try: fcntl.lockf(x, fcntl.LOCK_EX | fcntl.LOCK_NB)\n    except OSError as error: print(error.errno)\n"
+        "    fcntl.lockf(x, fcntl.LOCK_EX)\n    print('mine')\nelse:\n"
+        "    time.sleep(0.3)\n    fcntl.lockf(x, fcntl.LOCK_UN)\n    os.wait()"
     )
-    assert (await said(inside, code)).out == "7\n7\n"
+    assert (await said(inside, code)).out == f"{EAGAIN}\nmine\n"
+
+
+async def test_sqlite_works_in_memory_and_on_files(inside: Sandbox) -> None:
+    code = (
+        "import sqlite3\nfor where in (':memory:', '/tmp/x.db'):\n"
+        "    with sqlite3.connect(where) as db:\n"
+        "        db.execute('CREATE TABLE t (a)')\n        db.execute('INSERT INTO t VALUES (7)')\n"
+        "        print(*db.execute('SELECT a FROM t').fetchone())\n"
+        "print(*db.execute('PRAGMA journal_mode=WAL').fetchone())\ndb.execute('INSERT INTO t VALUES (8)')\ndb.commit()\n"
+        "print(*sqlite3.connect('/tmp/x.db').execute('SELECT sum(a) FROM t').fetchone())"
+    )
+    heard = await said(inside, code)
+    assert heard.out == "7\n7\nwal\n15\n", heard
 
 
 async def test_shared_memory_is_in_files_which_are_counted(inside: Sandbox) -> None:

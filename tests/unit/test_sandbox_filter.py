@@ -84,9 +84,19 @@ def test_the_numbers_are_no_other_calls() -> None:
 
 
 @pytest.mark.parametrize("machine", NAMES)
-def test_record_locks_are_refused_and_all_else_that_fcntl_does_passes(machine: str) -> None:
+def test_locks_of_open_files_are_refused_and_all_else_that_fcntl_does_passes(machine: str) -> None:
     number = seccomp.FCNTL[MACHINES[machine].column]
-    for command in (6, 7, 37, 38):
+    for command in (37, 38):
         assert verdict(machine, number, 6, command) == REFUSE | errno.ENOLCK
-    for command in (*range(6), 36, 1030, 1033):
+    for command in (*range(8), 36, 1030, 1033):
         assert verdict(machine, number, 6, command) == ALLOW
+
+
+@pytest.mark.parametrize("machine", NAMES)
+def test_no_thread_gets_a_table_of_descriptors_of_its_own(machine: str) -> None:
+    number = CLONE[MACHINES[machine].column]
+    thread = 0x3D0F00
+    assert verdict(machine, number, thread & ~0x400) == REFUSE | errno.EPERM
+    # A process may share its table: then its locks are counted for each.
+    for flags in (thread, 0x400 | 17, 0x4111, 17):
+        assert verdict(machine, number, flags) == ALLOW

@@ -42,9 +42,9 @@ class Cage:
         self.stdout = _descriptor(process.stdout)
         self.stderr = _descriptor(process.stderr)
 
-    def usage(self, most_maps: int) -> Usage | None:
-        """What the tree uses now, or None when it is gone. Mappings are counted up to `most_maps`."""
-        return usage.measured(self._pid, most_maps)
+    def usage(self, most_maps: int, max_locks: int) -> Usage | None:
+        """What the tree uses now, or None when it is gone. Mappings and locks are counted up to these limits."""
+        return usage.measured(self._pid, most_maps, max_locks)
 
     def exceeded(self) -> bool:
         """Whether the kernel has ended one of its processes because all of them held too much."""

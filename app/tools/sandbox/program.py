@@ -22,7 +22,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """How a program ended.
 
-    `code` is None where it was ended for it: at its `timeout`, over its `memory` (or number of files), or for its
+    `code` is None where it was ended for it: at its `timeout`, over its `memory` (or number of files, mappings or record locks), or for its
     `output`. A program that died of a signal has 128 and the signal's number. `seconds` passed by the clock on the
     wall. `stderr` is the end of what it wrote there.
     """
@@ -48,6 +48,9 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the kernel may hold for the sandbox beyond `memory`, where a control group counts it."""
     maps: int = 16_384
     """Mappings of all processes together, each of which takes some 250 bytes of the kernel's."""
+    max_locks: int = 4096
+    """Record locks of all processes together, each of which takes some 200 bytes of the kernel's: one for each
+    descriptor that they may have."""
     disk: int = 64 * MIB
     file: int = 64 * MIB
     files: int = 10_000

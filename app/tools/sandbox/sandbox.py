@@ -21,6 +21,8 @@ from app.tools.sandbox.usage import Usage
 
 TICK = 0.02
 """Seconds between looks at the memory, if looking takes less than a tenth of that."""
+MAX_TICK = 0.1
+"""At most so many seconds: a program must not be able to put off the next look by making looks slow."""
 DRAIN_SECONDS = 10.0
 """For what a program wrote before it ended, and the sink has yet to take."""
 SIGNALS = range(129, 193)
@@ -168,16 +170,21 @@ class Sandbox:
         loop = asyncio.get_running_loop()
         while True:
             began = time.perf_counter()
-            usage = await loop.run_in_executor(self._looks, cage.usage, self.options.maps)
+            usage = await loop.run_in_executor(self._looks, cage.usage, self.options.maps, self.options.max_locks)
             if usage is None:
                 return
             if self._over(usage) or cage.exceeded():
                 raise _Over("memory")
-            await asyncio.sleep(max(TICK, 10 * (time.perf_counter() - began)))
+            await asyncio.sleep(min(MAX_TICK, max(TICK, 10 * (time.perf_counter() - began))))
 
     def _over(self, usage: Usage) -> bool:
         most = self.options
-        return usage.memory > most.memory or usage.files > most.files or usage.maps > most.maps
+        return (
+            usage.memory > most.memory
+            or usage.files > most.files
+            or usage.maps > most.maps
+            or usage.locks > most.max_locks
+        )
 
 
 class _Tail:

@@ -20,8 +20,9 @@ NEW_NAMESPACES = 0x7E020000
 """Every CLONE_NEW… that `clone` takes."""
 AF_UNIX = 1
 PR_SET_PDEATHSIG = 1
-RECORD_LOCKS = (6, 7, 37, 38)
-"""F_SETLK, F_SETLKW and those of open file descriptions: any number per file, in memory that no limit counts."""
+CLONE_FILES, CLONE_THREAD = 0x400, 0x10000
+OFD_LOCKS = (37, 38)
+"""F_OFD_SETLK and F_OFD_SETLKW: such locks belong to an open file, which can lie in a socket where nothing counts them."""
 SHARED_ANONYMOUS = 0x21
 """MAP_SHARED and MAP_ANONYMOUS."""
 
@@ -132,10 +133,12 @@ def compiled(machine: str) -> bytes:
     lines += _if_any_bit(CLONE[column], NEW_NAMESPACES)
     # The whole tree has to die with the server: nobody may take that back.
     lines += _if_equal(PRCTL[column], PR_SET_PDEATHSIG)
-    for command in RECORD_LOCKS:
+    # The server counts record locks by a process's one table of descriptors: no thread may have another.
+    lines += _if_bits(CLONE[column], CLONE_THREAD | CLONE_FILES, CLONE_THREAD, offset=FIRST_ARGUMENT)
+    for command in OFD_LOCKS:
         lines += _by_argument(FCNTL[column], _line(EQUAL, command, otherwise=1), errno.ENOLCK, offset=SECOND_ARGUMENT)
     # What is shared and has no file stays when it is unmapped in part, or all but unmapped, and nothing tells how much.
-    lines += _if_all_bits(MMAP[column], SHARED_ANONYMOUS)
+    lines += _if_bits(MMAP[column], SHARED_ANONYMOUS, SHARED_ANONYMOUS, offset=FOURTH_ARGUMENT)
     return b"".join([*lines, _line(RETURN, ALLOW)])
 
 
@@ -173,12 +176,12 @@ def _if_any_bit(number: int, bits: int) -> list[bytes]:
     return _by_argument(number, _line(ANY_BIT, bits, otherwise=1), errno.EPERM)
 
 
-def _if_all_bits(number: int, bits: int) -> list[bytes]:
-    """Refuses the call where its fourth argument has all these bits."""
+def _if_bits(number: int, mask: int, bits: int, *, offset: int) -> list[bytes]:
+    """Refuses the call where an argument has, of the mask's bits, exactly these."""
     return [
         _line(EQUAL, number, otherwise=5),
-        _line(LOAD, FOURTH_ARGUMENT),
-        _line(AND, bits),
+        _line(LOAD, offset),
+        _line(AND, mask),
         _line(EQUAL, bits, otherwise=1),
         _line(RETURN, REFUSE | errno.EPERM),
         _line(LOAD, NUMBER),

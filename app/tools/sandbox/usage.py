@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -9,14 +10,20 @@ import msgspec
 FOLDERS = ("tmp", "dev/shm")
 MOST_PROCESSES = 1000
 OWN = ("RssAnon:", "VmSwap:", "VmPTE:")
+ENDED = b"0 0 0 0 0 0 0\n"
+"""What statm says of a thread that has ended."""
+FDINFO_BYTES = 16 * 1024
+LOCK_LINE = b"\nlock:"
+"""The beginning of each line on a lock in fdinfo, which is never its first line."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that are resident or lie in files, how many files there are, and how many mappings."""
+    """Bytes that are resident or lie in files, and how many files, mappings and record locks there are."""
 
     memory: int
     files: int
     maps: int
+    locks: int
 
 
 def children(pid: int) -> list[int]:
@@ -25,16 +32,22 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
-def measured(first: int, most_maps: int) -> Usage | None:
+def measured(first: int, most_maps: int, max_locks: int) -> Usage | None:
     """What the sandbox that begins with this process uses, or None when it is gone.
 
     Memory that processes share after a fork is counted for each: the sum is rather too high than too low. Mappings are
-    counted until there are more than `most_maps`.
+    counted until there are more than `most_maps`, record locks until there are more than `max_locks`.
     """
     try:
         stored, files = _stored(first)
         tree = _tree(first)
-        return Usage(memory=stored + sum(map(_resident, tree)), files=files, maps=_maps(tree, most_maps))
+        folders = [_living(pid) for pid in tree]
+        return Usage(
+            memory=stored + sum(map(_resident, folders)),
+            files=files,
+            maps=_maps(folders, most_maps),
+            locks=_count_locks(folders, max_locks),
+        )
     except (FileNotFoundError, ProcessLookupError):
         return None
 
@@ -51,29 +64,84 @@ def _tree(first: int) -> list[int]:
     return found
 
 
-def _resident(pid: int) -> int:
+def _resident(folder: str) -> int:
     """Bytes of the process's own memory, its page tables among it; not of files."""
     try:
-        lines = (Path("/proc") / str(pid) / "status").read_text().splitlines()
+        lines = Path(folder, "status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(OWN))
 
 
-def _maps(tree: list[int], most: int) -> int:
+def _maps(folders: list[str], most: int) -> int:
     """How many mappings the processes have, or a few more than `most`: so many are never listed."""
     count = 0
-    for pid in tree:
+    for folder in folders:
         if count > most:
             break
         try:
-            with (Path("/proc") / str(pid) / "maps").open("rb") as file:
+            with Path(folder, "maps").open("rb") as file:
                 count += sum(1 for _ in itertools.islice(file, most + 1 - count))
         except PermissionError:
             # It has made itself unreadable, as only a program does that hides something.
             return most + 1
         except (FileNotFoundError, ProcessLookupError):
             continue
+    return count
+
+
+def _living(pid: int) -> str:
+    """Return the folder in /proc of a thread that holds the process's memory and descriptors.
+
+    The thread that a process is named after may have ended before the others; then nothing is read of it any more. All
+    threads share one memory, and one table of descriptors: the filter sees to that.
+    """
+    folder = f"/proc/{pid}"
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"{folder}/task"):
+            path = f"{folder}/task/{task}"
+            if Path(path, "statm").read_bytes() != ENDED:
+                return path
+    return folder
+
+
+def _count_locks(folders: list[str], limit: int) -> int:
+    """Count the record locks of the processes; stop shortly after `limit`.
+
+    The kernel lists a lock below the descriptor that took it, and releases it when that descriptor is closed. Unlike
+    /proc/locks, this reads nothing of other processes, and keeps none of them waiting for a lock.
+    """
+    count = 0
+    for folder in folders:
+        try:
+            for name in os.listdir(f"{folder}/fdinfo"):
+                if count > limit:
+                    return count
+                count += _count_descriptor_locks(f"{folder}/fdinfo/{name}", limit - count)
+        except PermissionError:
+            # As with mappings: only a program that hides something makes itself unreadable.
+            return limit + 1
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return count
+
+
+def _count_descriptor_locks(path: str, limit: int) -> int:
+    """Count the locks that were taken through one descriptor; stop shortly after `limit`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    count, tail = 0, b""
+    try:
+        while count <= limit and (data := os.read(descriptor, FDINFO_BYTES)):
+            data = tail + data
+            count += data.count(LOCK_LINE)
+            tail = data[1 - len(LOCK_LINE) :]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    finally:
+        os.close(descriptor)
     return count
 
 
