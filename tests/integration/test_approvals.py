@@ -7,12 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
+from app.domain.parts import ToolStatus
 from app.store.db import Database
 from app.store.verify import Checked, differences
 from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread
 from tests.support.inside import Inside, khala
+from tests.support.store import batch, claim, write
 
 ASK = call("delete_file", path="a.txt")
 
@@ -210,3 +212,30 @@ async def test_unknown_calls_are_not_found_and_viewers_may_not_decide(server: In
     assert (await decide(editor.headers, approved=True)).json()["decidedName"] == "Editor"
     await agent.ended()
     await db.close()
+
+
+async def test_an_approved_call_that_may_have_had_its_effect_is_not_made_again_when_its_executor_is_lost(
+    database_url: str,
+) -> None:
+    db = Database(database_url)
+    async with khala(database_url) as server:
+        first, call_id = await blocked(server)
+    async with khala(database_url, with_executor=False) as server:
+        thread = Thread(server.http, first.thread.id, first.thread.key)
+        agent = Agent(thread, {"runId": first.run_id, "assistantMessageId": first.answer})
+        assert (await agent.decide(call_id, approved=True)).status_code == 200
+        (dead,) = await claim(db, lease=0.05)
+        assert dead.next_seq
+        began = ToolStatus(tool_call_id=call_id, state="running", reason="Approved.")
+        await write(db, batch(dead.lease, dead.next_seq, began))
+        async with khala(database_url):
+            run = await agent.ended()
+            (card,) = await agent.cards()
+            read = await act(thread, call("read_file", path="a.txt"))
+            await read.ended()
+            assert await read.states() == ["completed"], "nobody deleted it"
+        outcomes = [one["data"]["outcome"] for one in await agent.receipts("tool")]
+    await db.close()
+    assert (run["status"], run["attempt"]) == ("final", 3)
+    assert (card["state"], outcomes) == ("failed", ["unknown"])
+    assert "unknown" in card["summary"]

@@ -1,0 +1,229 @@
+"""Leases of runs: renewed while the work goes on, never held by a run that waits, given up when it is canceled."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from app import main
+from app.domain.errors import AlreadyDecided
+from app.domain.parts import Step, ToolCall, ToolStatus
+from app.runs.executor import ExecutorOptions
+from app.store import approvals, runs
+from app.store.approvals import Answer
+from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from app.store.parts import Asked, Batch, Lease, append
+from tests.support.inside import khala
+from tests.support.store import CALLER, ask, batch, claim, lease_of, new_thread
+
+CALL = "call_1"
+
+
+async def asking(db: Database, lease: Lease) -> None:
+    """The run asks for approval of a tool call, and is worked on still."""
+    ends = datetime.now(UTC) + timedelta(hours=1)
+    status = ToolStatus(tool_call_id=CALL, state="blocked", digest="d" * 64, expires_at=ends)
+    called = ToolCall(tool_call_id=CALL, step=1, tool="delete_file", args={"path": "a"})
+    told = batch(lease, 0, Step(step=1, max_steps=20, tool_count=1), called, status)
+    asked = Asked(
+        tool_call_id=CALL, tool="delete_file", args='{"path":"a"}', parameters="{}", digest="d" * 64, expires_at=ends
+    )
+    async with db.driver() as driver:
+        assert await append(driver, [Batch(lease=lease, parts=told.parts, asked=[asked])]) == {lease.run_id: 3}
+
+
+async def status_of(db: Database, run_id: UUID) -> str:
+    async with db.driver() as driver:
+        return str(await driver.fetchval("SELECT status FROM runs WHERE id = $1", run_id))
+
+
+async def decide(db: Database, lease: Lease, *, approved: bool) -> approvals.Approval:
+    return await approvals.answer(db, lease.run_id, CALL, CALLER, Answer(approved=approved))
+
+
+@contextlib.asynccontextmanager
+async def sweeping(seconds: float) -> AsyncIterator[None]:
+    """Executors that begin meanwhile look of themselves only so often."""
+
+    def options(**given: Any) -> ExecutorOptions:
+        return ExecutorOptions(**given, sweep=seconds)
+
+    with mock.patch.object(main, "ExecutorOptions", options):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def heard(db: Database, channel: str) -> AsyncIterator[list[str]]:
+    """What this channel is told for as long as this is open."""
+    payloads: list[str] = []
+    async with db.driver() as driver:
+
+        def hear(*said: object) -> None:
+            payloads.append(str(said[-1]))
+
+        await driver.add_listener(channel, hear)
+        try:
+            yield payloads
+        finally:
+            await driver.remove_listener(channel, hear)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 10.0) -> None:
+    async with asyncio.timeout(within):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_beat_prolongs_just_the_leases_that_are_held(db: Database) -> None:
+    held, lost = [await lease_of(db, await new_thread(db)) for _ in range(2)]
+    earlier = msgspec.structs.replace(lost, epoch=lost.epoch - 1)
+    elsewhere = msgspec.structs.replace(lost, thread_id=held.thread_id)
+    query = "SELECT id, extract(epoch FROM lease_expires_at - clock_timestamp())::float AS left FROM runs"
+    async with db.driver() as driver:
+        await driver.execute("UPDATE runs SET lease_expires_at = clock_timestamp() + interval '5 seconds'")
+        assert await runs.beat(driver, [held, earlier], lease_seconds=100) == {held.run_id}
+        assert await runs.beat(driver, [elsewhere], lease_seconds=100) == set()
+        left = {row["id"]: row["left"] for row in await driver.fetch(query)}
+    assert 90 < left[held.run_id] <= 100
+    assert left[lost.run_id] <= 5
+
+
+async def test_the_lease_of_a_run_that_is_worked_on_is_renewed_again_and_again(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url, KHALA_LEASE_SECONDS="1") as server:
+        thread = await server.thread()
+        sent = await thread.send("/words=3 /pace=0 /hang=3")
+        ends: set[datetime] = set()
+
+        async def renewed() -> bool:
+            async with db.driver() as driver:
+                row = await driver.fetchrow(
+                    "SELECT epoch, lease_expires_at FROM runs WHERE id = $1", UUID(sent["runId"])
+                )
+            if row["epoch"] == 1:
+                ends.add(row["lease_expires_at"])
+            return len(ends) >= 4
+
+        await until(renewed)
+        await thread.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+        run = await thread.ended(sent["runId"])
+    await db.close()
+    assert (run["status"], run["attempt"]) == ("canceled", 1)
+    assert max(ends) - min(ends) > timedelta(seconds=0.5), "further each time"
+
+
+async def test_a_cancel_reaches_the_executor_without_waiting_for_its_next_look(database_url: str) -> None:
+    async with sweeping(30), khala(database_url) as server:
+        thread = await server.thread()
+        async with server.observer(thread).following() as observer:
+            sent = await thread.send("/words=3 /pace=0 /hang=3")
+            answer = sent["assistantMessageId"]
+            await observer.until(lambda view: view.text(answer).endswith("word3"))
+            began = time.monotonic()
+            canceled = await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+            assert canceled.status_code == 202
+            await observer.until(lambda view: answer in view.finished, within=5)
+            assert time.monotonic() - began < 0.5
+        assert (await thread.ended(sent["runId"], within=1))["status"] == "canceled"
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+async def test_a_cancel_wakes_executors_and_of_a_run_that_it_ends_observers_too(db: Database, state: str) -> None:
+    thread_id = await new_thread(db)
+    run_id = (await lease_of(db, thread_id)).run_id if state == "running" else (await ask(db, thread_id)).run_id
+    async with heard(db, RUNS_CHANNEL) as woken, heard(db, THREADS_CHANNEL) as told:
+        _, changed = await runs.cancel(db, run_id, CALLER)
+
+        async def all_told() -> bool:
+            return bool(woken) and (state == "running" or told == [str(thread_id)])
+
+        await until(all_told, within=5)
+    assert changed
+    assert await status_of(db, run_id) == {"queued": "canceled", "running": "running"}[state]
+
+
+async def test_a_send_that_waits_is_not_claimed_while_the_run_before_it_awaits_approval(db: Database) -> None:
+    thread_id = await new_thread(db)
+    lease = await lease_of(db, thread_id)
+    waiting = await ask(db, thread_id)
+    assert await claim(db) == [], "its turn comes after the run that is worked on"
+    await asking(db, lease)
+    await runs.hand_over(db, lease, [], awaits=[CALL])
+    assert await status_of(db, lease.run_id) == "blocked"
+    assert await claim(db) == [], "and after one that waits for somebody"
+    await decide(db, lease, approved=True)
+    assert [one.lease.run_id for one in await claim(db)] == [lease.run_id], "which goes on first"
+    assert await claim(db) == []
+    await runs.cancel(db, lease.run_id, CALLER)
+    async with db.driver() as driver:  # its executor is gone
+        await driver.execute("UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", lease.run_id)
+    await runs.cancel(db, lease.run_id, CALLER)
+    assert [one.lease.run_id for one in await claim(db)] == [waiting.run_id]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("held", [True, False])
+async def test_an_answer_stands_while_its_run_is_under_way(db: Database, *, first: bool, held: bool) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    if not held:
+        await runs.hand_over(db, lease, [], awaits=[CALL])
+    stands = await decide(db, lease, approved=first)
+    assert stands.state == ("approved" if first else "denied")
+    with pytest.raises(AlreadyDecided):
+        await decide(db, lease, approved=not first)
+    assert await decide(db, lease, approved=first) == stands
+    async with db.driver() as driver:
+        assert (await approvals.of_run(driver, lease.thread_id, lease.run_id))[CALL] == stands
+    assert await status_of(db, lease.run_id) == ("running" if held else "queued")
+
+
+async def test_a_run_that_is_canceled_between_its_question_and_the_hand_over_waits_for_nobody(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    run, changed = await runs.cancel(db, lease.run_id, CALLER)
+    assert changed
+    assert run.cancel_requested_at is not None
+    async with heard(db, RUNS_CHANNEL) as woken:
+        await runs.hand_over(db, lease, [], awaits=[CALL])
+
+        async def waking() -> bool:
+            return bool(woken)
+
+        await until(waking, within=5)
+    assert await status_of(db, lease.run_id) == "queued"
+    (again,) = await claim(db)
+    assert (again.lease.run_id, again.canceled) == (lease.run_id, True), "whoever claims it ends it"
+
+
+async def test_a_cancel_that_crosses_the_hand_over_ends_the_run(database_url: str) -> None:
+    db = Database(database_url)
+    async with sweeping(30), khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        sent = await thread.send("Hello?")
+        (claimed,) = await claim(db)
+        await asking(db, claimed.lease)
+        canceled = await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+        assert (canceled.status_code, canceled.json()["status"]) == (202, "running")
+        async with khala(database_url):
+            await runs.hand_over(db, claimed.lease, [], awaits=[CALL])
+            run = await thread.ended(sent["runId"], within=5)
+        message = (await thread.snapshot())["messages"][-1]
+    await db.close()
+    assert (run["status"], run["finish"]["reason"]) == ("canceled", "canceled")
+    assert [block["state"] for block in message["content"]] == ["cancelled"]
+
+
+async def test_a_question_with_an_answer_before_the_hand_over_goes_on_at_once(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    await decide(db, lease, approved=False)
+    await runs.hand_over(db, lease, [], awaits=[CALL])
+    assert await status_of(db, lease.run_id) == "queued"
