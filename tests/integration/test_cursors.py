@@ -7,11 +7,11 @@ import pytest
 
 from app.domain import ids
 from app.domain.chat import Delta
-from app.store import changes
+from app.store import changes, threads
 from app.store.changes import MOST_MESSAGES, MOST_PARTS, Behind, Look
 from app.store.db import Database
 from tests.support.live import follow, process
-from tests.support.store import batch, lease_of, new_thread, revision_of, write
+from tests.support.store import CALLER, batch, lease_of, new_thread, revision_of, write
 
 SAID = """
     INSERT INTO messages (id, thread_id, position, role, status, content, revision)
@@ -110,3 +110,38 @@ async def test_many_who_are_as_far_behind_get_the_same_snapshot(db: Database) ->
     assert [len(ear.frames) for ear in ears] == [1] * 5
     assert all(one == found[0] and one["type"] == "snapshot" for one in found)
     assert found[0]["messages"][-1]["seq"] == MOST_PARTS + 1
+
+
+async def test_a_cursor_at_a_reset_goes_on_from_it(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await say(db, thread_id, 3)
+    reset = (await threads.reset(db, thread_id, CALLER, welcome="Hello.")).revision
+    assert (await looked(db, thread_id, reset - 1)).change == Behind(revision=reset, reset=True)
+    await say(db, thread_id, 1)
+    found = (await looked(db, thread_id, reset)).change
+    assert isinstance(found, Delta)
+    assert len(found.messages) == 1
+    await say(db, thread_id, MOST_MESSAGES)
+    now = await revision_of(db, thread_id)
+    assert (await looked(db, thread_id, reset)).change == Behind(revision=now, reset=False)
+
+
+async def test_what_a_thread_says_of_itself_is_told_once(db: Database) -> None:
+    thread_id = await new_thread(db)
+    renamed = (await threads.change(db, thread_id, CALLER, title="Aiur")).revision
+    await say(db, thread_id, 1)
+    found = [(await looked(db, thread_id, after)).change for after in (renamed - 1, renamed)]
+    assert all(isinstance(one, Delta) for one in found)
+    assert [isinstance(one, Delta) and one.thread is not None for one in found] == [True, False]
+
+
+async def test_a_page_has_one_message_or_as_many_as_fit_into_its_bytes(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await say(db, thread_id, 3)
+    async with db.driver() as driver:
+        long = "x" * (changes.MOST_BYTES // 2 + 1000)
+        query = "UPDATE messages SET content = jsonb_build_array(jsonb_build_object('type', 'text', 'text', $2::text))"
+        await driver.execute(f"{query} WHERE thread_id = $1", thread_id, long)
+    async with db.snapshot() as driver:
+        found = await changes.snapshot(driver, thread_id, limit=100)
+    assert (len(found.messages), found.has_more) == (1, True)

@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 from uuid import UUID
 
@@ -13,15 +13,18 @@ import msgspec
 import pytest
 
 from app import main
-from app.domain.errors import AlreadyDecided
+from app.domain.access import Caller, key_hash
+from app.domain.errors import AlreadyDecided, Forbidden, RunActive
 from app.domain.parts import Step, ToolCall, ToolStatus
 from app.runs.executor import ExecutorOptions
-from app.store import approvals, runs
+from app.store import approvals, runs, sharing, threads
 from app.store.approvals import Answer
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
 from app.store.parts import Asked, Batch, Lease, append
+from tests.support.cast import owned_thread, person
+from tests.support.client import text_of
 from tests.support.inside import khala
-from tests.support.store import CALLER, ask, batch, claim, lease_of, new_thread
+from tests.support.store import CALLER, ask, batch, claim, lease_of, new_thread, write
 
 CALL = "call_1"
 
@@ -44,8 +47,19 @@ async def status_of(db: Database, run_id: UUID) -> str:
         return str(await driver.fetchval("SELECT status FROM runs WHERE id = $1", run_id))
 
 
-async def decide(db: Database, lease: Lease, *, approved: bool) -> approvals.Approval:
-    return await approvals.answer(db, lease.run_id, CALL, CALLER, Answer(approved=approved))
+async def decide(db: Database, lease: Lease, *, approved: bool, **said: Any) -> approvals.Approval:
+    return await approvals.answer(db, lease.run_id, CALL, CALLER, Answer(approved=approved, **said))
+
+
+async def lapse(db: Database, lease: Lease) -> None:
+    """The executor of the run was silent for too long."""
+    async with db.driver() as driver:
+        await driver.execute("UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", lease.run_id)
+
+
+async def by_link(db: Database, thread_id: UUID, role: Literal["viewer", "editor"]) -> Caller:
+    _, key = await sharing.make_link(db, thread_id, role, None, CALLER)
+    return Caller(share_key_hash=key_hash(key))
 
 
 @contextlib.asynccontextmanager
@@ -161,9 +175,7 @@ async def test_a_send_that_waits_is_not_claimed_while_the_run_before_it_awaits_a
     await decide(db, lease, approved=True)
     assert [one.lease.run_id for one in await claim(db)] == [lease.run_id], "which goes on first"
     assert await claim(db) == []
-    await runs.cancel(db, lease.run_id, CALLER)
-    async with db.driver() as driver:  # its executor is gone
-        await driver.execute("UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", lease.run_id)
+    await lapse(db, lease)
     await runs.cancel(db, lease.run_id, CALLER)
     assert [one.lease.run_id for one in await claim(db)] == [waiting.run_id]
 
@@ -227,3 +239,142 @@ async def test_a_question_with_an_answer_before_the_hand_over_goes_on_at_once(db
     await decide(db, lease, approved=False)
     await runs.hand_over(db, lease, [], awaits=[CALL])
     assert await status_of(db, lease.run_id) == "queued"
+
+
+async def test_a_send_meets_a_run_that_awaits_approval_as_one_under_way(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    await runs.hand_over(db, lease, [], awaits=[CALL])
+    with pytest.raises(RunActive):
+        await ask(db, lease.thread_id, if_busy="reject")
+    assert await status_of(db, lease.run_id) == "blocked"
+    sent = await ask(db, lease.thread_id, if_busy="interrupt")
+    assert await status_of(db, lease.run_id) == "canceled"
+    assert [one.lease.run_id for one in await claim(db)] == [sent.run_id]
+
+
+async def test_an_owner_who_has_runs_under_way_comes_after_who_has_none(db: Database) -> None:
+    busy, idle = [await person(db) for _ in range(2)]
+    for _ in range(2):
+        await ask(db, await owned_thread(db, busy), caller=busy.caller)
+    (under_way,) = await claim(db, most=1)
+    late = await ask(db, await owned_thread(db, idle), caller=idle.caller)
+    assert [one.lease.run_id for one in await claim(db, most=1)] == [late.run_id]
+    (last,) = await claim(db, most=1)
+    assert last.lease.run_id != under_way.lease.run_id
+
+
+async def test_a_zombie_hands_over_nothing(db: Database) -> None:
+    zombie = await lease_of(db, await new_thread(db))
+    await lapse(db, zombie)
+    (taken,) = await claim(db, owner="another")
+    await runs.hand_over(db, zombie, [])
+    await runs.hand_over(db, zombie, [], awaits=[CALL])
+    async with db.driver() as driver:
+        row = await driver.fetchrow("SELECT status, epoch, lease_owner FROM runs WHERE id = $1", zombie.run_id)
+    assert tuple(row) == ("running", taken.lease.epoch, "another")
+
+
+async def test_only_executors_that_were_lost_over_a_run_are_counted(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    for _ in range(3):
+        await runs.hand_over(db, lease, [])
+        (again,) = await claim(db)
+        assert (again.lost, again.taken_over) == (0, False)
+        lease = again.lease
+    for number in range(1, 3):
+        await lapse(db, lease)
+        (again,) = await claim(db)
+        assert (again.lost, again.taken_over) == (number, True)
+        lease = again.lease
+
+
+async def test_a_run_whose_executor_is_gone_is_canceled_at_once(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await write(db, batch(lease, 0, "said"))
+    await lapse(db, lease)
+    run, changed = await runs.cancel(db, lease.run_id, CALLER)
+    assert (run.status, changed) == ("canceled", True)
+    assert await write(db, batch(lease, 2, "too late")) == {}
+
+
+async def test_a_viewer_cancels_nothing(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    viewer, editor = [await by_link(db, lease.thread_id, role) for role in ("viewer", "editor")]
+    with pytest.raises(Forbidden):
+        await runs.cancel(db, lease.run_id, viewer)
+    assert (await runs.cancel(db, lease.run_id, editor))[1]
+
+
+async def test_an_editor_does_not_decide_who_may_read(db: Database) -> None:
+    thread_id = await new_thread(db)
+    editor = await by_link(db, thread_id, "editor")
+    assert (await threads.change(db, thread_id, editor, title="Aiur")).title == "Aiur"
+    for visibility in ("public", "private"):
+        with pytest.raises(Forbidden):
+            await threads.change(db, thread_id, editor, title="Shakuras", visibility=visibility)
+    assert (await threads.change(db, thread_id, editor)).title == "Aiur"
+
+
+async def test_a_run_is_not_taken_over_while_its_thread_is_written_to(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await lapse(db, lease)
+    async with db.driver() as driver, driver.transaction():
+        await driver.execute("SELECT FROM threads WHERE id = $1 FOR NO KEY UPDATE", lease.thread_id)
+        assert await claim(db) == []
+    assert [one.lease.run_id for one in await claim(db)] == [lease.run_id]
+
+
+async def test_what_was_canceled_taken_over_or_deleted_is_called_off(db: Database) -> None:
+    leases = [await lease_of(db, await new_thread(db)) for _ in range(4)]
+    held, canceled, taken, deleted = leases
+    await runs.cancel(db, canceled.run_id, CALLER)
+    await lapse(db, taken)
+    await claim(db, owner="another")
+    await threads.remove(db, deleted.thread_id, CALLER)
+    async with db.driver() as driver:
+        found = await runs.called_off(driver, leases)
+        assert await runs.beat(driver, leases, lease_seconds=10) == {held.run_id, canceled.run_id}
+    assert found == {canceled.run_id, taken.run_id, deleted.run_id}
+
+
+async def test_questions_expire_and_answers_and_running_runs_do_not(db: Database) -> None:
+    answered, running, blocked = [await lease_of(db, await new_thread(db)) for _ in range(3)]
+    for lease in (answered, running, blocked):
+        await asking(db, lease)
+    await decide(db, answered, approved=True)
+    await runs.hand_over(db, blocked, [], awaits=[CALL])
+    async with db.driver() as driver:
+        await driver.execute("UPDATE approvals SET expires_at = now() - interval '1 s'")
+    assert await approvals.expire(db) == 2
+    assert await approvals.expire(db) == 0
+    async with db.driver() as driver:
+        states = dict(await driver.fetch("SELECT run_id, state FROM approvals"))
+    assert states == {answered.run_id: "approved", running.run_id: "expired", blocked.run_id: "expired"}
+    found = [await status_of(db, lease.run_id) for lease in (answered, running, blocked)]
+    assert found == ["running", "running", "queued"]
+
+
+async def test_an_answer_with_other_arguments_is_another_answer(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    stands = await decide(db, lease, approved=True, edited_args={"path": "b"})
+    for said in ({}, {"edited_args": {"path": "c"}}):
+        with pytest.raises(AlreadyDecided):
+            await decide(db, lease, approved=True, **said)
+    assert await decide(db, lease, approved=True, edited_args={"path": "b"}) == stands
+
+
+async def test_an_answer_that_was_interrupted_after_its_last_word_is_whole(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        sent = await thread.send("/words=3 /pace=0")
+        (dead,) = await claim(db, lease=0.05)
+        await write(db, batch(dead.lease, 0, "word1 word2 word3"))
+        async with khala(database_url):
+            run = await thread.ended(sent["runId"])
+        message = (await thread.snapshot())["messages"][-1]
+    await db.close()
+    assert run["status"] == "final"
+    assert text_of(message) == "word1 word2 word3"

@@ -417,3 +417,52 @@ async def test_many_changes_while_many_come_and_go_leak_nothing(db: Database) ->
     cut = await cut_of(db, thread_id, before)
     assert all(newest(ear) < cut for ear in ears[:6])
     assert all(newest(ear) > cut and chained(ear) for ear in ears[6:])
+
+
+async def test_a_sign_out_between_the_admission_and_the_subscription_is_noticed(db: Database) -> None:
+    thread_id = await new_thread(db)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    user = await signed_in(db, user_id)
+    async with process(db, 1) as (live, (ear,)):
+        before = live.guard.heard
+        ticket = await live.threads.admit(db, thread_id, user)
+        # The database has said yes; the answer is on its way while the session ends.
+        await sign_out(db, user)
+        async with asyncio.timeout(2):
+            while live.guard.heard == before:
+                await asyncio.sleep(0.01)
+        live.threads.join(ear.client, thread_id, None, ticket)
+        async with asyncio.timeout(2):
+            assert await ear.ends() == forbidden(thread_id)
+
+
+async def test_a_link_goes_on_when_the_account_that_was_shown_with_it_ends(db: Database) -> None:
+    thread_id = await new_thread(db)
+    user_id = await new_user(db)
+    user = await signed_in(db, user_id)
+    link = await add_link(db, thread_id)
+    both = msgspec.structs.replace(user, share_key_hash=link.share_key_hash)
+    async with process(db, 1) as (live, (ear,)):
+        subscription = await follow(live.threads, db, ear.client, thread_id, both)
+        await ear.until(1)
+        await sign_out(db, user)
+        async with asyncio.timeout(2):
+            while subscription.caller.user_id is not None:
+                await asyncio.sleep(0.01)
+        await ear.until(await change_access(db, thread_id))
+    assert [frame["type"] for frame in ear.frames if frame["type"] == "gone"] == []
+
+
+async def test_an_end_that_a_later_check_finds_is_kept(db: Database) -> None:
+    thread_id = await new_thread(db)
+    guest = await add_link(db, thread_id)
+    async with process(db, 1) as (live, (ear,)):
+        subscription = await follow(live.threads, db, ear.client, thread_id, guest)
+        assert subscription.expires_at is None
+        await ear.until(1)
+        began = time.monotonic()
+        await change_access(db, thread_id, "UPDATE share_links SET expires_at = now() + interval '0.6 s'")
+        async with asyncio.timeout(3):
+            assert await ear.ends() == forbidden(thread_id)
+        assert time.monotonic() - began > 0.5
