@@ -700,3 +700,29 @@ async def test_a_guests_send_counts_for_the_owner_and_for_the_network(db: Databa
     with pytest.raises(BudgetExhausted, match="this account"):
         await send()
     assert await levels(db) == {("user", "runs"): (1, 0), ("network", "runs"): (1, 0)}
+
+
+async def test_an_amount_is_taken_up_to_the_limit_and_not_beyond(db: Database) -> None:
+    async with db.driver() as driver:
+
+        async def take(amount: int) -> bool:
+            return await ledger.taken(driver, "anonymous", b"", "KiB", Decimal(amount), most=5) is None
+
+        assert [await take(6), await take(3), await take(3), await take(2), await take(1)] == [
+            False,
+            True,
+            False,
+            True,
+            False,
+        ]
+        assert await driver.fetchval("SELECT settled FROM budgets") == 5
+
+
+async def test_what_was_never_counted_is_not_taken_back(db: Database) -> None:
+    place: Any = ("login pair", b"key", "tries")
+    for _ in range(3):
+        await ledger.discount(db, *place, window_seconds=HOUR)
+    assert [await ledger.counted(db, *place, 2, window_seconds=HOUR) is None for _ in range(3)] == [True, True, False]
+    for _ in range(3):
+        await ledger.discount(db, *place, window_seconds=HOUR)
+    assert [await ledger.counted(db, *place, 2, window_seconds=HOUR) is None for _ in range(3)] == [True, True, False]

@@ -17,14 +17,14 @@ from app.domain.access import Caller, key_hash
 from app.domain.errors import AlreadyDecided, Forbidden, RunActive
 from app.domain.parts import Step, ToolCall, ToolStatus
 from app.runs.executor import ExecutorOptions
-from app.store import approvals, runs, sharing, threads
+from app.store import approvals, claims, runs, sharing, threads
 from app.store.approvals import Answer
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
 from app.store.parts import Asked, Batch, Lease, append
 from tests.support.cast import owned_thread, person
 from tests.support.client import text_of
 from tests.support.inside import khala
-from tests.support.store import CALLER, ask, batch, claim, lease_of, new_thread, write
+from tests.support.store import CALLER, KEY, ask, batch, claim, lease_of, new_thread, write
 
 CALL = "call_1"
 
@@ -378,3 +378,15 @@ async def test_an_answer_that_was_interrupted_after_its_last_word_is_whole(datab
     await db.close()
     assert run["status"] == "final"
     assert text_of(message) == "word1 word2 word3"
+
+
+async def test_a_claim_leaves_the_run_of_another_account_to_that_account(db: Database) -> None:
+    thread_id = await new_thread(db)
+    guest = await ask(db, thread_id)
+    member, owner = [await person(db) for _ in range(2)]
+    editor = await by_link(db, thread_id, "editor")
+    theirs = await ask(db, thread_id, caller=msgspec.structs.replace(editor, user_id=member.id))
+    await claims.claim(db, thread_id, key_hash(KEY), owner.caller)
+    async with db.driver() as driver:
+        askers = dict(await driver.fetch("SELECT id, user_id FROM runs"))
+    assert askers == {guest.run_id: owner.id, theirs.run_id: member.id}

@@ -9,8 +9,8 @@ MUTANTS = (
         old="if part.args is None and part.args_blob is None:",
         new="if part.args is None:",
         tests=(
-            "tests/laws/test_fold.py",
             "tests/laws/test_fold_cases.py",
+            "tests/laws/test_fold.py::test_arguments_stay_until_new_ones_come_and_those_take_the_place_of_both",
         ),
         why="Arguments that somebody edited and that went to a blob would not be shown.",
     ),
@@ -20,8 +20,8 @@ MUTANTS = (
         old='"digest": part.digest, "expires_at": part.expires_at}',
         new='"digest": part.digest}',
         tests=(
-            "tests/laws/test_fold.py",
             "tests/laws/test_fold_cases.py",
+            "tests/laws/test_fold.py::test_arguments_stay_until_new_ones_come_and_those_take_the_place_of_both",
         ),
         why="A call that runs would still show when its question ends.",
     ),
@@ -31,8 +31,8 @@ MUTANTS = (
         old=("    elif text:\n        blocks.append"),
         new=("    else:\n        blocks.append"),
         tests=(
-            "tests/laws/test_fold.py",
             "tests/laws/test_fold_cases.py",
+            "tests/laws/test_fold.py::test_arguments_stay_until_new_ones_come_and_those_take_the_place_of_both",
         ),
         why="Server and client would differ in the number of blocks.",
     ),
@@ -41,7 +41,7 @@ MUTANTS = (
         file="app/domain/fold.py",
         old='open_states = ("queued", "running", "blocked")',
         new='open_states = ("queued", "running")',
-        tests=("tests/laws/test_fold.py",),
+        tests=("tests/laws/test_fold.py::test_whatever_a_call_waits_for_it_is_cancelled_with_its_run",),
         why="A canceled run would show a question that nobody can answer.",
     ),
     Mutant(
@@ -50,8 +50,8 @@ MUTANTS = (
         old=("            _append_text(blocks, texts)\n            _apply(blocks, part)"),
         new=("            _apply(blocks, part)\n            _append_text(blocks, texts)"),
         tests=(
-            "tests/laws/test_fold.py",
             "tests/laws/test_fold_cases.py",
+            "tests/laws/test_fold.py::test_arguments_stay_until_new_ones_come_and_those_take_the_place_of_both",
         ),
         why="Text would move behind the tool call that came after it.",
     ),
@@ -60,7 +60,7 @@ MUTANTS = (
         file="app/domain/fold.py",
         old="TextBlock(text=blocks[-1].text + text)",
         new="TextBlock(text=text)",
-        tests=("tests/laws/test_fold.py",),
+        tests=("tests/laws/test_fold_cases.py",),
         why="A reader who folds deltas onto a snapshot would lose the text of the snapshot.",
     ),
     Mutant(
@@ -68,7 +68,7 @@ MUTANTS = (
         file="app/domain/parts.py",
         old='found[1] or "\\\\ufffd"',
         new='"\\\\ufffd"',
-        tests=("tests/laws/test_fold.py",),
+        tests=("tests/laws/test_fold.py::test_what_only_looks_like_a_nul_stays_as_it_is",),
         why="A text that only looks like an escaped NUL would be stored as another text.",
     ),
     Mutant(
@@ -76,11 +76,7 @@ MUTANTS = (
         file="app/domain/parts.py",
         old="output_tokens=self.output_tokens + other.output_tokens",
         new="output_tokens=max(self.output_tokens, other.output_tokens)",
-        tests=(
-            "tests/integration/test_runs.py::test_every_model_call_leaves_a_receipt",
-            "tests/integration/test_budgets.py::test_a_run_that_is_taken_over_goes_on_within_what_is_left_of_its_budget",
-            "tests/integration/test_agents.py::test_rounds_of_tools_go_on_until_the_answer",
-        ),
+        tests=("tests/laws/test_fold.py::test_usage_is_the_sum_of_both_kinds_of_tokens",),
         why="A run of several calls would report the tokens of one.",
     ),
     Mutant(
@@ -123,7 +119,7 @@ MUTANTS = (
         file="app/domain/flush.py",
         old="6 * len(text) + 2 <= limit",
         new="6 * len(text) <= limit",
-        tests=("tests/laws/test_fold.py",),
+        tests=("tests/laws/test_fold.py::test_no_piece_is_a_byte_over_its_limit",),
         why="A part could be two bytes over what one part holds.",
     ),
     Mutant(
@@ -131,7 +127,9 @@ MUTANTS = (
         file="app/domain/flush.py",
         old='"\\ud800" <= char <= "\\udfff"',
         new='"\\ud800" <= char < "\\udfff"',
-        tests=("tests/laws/test_fold.py",),
+        tests=(
+            "tests/laws/test_fold.py::test_the_first_and_the_last_surrogate_are_replaced_and_their_neighbours_are_not",
+        ),
         why="Postgres would refuse the text, and the run's whole batch with it.",
     ),
     Mutant(

@@ -27,7 +27,7 @@ MUTANTS = (
         file="app/runs/turn.py",
         old="if call.asked else Usage()",
         new="if call else Usage()",
-        tests=("tests/integration/test_budgets.py::test_a_call_that_the_budget_does_not_allow_is_never_made",),
+        tests=("tests/unit/test_tally.py",),
         why="A run that is refused would use up what is left of the budget.",
     ),
     Mutant(
@@ -35,10 +35,7 @@ MUTANTS = (
         file="app/runs/turn.py",
         old='return Said(prompt.said + "".join(call.chunks), completed)',
         new='return Said("".join(call.chunks), completed)',
-        tests=(
-            "tests/integration/test_leases.py::test_a_reply_that_was_interrupted_is_judged_as_a_whole",
-            "tests/integration/test_branches.py::test_another_answer_goes_on_where_a_lost_executor_left_it",
-        ),
+        tests=("tests/integration/test_leases.py::test_an_answer_that_was_interrupted_after_its_last_word_is_whole",),
         why="The next round would be asked without what was said before the interruption.",
     ),
     Mutant(
@@ -46,16 +43,8 @@ MUTANTS = (
         file="app/runs/turn.py",
         old="usage=usage + thoughts, finish_reason",
         new="usage=usage, finish_reason",
-        tests=("tests/integration/test_budgets.py::test_a_call_that_is_cut_off_pays_for_its_thoughts",),
+        tests=("tests/unit/test_tally.py",),
         why="A model could think for nothing until its call is cut off.",
-    ),
-    Mutant(
-        name="a-stream-without-end-may-be-asked-again",
-        file="app/runs/turn.py",
-        old="midstream=bool(call.chunks))",
-        new="midstream=False)",
-        tests=("tests/integration/test_runs.py::test_an_answer_without_an_end_is_not_told_twice",),
-        why="A model whose answer stops without an end would say it all again.",
     ),
     Mutant(
         name="the-widest-limit-counts",
@@ -70,11 +59,7 @@ MUTANTS = (
         file="app/runs/meter.py",
         old="return Decimal(usage.input_tokens + usage.output_tokens)",
         new="return Decimal(usage.input_tokens)",
-        tests=(
-            "tests/integration/test_agents.py::test_a_budget_of_tokens_stops_the_loop_and_says_why",
-            "tests/integration/test_budgets.py::test_many_priced_runs_at_once_settle_within_the_limit_and_a_token_each",
-            "tests/integration/test_budgets.py::test_tokens_of_a_model_without_a_price_are_counted",
-        ),
+        tests=("tests/unit/test_budgets.py",),
         why="A run of many calls would pass its limit of tokens.",
     ),
     Mutant(
@@ -182,7 +167,7 @@ MUTANTS = (
         file="app/runs/autopilot.py",
         old="min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MOST_AT_ONCE)",
         new="min(self._limits.calls, autopilot.MOST_AT_ONCE)",
-        tests=("tests/integration/test_agents.py::test_calls_over_the_budget_of_a_run_are_left_out",),
+        tests=("tests/integration/test_agents.py::test_a_budget_of_calls_stops_the_run_with_a_summary",),
         why="A run would make more calls than its budget has.",
     ),
     Mutant(
@@ -190,10 +175,7 @@ MUTANTS = (
         file="app/runs/autopilot.py",
         old="if before >= autopilot.MOST_REPROMPTS",
         new="if before > autopilot.MOST_REPROMPTS",
-        tests=(
-            "tests/integration/test_agents.py::test_a_reply_that_only_asks_or_plans_is_asked_to_go_on",
-            "tests/integration/test_agents.py::test_the_third_plan_in_a_row_is_the_answer",
-        ),
+        tests=("tests/integration/test_agents.py::test_the_third_plan_in_a_row_is_the_answer",),
         why="A model that only plans would be asked once more than allowed.",
     ),
     Mutant(
@@ -218,7 +200,7 @@ MUTANTS = (
         old="if tool is not None and tool.spec.idempotent:",
         new="if tool is not None and (tool.spec.idempotent or call.id in self._answers.given):",
         tests=(
-            "tests/integration/test_approvals.py::test_an_approved_call_that_may_have_had_its_effect_is_not_made_again_when_its_executor_is_lost",
+            "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_that_is_harmless",
         ),
         why="A payment that somebody approved once could be made twice.",
     ),
@@ -228,7 +210,7 @@ MUTANTS = (
         old='call.state = "blocked" if call.id in self._answers.given else "queued"',
         new='call.state = "queued"',
         tests=(
-            "tests/integration/test_approvals.py::test_an_approved_harmless_call_is_made_again_without_asking_again",
+            "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_that_is_harmless",
         ),
         why="After a crash somebody would be asked for what they have approved of.",
     ),

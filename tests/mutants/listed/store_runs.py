@@ -54,7 +54,7 @@ MUTANTS = (
         file="app/store/parts.py",
         old="        await driver.execute(\"SELECT pg_notify($1, '')\", RUNS_CHANNEL)\n",
         new="        pass\n",
-        tests=("tests/integration/test_notifications.py",),
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
         why="The next queued answer would begin a sweep later.",
     ),
     Mutant(
@@ -62,7 +62,7 @@ MUTANTS = (
         file="app/store/parts.py",
         old='    await driver.execute("SELECT pg_notify($1, $2)", THREADS_CHANNEL, payload)\n',
         new="",
-        tests=("tests/integration/test_notifications.py",),
+        tests=("tests/integration/test_notifications.py::test_observers_are_told",),
         why="Observers in other processes would see text at the next poll only.",
     ),
     Mutant(
@@ -70,7 +70,9 @@ MUTANTS = (
         file="app/store/parts.py",
         old=("if len(threads) <= MOST_NAMED else EVERYTHING\n    await"),
         new=("if len(threads) <= 4 * MOST_NAMED else EVERYTHING\n    await"),
-        tests=("tests/integration/test_notifications.py",),
+        tests=(
+            "tests/integration/test_notifications.py::test_a_commit_of_more_runs_than_a_notification_names_tells_everybody",
+        ),
         why="A commit of many runs would fail: Postgres takes 8,000 bytes of a notification.",
     ),
     Mutant(
@@ -135,9 +137,7 @@ MUTANTS = (
         file="app/store/writer.py",
         old="            if stream.lease.run_id not in found:",
         new="            if stream not in found.values():",
-        tests=(
-            "tests/integration/test_writer.py::test_streams_of_two_leases_of_one_run_are_written_one_after_the_other",
-        ),
+        tests=("tests/integration/test_writer.py::test_a_dead_lease_writes_nothing_beside_the_live_one",),
         why="Where a run was lost and taken again by the same process, no run of it would be written any more.",
     ),
     Mutant(
@@ -171,10 +171,7 @@ MUTANTS = (
         file="app/store/writer.py",
         old=("            self._lost = True\n            self._on_lost()\n"),
         new="            self._lost = True\n",
-        tests=(
-            "tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",
-            "tests/integration/test_writer.py::test_a_stream_that_lost_its_lease_says_so_once_and_takes_nothing_more",
-        ),
+        tests=("tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",),
         why="An executor would ask a model for text that nobody keeps.",
     ),
     Mutant(
@@ -182,10 +179,7 @@ MUTANTS = (
         file="app/store/writer.py",
         old=("        await self._idle.wait()\n        if self._lost:\n            raise LeaseLost\n"),
         new="        await self._idle.wait()\n",
-        tests=(
-            "tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",
-            "tests/integration/test_writer.py::test_a_stream_that_lost_its_lease_says_so_once_and_takes_nothing_more",
-        ),
+        tests=("tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",),
         why="A tool would be run though its `running` was never committed.",
     ),
     Mutant(
@@ -200,7 +194,7 @@ MUTANTS = (
             "                self._settle(stream, held=False)\n"
             "            return\n"
         ),
-        tests=("tests/integration/test_writer.py::test_a_batch_that_postgres_refuses_costs_no_other_run",),
+        tests=("tests/integration/test_writer.py::test_a_run_whose_rows_postgres_refuses_costs_no_other_run",),
         why="One run whose rows are refused would end all runs of its commit.",
     ),
     Mutant(
@@ -276,7 +270,7 @@ MUTANTS = (
         file="app/store/sends.py",
         old=", pg_notify('{RUNS_CHANNEL}', '') FROM thread",
         new=" FROM thread",
-        tests=("tests/integration/test_notifications.py",),
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
         why="An answer would begin a sweep later.",
     ),
     Mutant(
@@ -284,7 +278,7 @@ MUTANTS = (
         file="app/store/sends.py",
         old="SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify",
         new="SELECT revision, pg_notify",
-        tests=("tests/integration/test_notifications.py",),
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
         why="Observers would see the question at the next poll only.",
     ),
     Mutant(

@@ -37,7 +37,7 @@ MUTANTS = (
         file="app/store/threads.py",
         old=("    await notify(connection, THREADS_CHANNEL, str(thread_id))\n    return revision"),
         new="    return revision",
-        tests=("tests/integration/test_notifications.py",),
+        tests=("tests/integration/test_notifications.py::test_observers_are_told",),
         why="Observers would hear of a new title at the next poll only.",
     ),
     Mutant(
@@ -104,7 +104,7 @@ MUTANTS = (
         file="app/store/threads.py",
         old=('THREADS_CHANNEL, thread_ids)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
         new="THREADS_CHANNEL, thread_ids)\n",
-        tests=("tests/integration/test_notifications.py",),
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
         why="A model would be paid for an answer that nobody can read, until the next sweep.",
     ),
     Mutant(
@@ -211,10 +211,7 @@ MUTANTS = (
         file="app/store/changes.py",
         old="WHERE messages.thread_id = $1 AND (newest.place = 1 OR newest.bytes <= $4) ORDER BY",
         new="WHERE messages.thread_id = $1 ORDER BY",
-        tests=(
-            "tests/integration/test_large.py::test_ten_thousand_calls_in_a_thread_are_read_in_pages_of_bounded_size",
-            "tests/integration/test_cursors.py::test_a_page_has_a_message_or_so_many_bytes",
-        ),
+        tests=("tests/integration/test_cursors.py::test_a_page_has_one_message_or_as_many_as_fit_into_its_bytes",),
         why="A snapshot would be one message larger than it may be, of any size.",
     ),
     Mutant(
@@ -336,7 +333,7 @@ MUTANTS = (
             '    await notify(connection, RUNS_CHANNEL, "")\n'
         ),
         new="        await listings.stamp(await driver_of(connection), [run.thread_id])\n",
-        tests=("tests/integration/test_notifications.py",),
+        tests=("tests/integration/test_notifications.py::test_executors_are_told",),
         why="An approved call would run a sweep later.",
     ),
     Mutant(
@@ -413,7 +410,7 @@ MUTANTS = (
         file="app/store/ledger.py",
         old="AND starts_at = $4 AND settled > 0",
         new="AND starts_at = $4",
-        tests=("tests/integration/test_budgets.py::test_counts_are_shared_by_all_and_survive_what_fails_around_them",),
+        tests=("tests/integration/test_budgets.py::test_what_was_never_counted_is_not_taken_back",),
         why="A count could fall below nothing, and allow more than the limit.",
     ),
     Mutant(
@@ -502,7 +499,7 @@ MUTANTS = (
         file="app/store/tokens.py",
         old="(api_tokens.c.id == token_id) & (api_tokens.c.user_id == caller.user_id)",
         new="api_tokens.c.id == token_id",
-        tests=("tests/integration/test_accounts.py::test_a_token_opens_nothing_of_another_account",),
+        tests=("tests/integration/test_notifications.py::test_somebody_without_an_account_has_nothing_to_end",),
         why="A user could end the tokens of another one.",
     ),
     Mutant(
@@ -513,7 +510,7 @@ MUTANTS = (
             '        await audit.record(connection, "token_revoked"'
         ),
         new='        await audit.record(connection, "token_revoked"',
-        tests=("tests/integration/test_notifications.py",),
+        tests=("tests/integration/test_notifications.py::test_processes_are_told_of_credentials_that_end",),
         why="Whoever stole the token would follow on until the next poll.",
     ),
     Mutant(
@@ -568,7 +565,7 @@ MUTANTS = (
             '        await audit.record(connection, "session_ended"'
         ),
         new='        await audit.record(connection, "session_ended"',
-        tests=("tests/integration/test_notifications.py",),
+        tests=("tests/integration/test_notifications.py::test_processes_are_told_of_credentials_that_end",),
         why="A browser that was signed out from elsewhere would follow on until the next poll.",
     ),
     Mutant(
@@ -620,7 +617,7 @@ MUTANTS = (
         file="app/store/claims.py",
         old="asked = (runs.c.id.in_(active_ids)) & runs.c.user_id.is_(None)",
         new="asked = runs.c.id.in_(active_ids)",
-        tests=("tests/integration/test_claims.py::test_a_claim_leaves_the_run_of_another_account_to_that_account",),
+        tests=("tests/integration/test_leases.py::test_a_claim_leaves_the_run_of_another_account_to_that_account",),
         why="Tools that somebody else asked for would act with the rights of whoever claims the thread.",
     ),
     Mutant(
@@ -647,8 +644,7 @@ MUTANTS = (
         old="    await ledger.move(connection, thread_id, user_id)\n",
         new="",
         tests=(
-            "tests/integration/test_claims.py::test_a_claim_keeps_the_id_and_all_that_was_said_sets_the_owner_and_clears_the_key",
-            "tests/integration/test_claims.py::test_a_claim_moves_what_its_runs_have_reserved",
+            "tests/integration/test_budgets.py::test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_settled",
         ),
         why="The runs of a claimed thread would go on at the guests' expense.",
     ),
