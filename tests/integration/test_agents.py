@@ -340,8 +340,8 @@ async def test_what_was_said_before_a_round_is_told_to_the_model(database_url: s
         async with khala(database_url, with_executor=True, **settings) as server:
             agent = await act(await server.thread(), "What is to do?", model="openai:gpt-test")
             assert (await agent.ended())["status"] == "final"
-    said = [one for one in provider.calls[1].body["messages"] if one["role"] == "assistant"]
-    assert [(one["content"], len(one["tool_calls"])) for one in said] == [("Let me see.", 1)]
+    said = [one for one in provider.calls[1].body["messages"] if one.get("tool_calls")]
+    assert [one["content"] for one in said] == ["Let me see."]
 
 
 async def test_a_round_with_a_tool_of_the_callers_own_ends_the_run(server: Inside) -> None:
