@@ -4,9 +4,11 @@ Each line of standard input is a run as JSON, [folder, arguments, output file]. 
 fork, which leads a process group of its own, and its exit status once it has ended.
 """
 
+import ctypes
 import importlib
 import json
 import os
+import signal
 import sys
 from importlib.metadata import entry_points
 from typing import Any, NoReturn
@@ -33,10 +35,13 @@ LIBRARIES = (
     "aiohttp",
 )
 KHALA = {"app", "tests"}
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h."""
 
 
 def main() -> None:
     """Serve until standard input ends."""
+    _end_with_parent()
     for name in LIBRARIES:
         importlib.import_module(name)
     for plugin in entry_points(group="pytest11"):
@@ -53,8 +58,14 @@ def main() -> None:
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 
+def _end_with_parent() -> None:
+    """Nothing is left behind where the runner is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _run(folder: str, arguments: list[str], output: str) -> NoReturn:
     os.setpgid(0, 0)
+    _end_with_parent()
     target = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for descriptor in (1, 2):
         os.dup2(target, descriptor)

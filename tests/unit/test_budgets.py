@@ -117,6 +117,8 @@ def test_what_is_left_is_granted_as_long_as_it_is_enough_to_begin() -> None:
     level = Level(reserved=Decimal(3), settled=Decimal(2))
     assert granted(ask("10", least="1", wanted="4"), level, NOW) == 4
     assert granted(ask("7", least="1", wanted="4"), level, NOW) == 2
+    assert granted(ask("6", least="1", wanted="4"), level, NOW) == 1, "just enough"
+    assert granted(ask("7.00000000009", wanted="4"), level, NOW) == 2, "and no more than there is"
     with pytest.raises(BudgetExhausted):
         granted(ask("5.5", least="1", wanted="4"), level, NOW)
 

@@ -1,5 +1,6 @@
 """The list of mutants is true to the source, and its runner tells a mutant that is caught from one that lives."""
 
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ def tree(tmp_path: Path) -> Path:
         (here / folder / "__init__.py").write_text("")
     (here / "app" / "subject.py").write_text(SUBJECT)
     (here / "tests" / "test_subject.py").write_text(TESTS)
-    (here / "tests" / "mutants").symlink_to(ROOT / "tests" / "mutants")
+    shutil.copytree(ROOT / "tests" / "mutants", here / "tests" / "mutants")
     (here / "app" / "web").mkdir()
     subprocess.run(["git", "init", "-q"], cwd=here, check=True)
     return here

@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         name="client-floods-a-gap",
         file="app/web/src/khala/feed.ts",
-        old="if (this.#repairSince === null) this.#subscribe();",
-        new="this.#subscribe();",
+        old=("if (this.#repairSince === null) this.#subscribe();\n    else if (now - this.#repairSince > REPAIR_MS)"),
+        new=("this.#subscribe();\n    if (this.#repairSince !== null && now - this.#repairSince > REPAIR_MS)"),
         tests=("app/web/src/khala/feed.test.ts",),
         why="Each frame after a gap would ask for all of it again.",
     ),

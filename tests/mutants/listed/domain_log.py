@@ -137,7 +137,7 @@ MUTANTS = (
         file="app/domain/rounds.py",
         old="for call in self.rounds[-1].calls)",
         new="for call in self.rounds[0].calls)",
-        tests=("tests/laws/test_rounds.py",),
+        tests=("tests/laws/test_rounds.py::test_a_run_waits_for_what_its_last_round_asks",),
         why="A run that goes on after an approval in a later round would say that it was interrupted.",
     ),
     Mutant(
@@ -145,10 +145,7 @@ MUTANTS = (
         file="app/domain/rounds.py",
         old="return sum(bool(round_.calls) for round_ in self.rounds)",
         new="return len(self.rounds)",
-        tests=(
-            "tests/laws/test_rounds.py",
-            "tests/integration/test_agents.py::test_a_reply_that_only_asks_or_plans_is_asked_to_go_on",
-        ),
+        tests=("tests/integration/test_agents.py::test_a_reply_that_only_asks_or_plans_is_asked_to_go_on",),
         why="A reply without tools would use up one of the allowed rounds.",
     ),
     Mutant(
@@ -156,7 +153,7 @@ MUTANTS = (
         file="app/domain/rounds.py",
         old=('            progress.apply(part)\n    progress.said += "".join(texts)\n'),
         new="            progress.apply(part)\n",
-        tests=("tests/laws/test_rounds.py",),
+        tests=("tests/laws/test_rounds.py::test_no_text_is_lost_and_none_comes_twice",),
         why="A run that is taken over would ask the model again for text that is stored.",
     ),
     Mutant(
@@ -175,7 +172,9 @@ MUTANTS = (
         file="app/domain/rounds.py",
         old="                if part.args is not None or part.args_blob is not None:",
         new="                if part.args is not None:",
-        tests=("tests/laws/test_rounds.py",),
+        tests=(
+            "tests/laws/test_rounds.py::test_arguments_that_somebody_changed_are_those_of_the_call_wherever_they_are_kept",
+        ),
         why="A run that is taken over would run a call with arguments that nobody approved.",
     ),
     Mutant(
@@ -183,7 +182,7 @@ MUTANTS = (
         file="app/domain/receipts.py",
         old="tool_call_id, _stored(data), cost]",
         new="tool_call_id, _stored(data)]",
-        tests=("tests/laws/test_receipts.py",),
+        tests=("tests/laws/test_receipts.py::test_any_change_of_any_field_changes_the_last_hash",),
         why="Somebody could change what a call has cost, unseen.",
     ),
     Mutant(
@@ -191,7 +190,7 @@ MUTANTS = (
         file="app/domain/receipts.py",
         old="hashlib.sha256(before + msgspec",
         new="hashlib.sha256(msgspec",
-        tests=("tests/laws/test_receipts.py",),
+        tests=("tests/laws/test_receipts.py::test_one_less_one_more_and_another_order_change_it",),
         why="Somebody could take a receipt away, unseen.",
     ),
     Mutant(
@@ -199,7 +198,7 @@ MUTANTS = (
         file="app/domain/receipts.py",
         old="return int(Decimal(repr(value)))",
         new="return int(value)",
-        tests=("tests/laws/test_receipts.py",),
+        tests=("tests/laws/test_receipts.py::test_a_float_that_is_whole_counts_as_the_number_that_postgres_writes",),
         why="An honest receipt would be told as changed.",
     ),
 )

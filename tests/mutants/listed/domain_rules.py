@@ -57,7 +57,7 @@ MUTANTS = (
         file="app/domain/access.py",
         old="len(key.strip()) >= SHORTEST_KEY",
         new="len(key) >= SHORTEST_KEY",
-        tests=("tests/integration/test_api_threads.py::test_a_key_that_is_no_secret_is_refused",),
+        tests=("tests/unit/test_access.py",),
         why="A key that everybody can guess would open a thread.",
     ),
     Mutant(
@@ -65,7 +65,7 @@ MUTANTS = (
         file="app/domain/access.py",
         old="len(key) > LONGEST_KEY",
         new="len(key) >= LONGEST_KEY",
-        tests=("tests/integration/test_api_threads.py::test_a_key_within_bounds_opens_its_thread",),
+        tests=("tests/unit/test_access.py",),
         why="A key of the documented length would be refused.",
     ),
     Mutant(
