@@ -76,6 +76,17 @@ async def test_a_link_opens_its_own_thread_for_as_long_as_it_lasts(db: Database)
     assert [await admitted(db, other_id, one) for one in (good, ended)] == [None, None]
 
 
+async def test_a_link_lists_its_thread_for_as_long_as_it_lasts(db: Database) -> None:
+    thread_id = await new_thread(db)
+    callers = [
+        await add_link(db, thread_id),
+        await add_link(db, thread_id, lasts=60),
+        await add_link(db, thread_id, lasts=-1),
+    ]
+    found = [await threads.page(db, caller, before=None, limit=10) for caller in callers]
+    assert [[thread.id for thread in page] for page in found] == [[thread_id], [thread_id], []]
+
+
 async def test_a_deleted_thread_is_none(db: Database) -> None:
     thread_id = await new_thread(db)
     assert await admitted(db, thread_id, CALLER) == "owner"

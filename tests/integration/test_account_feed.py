@@ -271,10 +271,20 @@ async def test_what_comes_after_a_read_mark_is_unread_whatever_it_said(db: Datab
     await add_member(db, thread_id, named(other), "editor")
     await listings.read(db, thread_id, named(user), 10**9)
     await ask(db, thread_id, caller=other)
+
+    async def unread() -> list[bool]:
+        async with db.driver() as driver:
+            found = await accounts_feed.whole(driver, named(user))
+        assert found is not None
+        return [one.unread for one in found.threads]
+
+    assert await unread() == [True]
     async with db.driver() as driver:
-        found = await accounts_feed.whole(driver, named(user))
-    assert found is not None
-    assert [one.unread for one in found.threads] == [True]
+        now = await driver.fetchval("SELECT revision FROM threads WHERE id = $1", thread_id)
+    await listings.read(db, thread_id, named(user), now - 1)
+    assert await unread() == [True]
+    await listings.read(db, thread_id, named(user), now)
+    assert await unread() == [False]
 
 
 async def test_a_list_is_served_from_its_floor_on(db: Database, user: Caller) -> None:

@@ -14,7 +14,8 @@ from app.store.db import Database
 from app.store.verify import Checked, differences
 from tests.support.agents import PECULIAR, act, call, done, rules, with_peculiar
 from tests.support.inside import Inside, khala
-from tests.support.providers import Reply, UseTool, serving
+from tests.support.providers import Reply, serving
+from tests.support.wires import UseTool
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from decimal import Decimal
+from functools import partial
 from uuid import UUID
 
 import asyncpg
@@ -412,7 +413,7 @@ async def test_a_run_whose_rows_postgres_refuses_costs_no_other_run(db: Database
     bad, *good = [await lease_of(db, await new_thread(db)) for _ in range(3)]
     lost: list[Lease] = []
     async with writing(db, SLOW) as writer:
-        streams = [writer.open(lease, on_lost=lambda lease=lease: lost.append(lease)) for lease in (bad, *good)]
+        streams = [writer.open(lease, on_lost=partial(lost.append, lease)) for lease in (bad, *good)]
         streams[0].receipt("model", {}, Decimal("1e15"))  # more than the column holds
         for stream in streams:
             stream.text("said")
@@ -423,3 +424,14 @@ async def test_a_run_whose_rows_postgres_refuses_costs_no_other_run(db: Database
     assert lost == [bad]
     assert await stored(db, bad) == []
     assert [await stored(db, lease) for lease in good] == [["said", "Finish"]] * 2
+
+
+async def test_whoever_repeats_a_batch_of_a_run_that_another_has_now_has_lost_it(db: Database) -> None:
+    zombie = await lease_of(db, await new_thread(db))
+    said = batch(zombie, 0, "before ")
+    assert await write(db, said) == {zombie.run_id: 1}
+    async with db.transaction() as connection:
+        await connection.execute(text("UPDATE runs SET lease_expires_at = now() - interval '1 second'"))
+    (taken,) = await claim(db, owner="another")
+    assert await write(db, said) == {}
+    assert await write(db, batch(taken.lease, 1, "after")) == {zombie.run_id: 1}

@@ -81,8 +81,7 @@ MUTANTS = (
         old=("run.thread_id = lease.thread_id AND run.epoch = lease.epoch\n    JOIN message_parts"),
         new=("run.thread_id = lease.thread_id\n    JOIN message_parts"),
         tests=(
-            "tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",
-            "tests/integration/test_writer.py::test_a_dead_lease_writes_nothing_beside_the_live_one",
+            "tests/integration/test_writer.py::test_whoever_repeats_a_batch_of_a_run_that_another_has_now_has_lost_it",
         ),
         why="An executor that was replaced would hold its run for its own.",
     ),

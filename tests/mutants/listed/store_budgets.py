@@ -166,7 +166,7 @@ MUTANTS = (
         file="app/store/accounts_feed.py",
         old="entry.said_revision > entry.read_revision AS unread",
         new="entry.said_revision >= entry.read_revision AS unread",
-        tests=("tests/integration/test_account_feed.py::test_each_listed_thread_says_what_awaits_its_reader",),
+        tests=("tests/integration/test_account_feed.py::test_what_comes_after_a_read_mark_is_unread_whatever_it_said",),
         why="What was read to its end would show as unread.",
     ),
     Mutant(

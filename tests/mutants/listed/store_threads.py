@@ -29,7 +29,7 @@ MUTANTS = (
         file="app/store/threads.py",
         old="(share_links.c.key_hash == caller.share_key_hash) & ~ended",
         new="share_links.c.key_hash == caller.share_key_hash",
-        tests=("tests/integration/test_sharing.py::test_a_link_whose_time_is_up_opens_nothing_and_is_listed_no_more",),
+        tests=("tests/integration/test_access_store.py::test_a_link_lists_its_thread_for_as_long_as_it_lasts",),
         why="The title of a thread would be told to whoever has an ended link.",
     ),
     Mutant(
@@ -76,17 +76,6 @@ MUTANTS = (
         new="messages.c.id == message_id)",
         tests=("tests/integration/test_branches.py::test_a_thread_goes_on_from_a_message_of_its_own_only",),
         why="A thread could go on from a message of another one.",
-    ),
-    Mutant(
-        name="a-deleted-thread-can-be-locked",
-        file="app/store/threads.py",
-        old="select(threads).where(threads.c.id == thread_id, threads.c.deleted_at.is_(None)).with_for_update()",
-        new="select(threads).where(threads.c.id == thread_id).with_for_update()",
-        tests=(
-            "tests/integration/test_feed_deltas.py::test_a_deleted_thread_stays_deleted",
-            "tests/integration/test_api_threads.py::test_a_deleted_thread_is_gone_for_good",
-        ),
-        why="A deleted thread would come back by its id.",
     ),
     Mutant(
         name="a-reset-keeps-reservations",
