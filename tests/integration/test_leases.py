@@ -13,18 +13,21 @@ import msgspec
 import pytest
 
 from app import main
+from app.domain import ids
 from app.domain.access import Caller, key_hash
-from app.domain.errors import AlreadyDecided, Forbidden, RunActive
+from app.domain.chat import RunOptions
+from app.domain.errors import AlreadyDecided, Conflict, Forbidden, RunActive
 from app.domain.parts import Step, ToolCall, ToolStatus
 from app.runs.executor import ExecutorOptions
-from app.store import approvals, claims, runs, sharing, threads
+from app.store import approvals, claims, runs, sends, sharing, threads
 from app.store.approvals import Answer
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
 from app.store.parts import Asked, Batch, Lease, append
+from app.store.sends import Question
 from tests.support.cast import owned_thread, person
 from tests.support.client import text_of
 from tests.support.inside import khala
-from tests.support.store import CALLER, KEY, ask, batch, claim, lease_of, new_thread, write
+from tests.support.store import CALLER, KEY, ROOMY, ask, batch, claim, lease_of, new_thread, write
 
 CALL = "call_1"
 
@@ -296,6 +299,37 @@ async def test_a_run_whose_executor_is_gone_is_canceled_at_once(db: Database) ->
     run, changed = await runs.cancel(db, lease.run_id, CALLER)
     assert (run.status, changed) == ("canceled", True)
     assert await write(db, batch(lease, 2, "too late")) == {}
+
+
+async def test_a_viewer_asks_nothing(db: Database) -> None:
+    thread_id = await new_thread(db)
+    viewer, editor = [await by_link(db, thread_id, role) for role in ("viewer", "editor")]
+    with pytest.raises(Forbidden):
+        await ask(db, thread_id, caller=viewer)
+    sent = await ask(db, thread_id, caller=editor)
+    again = Question(thread_id=thread_id, message_id=sent.user_message_id, text="", options=RunOptions(if_busy="queue"))
+    with pytest.raises(Forbidden):
+        await sends.regenerate(db, again, ids.new(), viewer, ROOMY)
+    assert (await sends.regenerate(db, again, ids.new(), editor, ROOMY))[1]
+
+
+async def test_the_id_of_an_answer_is_that_of_one_question(db: Database) -> None:
+    thread_id = await new_thread(db)
+    one, other = [
+        Question(
+            thread_id=thread_id,
+            message_id=(await ask(db, thread_id)).user_message_id,
+            text="",
+            options=RunOptions(if_busy="queue"),
+        )
+        for _ in range(2)
+    ]
+    answer_id = ids.new()
+    sent, new = await sends.regenerate(db, one, answer_id, CALLER, ROOMY)
+    assert new
+    assert await sends.regenerate(db, one, answer_id, CALLER, ROOMY) == (sent, False)
+    with pytest.raises(Conflict):
+        await sends.regenerate(db, other, answer_id, CALLER, ROOMY)
 
 
 async def test_a_viewer_cancels_nothing(db: Database) -> None:

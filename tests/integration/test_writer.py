@@ -22,7 +22,7 @@ from app.store.db import Database, Driver, driver_url
 from app.store.parts import Lease
 from app.store.session import SESSION
 from app.store.verify import Checked, differences
-from app.store.writer import ENOUGH, LeaseLost, Writer
+from app.store.writer import ENOUGH, MOST_PARTS, LeaseLost, Writer
 from tests.support import postgres
 from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
 
@@ -435,3 +435,16 @@ async def test_whoever_repeats_a_batch_of_a_run_that_another_has_now_has_lost_it
     (taken,) = await claim(db, owner="another")
     assert await write(db, said) == {}
     assert await write(db, batch(taken.lease, 1, "after")) == {zombie.run_id: 1}
+
+
+async def test_a_run_ends_with_its_last_parts_however_many_transactions_they_take(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    async with writing(db) as writer:
+        stream = writer.open(lease)
+        for _ in range(MOST_PARTS + 50):
+            stream.add(Notice(code="resumed", message="Goes on."))
+        await stream.end("final", finish())
+    async with db.snapshot() as driver:
+        answer = (await changes.snapshot(driver, lease.thread_id, limit=10)).messages[-1]
+    assert await stored(db, lease) == ["Notice"] * (MOST_PARTS + 50) + ["Finish"]
+    assert (answer.status, answer.seq, len(answer.content or ())) == ("final", MOST_PARTS + 51, MOST_PARTS + 50)

@@ -69,6 +69,7 @@ class Workspace:
             if (root / name).is_file():
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, self.folder / name)
+        (self.folder / NODE_MODULES).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / NODE_MODULES).symlink_to(root / NODE_MODULES)
 
     @contextlib.contextmanager

@@ -58,7 +58,7 @@ MUTANTS = (
         file="app/store/sends.py",
         old=('caller, "editor")\n            before = await _sent_before'),
         new=('caller, "viewer")\n            before = await _sent_before'),
-        tests=("tests/integration/test_sharing.py::test_a_member_may_what_the_role_says_and_no_more_when_it_is_taken",),
+        tests=("tests/integration/test_leases.py::test_a_viewer_asks_nothing",),
         why="A viewer could write into the thread.",
     ),
     Mutant(
@@ -101,7 +101,7 @@ MUTANTS = (
         file="app/store/sends.py",
         old='if row["parent_id"] != question.message_id or row["run_id"] is None:',
         new='if row["run_id"] is None:',
-        tests=("tests/integration/test_branches.py::test_the_same_answer_is_asked_for_once",),
+        tests=("tests/integration/test_leases.py::test_the_id_of_an_answer_is_that_of_one_question",),
         why="Another answer to one question would be taken for that to another.",
     ),
     Mutant(
@@ -229,10 +229,7 @@ MUTANTS = (
         file="app/store/runs.py",
         old=('thread_id, caller, "editor")\n        row = await _current'),
         new=('thread_id, caller, "viewer")\n        row = await _current'),
-        tests=(
-            "tests/integration/test_sharing.py::test_a_member_may_what_the_role_says_and_no_more_when_it_is_taken",
-            "tests/integration/test_leases.py::test_a_viewer_cancels_nothing",
-        ),
+        tests=("tests/integration/test_leases.py::test_a_viewer_cancels_nothing",),
         why="A viewer could stop others' answers.",
     ),
     Mutant(
