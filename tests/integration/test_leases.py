@@ -378,13 +378,23 @@ async def test_questions_expire_and_answers_and_running_runs_do_not(db: Database
         await asking(db, lease)
     await decide(db, answered, approved=True)
     await runs.hand_over(db, blocked, [], awaits=[CALL])
+    another = """
+        INSERT INTO approvals (run_id, tool_call_id, thread_id, tool, args, parameters, digest, expires_at)
+        SELECT run_id, 'call_2', thread_id, tool, args, parameters, digest, expires_at FROM approvals WHERE run_id = $1
+    """
     async with db.driver() as driver:
+        await driver.execute(another, answered.run_id)
         await driver.execute("UPDATE approvals SET expires_at = now() - interval '1 s'")
-    assert await approvals.expire(db) == 2
+    assert await approvals.expire(db) == 3
     assert await approvals.expire(db) == 0
     async with db.driver() as driver:
-        states = dict(await driver.fetch("SELECT run_id, state FROM approvals"))
-    assert states == {answered.run_id: "approved", running.run_id: "expired", blocked.run_id: "expired"}
+        rows = await driver.fetch("SELECT run_id, tool_call_id, state FROM approvals")
+    assert {(row["run_id"], row["tool_call_id"]): row["state"] for row in rows} == {
+        (answered.run_id, CALL): "approved",
+        (answered.run_id, "call_2"): "expired",
+        (running.run_id, CALL): "expired",
+        (blocked.run_id, CALL): "expired",
+    }
     found = [await status_of(db, lease.run_id) for lease in (answered, running, blocked)]
     assert found == ["running", "running", "queued"]
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import type { AccountDelta, AccountFrame, DeltaFrame, Listed, Part } from "./frames.ts";
+import type { AccountDelta, AccountFrame, DeltaFrame, Listed, Message, Part } from "./frames.ts";
 import { EMPTY, UNLISTED, activeAnswer, applyAccount, applyDelta, fromSnapshot, standing, withEarlier, withProgress } from "./state.ts";
 import type { ThreadState } from "./state.ts";
 import { textOf } from "./fold.ts";
@@ -199,7 +199,9 @@ test("a head that is behind what was folded tells of the status alone", () => {
   const { thread, answer, state } = begun();
   thread.say(answer, say("one"), say(" two"));
   const known = applyDelta(state, deltaOf(thread, state.revision ?? 0)).state;
-  const head = { ...headOf(answerOf(known, answer)), status: "draft" as const };
+  const { content, ...told } = answerOf(known, answer);
+  const head: Message = { ...told, status: "draft" };
+  expect(content).toHaveLength(1);
   const frame = (seq: number, text: string): DeltaFrame => {
     const from = known.revision ?? 0;
     const content = [{ type: "text" as const, text }];
