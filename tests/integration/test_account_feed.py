@@ -269,8 +269,6 @@ async def test_a_user_who_is_deleted_watches_no_more(db: Database, user: Caller)
 async def test_what_comes_after_a_read_mark_is_unread_whatever_it_said(db: Database, user: Caller) -> None:
     thread_id, other = await own_thread(db, user), await signed_in(db, await new_user(db, "Artanis"))
     await add_member(db, thread_id, named(other), "editor")
-    await listings.read(db, thread_id, named(user), 10**9)
-    await ask(db, thread_id, caller=other)
 
     async def unread() -> list[bool]:
         async with db.driver() as driver:
@@ -278,6 +276,10 @@ async def test_what_comes_after_a_read_mark_is_unread_whatever_it_said(db: Datab
         assert found is not None
         return [one.unread for one in found.threads]
 
+    await ask(db, thread_id, caller=other)
+    await listings.read(db, thread_id, named(user), 10**9)
+    assert await unread() == [False]
+    await ask(db, thread_id, caller=other)
     assert await unread() == [True]
     async with db.driver() as driver:
         now = await driver.fetchval("SELECT revision FROM threads WHERE id = $1", thread_id)
