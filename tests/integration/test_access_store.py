@@ -1,20 +1,22 @@
 """What the store says of callers whose session, token or link has ended, whoever asks and however."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from app.domain import ids
 from app.domain.access import SCOPES, Caller, key_hash
-from app.domain.errors import Conflict
-from app.store import access, accounts_feed, sessions, threads, tokens
+from app.domain.errors import Conflict, Forbidden, NotFound
+from app.store import access, accounts_feed, details, sessions, threads, tokens
 from app.store.access import Admission
 from app.store.db import Database
+from tests.integration.test_leases import CALL, asking
 from tests.support.cast import person
 from tests.support.inside import khala
 from tests.support.people import add_link, add_member, new_user, signed_in
-from tests.support.store import CALLER, new_thread
+from tests.support.store import CALLER, lease_of, new_thread
 
 
 async def admitted(db: Database, thread_id: UUID, caller: Caller) -> str | None:
@@ -85,6 +87,21 @@ async def test_a_link_lists_its_thread_for_as_long_as_it_lasts(db: Database) -> 
     ]
     found = [await threads.page(db, caller, before=None, limit=10) for caller in callers]
     assert [[thread.id for thread in page] for page in found] == [[thread_id], [thread_id], []]
+
+
+async def test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    place: dict[str, Any] = {"thread_id": lease.thread_id, "run_id": lease.run_id, "calls": [CALL]}
+    async with db.driver() as driver:
+        good, ended = [
+            (await details.make(driver, **place, lasts=timedelta(seconds=lasts)))[CALL] for lasts in (60, -1)
+        ]
+        assert (await details.find(driver, good, CALLER)).tool_call_id == CALL
+        with pytest.raises(NotFound):
+            await details.find(driver, ended, CALLER)
+        with pytest.raises(Forbidden):
+            await details.find(driver, good, Caller())
 
 
 async def test_a_deleted_thread_is_none(db: Database) -> None:

@@ -18,22 +18,23 @@ from hypothesis import strategies as st
 from sqlalchemy import insert, text
 
 from app.domain import budgets, ids
-from app.domain.access import Caller
+from app.domain.access import Caller, key_hash
 from app.domain.budgets import DAY, FIRST, HOUR, Limit, Measure, Policy, Scope
 from app.domain.chat import RunBudget, RunOptions, Sent
 from app.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActive
 from app.runs.meter import Meter
 from app.runs.tally import Tally
-from app.store import ledger, retention, runs, sends, threads
+from app.store import claims, ledger, retention, runs, sends, threads
 from app.store.db import Database
 from app.store.parts import Batch, Entry, Lease, append
 from app.store.sends import Limits, Question
 from app.store.tables import users
 from tests.integration.test_runs import answering, kinds, receipts, revisions
+from tests.support.cast import person
 from tests.support.client import Thread, text_of
 from tests.support.inside import Inside, khala
 from tests.support.providers import Reply
-from tests.support.store import CALLER, ask, batch, claim, ending, new_thread, write
+from tests.support.store import CALLER, KEY, ask, batch, claim, ending, new_thread, write
 
 MODEL = "openai:gpt-4o"
 GPT_4O = {"KHALA_MODEL": MODEL, "KHALA_SYSTEM_PROMPT": "Be brief."}
@@ -730,3 +731,13 @@ async def test_what_was_never_counted_is_not_taken_back(db: Database) -> None:
     for _ in range(3):
         await ledger.discount(db, *place, window_seconds=HOUR)
     assert [await fits() for _ in range(3)] == [True, True, False]
+
+
+async def test_whoever_claims_a_thread_pays_for_what_is_under_way_in_it(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await ask(db, thread_id, limits=USUAL)
+    owner = await person(db)
+    await claims.claim(db, thread_id, key_hash(KEY), owner.caller)
+    held = await levels(db)
+    assert [held[scope, "usd"] for scope in ("key", "user")] == [(0, 0), (FIRST["usd"], 0)]
+    assert [held[scope, "runs"] for scope in ("key", "user")] == [(0, 0), (1, 0)]

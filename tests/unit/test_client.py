@@ -259,3 +259,20 @@ async def test_who_is_present_is_told_to_nobody_in_doubt() -> None:
     await settle()
     assert connection.taken == [b"who is here"]
     pump.cancel()
+
+
+async def test_what_waits_for_whoever_is_in_doubt_is_dropped_and_read_again() -> None:
+    connection, log = Connection(), Log()
+    client = Client(write=connection.write)
+    subscription = log.follow(client)
+    for _ in range(3):
+        log.append()
+    subscription.hold()
+    connection.make_room(100)
+    pump = asyncio.create_task(client.pump(connection.deliver))
+    await settle()
+    assert connection.taken == []
+    subscription.trust(ACCESS, TICKET.grant)
+    await settle()
+    assert spans(connection.taken) == [(0, 3)]
+    pump.cancel()

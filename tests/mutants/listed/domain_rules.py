@@ -184,7 +184,7 @@ MUTANTS = (
         old="_fails(acted[-FAILED_ROUNDS:])",
         new="_fails(rounds[-FAILED_ROUNDS:])",
         tests=("tests/unit/test_autopilot.py",),
-        why="A run in which everything fails would go on, since a reply between its rounds counts as success.",
+        why="A run would be stopped early, because replies between its rounds count as rounds that fail.",
     ),
     Mutant(
         name="replies-hide-repeated-rounds",

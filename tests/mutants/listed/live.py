@@ -30,10 +30,7 @@ MUTANTS = (
         file="app/live/observer.py",
         old=("        self.doubted = True\n        self.client.drop(self)\n"),
         new="        self.doubted = True\n",
-        tests=(
-            "tests/unit/test_client.py",
-            "tests/integration/test_revocation.py::test_what_a_slow_observer_was_to_be_sent_is_dropped_at_the_cut",
-        ),
+        tests=("tests/unit/test_client.py",),
         why="What waits for a slow reader would be sent after the cut.",
     ),
     Mutant(

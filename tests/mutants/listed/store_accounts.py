@@ -116,9 +116,7 @@ MUTANTS = (
         file="app/store/claims.py",
         old="    await ledger.move(connection, thread_id, user_id)\n",
         new="",
-        tests=(
-            "tests/integration/test_budgets.py::test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_settled",
-        ),
+        tests=("tests/integration/test_budgets.py::test_whoever_claims_a_thread_pays_for_what_is_under_way_in_it",),
         why="The runs of a claimed thread would go on at the guests' expense.",
     ),
     Mutant(
@@ -127,7 +125,7 @@ MUTANTS = (
         old="WHERE token_hash = $1 AND expires_at > clock_timestamp()",
         new="WHERE token_hash = $1",
         tests=(
-            "tests/integration/test_autopilot_events.py::test_r7_each_token_has_its_own_time_and_what_has_ended_is_swept",
+            "tests/integration/test_access_store.py::test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread",
         ),
         why="A detail would be told after the token's time is up.",
     ),
@@ -137,7 +135,7 @@ MUTANTS = (
         old='    await access.admit(driver, row["thread_id"], caller)\n',
         new="",
         tests=(
-            "tests/integration/test_autopilot_events.py::test_r6_a_token_is_unguessable_and_opens_only_to_who_may_read_the_thread",
+            "tests/integration/test_access_store.py::test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread",
         ),
         why="Whoever has seen a stream could read details after losing access.",
     ),

@@ -207,14 +207,14 @@ MUTANTS = (
         why="A run that ends later could not give back what it has reserved.",
     ),
     Mutant(
-        name="a-threads-row-goes-before-its-blobs",
+        name="a-threads-row-goes-before-its-messages",
         file="app/store/retention.py",
-        old='        " AND NOT EXISTS (SELECT FROM blobs WHERE blobs.thread_id = threads.id)"\n',
+        old='        " AND NOT EXISTS (SELECT FROM messages WHERE messages.thread_id = threads.id)"\n',
         new="",
         tests=(
             "tests/integration/test_retention.py::test_a_deleted_threads_row_outlasts_what_it_held_so_that_nothing_is_orphaned",
         ),
-        why="Bytes would stay for ever without anything that refers to them.",
+        why="Messages of deleted threads would stay for ever.",
     ),
     Mutant(
         name="two-processes-purge",
