@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Compiled code is kept, or each process would compile all that it imports, for three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint types page format bench bench-compare bench-page chaos web web-dev setup clean
+.PHONY: help serve test check lint types page format bench bench-compare bench-page chaos mutate web web-dev setup clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -50,6 +50,10 @@ bench-page: $(READY) web browser  ## Measure the page in a storm of updates, and
 
 chaos: $(READY)  ## Break everything at random, and see that no promise breaks (ARGS="--seed 7 --minutes 3")
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+mutate: $(READY)  ## Put curated faults into copies of the source, and see that tests fail (ARGS="--only NAME")
+	@$(BIN)/python infra/web.py install
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 web: $(READY)  ## Build the page, where its sources have changed
 	@$(BIN)/python infra/web.py build

@@ -1,6 +1,6 @@
 """Builds, checks and tests the page in `app/web` with the node that comes as a Python package.
 
-Usage: python infra/web.py build|check|test|dev [arguments]
+Usage: python infra/web.py install|build|check|test|dev [arguments]
 """
 
 import fcntl
@@ -114,7 +114,13 @@ def _npm(*arguments: str) -> None:
         sys.exit(done.returncode)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"build": build, "check": check, "test": test, "dev": dev}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "install": install,
+    "build": build,
+    "check": check,
+    "test": test,
+    "dev": dev,
+}
 
 if __name__ == "__main__":
     command, *rest = sys.argv[1:] or ["help"]

@@ -11,9 +11,11 @@ from sqlalchemy import text
 
 from app.domain import ids
 from app.domain.access import Caller
+from app.domain.frames import AccountDelta
 from app.live.hub import Hub
 from app.live.live import Live
 from app.store import accounts_feed, listings, threads
+from app.store.changes import Behind
 from app.store.db import Database, driver_of
 from tests.support.live import Ear, follow, process
 from tests.support.people import add_member, change_access, new_user, signed_in
@@ -262,3 +264,39 @@ async def test_a_user_who_is_deleted_watches_no_more(db: Database, user: Caller)
         live.accounts.notified(str(named(user)))
         error = await ear.hears(lambda frame: frame["type"] == "error")
     assert error["code"] == "unauthorized"
+
+
+async def test_what_comes_after_a_read_mark_is_unread_whatever_it_said(db: Database, user: Caller) -> None:
+    thread_id, other = await own_thread(db, user), await signed_in(db, await new_user(db, "Artanis"))
+    await add_member(db, thread_id, named(other), "editor")
+
+    async def unread() -> list[bool]:
+        async with db.driver() as driver:
+            found = await accounts_feed.whole(driver, named(user))
+        assert found is not None
+        return [one.unread for one in found.threads]
+
+    await ask(db, thread_id, caller=other)
+    await listings.read(db, thread_id, named(user), 10**9)
+    assert await unread() == [False]
+    await ask(db, thread_id, caller=other)
+    assert await unread() == [True]
+    async with db.driver() as driver:
+        now = await driver.fetchval("SELECT revision FROM threads WHERE id = $1", thread_id)
+    await listings.read(db, thread_id, named(user), now - 1)
+    assert await unread() == [True]
+    await listings.read(db, thread_id, named(user), now)
+    assert await unread() == [False]
+
+
+async def test_a_list_is_served_from_its_floor_on(db: Database, user: Caller) -> None:
+    thread_ids = [await own_thread(db, user) for _ in range(2)]
+    floor = await revision_of(db, named(user))
+    async with db.driver() as driver:
+        await driver.execute("UPDATE users SET floor_revision = $2 WHERE id = $1", named(user), floor)
+    await rename(db, thread_ids[0], "Aiur")
+    async with db.snapshot() as driver:
+        found = [(await accounts_feed.since(driver, {named(user): after}))[named(user)] for after in (floor - 1, floor)]
+    assert isinstance(found[0], Behind)
+    assert isinstance(found[1], AccountDelta)
+    assert [one.thread.id for one in found[1].threads] == [thread_ids[0]]

@@ -14,7 +14,8 @@ from app.store.db import Database
 from app.store.verify import Checked, differences
 from tests.support.agents import PECULIAR, act, call, done, rules, with_peculiar
 from tests.support.inside import Inside, khala
-from tests.support.providers import serving
+from tests.support.providers import Reply, serving
+from tests.support.wires import UseTool
 
 
 @pytest.fixture
@@ -322,3 +323,33 @@ async def test_what_is_shown_of_arguments_is_just_what_is_run(server: Inside) ->
     assert (run["status"], run["attempt"]) == ("final", 1)
     wrote, read = await agent.cards()
     assert (wrote["args"]["content"], read["output"]) == ("x\ufffdy", "x\ufffdy")
+
+
+async def test_the_third_plan_in_a_row_is_the_answer(server: Inside) -> None:
+    plans = " ".join(f"/plan I will now look at list {number}." for number in range(3))
+    agent = await act(await server.thread(), f"{plans} {call('todo_list')} /say Done.")
+    run = await agent.ended()
+    assert [part["code"] for part in await agent.parts("notice")] == ["reprompted", "reprompted"]
+    assert (run["status"], run["steps"]) == ("final", 0)
+    assert (await agent.text()).endswith("list 2.")
+
+
+async def test_what_was_said_before_a_round_is_told_to_the_model(database_url: str) -> None:
+    use = UseTool(name="todo_list")
+    async with serving(Reply(tokens=("Let ", "me ", "see."), calls=(use,)), Reply(tokens=("Nothing.",))) as provider:
+        settings = {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "KHALA_MODELS": "openai:*"}
+        async with khala(database_url, with_executor=True, **settings) as server:
+            agent = await act(await server.thread(), "What is to do?", model="openai:gpt-test")
+            assert (await agent.ended())["status"] == "final"
+    said = [one for one in provider.calls[1].body["messages"] if one.get("tool_calls")]
+    assert [one["content"] for one in said] == ["Let me see."]
+
+
+async def test_a_round_with_a_tool_of_the_callers_own_ends_the_run(server: Inside) -> None:
+    function = {"name": "blink", "description": "Blink.", "parameters": {"type": "object"}}
+    said = f"{call('todo_list')} {call('blink', times=2)} /say Never said."
+    agent = await act(await server.thread(), said, functions=[function])
+    run = await agent.ended()
+    assert (run["status"], run["finish"]["reason"], run["steps"]) == ("final", "tool_calls", 1)
+    assert await agent.states() == ["completed", "completed"]
+    assert "Never said" not in await agent.text()

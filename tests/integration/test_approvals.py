@@ -7,13 +7,17 @@ from typing import Any
 import httpx
 import pytest
 
+from app.domain.parts import ToolStatus
+from app.runs import hands
 from app.store.db import Database
 from app.store.verify import Checked, differences
+from app.tools.invoke import invoke
 from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread
 from tests.support.inside import Inside, khala
 from tests.support.people import make_member
+from tests.support.store import batch, claim, write
 
 ASK = call("delete_file", path="a.txt")
 
@@ -210,3 +214,60 @@ async def test_unknown_calls_are_not_found_and_viewers_may_not_decide(server: In
     assert (await decide(editor.headers, approved=True)).json()["decidedName"] == "Editor"
     await agent.ended()
     await db.close()
+
+
+HARMLESS = call("write_file", path="b.txt", content="two")
+
+
+@pytest.mark.parametrize(("said", "card_state", "outcome"), [(ASK, "failed", "unknown"), (HARMLESS, "completed", "ok")])
+async def test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_that_is_harmless(
+    database_url: str, said: str, card_state: str, outcome: str
+) -> None:
+    db = Database(database_url)
+    async with khala(database_url) as server:
+        thread = await server.thread()
+        await (await act(thread, call("write_file", path="a.txt", content="one"))).ended()
+        await rules(thread, write_file="ask", delete_file="ask")
+        first = await act(thread, said + " /say Over.")
+        await first.status("blocked")
+        call_id = (await first.cards())[-1]["toolCallId"]
+    async with khala(database_url, with_executor=False) as server:
+        thread = Thread(server.http, first.thread.id, first.thread.key)
+        agent = Agent(thread, {"runId": first.run_id, "assistantMessageId": first.answer})
+        assert (await agent.decide(call_id, approved=True)).status_code == 200
+        (dead,) = await claim(db, lease=0.05)
+        assert dead.next_seq
+        began = ToolStatus(tool_call_id=call_id, state="running", reason="Approved.")
+        await write(db, batch(dead.lease, dead.next_seq, began))
+        async with khala(database_url):
+            run = await agent.ended()
+            (card,) = await agent.cards()
+            read = await act(thread, call("read_file", path="a.txt"))
+            await read.ended()
+            assert await read.states() == ["completed"], "nobody deleted it"
+        outcomes = [one["data"]["outcome"] for one in await agent.receipts("tool")]
+        asked = [part["state"] for part in await agent.parts("tool-status")].count("blocked")
+    await db.close()
+    assert (run["status"], run["attempt"]) == ("final", 3)
+    assert (card["state"], outcomes, asked) == (card_state, [outcome], 1)
+    assert ("unknown" in card["summary"]) == (outcome == "unknown")
+
+
+async def test_that_a_call_began_is_stored_before_it_begins(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = Database(database_url)
+    found: list[list[str]] = []
+    query = (
+        "SELECT data->>'state' FROM message_parts WHERE kind = 'tool-status' AND data->>'toolCallId' = $1 ORDER BY seq"
+    )
+
+    async def invoked(tool: Any, args: Any, about: Any) -> Any:
+        async with db.driver() as driver:
+            found.append([row[0] for row in await driver.fetch(query, about.id)])
+        return await invoke(tool, args, about)
+
+    monkeypatch.setattr(hands, "invoke", invoked)
+    async with khala(database_url) as server:
+        agent = await act(await server.thread(), f"{call('todo_add', text='x')} {call('todo_list')}")
+        assert (await agent.ended())["status"] == "final"
+    await db.close()
+    assert found == [["running"], ["running"]]

@@ -18,22 +18,23 @@ from hypothesis import strategies as st
 from sqlalchemy import insert, text
 
 from app.domain import budgets, ids
-from app.domain.access import Caller
+from app.domain.access import Caller, key_hash
 from app.domain.budgets import DAY, FIRST, HOUR, Limit, Measure, Policy, Scope
 from app.domain.chat import RunBudget, RunOptions, Sent
 from app.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActive
 from app.runs.meter import Meter
 from app.runs.tally import Tally
-from app.store import ledger, retention, runs, sends, threads
+from app.store import claims, ledger, retention, runs, sends, threads
 from app.store.db import Database
 from app.store.parts import Batch, Entry, Lease, append
 from app.store.sends import Limits, Question
 from app.store.tables import users
 from tests.integration.test_runs import answering, kinds, receipts, revisions
+from tests.support.cast import person
 from tests.support.client import Thread, text_of
 from tests.support.inside import Inside, khala
 from tests.support.providers import Reply
-from tests.support.store import CALLER, ask, batch, claim, ending, new_thread, write
+from tests.support.store import CALLER, KEY, ask, batch, claim, ending, new_thread, write
 
 MODEL = "openai:gpt-4o"
 GPT_4O = {"KHALA_MODEL": MODEL, "KHALA_SYSTEM_PROMPT": "Be brief."}
@@ -700,3 +701,43 @@ async def test_a_guests_send_counts_for_the_owner_and_for_the_network(db: Databa
     with pytest.raises(BudgetExhausted, match="this account"):
         await send()
     assert await levels(db) == {("user", "runs"): (1, 0), ("network", "runs"): (1, 0)}
+
+
+async def test_an_amount_is_taken_up_to_the_limit_and_not_beyond(db: Database) -> None:
+    async with db.driver() as driver:
+
+        async def take(amount: int) -> bool:
+            return await ledger.taken(driver, "anonymous", b"", "KiB", Decimal(amount), most=5) is None
+
+        assert [await take(6), await take(3), await take(3), await take(2), await take(1)] == [
+            False,
+            True,
+            False,
+            True,
+            False,
+        ]
+        assert await driver.fetchval("SELECT settled FROM budgets") == 5
+
+
+async def test_what_was_never_counted_is_not_taken_back(db: Database) -> None:
+    place = ("login pair", b"key", "tries")
+
+    async def fits() -> bool:
+        return await ledger.counted(db, *place, most=2, window_seconds=HOUR) is None
+
+    for _ in range(3):
+        await ledger.discount(db, *place, window_seconds=HOUR)
+    assert [await fits() for _ in range(3)] == [True, True, False]
+    for _ in range(3):
+        await ledger.discount(db, *place, window_seconds=HOUR)
+    assert [await fits() for _ in range(3)] == [True, True, False]
+
+
+async def test_whoever_claims_a_thread_pays_for_what_is_under_way_in_it(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await ask(db, thread_id, limits=USUAL)
+    owner = await person(db)
+    await claims.claim(db, thread_id, key_hash(KEY), owner.caller)
+    held = await levels(db)
+    assert [held[scope, "usd"] for scope in ("key", "user")] == [(0, 0), (FIRST["usd"], 0)]
+    assert [held[scope, "runs"] for scope in ("key", "user")] == [(0, 0), (1, 0)]

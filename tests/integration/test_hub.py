@@ -1,14 +1,19 @@
 """The hub and its observers: few reads however many watch, and a bounded outbox for who doesn't read."""
 
 import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
 
-from app.live.feeds import Threads
+from app.domain.errors import Unavailable
+from app.domain.frames import Pong
+from app.live.feeds import Found, News, Threads
 from app.live.hub import Hub
 from app.live.live import Live
 from app.live.observer import MOST_BYTES, Read
 from app.live.reader import Key, Reader
 from app.store import threads
-from app.store.db import Database
+from app.store.db import Database, Driver
 from tests.support.live import follow, listening
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 
@@ -173,3 +178,50 @@ async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Da
                 await asyncio.sleep(0.01)
     assert not hub._topics
     assert not any(ear.client.subscriptions for ear in ears)
+
+
+async def test_what_was_read_from_an_earlier_cursor_moves_nobody_back(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    live = live_by(db, Reader(db))
+    hub = live.threads
+    async with listening(live, 1) as (ear,):
+        subscription = await follow(hub, db, ear.client, lease.thread_id)
+        await ear.until(2)
+        await write(db, batch(lease, 0, "hello"))
+        hub.notified(str(lease.thread_id))
+        await ear.until(3)
+    stale = {lease.thread_id: Found(News(2, 3, Pong()), subscription.access_id)}
+    await hub._hand_on({lease.thread_id: 2}, stale, time.monotonic())
+    assert [frame["revision"] for frame in ear.frames] == [2, 3]
+    assert hub._woken == {lease.thread_id}, "and all is looked at again"
+
+
+class Away(Database):
+    """A database that is out of reach for the next few uses."""
+
+    failures = 0
+
+    @contextlib.asynccontextmanager
+    async def driver(self) -> AsyncIterator[Driver]:
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("Away.") from ConnectionError("away")
+        async with super().driver() as driver:
+            yield driver
+
+
+async def test_a_look_that_fails_is_made_again(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    live = live_by(db, Reader(db))
+    hub, away = live.threads, Away(db.url)
+    hub._db = away
+    async with listening(live, 1) as (ear,):
+        await follow(hub, db, ear.client, lease.thread_id)
+        await ear.until(2)
+        away.failures = 2
+        await write(db, batch(lease, 0, "hello"))
+        hub.notified(str(lease.thread_id))
+        async with asyncio.timeout(3):
+            await ear.until(3)
+    assert away.failures == 0
+    await away.close()

@@ -3,27 +3,26 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
 import pytest
 
-from app.domain.access import Caller
+from app.domain.access import Caller, key_hash
 from app.domain.errors import Unavailable
 from app.live import poll
 from app.live.guard import Guard
 from app.live.live import Live
-from app.store import threads
+from app.store import claims, sharing, threads
 from app.store.db import Database, Driver
 from app.store.parts import Lease
 from tests.support.live import Ear, follow, listening, process
 from tests.support.people import (
     CHANGE_KEY,
     REMOVE_LINKS,
-    REMOVE_MEMBERS,
     add_link,
     add_member,
     change_access,
@@ -32,7 +31,7 @@ from tests.support.people import (
     signed_in,
     soon,
 )
-from tests.support.store import CALLER, batch, lease_of, new_thread, write
+from tests.support.store import CALLER, KEY, batch, lease_of, new_thread, revision_of, write
 
 
 @pytest.fixture
@@ -80,23 +79,61 @@ async def more(written: list[int], count: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_nothing_after_the_cut_reaches_a_removed_member_in_any_process_and_others_miss_nothing(
-    db: Database,
+async def cut_of(db: Database, thread_id: UUID, after: int) -> int:
+    """The one revision after this one that changed access: every other one brought a part."""
+    query = """
+        SELECT revision FROM generate_series($2::bigint + 1, (SELECT revision FROM threads WHERE id = $1)) AS revision
+        WHERE revision NOT IN (SELECT revision FROM message_parts WHERE thread_id = $1)
+    """
+    async with db.driver() as driver:
+        (row,) = await driver.fetch(query, thread_id, after)
+    return int(row["revision"])
+
+
+Cut: TypeAlias = tuple[Caller, Callable[[], Awaitable[object]]]
+"""Somebody who may follow a thread, and the command that ends it."""
+
+
+async def removed_member(db: Database, thread_id: UUID) -> Cut:
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    return await signed_in(db, user_id), lambda: sharing.remove_member(db, thread_id, user_id, CALLER)
+
+
+async def revoked_link(db: Database, thread_id: UUID) -> Cut:
+    link, key = await sharing.make_link(db, thread_id, "viewer", None, CALLER)
+    return Caller(share_key_hash=key_hash(key)), lambda: sharing.revoke_link(db, thread_id, link.id, CALLER)
+
+
+async def private_again_by_link(db: Database, thread_id: UUID) -> Cut:
+    _, key = await sharing.make_link(db, thread_id, "editor", None, CALLER)
+    return Caller(share_key_hash=key_hash(key)), lambda: threads.change(db, thread_id, CALLER, visibility="private")
+
+
+async def private_again_after_public(db: Database, thread_id: UUID) -> Cut:
+    await threads.change(db, thread_id, CALLER, visibility="public")
+    return Caller(), lambda: threads.change(db, thread_id, CALLER, visibility="private")
+
+
+@pytest.mark.parametrize("way", [removed_member, revoked_link, private_again_by_link, private_again_after_public])
+async def test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing(
+    db: Database, way: Callable[[Database, UUID], Awaitable[Cut]]
 ) -> None:
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
-    user_id = await new_user(db)
-    await add_member(db, thread_id, user_id)
-    member = await signed_in(db, user_id)
+    follower, command = await way(db, thread_id)
+    before = await revision_of(db, thread_id)
     async with process(db, 3) as (one, here), process(db, 3) as (other, there), streaming(db, lease) as written:
-        for live, (owner, *members) in ((one, here), (other, there)):
+        for live, (owner, *followers) in ((one, here), (other, there)):
             await follow(live.threads, db, owner.client, thread_id)
-            for ear in members:
-                await follow(live.threads, db, ear.client, thread_id, member)
+            for ear in followers:
+                await follow(live.threads, db, ear.client, thread_id, follower)
         await more(written, 20)
-        cut = await change_access(db, thread_id, REMOVE_MEMBERS)
-        ends = [await ear.ends() for ear in (*here[1:], *there[1:])]
+        await command()
+        async with asyncio.timeout(1.0):
+            ends = [await ear.ends() for ear in (*here[1:], *there[1:])]
         await more(written, 20)
+    cut = await cut_of(db, thread_id, before)
     assert ends == [forbidden(thread_id)] * 4
     for ear in (*here[1:], *there[1:]):
         assert ear.frames[-1]["type"] == "gone"
@@ -125,14 +162,15 @@ async def test_who_may_still_follow_after_a_claim_goes_on_without_a_gap(db: Data
     user_id = await new_user(db)
     user = await signed_in(db, user_id)
     await add_member(db, thread_id, user_id)
+    before = await revision_of(db, thread_id)
     async with process(db, 2) as (live, (anonymous, claimer)), streaming(db, lease) as written:
         await follow(live.threads, db, anonymous.client, thread_id)
         await follow(live.threads, db, claimer.client, thread_id, user)
         await more(written, 10)
-        claim = f"UPDATE threads SET anon_key_hash = NULL, owner_id = '{user_id}' WHERE id = :id"
-        cut = await change_access(db, thread_id, claim)
+        await claims.claim(db, thread_id, key_hash(KEY), user)
         assert await anonymous.ends() == forbidden(thread_id)
         await more(written, 10)
+    cut = await cut_of(db, thread_id, before)
     assert newest(anonymous) < cut < newest(claimer)
     assert chained(claimer)
     assert [frame["type"] for frame in claimer.frames].count("snapshot") == 1
@@ -267,23 +305,24 @@ async def test_what_happened_while_the_listener_was_away_is_noticed_when_it_is_b
 async def test_what_a_slow_observer_was_to_be_sent_is_dropped_at_the_cut(db: Database) -> None:
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
-    guest = await add_link(db, thread_id)
+    guest, revoke = await revoked_link(db, thread_id)
+    now = await revision_of(db, thread_id)
     async with process(db, 2) as (live, (quick, stuck)):
         await follow(live.threads, db, quick.client, thread_id)
         await follow(live.threads, db, stuck.client, thread_id, guest)
-        await asyncio.gather(quick.until(2), stuck.until(2))
+        await asyncio.gather(quick.until(now), stuck.until(now))
         stuck.open.clear()
         for seq in range(10):
             await write(db, batch(lease, seq, "x"))
-            await quick.until(3 + seq)
-        cut = await change_access(db, thread_id, REMOVE_LINKS)
-        await quick.until(cut)
+            await quick.until(now + 1 + seq)
+        await revoke()
+        await quick.until(await revision_of(db, thread_id))
         async with asyncio.timeout(5):
             while stuck.client.subscriptions:
                 await asyncio.sleep(0.01)
         stuck.open.set()
         await stuck.ends()
-    assert [frame.get("revision") for frame in stuck.frames] == [2, 3, None], "one was on its way"
+    assert [frame.get("revision") for frame in stuck.frames] == [now, now + 1, None], "one was on its way"
 
 
 class Away(Database):
@@ -362,7 +401,7 @@ async def test_a_guard_forgets_whoever_has_left(db: Database) -> None:
 async def test_many_changes_while_many_come_and_go_leak_nothing(db: Database) -> None:
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
-    guest = await add_link(db, thread_id)
+    guest, revoke = await revoked_link(db, thread_id)
     async with process(db, 12) as (live, ears), streaming(db, lease) as written:
         for ear in ears[:6]:
             await follow(live.threads, db, ear.client, thread_id, guest)
@@ -371,8 +410,59 @@ async def test_many_changes_while_many_come_and_go_leak_nothing(db: Database) ->
         for _ in range(5):
             await change_access(db, thread_id)
             await more(written, 3)
-        cut = await change_access(db, thread_id, REMOVE_LINKS)
+        before = await revision_of(db, thread_id)
+        await revoke()
         await asyncio.gather(*(ear.ends() for ear in ears[:6]))
         await more(written, 5)
+    cut = await cut_of(db, thread_id, before)
     assert all(newest(ear) < cut for ear in ears[:6])
     assert all(newest(ear) > cut and chained(ear) for ear in ears[6:])
+
+
+async def test_a_sign_out_between_the_admission_and_the_subscription_is_noticed(db: Database) -> None:
+    thread_id = await new_thread(db)
+    user_id = await new_user(db)
+    await add_member(db, thread_id, user_id)
+    user = await signed_in(db, user_id)
+    async with process(db, 1) as (live, (ear,)):
+        before = live.guard.heard
+        ticket = await live.threads.admit(db, thread_id, user)
+        # The database has said yes; the answer is on its way while the session ends.
+        await sign_out(db, user)
+        async with asyncio.timeout(2):
+            while live.guard.heard == before:
+                await asyncio.sleep(0.01)
+        live.threads.join(ear.client, thread_id, None, ticket)
+        async with asyncio.timeout(2):
+            assert await ear.ends() == forbidden(thread_id)
+
+
+async def test_a_link_goes_on_when_the_account_that_was_shown_with_it_ends(db: Database) -> None:
+    thread_id = await new_thread(db)
+    user_id = await new_user(db)
+    user = await signed_in(db, user_id)
+    link = await add_link(db, thread_id)
+    both = msgspec.structs.replace(user, share_key_hash=link.share_key_hash)
+    async with process(db, 1) as (live, (ear,)):
+        subscription = await follow(live.threads, db, ear.client, thread_id, both)
+        await ear.until(1)
+        await sign_out(db, user)
+        async with asyncio.timeout(2):
+            while subscription.caller.user_id is not None:
+                await asyncio.sleep(0.01)
+        await ear.until(await change_access(db, thread_id))
+    assert [frame["type"] for frame in ear.frames if frame["type"] == "gone"] == []
+
+
+async def test_an_end_that_a_later_check_finds_is_kept(db: Database) -> None:
+    thread_id = await new_thread(db)
+    guest = await add_link(db, thread_id)
+    async with process(db, 1) as (live, (ear,)):
+        subscription = await follow(live.threads, db, ear.client, thread_id, guest)
+        assert subscription.expires_at is None
+        await ear.until(1)
+        began = time.monotonic()
+        await change_access(db, thread_id, "UPDATE share_links SET expires_at = now() + interval '0.6 s'")
+        async with asyncio.timeout(3):
+            assert await ear.ends() == forbidden(thread_id)
+        assert time.monotonic() - began > 0.5

@@ -294,3 +294,23 @@ async def test_a_client_that_goes_away_leaves_nothing_open(thread: Thread) -> No
             return
         await asyncio.sleep(0.05)
     raise AssertionError([one.path for one in process.open_files()])
+
+
+NAMED = {"Range": "bytes=0-3"}
+HOW = [{}, NAMED, {"Range": "bytes=-4"}, {"Range": "bytes=99-"}, NAMED | {"If-Range": '"x"'}, {"If-None-Match": "*"}]
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize("stranger", ["another key", "no key"])
+async def test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask(
+    server: Inside, thread: Thread, how: dict[str, str], stranger: str
+) -> None:
+    content = b"not for you" * 30_000
+    blob_id = await uploaded(thread, content)
+    other = (await server.thread()).headers if stranger == "another key" else {}
+    assert (await read(thread, blob_id, headers=NAMED)).status_code == 206
+    for method, way in [("GET", ""), ("GET", "?direct=true"), ("HEAD", ""), ("GET", "/lines")]:
+        refused = await server.http.request(method, f"/api/blobs/{blob_id}{way}", headers=other | how)
+        assert refused.status_code == 403, (method, way)
+        assert b"not for" not in refused.content
+        assert not {"etag", "content-range", "location", "content-disposition"} & set(refused.headers)

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from decimal import Decimal
+from functools import partial
 from uuid import UUID
 
 import asyncpg
@@ -14,13 +16,13 @@ from app.domain import ids
 from app.domain.errors import Unavailable
 from app.domain.flush import FlushPolicy
 from app.domain.fold import text_of
-from app.domain.parts import Finish, Notice, TextDelta, Usage
+from app.domain.parts import Finish, Notice, Step, TextDelta, ToolCall, Usage
 from app.store import changes, parts, runs
 from app.store.db import Database, Driver, driver_url
 from app.store.parts import Lease
 from app.store.session import SESSION
 from app.store.verify import Checked, differences
-from app.store.writer import ENOUGH, LeaseLost, Writer
+from app.store.writer import ENOUGH, MOST_PARTS, LeaseLost, Writer
 from tests.support import postgres
 from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
 
@@ -384,3 +386,65 @@ async def test_the_end_of_a_run_commits_with_its_last_text(db: Database) -> None
             )
         ).one()
     assert tuple(row) == ("final", "final", True, True)
+
+
+async def test_a_part_of_a_batch_that_is_there_is_not_inserted_again(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    assert await write(db, batch(lease, 0, "a", "b")) == {lease.run_id: 2}
+    assert await write(db, batch(lease, 0, "a", "b", "c")) == {lease.run_id: 1}
+    assert await write(db, batch(lease, 2, "c", "d")) == {lease.run_id: 1}
+    assert await stored(db, lease) == ["a", "b", "c", "d"]
+
+
+async def test_calls_that_are_not_written_yet_are_cancelled_with_their_run(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    async with writing(db) as writer:
+        stream = writer.open(lease)
+        stream.add(Step(step=1, max_steps=20, tool_count=1))
+        stream.add(ToolCall(tool_call_id="call_1", step=1, tool="todo_list", args={}))
+        await stream.end("canceled", finish("canceled"))
+    assert await stored(db, lease) == ["Step", "ToolCall", "ToolStatus", "Finish"]
+    async with db.snapshot() as driver:
+        (block,) = (await changes.snapshot(driver, lease.thread_id, limit=10)).messages[-1].content or ()
+    assert getattr(block, "state", None) == "cancelled"
+
+
+async def test_a_run_whose_rows_postgres_refuses_costs_no_other_run(db: Database) -> None:
+    bad, *good = [await lease_of(db, await new_thread(db)) for _ in range(3)]
+    lost: list[Lease] = []
+    async with writing(db, SLOW) as writer:
+        streams = [writer.open(lease, on_lost=partial(lost.append, lease)) for lease in (bad, *good)]
+        streams[0].receipt("model", {}, Decimal("1e15"))  # more than the column holds
+        for stream in streams:
+            stream.text("said")
+        for stream in streams[1:]:
+            await stream.end("final", finish())
+        with pytest.raises(LeaseLost):
+            await streams[0].written()
+    assert lost == [bad]
+    assert await stored(db, bad) == []
+    assert [await stored(db, lease) for lease in good] == [["said", "Finish"]] * 2
+
+
+async def test_whoever_repeats_a_batch_of_a_run_that_another_has_now_has_lost_it(db: Database) -> None:
+    zombie = await lease_of(db, await new_thread(db))
+    said = batch(zombie, 0, "before ")
+    assert await write(db, said) == {zombie.run_id: 1}
+    async with db.transaction() as connection:
+        await connection.execute(text("UPDATE runs SET lease_expires_at = now() - interval '1 second'"))
+    (taken,) = await claim(db, owner="another")
+    assert await write(db, said) == {}
+    assert await write(db, batch(taken.lease, 1, "after")) == {zombie.run_id: 1}
+
+
+async def test_a_run_ends_with_its_last_parts_however_many_transactions_they_take(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    async with writing(db) as writer:
+        stream = writer.open(lease)
+        for _ in range(MOST_PARTS + 50):
+            stream.add(Notice(code="resumed", message="Goes on."))
+        await stream.end("final", finish())
+    async with db.snapshot() as driver:
+        answer = (await changes.snapshot(driver, lease.thread_id, limit=10)).messages[-1]
+    assert await stored(db, lease) == ["Notice"] * (MOST_PARTS + 50) + ["Finish"]
+    assert (answer.status, answer.seq, len(answer.content or ())) == ("final", MOST_PARTS + 51, MOST_PARTS + 50)

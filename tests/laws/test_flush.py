@@ -38,3 +38,12 @@ def test_what_is_left_over_from_a_batch_is_due_at_once() -> None:
     gathered.add(1, 1.0)
     gathered.taken(at_once=True, now=2.0)
     assert gathered.due_at(POLICY) == 2.0
+
+
+def test_what_reaches_a_limit_just_so_is_due() -> None:
+    for deltas, due in (([1199], 1.35), ([1200], 1.0), ([1] * 31, 1.35), ([1] * 32, 1.0)):
+        gathered = Gathered()
+        gathered.taken(at_once=False, now=0.0)
+        for chars in deltas:
+            gathered.add(chars, 1.0)
+        assert gathered.due_at(POLICY) == due

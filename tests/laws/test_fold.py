@@ -228,3 +228,25 @@ def test_every_kind_is_read_as_the_type_that_wrote_it() -> None:
     for part in examples:
         assert read(*_travelled(part)) == part
     assert set(KINDS.values()) == {type(part) for part in examples}
+
+
+def test_whatever_a_call_waits_for_it_is_cancelled_with_its_run() -> None:
+    states = ["queued", "running", "blocked", "completed", "failed", "cancelled"]
+    content = tuple(ToolBlock(tool_call_id=state, tool="grep", state=state) for state in states)
+    assert [status.tool_call_id for status in cancelled(content)] == ["queued", "running", "blocked"]
+
+
+def test_the_first_and_the_last_surrogate_are_replaced_and_their_neighbours_are_not() -> None:
+    assert storable("\ud7ff\ud800\udfff\ue000") == "\ud7ff\ufffd\ufffd\ue000"
+
+
+def test_no_piece_is_a_byte_over_its_limit() -> None:
+    for count in range(1, 40):
+        for limit in range(8, 60):
+            cut = pieces("\1" * count, limit)
+            assert all(len(msgspec.json.encode(piece)) <= limit for piece in cut)
+
+
+def test_usage_is_the_sum_of_both_kinds_of_tokens() -> None:
+    used = Usage(input_tokens=1, output_tokens=20) + Usage(input_tokens=300, output_tokens=4000)
+    assert used == Usage(input_tokens=301, output_tokens=4020)

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from app.domain.budgets import EXACT
 from app.domain.flush import FlushPolicy
 from app.domain.parts import Finish, Usage
-from app.domain.receipts import FIRST, link
+from app.domain.receipts import FIRST, _stored, link
 from app.store.db import Database
 from app.store.verify import Checked, differences
 from app.store.writer import Writer
@@ -150,3 +150,7 @@ async def test_a_change_in_the_table_is_found(db: Database, change: str) -> None
         await connection.execute(text(f"UPDATE receipts SET {change}"))
     (problem,) = await _found(db)
     assert "receipt" in problem
+
+
+def test_a_float_that_is_whole_counts_as_the_number_that_postgres_writes() -> None:
+    assert _stored({"a": [1e23, 2.0, 0.5]}) == {"a": [10**23, 2, 0.5]}

@@ -1,5 +1,7 @@
 """Laws of a run's progress: however its parts are read, it is the same, and it agrees with what readers see."""
 
+from uuid import UUID
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,3 +145,36 @@ def test_two_readers_share_nothing(written: list[PartData | None]) -> None:
     first.apply(ToolCall(tool_call_id="x", step=9, tool="t"))
     first.apply(ToolResult(tool_call_id="x", ok=True, summary="", duration_ms=0))
     assert msgspec.json.encode(second) == before
+
+
+def test_a_run_waits_for_what_its_last_round_asks() -> None:
+    asked: list[PartData] = [
+        Step(step=1, max_steps=9, tool_count=1),
+        ToolCall(tool_call_id="a", step=1, tool="t", args={}),
+        ToolStatus(tool_call_id="a", state="blocked"),
+    ]
+    answered: list[PartData] = [*asked, ToolResult(tool_call_id="a", ok=True, summary="", duration_ms=0)]
+    later: list[PartData] = [
+        Step(step=2, max_steps=9, tool_count=1),
+        ToolCall(tool_call_id="b", step=2, tool="t", args={}),
+    ]
+    blocked = ToolStatus(tool_call_id="b", state="blocked")
+    assert [read(parts).waits for parts in ([], asked, answered, [*answered, *later])] == [False, True, False, False]
+    assert read([*answered, *later, blocked]).waits
+    assert not read([*asked, *later]).waits
+
+
+def test_arguments_that_somebody_changed_are_those_of_the_call_wherever_they_are_kept() -> None:
+    blob = BlobRef(blob_id=UUID(int=1), size=9, sha256="ab" * 32, media_type="application/json")
+    begun: list[PartData] = [
+        Step(step=1, max_steps=9, tool_count=1),
+        ToolCall(tool_call_id="a", step=1, tool="t", args={"path": "a"}),
+    ]
+    in_blob = ToolStatus(tool_call_id="a", state="running", args_blob=blob)
+    inline = ToolStatus(tool_call_id="a", state="running", args={"path": "b"})
+    found = [
+        read([*begun, *more]).by_id["a"]
+        for more in ([ToolStatus(tool_call_id="a", state="running")], [inline], [in_blob], [in_blob, inline])
+    ]
+    assert [one.args for one in found] == [{"path": "a"}, {"path": "b"}, None, {"path": "b"}]
+    assert [one.args_blob for one in found] == [None, None, blob, None]

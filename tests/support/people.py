@@ -88,6 +88,5 @@ async def change_access(db: Database, thread_id: UUID, command: str = "SELECT", 
         return int(revision.scalar_one())
 
 
-REMOVE_MEMBERS = "DELETE FROM memberships WHERE thread_id = :id"
 REMOVE_LINKS = "DELETE FROM share_links WHERE thread_id = :id"
 CHANGE_KEY = "UPDATE threads SET anon_key_hash = NULL WHERE id = :id"

@@ -24,6 +24,12 @@ async def new_thread(db: Database, *, welcome: str = "") -> UUID:
     return thread.id
 
 
+async def revision_of(db: Database, thread_id: UUID) -> int:
+    """The thread's revision."""
+    async with db.driver() as driver:
+        return int(await driver.fetchval("SELECT revision FROM threads WHERE id = $1", thread_id))
+
+
 async def ask(
     db: Database,
     thread_id: UUID,

@@ -237,3 +237,30 @@ async def test_an_approved_call_that_was_under_way_is_made_again_without_asking_
     assert (card["state"], card["args"], card["output"]) == ("completed", {"n": 2}, "deed 2 is done")
     assert [part["state"] for part in await agent.parts("tool-status")] == ["blocked", "running", "running"]
     assert set(stage.happened("deed").values()) == {1}
+
+
+@pytest.mark.timeout(120)
+async def test_an_approved_call_with_effects_that_was_under_way_is_made_once_and_its_outcome_is_unknown(
+    stage: Stage,
+) -> None:
+    thread = await stage.thread()
+    await rules(thread, _all="ask")
+    agent = await act(thread, f"{call(PECULIAR + 'risk', n=1)} /say Finished.")
+    (card,) = await agent.until("blocked")
+    assert (await agent.decide(card["toolCallId"], approved=True)).status_code == 200
+
+    async def risked() -> bool:
+        return bool(stage.happened("risk"))
+
+    await when(risked)
+    stage.kill()
+    run = await agent.ended(within=30)
+    assert run["status"] == "final"
+    assert stage.happened("risk", "began").total() == 1
+    (card,) = await agent.cards()
+    assert card["state"] == "failed"
+    assert "unknown" in card["summary"]
+    assert [part["state"] for part in await agent.parts("tool-status")] == ["blocked", "running"]
+    (receipt,) = await agent.receipts("tool")
+    assert (receipt["data"]["outcome"], receipt["data"]["approval"]["state"]) == ("unknown", "approved")
+    assert (await agent.text()).endswith("Finished.")

@@ -3,11 +3,24 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.domain.access import RANKS, Caller, Doors, as_asker, author_of, grant, key_hash, opens, shown_key
+from app.domain.access import (
+    RANKS,
+    Caller,
+    Doors,
+    as_asker,
+    author_of,
+    checked_anon_key,
+    grant,
+    key_hash,
+    opens,
+    shown_key,
+)
+from app.domain.errors import InvalidInput
 
 USERS = [UUID(int=number) for number in range(1, 4)]
 HASHES = [key_hash(name) for name in ("a", "b", "c")]
@@ -124,3 +137,14 @@ def test_only_the_same_key_opens(stored: bytes | None, presented: bytes | None) 
 def test_keys_have_hashes_and_authors_of_their_own(one: str, other: str) -> None:
     assert (key_hash(one) == key_hash(other)) == (one == other)
     assert (author_of(key_hash(one)) == author_of(key_hash(other))) == (one == other)
+
+
+@pytest.mark.parametrize("key", ["k" * 31, "k" * 257, " " * 40, " " + "k" * 31, "k" * 31 + "\t"])
+def test_space_makes_no_key_longer(key: str) -> None:
+    with pytest.raises(InvalidInput):
+        checked_anon_key(key)
+
+
+@pytest.mark.parametrize("length", [32, 256])
+def test_a_key_of_the_least_and_of_the_most_characters_is_one(length: int) -> None:
+    assert checked_anon_key("k" * length) == "k" * length

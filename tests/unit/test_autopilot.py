@@ -243,6 +243,10 @@ def test_rounds_in_which_all_fails_are_no_progress_and_one_success_is() -> None:
     failing = [[call(n, ok=False, said=n), call(n, ok=False, said=n)] for n in range(FAILED_ROUNDS)]
     assert stop(rounds(*failing), ROOMY) == "no_progress"
     assert stop(rounds(*failing[1:]), ROOMY) is None
+    replies: list[list[Call]] = [[] for _ in failing]
+    between = [round_ for pair in zip(failing, replies, strict=True) for round_ in pair]
+    assert stop(rounds(*between), ROOMY) == "no_progress", "replies between them are no success"
+    assert stop(rounds(*between[:-2]), ROOMY) is None, "and no failure either"
     failing[2] = [call(2, ok=False, said=2), call(2, said=2)]
     assert stop(rounds(*failing), ROOMY) is None
 

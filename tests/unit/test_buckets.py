@@ -21,3 +21,19 @@ def test_no_stretch_of_time_gets_more_than_the_burst_and_its_share(pauses: list[
         now += pause
         taken += bucket.take(now)
     assert taken <= 5 + 3.0 * sum(pauses) + 1e-6
+
+
+@given(st.lists(st.floats(0, 0.3), min_size=20, max_size=200))
+def test_whoever_asks_all_the_time_gets_no_more_than_the_burst_and_its_share(pauses: list[float]) -> None:
+    bucket, now, taken = Bucket(2, 1.0), 1000.0, 0
+    for pause in pauses:
+        now += pause
+        taken += sum(bucket.take(now) for _ in range(3))
+    assert taken <= 2 + sum(pauses) + 1e-6
+
+
+def test_time_is_counted_once_also_by_whoever_is_refused() -> None:
+    bucket = Bucket(1, 1.0)
+    assert bucket.take(100.0)
+    assert [bucket.take(100.0 + at / 10) for at in range(1, 10)] == [False] * 9
+    assert bucket.take(101.0)

@@ -35,10 +35,12 @@ from app.domain.budgets import (
 )
 from app.domain.chat import RunBudget, RunOptions
 from app.domain.errors import BudgetExhausted
+from app.domain.parts import Usage
 from app.models.prices import cost
-from app.runs.meter import rate
-from app.runs.tally import size
+from app.runs.meter import Meter, _least, rate
+from app.runs.tally import Tally, size
 from app.settings import BadSetting, from_environment
+from app.store.ledger import Account, Entry
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 THREAD, OWNER, USER = ids.new(), ids.new(), ids.new()
@@ -115,6 +117,8 @@ def test_what_is_left_is_granted_as_long_as_it_is_enough_to_begin() -> None:
     level = Level(reserved=Decimal(3), settled=Decimal(2))
     assert granted(ask("10", least="1", wanted="4"), level, NOW) == 4
     assert granted(ask("7", least="1", wanted="4"), level, NOW) == 2
+    assert granted(ask("6", least="1", wanted="4"), level, NOW) == 1, "just enough"
+    assert granted(ask("7.00000000009", wanted="4"), level, NOW) == 2, "and no more than there is"
     with pytest.raises(BudgetExhausted):
         granted(ask("5.5", least="1", wanted="4"), level, NOW)
 
@@ -248,3 +252,37 @@ def test_the_size_of_a_text_is_about_its_bytes(text: str, expected: Any) -> None
 def test_windows_of_a_limit_are_as_long_as_it_says() -> None:
     starts_at, ends_at = windows(limit("key", "usd", "1", 900), NOW)
     assert ends_at - starts_at == timedelta(minutes=15)
+
+
+def entry(scope: Scope, measure: Measure, reserved: int) -> Entry:
+    amount = Decimal(reserved)
+    return Entry(scope=scope, measure=measure, key=b"", starts_at=BEGINNING, reserved=amount, most=amount)
+
+
+def test_the_tightest_of_several_limits_counts() -> None:
+    entries = (entry("user", "tokens", 300), entry("run", "tokens", 100), entry("accounts", "tokens", 200))
+    assert _least((*entries, entry("user", "usd", 5))) == {"tokens": 100, "usd": 5}
+
+
+def test_time_of_earlier_executors_counts() -> None:
+    account = Account(entries=(entry("run", "seconds", 60),), seconds=Decimal(50))
+    database: Any = None
+    meter = Meter(database, ids.new(), account, Tally())
+    assert 9 < meter._seconds_left() <= 10
+
+
+def test_all_tokens_of_a_run_count() -> None:
+    database: Any = None
+    tally = Tally(Usage(input_tokens=30, output_tokens=40))
+    meter = Meter(database, ids.new(), Account(entries=(entry("run", "tokens", 100),)), tally)
+    assert meter.affords("demo", "demo") == 30
+
+
+def test_runs_that_have_used_up_a_window_do_not_come_back_in_it() -> None:
+    now = datetime(2031, 5, 5, 12, 0, tzinfo=UTC)
+    asked = Ask(
+        scope="user", measure="runs", key=b"", starts_at=now, ends_at=now + timedelta(hours=1), least=Decimal(1),
+        wanted=Decimal(1), most=Decimal(10),
+    )  # fmt: skip
+    refused = exhausted(asked, Level(reserved=Decimal(9), settled=Decimal(1)), now)
+    assert refused.retry_after == 3600

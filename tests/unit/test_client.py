@@ -191,3 +191,88 @@ async def test_however_a_connection_falters_every_observer_gets_all_in_order(see
         assert spans(connection.taken)[-1][1] == log.revision
     for pump in pumps:
         pump.cancel()
+
+
+class Slow(Log):
+    """A topic whose reads wait until they may end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def read(self, topic_id: UUID, after: int) -> Read | None:
+        read = await super().read(topic_id, after)
+        self.reading.set()
+        await self.may_end.wait()
+        return read
+
+
+@pytest.mark.parametrize("what", ["ended", "doubted"])
+async def test_what_was_read_for_whoever_may_not_follow_any_more_is_not_sent(what: str) -> None:
+    connection, log = Connection(), Slow()
+    connection.make_room(100)
+    client = Client(write=connection.write)
+    subscription = log.follow(client)
+    log.revision = 3
+    subscription.fall_back(0)
+    pump = asyncio.create_task(client.pump(connection.deliver))
+    await log.reading.wait()
+    if what == "ended":
+        subscription.end()
+    else:
+        subscription.hold()
+    log.may_end.set()
+    await settle()
+    assert connection.taken == []
+    subscription.trust(ACCESS, TICKET.grant)
+    await settle()
+    assert spans(connection.taken) == ([] if what == "ended" else [(0, 3)])
+    pump.cancel()
+
+
+async def test_whoever_keeps_draining_is_never_dropped_back() -> None:
+    connection, log = Connection(), Log()
+    client = Client()
+    log.follow(client)
+    connection.make_room(1000)
+    pump = asyncio.create_task(client.pump(connection.deliver))
+    for _ in range(20):
+        log.append(MOST_BYTES // 4)
+        await settle()
+    assert log.reads == 0
+    assert spans(connection.taken) == [(at, at + 1) for at in range(20)]
+    pump.cancel()
+
+
+async def test_who_is_present_is_told_to_nobody_in_doubt() -> None:
+    connection, log = Connection(), Log()
+    connection.make_room(100)
+    client = Client(write=connection.write)
+    subscription = log.follow(client)
+    pump = asyncio.create_task(client.pump(connection.deliver))
+    subscription.hold()
+    client.accompany(subscription, Body(b"who is here"))
+    await settle()
+    assert connection.taken == []
+    subscription.trust(ACCESS, TICKET.grant)
+    await settle()
+    assert connection.taken == [b"who is here"]
+    pump.cancel()
+
+
+async def test_what_waits_for_whoever_is_in_doubt_is_dropped_and_read_again() -> None:
+    connection, log = Connection(), Log()
+    client = Client(write=connection.write)
+    subscription = log.follow(client)
+    for _ in range(3):
+        log.append()
+    subscription.hold()
+    connection.make_room(100)
+    pump = asyncio.create_task(client.pump(connection.deliver))
+    await settle()
+    assert connection.taken == []
+    subscription.trust(ACCESS, TICKET.grant)
+    await settle()
+    assert spans(connection.taken) == [(0, 3)]
+    pump.cancel()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from litestar.connection import ASGIConnection
 
+from app.api import cookies
 from app.api.limits import Limiter
 from app.api.origins import Connection, Origins, address_of, is_https, is_local, machine_of, network_of, networks
 from app.domain.errors import RateLimited
@@ -163,3 +164,20 @@ def test_an_ipv6_machine_is_limited_whatever_address_of_its_own_it_takes() -> No
     through = [let_through(limiter, connection(f"2001:db8::{host:x}"), tries=100) for host in range(7)]
     assert 600 <= sum(through) < 650
     assert let_through(limiter, connection("2001:db8:0:1::1"), tries=10) == 10
+
+
+def test_over_tls_only_the_cookie_of_this_very_host_counts() -> None:
+    def secret(scheme: str, cookie: str) -> str | None:
+        return cookies.secret(connection("203.0.113.9", scheme=scheme, cookie=cookie), Origins())
+
+    planted = f"{cookies.PLAIN}=planted"
+    assert secret("https", planted) is None
+    assert secret("https", f"{planted}; {cookies.SECURE}=own") == "own"
+    assert secret("http", planted) == "planted"
+
+
+@pytest.mark.parametrize(
+    ("told", "tls"), [("https", True), ("http", False), ("https, http", False), ("http, https", True)]
+)
+def test_of_several_words_on_tls_that_of_the_trusted_proxy_counts(told: str, *, tls: bool) -> None:
+    assert is_https(connection("10.0.0.1", x_forwarded_proto=told), BEHIND) == tls

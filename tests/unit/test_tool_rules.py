@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.tools import STRICTNESS, Action, Rule, Spec, decide, offered
+from app.domain.tools import STRICTNESS, Action, Rule, Spec, decide, digest, offered
 
 ACTIONS: list[Action] = ["allow", "ask", "deny"]
 PATTERNS = st.sampled_from(["*", "read_*", "delete_file", "files__*", "files__delete_file", "other"])
@@ -50,3 +50,9 @@ def test_nobody_loosens_what_the_operator_says(operator: list[Rule], user: list[
     strictest = max((STRICTNESS[one.action] for one in operator if one.fits(tool.name)), default=0)
     found = decide(tool, operator, [user, thread])
     assert STRICTNESS[found] == max(strictest, STRICTNESS[decide(tool, [], [user, thread])])
+
+
+def test_the_digest_of_a_call_is_the_same_in_whatever_order_its_arguments_come() -> None:
+    one, other = {"path": "a", "content": {"x": 1, "y": 2}}, {"content": {"y": 2, "x": 1}, "path": "a"}
+    assert digest("write_file", one) == digest("write_file", other)
+    assert len({digest("write_file", one), digest("edit_file", one), digest("write_file", one | {"path": "b"})}) == 3

@@ -64,6 +64,20 @@ describe("following a thread", () => {
     expect(state()?.revision).toBe(thread.revision);
   });
 
+  test("hears nothing more from a connection that was given up", () => {
+    const { socket, network, thread, say, told } = following();
+    const { revision } = thread;
+    say("late");
+    const late = { data: JSON.stringify(delta(thread, revision)) } as MessageEvent;
+    const hear = socket.onmessage;
+    socket.drop();
+    hear?.(late);
+    vi.advanceTimersByTime(8000);
+    network.last().greet();
+    hear?.(late);
+    expect(told.states).toHaveLength(1);
+  });
+
   test("goes on from what was known at another time", () => {
     const thread = new FakeThread();
     thread.ask("Why?");
@@ -81,7 +95,9 @@ describe("following a thread", () => {
     const { revision } = thread;
     say("late");
     socket.tell(delta(thread, revision));
+    socket.tell(thread.snapshot());
     expect(told.states).toHaveLength(1);
+    expect(subscriptions(socket)).toHaveLength(2);
   });
 
   test("shows an API token before it subscribes", () => {

@@ -95,14 +95,24 @@ describe("a message", () => {
   });
 
   test("fails when nothing helped, and a fault of our own is told, not hidden", async () => {
-    const { outbox } = outboxOf(serverOf(() => new Unreachable("Gone.")).send, { tries: 3 });
+    const server = serverOf(() => new Unreachable("Gone."));
+    const { outbox } = outboxOf(server.send, { tries: 3 });
     outbox.add(message("Hello"));
     await vi.advanceTimersByTimeAsync(60_000);
+    expect(server.tries).toHaveLength(3);
     expect(outbox.entries[0]?.state).toMatchObject({ phase: "failed", code: "unreachable", passing: true });
     const faulty = outboxOf(serverOf(() => new TypeError("Oops.")).send).outbox;
     faulty.add(message("Hello"));
     await settled();
     expect(faulty.entries[0]?.state).toMatchObject({ phase: "failed", code: "internal", message: "Oops.", passing: false });
+  });
+
+  test("keeps the id that it was given", async () => {
+    const server = serverOf();
+    const { outbox } = outboxOf(server.send);
+    expect(outbox.add({ ...message("Hello"), id: "mine" })).toBe("mine");
+    await settled();
+    expect(server.taken.map(({ id }) => id)).toEqual(["mine"]);
   });
 
   test("can be taken back, and is not tried again then", async () => {
@@ -171,7 +181,9 @@ describe("several messages", () => {
     await settled();
     outbox.settle("t", { messages: [{ id: one }], revision: 1 });
     expect(outbox.entries.map(({ text }) => text)).toEqual(["two", "other"]);
-    outbox.settle("t", { messages: [], revision: 9 });
+    outbox.settle("t", { messages: [], revision: 2 });
+    expect(outbox.entries.map(({ text }) => text)).toEqual(["two", "other"]);
+    outbox.settle("t", { messages: [], revision: 3 });
     expect(outbox.entries.map(({ text }) => text)).toEqual(["other"]);
     outbox.clear("t");
     outbox.clear("u");

@@ -75,6 +75,24 @@ test("a patch of another state is refused, not made fit", () => {
   const [message] = patch.messages;
   if (message === undefined) throw new Error("The patch is empty.");
   expect(() => apply(before, { ...patch, messages: [{ ...message, blocks: [{ at: 0, append: "x" }] }] })).toThrow("another state");
+  const longer = patch.messages.map((one) => (one === message ? { ...one, length: one.length + 1 } : one));
+  expect(() => apply(before, { ...patch, messages: longer })).toThrow("another state");
+});
+
+test("text that did not grow out of what was there travels whole", () => {
+  const thread = new FakeThread();
+  const { answer } = thread.ask("Why?");
+  thread.say(answer, { kind: "text-delta", data: { text: "Because" } });
+  const before = fromSnapshot(thread.snapshot());
+  const said = (text: string): ThreadState => ({
+    ...before,
+    messages: before.messages.map((message) => (message.id === answer ? { ...message, content: [{ type: "text" as const, text }] } : message)),
+  });
+  for (const text of ["It was otherwise.", "Becaus", "because of it"]) {
+    const patch = diff(before, said(text));
+    expect(patch.messages.map(({ blocks }) => blocks)).toEqual([[{ at: 0, block: { type: "text", text } }]]);
+    expect(apply(before, across(patch))).toStrictEqual(said(text));
+  }
 });
 
 function anyState(dice: ReturnType<typeof random>): ThreadState {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import type { AccountDelta, AccountFrame, DeltaFrame, Invitation, Listed, Part } from "./frames.ts";
+import type { AccountDelta, AccountFrame, DeltaFrame, Invitation, Listed, Message, Part } from "./frames.ts";
 import { EMPTY, UNLISTED, activeAnswer, applyAccount, applyDelta, fromSnapshot, standing, withEarlier, withProgress } from "./state.ts";
 import type { ThreadState } from "./state.ts";
 import { textOf } from "./fold.ts";
@@ -193,6 +193,33 @@ test("how a message stands: a finish outranks the row's status", () => {
   expect(standing({ status: "streaming", finish: { ...base, reason: "stop" } })).toBe("done");
   expect(standing({ status: "streaming", finish: { ...base, reason: "canceled" } })).toBe("stopped");
   expect(standing({ status: "final", finish: { ...base, reason: "error" } })).toBe("failed");
+});
+
+test("a head that is behind what was folded tells of the status alone", () => {
+  const { thread, answer, state } = begun();
+  thread.say(answer, say("one"), say(" two"));
+  const known = applyDelta(state, deltaOf(thread, state.revision ?? 0)).state;
+  const { content, ...told } = answerOf(known, answer);
+  const head: Message = { ...told, status: "draft" };
+  expect(content).toHaveLength(1);
+  const frame = (seq: number, text: string): DeltaFrame => {
+    const from = known.revision ?? 0;
+    const content = [{ type: "text" as const, text }];
+    return { type: "delta", threadId: head.threadId, from, revision: from + 1, messages: [{ ...head, seq, content }], parts: [] };
+  };
+  const { seq } = answerOf(known, answer);
+  const behind = answerOf(applyDelta(known, frame(seq - 1, "one")).state, answer);
+  expect([textOf(behind), behind.seq, behind.status]).toEqual(["one two", seq, "draft"]);
+  const ahead = answerOf(applyDelta(known, frame(seq, "one, two")).state, answer);
+  expect(textOf(ahead)).toBe("one, two");
+});
+
+test("of two answers that are being written the newer one is the active one", () => {
+  const { thread, answer } = begun();
+  const second = thread.ask("And why that?").answer;
+  expect(activeAnswer(fromSnapshot(thread.snapshot()))?.id).toBe(second);
+  thread.say(second, FINISH);
+  expect(activeAnswer(fromSnapshot(thread.snapshot()))?.id).toBe(answer);
 });
 
 test("the active answer is the newest one that is being written", () => {

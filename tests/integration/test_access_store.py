@@ -1,0 +1,150 @@
+"""What the store says of callers whose session, token or link has ended, whoever asks and however."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from app.domain import ids
+from app.domain.access import SCOPES, Caller, key_hash
+from app.domain.errors import Conflict, Forbidden, NotFound
+from app.store import access, accounts_feed, details, sessions, threads, tokens
+from app.store.access import Admission
+from app.store.db import Database
+from tests.integration.test_leases import CALL, asking
+from tests.support.cast import person
+from tests.support.inside import khala
+from tests.support.people import add_link, add_member, new_user, signed_in
+from tests.support.store import CALLER, lease_of, new_thread
+
+
+async def admitted(db: Database, thread_id: UUID, caller: Caller) -> str | None:
+    """The role that the caller has; None for none."""
+    async with db.driver() as driver:
+        (found,) = await access.admissions(driver, [(thread_id, caller)])
+    assert isinstance(found, Admission)
+    return None if found.grant is None else found.grant.role
+
+
+async def standing(db: Database, caller: Caller) -> bool:
+    async with db.driver() as driver:
+        (stands,) = await accounts_feed.standing(driver, [caller])
+    return stands
+
+
+async def with_token(db: Database, user_id: UUID, *, lasts: float) -> Caller:
+    """The user by a new token."""
+    token, secret = await tokens.make(db, Caller(user_id=user_id), "test", SCOPES, None)
+    async with db.driver() as driver:
+        found = await tokens.find(driver, secret)
+        assert found is not None
+        assert found.credential == token.id
+        ends = datetime.now(UTC) + timedelta(seconds=lasts)
+        await driver.execute("UPDATE api_tokens SET expires_at = $2 WHERE id = $1", token.id, ends)
+        assert (await tokens.find(driver, secret) is not None) == (lasts > 0)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["session", "token"])
+async def test_an_account_has_access_for_as_long_as_what_showed_it(db: Database, kind: str) -> None:
+    thread_id, user_id = await new_thread(db), await new_user(db)
+    await add_member(db, thread_id, user_id, "editor")
+    show = signed_in if kind == "session" else with_token
+    good, ended = await show(db, user_id, lasts=60), await show(db, user_id, lasts=-1)
+    assert [await admitted(db, thread_id, one) for one in (good, ended)] == ["editor", None]
+    assert [await standing(db, one) for one in (good, ended)] == [True, False]
+
+
+async def test_a_signed_token_of_an_account_that_is_gone_opens_nothing(db: Database) -> None:
+    thread_id, user_id = await new_thread(db), await new_user(db)
+    async with db.driver() as driver:
+        await driver.execute("UPDATE threads SET owner_id = $2 WHERE id = $1", thread_id, user_id)
+    signed = Caller(user_id=user_id)
+    stranger = Caller(user_id=ids.new())
+    assert [await admitted(db, thread_id, one) for one in (signed, stranger)] == ["owner", None]
+    async with db.driver() as driver:  # as it is for a moment while the account is being deleted elsewhere
+        await driver.execute("ALTER TABLE threads DROP CONSTRAINT IF EXISTS threads_owner_id_fkey")
+        await driver.execute("DELETE FROM users WHERE id = $1", user_id)
+        await driver.execute("UPDATE threads SET owner_id = $2 WHERE id = $1", thread_id, user_id)
+    assert await admitted(db, thread_id, signed) is None
+    assert not await standing(db, signed)
+
+
+async def test_a_link_opens_its_own_thread_for_as_long_as_it_lasts(db: Database) -> None:
+    thread_id, other_id = await new_thread(db), await new_thread(db)
+    good, ended = await add_link(db, thread_id, lasts=60), await add_link(db, thread_id, lasts=-1)
+    assert [await admitted(db, thread_id, one) for one in (good, ended)] == ["viewer", None]
+    assert [await admitted(db, other_id, one) for one in (good, ended)] == [None, None]
+
+
+async def test_a_link_lists_its_thread_for_as_long_as_it_lasts(db: Database) -> None:
+    thread_id = await new_thread(db)
+    callers = [
+        await add_link(db, thread_id),
+        await add_link(db, thread_id, lasts=60),
+        await add_link(db, thread_id, lasts=-1),
+    ]
+    found = [await threads.page(db, caller, before=None, limit=10) for caller in callers]
+    assert [[thread.id for thread in page] for page in found] == [[thread_id], [thread_id], []]
+
+
+async def test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    place: dict[str, Any] = {"thread_id": lease.thread_id, "run_id": lease.run_id, "calls": [CALL]}
+    async with db.driver() as driver:
+        good, ended = [
+            (await details.make(driver, **place, lasts=timedelta(seconds=lasts)))[CALL] for lasts in (60, -1)
+        ]
+        assert (await details.find(driver, good, CALLER)).tool_call_id == CALL
+        with pytest.raises(NotFound):
+            await details.find(driver, ended, CALLER)
+        with pytest.raises(Forbidden):
+            await details.find(driver, good, Caller())
+
+
+async def test_a_deleted_thread_is_none(db: Database) -> None:
+    thread_id = await new_thread(db)
+    assert await admitted(db, thread_id, CALLER) == "owner"
+    await threads.remove(db, thread_id, CALLER)
+    async with db.driver() as driver:
+        assert await access.admissions(driver, [(thread_id, CALLER)]) == [None]
+
+
+@pytest.mark.parametrize("lasts", [60, -1])
+async def test_a_cookie_signs_in_for_as_long_as_its_session_lasts(db: Database, lasts: float) -> None:
+    user_id = await new_user(db)
+    secret = await sessions.begin(db, user_id, Caller(), user_agent=None)
+    async with db.driver() as driver:
+        ends = datetime.now(UTC) + timedelta(seconds=lasts)
+        await driver.execute("UPDATE sessions SET expires_at = $2 WHERE secret_hash = $1", key_hash(secret), ends)
+        found = await sessions.find(driver, secret)
+    assert (found is not None) == (lasts > 0)
+
+
+async def test_with_more_than_fifty_sessions_the_oldest_ends(db: Database) -> None:
+    user_id = await new_user(db)
+    secrets = [await sessions.begin(db, user_id, Caller(), user_agent=None) for _ in range(sessions.MOST + 2)]
+    async with db.driver() as driver:
+        found = [await sessions.find(driver, secret) for secret in secrets]
+    assert [one is not None for one in found] == [False] * 2 + [True] * sessions.MOST
+
+
+async def test_an_account_has_a_hundred_tokens_and_not_one_more(db: Database) -> None:
+    caller = Caller(user_id=await new_user(db))
+    for _ in range(tokens.MOST):
+        await tokens.make(db, caller, "test", ["read"], None)
+    with pytest.raises(Conflict):
+        await tokens.make(db, caller, "test", ["read"], None)
+
+
+async def test_a_token_that_may_not_all_gives_the_account_no_password(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url, with_executor=False) as server:
+        for scopes, status in ((("account",), 403), (("write", "account"), 403), (SCOPES, 204)):
+            somebody = await person(db, scopes=scopes)
+            body = {"new": "en taro adun", "email": f"{ids.new()}@example.com"}
+            answer = await server.http.post("/api/auth/password", json=body, headers=somebody.headers)
+            assert answer.status_code == status
+    await db.close()

@@ -1,0 +1,147 @@
+"""Cursors far behind: a delta carries so much and no more; one more, and a reader starts over from a snapshot."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from app.domain import ids
+from app.domain.chat import Delta
+from app.store import changes, threads
+from app.store.changes import MOST_MESSAGES, MOST_PARTS, Behind, Look
+from app.store.db import Database
+from tests.support.live import follow, process
+from tests.support.store import CALLER, batch, lease_of, new_thread, revision_of, write
+
+SAID = """
+    INSERT INTO messages (id, thread_id, position, role, status, content, revision)
+    VALUES ($1, $2, $3, 'user', 'final', '[{"type": "text", "text": "said"}]', $4)
+"""
+
+
+async def say(db: Database, thread_id: UUID, count: int, *, at_once: bool = False) -> None:
+    """So many messages, each with a revision of its own, or all with one."""
+    async with db.driver() as driver, driver.transaction():
+        revision = await revision_of(db, thread_id)
+        position = await driver.fetchval(
+            "SELECT coalesce(max(position), 0) FROM messages WHERE thread_id = $1", thread_id
+        )
+        rows = [(ids.new(), thread_id, position + at, revision + (1 if at_once else at)) for at in range(1, count + 1)]
+        await driver.executemany(SAID, rows)
+        await driver.execute("UPDATE threads SET revision = $2 WHERE id = $1", thread_id, rows[-1][3])
+
+
+async def write_parts(db: Database, thread_id: UUID, count: int) -> int:
+    """So many parts of one run, in several commits; returns the revision before them."""
+    lease = await lease_of(db, thread_id)
+    before = await revision_of(db, thread_id)
+    for first in range(0, count, 500):
+        await write(db, batch(lease, first, *["x"] * min(500, count - first)))
+    return before
+
+
+async def looked(db: Database, thread_id: UUID, after: int) -> Look:
+    """What both ways to read find, which must be the same where one query can tell it."""
+    async with db.snapshot() as driver:
+        look = (await changes.since(driver, {thread_id: after}))[thread_id]
+    async with db.driver() as driver:
+        glanced = await changes.glance(driver, {thread_id: after})
+    assert glanced.get(thread_id, look) == look
+    return look
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_delta_carries_100_messages_and_no_more(db: Database, *, at_once: bool) -> None:
+    thread_id = await new_thread(db)
+    before = await revision_of(db, thread_id)
+    await say(db, thread_id, MOST_MESSAGES, at_once=at_once)
+    found = (await looked(db, thread_id, before)).change
+    assert isinstance(found, Delta)
+    assert len(found.messages) == MOST_MESSAGES == 100
+    await say(db, thread_id, 1, at_once=at_once)
+    now = await revision_of(db, thread_id)
+    assert (await looked(db, thread_id, before)).change == Behind(revision=now, reset=False)
+    assert isinstance((await looked(db, thread_id, now - 1)).change, Delta)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_delta_carries_2000_parts_and_no_more(db: Database, more: int) -> None:
+    thread_id = await new_thread(db)
+    before = await write_parts(db, thread_id, MOST_PARTS + more)
+    found = (await looked(db, thread_id, before)).change
+    if more:
+        assert found == Behind(revision=await revision_of(db, thread_id), reset=False)
+    else:
+        assert isinstance(found, Delta)
+        assert [part.seq for part in found.parts] == list(range(2000))
+    nearer = (await looked(db, thread_id, before + 1)).change
+    assert isinstance(nearer, Delta)
+    assert nearer.parts[0].seq == 500
+
+
+@pytest.mark.parametrize(("parts", "messages"), [(2000, 0), (2001, 0), (0, 100), (0, 101)])
+async def test_a_follower_further_behind_gets_a_snapshot_and_goes_on_from_there(
+    db: Database, parts: int, messages: int
+) -> None:
+    thread_id = await new_thread(db)
+    before = await write_parts(db, thread_id, parts) if parts else await revision_of(db, thread_id)
+    if messages:
+        await say(db, thread_id, messages)
+    now = await revision_of(db, thread_id)
+    async with process(db, 1) as (live, (ear,)):
+        await follow(live.threads, db, ear.client, thread_id, after=before)
+        first = await ear.until(now)
+        await say(db, thread_id, 1)
+        live.threads.notified(str(thread_id))
+        second = await ear.until(now + 1)
+    assert first["type"] == ("snapshot" if parts == 2001 or messages == 101 else "delta")
+    assert "reset" not in first
+    assert (second["type"], second["from"], len(second["messages"])) == ("delta", now, 1)
+
+
+async def test_many_who_are_as_far_behind_get_the_same_snapshot(db: Database) -> None:
+    thread_id = await new_thread(db)
+    before = await write_parts(db, thread_id, MOST_PARTS + 1)
+    now = await revision_of(db, thread_id)
+    async with process(db, 5) as (live, ears):
+        for ear in ears:
+            await follow(live.threads, db, ear.client, thread_id, after=before)
+        found = await asyncio.gather(*(ear.until(now) for ear in ears))
+    assert [len(ear.frames) for ear in ears] == [1] * 5
+    assert all(one == found[0] and one["type"] == "snapshot" for one in found)
+    assert found[0]["messages"][-1]["seq"] == MOST_PARTS + 1
+
+
+async def test_a_cursor_at_a_reset_goes_on_from_it(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await say(db, thread_id, 3)
+    reset = (await threads.reset(db, thread_id, CALLER, welcome="Hello.")).revision
+    assert (await looked(db, thread_id, reset - 1)).change == Behind(revision=reset, reset=True)
+    await say(db, thread_id, 1)
+    found = (await looked(db, thread_id, reset)).change
+    assert isinstance(found, Delta)
+    assert len(found.messages) == 1
+    await say(db, thread_id, MOST_MESSAGES)
+    now = await revision_of(db, thread_id)
+    assert (await looked(db, thread_id, reset)).change == Behind(revision=now, reset=False)
+
+
+async def test_what_a_thread_says_of_itself_is_told_once(db: Database) -> None:
+    thread_id = await new_thread(db)
+    renamed = (await threads.change(db, thread_id, CALLER, title="Aiur")).revision
+    await say(db, thread_id, 1)
+    found = [(await looked(db, thread_id, after)).change for after in (renamed - 1, renamed)]
+    assert all(isinstance(one, Delta) for one in found)
+    assert [isinstance(one, Delta) and one.thread is not None for one in found] == [True, False]
+
+
+async def test_a_page_has_one_message_or_as_many_as_fit_into_its_bytes(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await say(db, thread_id, 3)
+    async with db.driver() as driver:
+        long = "x" * (changes.MOST_BYTES // 2 + 1000)
+        query = "UPDATE messages SET content = jsonb_build_array(jsonb_build_object('type', 'text', 'text', $2::text))"
+        await driver.execute(f"{query} WHERE thread_id = $1", thread_id, long)
+    async with db.snapshot() as driver:
+        found = await changes.snapshot(driver, thread_id, limit=100)
+    assert (len(found.messages), found.has_more) == (1, True)

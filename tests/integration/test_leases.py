@@ -1,0 +1,436 @@
+"""Leases of runs: renewed while the work goes on, never held by a run that waits, given up when it is canceled."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from unittest import mock
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from app import main
+from app.domain import ids
+from app.domain.access import Caller, key_hash
+from app.domain.chat import RunOptions
+from app.domain.errors import AlreadyDecided, Conflict, Forbidden, RunActive
+from app.domain.parts import Step, ToolCall, ToolStatus
+from app.runs.executor import ExecutorOptions
+from app.store import approvals, claims, runs, sends, sharing, threads
+from app.store.approvals import Answer
+from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from app.store.parts import Asked, Batch, Lease, append
+from app.store.sends import Question
+from tests.support.cast import owned_thread, person
+from tests.support.client import text_of
+from tests.support.inside import khala
+from tests.support.store import CALLER, KEY, ROOMY, ask, batch, claim, lease_of, new_thread, write
+
+CALL = "call_1"
+
+
+async def asking(db: Database, lease: Lease) -> None:
+    """The run asks for approval of a tool call, and is worked on still."""
+    ends = datetime.now(UTC) + timedelta(hours=1)
+    status = ToolStatus(tool_call_id=CALL, state="blocked", digest="d" * 64, expires_at=ends)
+    called = ToolCall(tool_call_id=CALL, step=1, tool="delete_file", args={"path": "a"})
+    told = batch(lease, 0, Step(step=1, max_steps=20, tool_count=1), called, status)
+    asked = Asked(
+        tool_call_id=CALL, tool="delete_file", args='{"path":"a"}', parameters="{}", digest="d" * 64, expires_at=ends
+    )
+    async with db.driver() as driver:
+        assert await append(driver, [Batch(lease=lease, parts=told.parts, asked=[asked])]) == {lease.run_id: 3}
+
+
+async def status_of(db: Database, run_id: UUID) -> str:
+    async with db.driver() as driver:
+        return str(await driver.fetchval("SELECT status FROM runs WHERE id = $1", run_id))
+
+
+async def decide(db: Database, lease: Lease, *, approved: bool, **said: Any) -> approvals.Approval:
+    return await approvals.answer(db, lease.run_id, CALL, CALLER, Answer(approved=approved, **said))
+
+
+async def lapse(db: Database, lease: Lease) -> None:
+    """The executor of the run was silent for too long."""
+    async with db.driver() as driver:
+        await driver.execute("UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", lease.run_id)
+
+
+async def by_link(db: Database, thread_id: UUID, role: Literal["viewer", "editor"]) -> Caller:
+    _, key = await sharing.make_link(db, thread_id, role, None, CALLER)
+    return Caller(share_key_hash=key_hash(key))
+
+
+@contextlib.asynccontextmanager
+async def sweeping(seconds: float) -> AsyncIterator[None]:
+    """Executors that begin meanwhile look of themselves only so often."""
+
+    def options(**given: Any) -> ExecutorOptions:
+        return ExecutorOptions(**given, sweep=seconds)
+
+    with mock.patch.object(main, "ExecutorOptions", options):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def heard(db: Database, channel: str) -> AsyncIterator[list[str]]:
+    """What this channel is told for as long as this is open."""
+    payloads: list[str] = []
+    async with db.driver() as driver:
+
+        def hear(*said: object) -> None:
+            payloads.append(str(said[-1]))
+
+        await driver.add_listener(channel, hear)
+        try:
+            yield payloads
+        finally:
+            await driver.remove_listener(channel, hear)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 10.0) -> None:
+    async with asyncio.timeout(within):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_beat_prolongs_just_the_leases_that_are_held(db: Database) -> None:
+    held, lost = [await lease_of(db, await new_thread(db)) for _ in range(2)]
+    earlier = msgspec.structs.replace(lost, epoch=lost.epoch - 1)
+    elsewhere = msgspec.structs.replace(lost, thread_id=held.thread_id)
+    query = "SELECT id, extract(epoch FROM lease_expires_at - clock_timestamp())::float AS left FROM runs"
+    async with db.driver() as driver:
+        await driver.execute("UPDATE runs SET lease_expires_at = clock_timestamp() + interval '5 seconds'")
+        assert await runs.beat(driver, [held, earlier], lease_seconds=100) == {held.run_id}
+        assert await runs.beat(driver, [elsewhere], lease_seconds=100) == set()
+        left = {row["id"]: row["left"] for row in await driver.fetch(query)}
+    assert 90 < left[held.run_id] <= 100
+    assert left[lost.run_id] <= 5
+
+
+async def test_the_lease_of_a_run_that_is_worked_on_is_renewed_again_and_again(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url, KHALA_LEASE_SECONDS="1") as server:
+        thread = await server.thread()
+        sent = await thread.send("/words=3 /pace=0 /hang=3")
+        ends: set[datetime] = set()
+
+        async def renewed() -> bool:
+            async with db.driver() as driver:
+                row = await driver.fetchrow(
+                    "SELECT epoch, lease_expires_at FROM runs WHERE id = $1", UUID(sent["runId"])
+                )
+            if row["epoch"] == 1:
+                ends.add(row["lease_expires_at"])
+            return len(ends) >= 4
+
+        await until(renewed)
+        await thread.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+        run = await thread.ended(sent["runId"])
+    await db.close()
+    assert (run["status"], run["attempt"]) == ("canceled", 1)
+    assert max(ends) - min(ends) > timedelta(seconds=0.5), "further each time"
+
+
+async def test_a_cancel_reaches_the_executor_without_waiting_for_its_next_look(database_url: str) -> None:
+    async with sweeping(30), khala(database_url) as server:
+        thread = await server.thread()
+        async with server.observer(thread).following() as observer:
+            sent = await thread.send("/words=3 /pace=0 /hang=3")
+            answer = sent["assistantMessageId"]
+            await observer.until(lambda view: view.text(answer).endswith("word3"))
+            began = time.monotonic()
+            canceled = await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+            assert canceled.status_code == 202
+            await observer.until(lambda view: answer in view.finished, within=5)
+            assert time.monotonic() - began < 0.5
+        assert (await thread.ended(sent["runId"], within=1))["status"] == "canceled"
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+async def test_a_cancel_wakes_executors_and_of_a_run_that_it_ends_observers_too(db: Database, state: str) -> None:
+    thread_id = await new_thread(db)
+    run_id = (await lease_of(db, thread_id)).run_id if state == "running" else (await ask(db, thread_id)).run_id
+    async with heard(db, RUNS_CHANNEL) as woken, heard(db, THREADS_CHANNEL) as told:
+        _, changed = await runs.cancel(db, run_id, CALLER)
+
+        async def all_told() -> bool:
+            return bool(woken) and (state == "running" or told == [str(thread_id)])
+
+        await until(all_told, within=5)
+    assert changed
+    assert await status_of(db, run_id) == {"queued": "canceled", "running": "running"}[state]
+
+
+async def test_a_send_that_waits_is_not_claimed_while_the_run_before_it_awaits_approval(db: Database) -> None:
+    thread_id = await new_thread(db)
+    lease = await lease_of(db, thread_id)
+    waiting = await ask(db, thread_id)
+    assert await claim(db) == [], "its turn comes after the run that is worked on"
+    await asking(db, lease)
+    await runs.hand_over(db, lease, [], awaits=[CALL])
+    assert await status_of(db, lease.run_id) == "blocked"
+    assert await claim(db) == [], "and after one that waits for somebody"
+    await decide(db, lease, approved=True)
+    assert [one.lease.run_id for one in await claim(db)] == [lease.run_id], "which goes on first"
+    assert await claim(db) == []
+    await lapse(db, lease)
+    await runs.cancel(db, lease.run_id, CALLER)
+    assert [one.lease.run_id for one in await claim(db)] == [waiting.run_id]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("held", [True, False])
+async def test_an_answer_stands_while_its_run_is_under_way(db: Database, *, first: bool, held: bool) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    if not held:
+        await runs.hand_over(db, lease, [], awaits=[CALL])
+    stands = await decide(db, lease, approved=first)
+    assert stands.state == ("approved" if first else "denied")
+    with pytest.raises(AlreadyDecided):
+        await decide(db, lease, approved=not first)
+    assert await decide(db, lease, approved=first) == stands
+    async with db.driver() as driver:
+        assert (await approvals.of_run(driver, lease.thread_id, lease.run_id))[CALL] == stands
+    assert await status_of(db, lease.run_id) == ("running" if held else "queued")
+
+
+async def test_a_run_that_is_canceled_between_its_question_and_the_hand_over_waits_for_nobody(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    run, changed = await runs.cancel(db, lease.run_id, CALLER)
+    assert changed
+    assert run.cancel_requested_at is not None
+    async with heard(db, RUNS_CHANNEL) as woken:
+        await runs.hand_over(db, lease, [], awaits=[CALL])
+
+        async def waking() -> bool:
+            return bool(woken)
+
+        await until(waking, within=5)
+    assert await status_of(db, lease.run_id) == "queued"
+    (again,) = await claim(db)
+    assert (again.lease.run_id, again.canceled) == (lease.run_id, True), "whoever claims it ends it"
+
+
+async def test_a_cancel_that_crosses_the_hand_over_ends_the_run(database_url: str) -> None:
+    db = Database(database_url)
+    async with sweeping(30), khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        sent = await thread.send("Hello?")
+        (claimed,) = await claim(db)
+        await asking(db, claimed.lease)
+        canceled = await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
+        assert (canceled.status_code, canceled.json()["status"]) == (202, "running")
+        async with khala(database_url):
+            await runs.hand_over(db, claimed.lease, [], awaits=[CALL])
+            run = await thread.ended(sent["runId"], within=5)
+        message = (await thread.snapshot())["messages"][-1]
+    await db.close()
+    assert (run["status"], run["finish"]["reason"]) == ("canceled", "canceled")
+    assert [block["state"] for block in message["content"]] == ["cancelled"]
+
+
+async def test_a_question_with_an_answer_before_the_hand_over_goes_on_at_once(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    await decide(db, lease, approved=False)
+    await runs.hand_over(db, lease, [], awaits=[CALL])
+    assert await status_of(db, lease.run_id) == "queued"
+
+
+async def test_a_send_meets_a_run_that_awaits_approval_as_one_under_way(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    await runs.hand_over(db, lease, [], awaits=[CALL])
+    with pytest.raises(RunActive):
+        await ask(db, lease.thread_id, if_busy="reject")
+    assert await status_of(db, lease.run_id) == "blocked"
+    sent = await ask(db, lease.thread_id, if_busy="interrupt")
+    assert await status_of(db, lease.run_id) == "canceled"
+    assert [one.lease.run_id for one in await claim(db)] == [sent.run_id]
+
+
+async def test_an_owner_who_has_runs_under_way_comes_after_who_has_none(db: Database) -> None:
+    busy, idle = [await person(db) for _ in range(2)]
+    for _ in range(2):
+        await ask(db, await owned_thread(db, busy), caller=busy.caller)
+    (under_way,) = await claim(db, most=1)
+    late = await ask(db, await owned_thread(db, idle), caller=idle.caller)
+    assert [one.lease.run_id for one in await claim(db, most=1)] == [late.run_id]
+    (last,) = await claim(db, most=1)
+    assert last.lease.run_id != under_way.lease.run_id
+
+
+async def test_a_zombie_hands_over_nothing(db: Database) -> None:
+    zombie = await lease_of(db, await new_thread(db))
+    await lapse(db, zombie)
+    (taken,) = await claim(db, owner="another")
+    await runs.hand_over(db, zombie, [])
+    await runs.hand_over(db, zombie, [], awaits=[CALL])
+    async with db.driver() as driver:
+        row = await driver.fetchrow("SELECT status, epoch, lease_owner FROM runs WHERE id = $1", zombie.run_id)
+    assert tuple(row) == ("running", taken.lease.epoch, "another")
+
+
+async def test_only_executors_that_were_lost_over_a_run_are_counted(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    for _ in range(3):
+        await runs.hand_over(db, lease, [])
+        (again,) = await claim(db)
+        assert (again.lost, again.taken_over) == (0, False)
+        lease = again.lease
+    for number in range(1, 3):
+        await lapse(db, lease)
+        (again,) = await claim(db)
+        assert (again.lost, again.taken_over) == (number, True)
+        lease = again.lease
+
+
+async def test_a_run_whose_executor_is_gone_is_canceled_at_once(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await write(db, batch(lease, 0, "said"))
+    await lapse(db, lease)
+    run, changed = await runs.cancel(db, lease.run_id, CALLER)
+    assert (run.status, changed) == ("canceled", True)
+    assert await write(db, batch(lease, 2, "too late")) == {}
+
+
+async def test_a_viewer_asks_nothing(db: Database) -> None:
+    thread_id = await new_thread(db)
+    viewer, editor = [await by_link(db, thread_id, role) for role in ("viewer", "editor")]
+    with pytest.raises(Forbidden):
+        await ask(db, thread_id, caller=viewer)
+    sent = await ask(db, thread_id, caller=editor)
+    again = Question(thread_id=thread_id, message_id=sent.user_message_id, text="", options=RunOptions(if_busy="queue"))
+    with pytest.raises(Forbidden):
+        await sends.regenerate(db, again, ids.new(), viewer, ROOMY)
+    assert (await sends.regenerate(db, again, ids.new(), editor, ROOMY))[1]
+
+
+async def test_the_id_of_an_answer_is_that_of_one_question(db: Database) -> None:
+    thread_id = await new_thread(db)
+    one, other = [
+        Question(
+            thread_id=thread_id,
+            message_id=(await ask(db, thread_id)).user_message_id,
+            text="",
+            options=RunOptions(if_busy="queue"),
+        )
+        for _ in range(2)
+    ]
+    answer_id = ids.new()
+    sent, new = await sends.regenerate(db, one, answer_id, CALLER, ROOMY)
+    assert new
+    assert await sends.regenerate(db, one, answer_id, CALLER, ROOMY) == (sent, False)
+    with pytest.raises(Conflict):
+        await sends.regenerate(db, other, answer_id, CALLER, ROOMY)
+
+
+async def test_a_viewer_cancels_nothing(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    viewer, editor = [await by_link(db, lease.thread_id, role) for role in ("viewer", "editor")]
+    with pytest.raises(Forbidden):
+        await runs.cancel(db, lease.run_id, viewer)
+    assert (await runs.cancel(db, lease.run_id, editor))[1]
+
+
+async def test_an_editor_does_not_decide_who_may_read(db: Database) -> None:
+    thread_id = await new_thread(db)
+    editor = await by_link(db, thread_id, "editor")
+    assert (await threads.change(db, thread_id, editor, title="Aiur")).title == "Aiur"
+    for visibility in ("public", "private"):
+        with pytest.raises(Forbidden):
+            await threads.change(db, thread_id, editor, title="Shakuras", visibility=visibility)
+    assert (await threads.change(db, thread_id, editor)).title == "Aiur"
+
+
+async def test_a_run_is_not_taken_over_while_its_thread_is_written_to(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await lapse(db, lease)
+    async with db.driver() as driver, driver.transaction():
+        await driver.execute("SELECT FROM threads WHERE id = $1 FOR NO KEY UPDATE", lease.thread_id)
+        assert await claim(db) == []
+    assert [one.lease.run_id for one in await claim(db)] == [lease.run_id]
+
+
+async def test_what_was_canceled_taken_over_or_deleted_is_called_off(db: Database) -> None:
+    leases = [await lease_of(db, await new_thread(db)) for _ in range(4)]
+    held, canceled, taken, deleted = leases
+    await runs.cancel(db, canceled.run_id, CALLER)
+    await lapse(db, taken)
+    await claim(db, owner="another")
+    await threads.remove(db, deleted.thread_id, CALLER)
+    async with db.driver() as driver:
+        found = await runs.called_off(driver, leases)
+        assert await runs.beat(driver, leases, lease_seconds=10) == {held.run_id, canceled.run_id}
+    assert found == {canceled.run_id, taken.run_id, deleted.run_id}
+
+
+async def test_questions_expire_and_answers_and_running_runs_do_not(db: Database) -> None:
+    answered, running, blocked = [await lease_of(db, await new_thread(db)) for _ in range(3)]
+    for lease in (answered, running, blocked):
+        await asking(db, lease)
+    await decide(db, answered, approved=True)
+    await runs.hand_over(db, blocked, [], awaits=[CALL])
+    another = """
+        INSERT INTO approvals (run_id, tool_call_id, thread_id, tool, args, parameters, digest, expires_at)
+        SELECT run_id, 'call_2', thread_id, tool, args, parameters, digest, expires_at FROM approvals WHERE run_id = $1
+    """
+    async with db.driver() as driver:
+        await driver.execute(another, answered.run_id)
+        await driver.execute("UPDATE approvals SET expires_at = now() - interval '1 s'")
+    assert await approvals.expire(db) == 3
+    assert await approvals.expire(db) == 0
+    async with db.driver() as driver:
+        rows = await driver.fetch("SELECT run_id, tool_call_id, state FROM approvals")
+    assert {(row["run_id"], row["tool_call_id"]): row["state"] for row in rows} == {
+        (answered.run_id, CALL): "approved",
+        (answered.run_id, "call_2"): "expired",
+        (running.run_id, CALL): "expired",
+        (blocked.run_id, CALL): "expired",
+    }
+    found = [await status_of(db, lease.run_id) for lease in (answered, running, blocked)]
+    assert found == ["running", "running", "queued"]
+
+
+async def test_an_answer_with_other_arguments_is_another_answer(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await asking(db, lease)
+    stands = await decide(db, lease, approved=True, edited_args={"path": "b"})
+    for said in ({}, {"edited_args": {"path": "c"}}):
+        with pytest.raises(AlreadyDecided):
+            await decide(db, lease, approved=True, **said)
+    assert await decide(db, lease, approved=True, edited_args={"path": "b"}) == stands
+
+
+async def test_an_answer_that_was_interrupted_after_its_last_word_is_whole(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        sent = await thread.send("/words=3 /pace=0")
+        (dead,) = await claim(db, lease=0.05)
+        await write(db, batch(dead.lease, 0, "word1 word2 word3"))
+        async with khala(database_url):
+            run = await thread.ended(sent["runId"])
+        message = (await thread.snapshot())["messages"][-1]
+    await db.close()
+    assert run["status"] == "final"
+    assert text_of(message) == "word1 word2 word3"
+
+
+async def test_a_claim_leaves_the_run_of_another_account_to_that_account(db: Database) -> None:
+    thread_id = await new_thread(db)
+    guest = await ask(db, thread_id)
+    member, owner = [await person(db) for _ in range(2)]
+    editor = await by_link(db, thread_id, "editor")
+    theirs = await ask(db, thread_id, caller=msgspec.structs.replace(editor, user_id=member.id))
+    await claims.claim(db, thread_id, key_hash(KEY), owner.caller)
+    async with db.driver() as driver:
+        askers = dict(await driver.fetch("SELECT id, user_id FROM runs"))
+    assert askers == {guest.run_id: owner.id, theirs.run_id: member.id}

@@ -1,0 +1,181 @@
+"""Whoever has to hear of a command is told in its own transaction: no sweep or poll covers for one that forgets it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+from uuid import UUID
+
+import pytest
+
+from app.domain.access import SCOPES, Caller
+from app.domain.errors import NotFound
+from app.store import runs, sessions, sharing, threads, tokens
+from app.store.db import CREDENTIALS_CHANNEL, MOST_NAMED, RUNS_CHANNEL, THREADS_CHANNEL, Database
+from app.store.parts import Lease, append
+from tests.integration.test_leases import CALL, asking, decide
+from tests.support.people import new_user, signed_in
+from tests.support.store import CALLER, ask, batch, claim, ending, lease_of, new_thread, write
+
+Told: TypeAlias = set[tuple[str, str]]
+"""Channels, and what they were told."""
+Command: TypeAlias = Callable[[], Awaitable[object]]
+WITHIN = 3.0
+"""Seconds, less than any poll takes."""
+
+
+@contextlib.asynccontextmanager
+async def hearing(db: Database) -> AsyncIterator[tuple[Told, asyncio.Event]]:
+    """What all channels are told for as long as this is open."""
+    told: Told = set()
+    news = asyncio.Event()
+
+    def hear(connection: object, pid: int, channel: str, payload: object) -> None:
+        told.add((channel, str(payload)))
+        news.set()
+
+    channels = (THREADS_CHANNEL, RUNS_CHANNEL, CREDENTIALS_CHANNEL)
+    async with db.driver() as driver:
+        for channel in channels:
+            await driver.add_listener(channel, hear)
+        try:
+            yield told, news
+        finally:
+            for channel in channels:
+                await driver.remove_listener(channel, hear)
+
+
+async def tells(db: Database, command: Command, *expected: tuple[str, str]) -> None:
+    """The command tells all of this."""
+    async with hearing(db) as (told, news):
+        await command()
+        async with asyncio.timeout(WITHIN):
+            while not told >= set(expected):
+                await news.wait()
+                news.clear()
+
+
+Way: TypeAlias = Callable[[Database, UUID], Awaitable[Command]]
+"""Prepares a command in a thread."""
+
+
+async def sending(db: Database, thread_id: UUID) -> Command:
+    return lambda: ask(db, thread_id)
+
+
+async def ending_a_run(db: Database, thread_id: UUID) -> Command:
+    lease = await lease_of(db, thread_id)
+    return lambda: write(db, ending(lease, 0, ()))
+
+
+async def canceling(db: Database, thread_id: UUID) -> Command:
+    run_id = (await ask(db, thread_id)).run_id
+    return lambda: runs.cancel(db, run_id, CALLER)
+
+
+async def resetting(db: Database, thread_id: UUID) -> Command:
+    await lease_of(db, thread_id)
+    return lambda: threads.reset(db, thread_id, CALLER, welcome="Hello.")
+
+
+async def deleting(db: Database, thread_id: UUID) -> Command:
+    await lease_of(db, thread_id)
+    return lambda: threads.remove(db, thread_id, CALLER)
+
+
+@pytest.mark.parametrize("way", [sending, ending_a_run, canceling, resetting, deleting])
+async def test_observers_and_executors_are_told(db: Database, way: Way) -> None:
+    thread_id = await new_thread(db)
+    command = await way(db, thread_id)
+    await tells(db, command, (THREADS_CHANNEL, str(thread_id)), (RUNS_CHANNEL, ""))
+
+
+async def writing_text(db: Database, thread_id: UUID) -> Command:
+    lease = await lease_of(db, thread_id)
+    return lambda: write(db, batch(lease, 0, "said"))
+
+
+async def renaming(db: Database, thread_id: UUID) -> Command:
+    return lambda: threads.change(db, thread_id, CALLER, title="Aiur")
+
+
+async def revoking_a_link(db: Database, thread_id: UUID) -> Command:
+    link, _ = await sharing.make_link(db, thread_id, "viewer", None, CALLER)
+    return lambda: sharing.revoke_link(db, thread_id, link.id, CALLER)
+
+
+@pytest.mark.parametrize("way", [writing_text, renaming, revoking_a_link])
+async def test_observers_are_told(db: Database, way: Way) -> None:
+    thread_id = await new_thread(db)
+    command = await way(db, thread_id)
+    await tells(db, command, (THREADS_CHANNEL, str(thread_id)))
+
+
+async def answering(db: Database, thread_id: UUID) -> Command:
+    lease = await lease_of(db, thread_id)
+    await asking(db, lease)
+    return lambda: decide(db, lease, approved=True)
+
+
+async def answering_a_blocked_run(db: Database, thread_id: UUID) -> Command:
+    lease = await lease_of(db, thread_id)
+    await asking(db, lease)
+    await runs.hand_over(db, lease, [], awaits=[CALL])
+    return lambda: decide(db, lease, approved=False)
+
+
+async def canceling_a_run_that_is_held(db: Database, thread_id: UUID) -> Command:
+    run_id = (await lease_of(db, thread_id)).run_id
+    return lambda: runs.cancel(db, run_id, CALLER)
+
+
+async def handing_over(db: Database, thread_id: UUID) -> Command:
+    lease = await lease_of(db, thread_id)
+    return lambda: runs.hand_over(db, lease, [])
+
+
+@pytest.mark.parametrize("way", [answering, answering_a_blocked_run, canceling_a_run_that_is_held, handing_over])
+async def test_executors_are_told(db: Database, way: Way) -> None:
+    command = await way(db, await new_thread(db))
+    await tells(db, command, (RUNS_CHANNEL, ""))
+
+
+async def test_processes_are_told_of_credentials_that_end(db: Database) -> None:
+    user_id = await new_user(db)
+    caller = await signed_in(db, user_id)
+    token, _ = await tokens.make(db, caller, "test", SCOPES, None)
+    await tells(db, lambda: tokens.revoke(db, token.id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
+    session_id = caller.credential
+    assert session_id is not None
+    await tells(db, lambda: sessions.end(db, session_id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
+    with pytest.raises(NotFound):
+        await sessions.end(db, session_id, caller)
+
+
+async def test_a_commit_of_more_runs_than_a_notification_names_tells_everybody(db: Database) -> None:
+    count = MOST_NAMED + 20
+    gate = asyncio.Semaphore(8)
+
+    async def asked() -> UUID:
+        async with gate:
+            return (await ask(db, await new_thread(db))).run_id
+
+    wanted = set(await asyncio.gather(*(asked() for _ in range(count))))
+    leases: list[Lease] = [one.lease for one in await claim(db, most=count)]
+    assert {lease.run_id for lease in leases} == wanted
+
+    async def write_all() -> None:
+        async with db.driver() as driver:
+            written = await append(driver, [batch(lease, 0, "x") for lease in leases])
+        assert set(written.values()) == {1}
+
+    await tells(db, write_all, (THREADS_CHANNEL, "*"))
+
+
+async def test_somebody_without_an_account_has_nothing_to_end(db: Database) -> None:
+    user_id = await new_user(db)
+    caller = await signed_in(db, user_id)
+    token, _ = await tokens.make(db, caller, "test", SCOPES, None)
+    for stranger in (Caller(), await signed_in(db, await new_user(db))):
+        with pytest.raises(NotFound):
+            await tokens.revoke(db, token.id, stranger)

@@ -1,0 +1,31 @@
+"""All curated mutants, by the part of the source that they change."""
+
+from tests.mutants.listed import (
+    api,
+    client_network,
+    client_state,
+    domain_log,
+    domain_rules,
+    live,
+    runs,
+    store_accounts,
+    store_append,
+    store_budgets,
+    store_runs,
+    store_threads,
+)
+
+MUTANTS = (
+    *domain_log.MUTANTS,
+    *domain_rules.MUTANTS,
+    *store_append.MUTANTS,
+    *store_runs.MUTANTS,
+    *store_threads.MUTANTS,
+    *store_budgets.MUTANTS,
+    *store_accounts.MUTANTS,
+    *live.MUTANTS,
+    *runs.MUTANTS,
+    *api.MUTANTS,
+    *client_state.MUTANTS,
+    *client_network.MUTANTS,
+)

@@ -1,0 +1,258 @@
+"""Mutants of who may do what in `app/api`."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        name="any-origin-brings-cookies",
+        file="app/api/origins.py",
+        old='if "*" in origins.allowed and not cookie:',
+        new='if "*" in origins.allowed:',
+        tests=("tests/integration/test_origins.py::test_that_any_origin_may_call_is_no_word_for_cookies",),
+        why="Any page could act as whoever visits it.",
+    ),
+    Mutant(
+        name="sibling-sites-are-our-own",
+        file="app/api/origins.py",
+        old='if site in ("same-origin", "none") or',
+        new='if site in ("same-origin", "same-site", "none") or',
+        tests=("tests/integration/test_origins.py::test_another_sites_page_changes_nothing_whatever_it_bears",),
+        why="A page on a sibling's domain could act as whoever visits it.",
+    ),
+    Mutant(
+        name="the-client-names-its-address",
+        file="app/api/origins.py",
+        old="for hop in reversed(hops):",
+        new="for hop in hops:",
+        tests=("tests/unit/test_origins.py",),
+        why="Whoever sends a header of their own would meet no limit.",
+    ),
+    Mutant(
+        name="plain-pages-act-over-tls",
+        file="app/api/origins.py",
+        old='schemes = {"https"} if https else {"http", "https"}',
+        new='schemes = {"http", "https"}',
+        tests=("tests/unit/test_origins.py",),
+        why="Whoever changes a page on its way without TLS could act over it.",
+    ),
+    Mutant(
+        name="undeclared-proxies-are-this-machine",
+        file="app/api/origins.py",
+        old='address.is_loopback and "x-forwarded-for" not in connection.headers',
+        new="address.is_loopback",
+        tests=("tests/unit/test_origins.py",),
+        why="Behind a proxy that nobody declared, no caller would be limited.",
+    ),
+    Mutant(
+        name="ipv4-in-ipv6-has-no-limit",
+        file="app/api/origins.py",
+        old="return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address",
+        new="return address",
+        tests=("tests/unit/test_origins.py",),
+        why="All of IPv4 would share the limit of one IPv6 network.",
+    ),
+    Mutant(
+        name="the-first-proxy-tells-the-scheme",
+        file="app/api/origins.py",
+        old='.rpartition(",")[2].strip() in ("https", "wss")',
+        new='.partition(",")[0].strip() in ("https", "wss")',
+        tests=("tests/unit/test_origins.py",),
+        why="A client could claim TLS by a header of its own.",
+    ),
+    Mutant(
+        name="foreign-pages-open-sockets",
+        file="app/api/origins.py",
+        old='return origin is None or "*" in origins.allowed or trusted_origin(connection, origins)',
+        new="return True",
+        tests=("tests/integration/test_origins.py::test_a_socket_that_another_sites_page_opens_is_refused",),
+        why="Any page could follow what its visitor may read.",
+    ),
+    Mutant(
+        name="a-token-to-read-may-write",
+        file="app/api/callers.py",
+        old='usual = "read" if request.method in SAFE else "write"',
+        new='usual = "read"',
+        tests=("tests/integration/test_accounts.py::test_a_token_is_good_for_its_scopes_only",),
+        why="A token that may only read could send and delete.",
+    ),
+    Mutant(
+        name="foreign-pages-read-by-cookie",
+        file="app/api/callers.py",
+        old="if not secret or not trusted_origin(connection, context.origins):",
+        new="if not secret:",
+        tests=("tests/integration/test_origins.py::test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie",),
+        why="Any page could read what its visitor may read.",
+    ),
+    Mutant(
+        name="a-bad-token-falls-back-to-nobody",
+        file="app/api/callers.py",
+        old=(
+            "    if found is None:\n"
+            '        raise Unauthorized("This token is not good, or not any more.")\n'
+            "    return found"
+        ),
+        new="    return found or Caller()",
+        tests=(
+            "tests/integration/test_accounts.py::test_a_bearer_that_is_no_token_is_unauthorized_whatever_else_comes_along",
+        ),
+        why="A client would not learn that its token has ended.",
+    ),
+    Mutant(
+        name="one-network-keeps-the-owner-out",
+        file="app/api/throttle.py",
+        old='key_hash(f"{email} {network}")',
+        new="key_hash(email)",
+        tests=(
+            "tests/integration/test_accounts.py::test_one_network_that_has_to_wait_cant_keep_the_owner_out_from_another",
+        ),
+        why="A stranger could lock somebody out of their account.",
+    ),
+    Mutant(
+        name="one-guess-more",
+        file="app/api/throttle.py",
+        old='"pair": 10,',
+        new='"pair": 11,',
+        tests=(
+            "tests/integration/test_accounts.py::test_the_eleventh_wrong_password_for_an_account_has_to_wait_and_right_ones_dont_count",
+        ),
+        why="The documented number of guesses would not hold.",
+    ),
+    Mutant(
+        name="right-passwords-count-as-guesses",
+        file="app/api/auth.py",
+        old="        await throttle.forgive(context.db, email, caller.network)\n",
+        new="",
+        tests=(
+            "tests/integration/test_accounts.py::test_the_eleventh_wrong_password_for_an_account_has_to_wait_and_right_ones_dont_count",
+        ),
+        why="Whoever signs in often would be locked out.",
+    ),
+    Mutant(
+        name="scripts-read-the-cookie",
+        file="app/api/cookies.py",
+        old="httponly=True",
+        new="httponly=False",
+        tests=(
+            "tests/integration/test_accounts.py::test_to_register_signs_in_by_a_cookie_that_scripts_and_other_sites_dont_get",
+        ),
+        why="A script could take the session along.",
+    ),
+    Mutant(
+        name="other-sites-send-the-cookie",
+        file="app/api/cookies.py",
+        old='samesite="lax"',
+        new='samesite="none"',
+        tests=(
+            "tests/integration/test_accounts.py::test_to_register_signs_in_by_a_cookie_that_scripts_and_other_sites_dont_get",
+        ),
+        why="Other sites' forms would bear the session.",
+    ),
+    Mutant(
+        name="a-plain-cookie-counts-over-tls",
+        file="app/api/cookies.py",
+        old="connection.cookies.get(SECURE if is_https(connection, origins) else PLAIN)",
+        new="connection.cookies.get(SECURE) or connection.cookies.get(PLAIN)",
+        tests=("tests/unit/test_origins.py",),
+        why="A neighbouring host could plant a session of its own.",
+    ),
+    Mutant(
+        name="a-narrow-token-sets-a-password",
+        file="app/api/auth.py",
+        old="if not has_one and caller.scopes != frozenset(SCOPES):",
+        new="if not has_one and not caller.scopes:",
+        tests=("tests/integration/test_access_store.py::test_a_token_that_may_not_all_gives_the_account_no_password",),
+        why="A token for one thing could make itself a way in to all.",
+    ),
+    Mutant(
+        name="a-token-makes-a-wider-one",
+        file="app/api/tokens.py",
+        old="if not data.scopes <= caller.scopes:",
+        new="if not data.scopes & caller.scopes:",
+        tests=("tests/integration/test_accounts.py::test_a_token_cant_make_one_that_is_good_for_more",),
+        why="A token for one thing could make one for all.",
+    ),
+    Mutant(
+        name="ranges-of-blobs-are-open",
+        file="app/api/blobs.py",
+        old=("blob = await opened(context, caller, blob_id)\n        known = answers.unchanged"),
+        new=(
+            'if "range" in request.headers:\n'
+            "            blob = await context.vault.find(blob_id)\n"
+            "        else:\n"
+            "            blob = await opened(context, caller, blob_id)\n"
+            "        known = answers.unchanged"
+        ),
+        tests=(
+            "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
+        ),
+        why="Whoever knows a blob's id could read it by ranges.",
+    ),
+    Mutant(
+        name="heads-of-blobs-are-open",
+        file="app/api/blobs.py",
+        old=("blob = await opened(context, caller, blob_id)\n        return answers.unchanged"),
+        new=("blob = await context.vault.find(blob_id)\n        return answers.unchanged"),
+        tests=(
+            "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
+        ),
+        why="Whoever knows a blob's id could learn its hash, size and name.",
+    ),
+    Mutant(
+        name="lines-of-blobs-are-open",
+        file="app/api/blobs.py",
+        old=("blob = await opened(context, caller, blob_id)\n        question"),
+        new=("blob = await context.vault.find(blob_id)\n        question"),
+        tests=(
+            "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
+        ),
+        why="Whoever knows a blob's id could read its lines.",
+    ),
+    Mutant(
+        name="a-range-is-one-byte-short",
+        file="app/api/answers.py",
+        old="min(int(last) + 1, blob.size)",
+        new="min(int(last), blob.size)",
+        tests=("tests/integration/test_uploads.py",),
+        why="A download that is resumed would be broken.",
+    ),
+    Mutant(
+        name="an-old-range-is-joined-to-new-bytes",
+        file="app/api/answers.py",
+        old='if found is None or request.headers.get("if-range", _tag(blob)) != _tag(blob):',
+        new="if found is None:",
+        tests=("tests/integration/test_uploads.py",),
+        why="A download that is resumed would be made of two files.",
+    ),
+    Mutant(
+        name="a-socket-follows-one-thread-more",
+        file="app/api/conversation.py",
+        old="client.following(hub) >= MOST_SUBSCRIPTIONS",
+        new="client.following(hub) > MOST_SUBSCRIPTIONS",
+        tests=("tests/integration/test_feed_socket.py::test_a_socket_follows_a_hundred_threads_and_not_one_more",),
+        why="The documented limit would not hold.",
+    ),
+    Mutant(
+        name="a-token-without-scope-follows",
+        file="app/api/conversation.py",
+        old=('        needs_scope(caller, "read")\n        ticket = await hub.admit'),
+        new="        ticket = await hub.admit",
+        tests=("tests/integration/test_feed_accounts.py::test_a_token_without_the_scope_follows_nothing",),
+        why="A token that may not read could follow threads.",
+    ),
+    Mutant(
+        name="a-token-prolongs-another-account",
+        file="app/api/conversation.py",
+        old="if new.user_id != old.user_id or old.expires_at is None or",
+        new="if old.expires_at is None or",
+        tests=("tests/unit/test_conversation.py",),
+        why="What one account follows would go on by the token of another.",
+    ),
+    Mutant(
+        name="an-ended-account-subscribes",
+        file="app/api/conversation.py",
+        old="return self._account if stands(self._account) else without_account(self._account)",
+        new="return self._account",
+        tests=("tests/unit/test_conversation.py",),
+        why="A socket could subscribe by a signed token that has ended.",
+    ),
+)

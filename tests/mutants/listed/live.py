@@ -1,0 +1,329 @@
+"""Mutants of the feed in `app/live`."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        name="whoever-is-in-doubt-is-handed-on",
+        file="app/live/observer.py",
+        old="if self.cursor != since or self.doubted:",
+        new="if self.cursor != since:",
+        tests=(
+            "tests/unit/test_client.py",
+            "tests/integration/test_revocation.py::test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks",
+        ),
+        why="What was said after a cut would reach whoever was cut.",
+    ),
+    Mutant(
+        name="a-fall-goes-to-the-last-frame-dropped",
+        file="app/live/observer.py",
+        old="self.cursor = min(self.cursor, cursor)",
+        new="self.cursor = cursor",
+        tests=(
+            "tests/unit/test_client.py",
+            "tests/integration/test_hub.py::test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_one_go",
+        ),
+        why="A slow reader would miss all that was dropped but the last frame.",
+    ),
+    Mutant(
+        name="doubt-leaves-the-outbox",
+        file="app/live/observer.py",
+        old=("        self.doubted = True\n        self.client.drop(self)\n"),
+        new="        self.doubted = True\n",
+        tests=("tests/unit/test_client.py",),
+        why="What waits for a slow reader would be sent after the cut.",
+    ),
+    Mutant(
+        name="a-drop-forgets-the-first-frames",
+        file="app/live/observer.py",
+        old="subscription.fall_back(dropped[0].since)",
+        new="subscription.fall_back(dropped[-1].since)",
+        tests=("tests/unit/test_client.py",),
+        why="A reader who was in doubt for a moment would miss frames.",
+    ),
+    Mutant(
+        name="a-new-frame-overtakes-the-outbox",
+        file="app/live/observer.py",
+        old="if self._sending or self._outbox or self._write is None:",
+        new="if self._sending or self._write is None:",
+        tests=("tests/unit/test_client.py",),
+        why="Frames would come in the wrong order.",
+    ),
+    Mutant(
+        name="a-new-frame-overtakes-the-pump",
+        file="app/live/observer.py",
+        old="if self._sending or self._outbox or self._write is None:",
+        new="if self._outbox or self._write is None:",
+        tests=("tests/unit/test_client.py",),
+        why="Frames would come in the wrong order.",
+    ),
+    Mutant(
+        name="a-read-under-another-access-is-taken",
+        file="app/live/observer.py",
+        old=(
+            "        elif read.access_id != subscription.access_id:\n"
+            "            subscription.source.doubt(subscription)\n"
+        ),
+        new="",
+        tests=(
+            "tests/integration/test_revocation.py::test_what_changes_between_the_admission_and_the_first_read_is_noticed",
+        ),
+        why="Whoever lost access between the check and the first read would get a snapshot.",
+    ),
+    Mutant(
+        name="a-read-that-was-left-is-sent",
+        file="app/live/observer.py",
+        old=("        if subscription.ended:\n            return\n        if read is None:"),
+        new="        if read is None:",
+        tests=(
+            "tests/unit/test_client.py",
+            "tests/integration/test_hub.py::test_after_subscribing_again_nothing_comes_of_the_earlier_subscription",
+        ),
+        why="After an unsubscribe a whole snapshot could still come.",
+    ),
+    Mutant(
+        name="a-read-in-doubt-is-sent",
+        file="app/live/observer.py",
+        old=("        elif not subscription.doubted:\n            await self._take"),
+        new=("        else:\n            await self._take"),
+        tests=("tests/unit/test_client.py",),
+        why="What was read before the cut was noticed would be sent after it.",
+    ),
+    Mutant(
+        name="the-outbox-only-grows",
+        file="app/live/observer.py",
+        old=("            out = self._outbox.popleft()\n            self._bytes -= len(out.body)\n"),
+        new="            out = self._outbox.popleft()\n",
+        tests=("tests/unit/test_client.py",),
+        why="A client that reads all it gets would be dropped back for being slow.",
+    ),
+    Mutant(
+        name="presence-is-told-in-doubt",
+        file="app/live/observer.py",
+        old="if not subscription.behind and not subscription.doubted and subscription in",
+        new="if not subscription.behind and subscription in",
+        tests=("tests/unit/test_client.py",),
+        why="Whoever was cut would hear who is there.",
+    ),
+    Mutant(
+        name="a-stale-read-moves-the-topic",
+        file="app/live/hub.py",
+        old="if topic is not None and topic.revision == cursors[topic_id]:",
+        new="if topic is not None:",
+        tests=(
+            "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_is_not_left_behind",
+            "tests/integration/test_hub.py::test_what_was_read_from_an_earlier_cursor_moves_nobody_back",
+        ),
+        why="Observers would be told the same change twice.",
+    ),
+    Mutant(
+        name="a-read-that-was-overtaken-is-forgotten",
+        file="app/live/hub.py",
+        old=("                self._again({topic_id})\n        if found:"),
+        new=("                pass\n        if found:"),
+        tests=(
+            "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_is_not_left_behind",
+            "tests/integration/test_hub.py::test_what_was_read_from_an_earlier_cursor_moves_nobody_back",
+        ),
+        why="A change could show only with the next one.",
+    ),
+    Mutant(
+        name="strangers-are-not-doubted",
+        file="app/live/hub.py",
+        old=(
+            "        for observer in [one for one in topic.observers if one.access_id != access_id]:\n"
+            "            self._guard.doubt(observer)\n"
+        ),
+        new="",
+        tests=(
+            "tests/integration/test_revocation.py::test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing",
+        ),
+        why="Whoever was cut would follow on.",
+    ),
+    Mutant(
+        name="a-sign-out-during-the-admission-is-missed",
+        file="app/live/hub.py",
+        old=(
+            "        if ticket.heard != self._guard.heard and ticket.caller.user_id is not None:\n"
+            "            self._guard.doubt(subscription)\n"
+        ),
+        new="",
+        tests=(
+            "tests/integration/test_revocation.py::test_a_sign_out_between_the_admission_and_the_subscription_is_noticed",
+        ),
+        why="Whoever signed out while they subscribed would follow on until the next poll.",
+    ),
+    Mutant(
+        name="a-failed-look-is-forgotten",
+        file="app/live/hub.py",
+        old=("                self._again(woken)\n                await asyncio.sleep(PAUSE)"),
+        new="                await asyncio.sleep(PAUSE)",
+        tests=("tests/integration/test_hub.py::test_a_look_that_fails_is_made_again",),
+        why="A change that was committed while the database was away would show at the next poll only.",
+    ),
+    Mutant(
+        name="ended-credentials-are-not-counted",
+        file="app/live/guard.py",
+        old="        self.heard += 1\n",
+        new="",
+        tests=(
+            "tests/integration/test_revocation.py::test_a_sign_out_between_the_admission_and_the_subscription_is_noticed",
+        ),
+        why="Whoever signed out while they subscribed would follow on until the next poll.",
+    ),
+    Mutant(
+        name="a-jwt-outlasts-its-time",
+        file="app/live/guard.py",
+        old=(
+            "            if not stands(subscription.caller):\n"
+            "                self._strip(subscription)\n"
+            "            self.doubt"
+        ),
+        new="            self.doubt",
+        tests=(
+            "tests/integration/test_revocation.py::test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on",
+        ),
+        why="A signed token, which no row knows, would be followed for ever.",
+    ),
+    Mutant(
+        name="a-failed-check-is-forgotten",
+        file="app/live/guard.py",
+        old=(
+            "            self._doubted = {one: None for one in batch if not one.ended} | self._doubted\n"
+            "            raise"
+        ),
+        new="            raise",
+        tests=(
+            "tests/integration/test_revocation.py::test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks",
+        ),
+        why="Observers in doubt would never hear anything again.",
+    ),
+    Mutant(
+        name="links-end-with-the-account",
+        file="app/live/guard.py",
+        old="share_key_hash=caller.share_key_hash, network",
+        new="network",
+        tests=(
+            "tests/integration/test_revocation.py::test_a_link_goes_on_when_the_account_that_was_shown_with_it_ends",
+        ),
+        why="Whoever signs out would lose what a link opens for them.",
+    ),
+    Mutant(
+        name="a-trusted-grant-has-no-end",
+        file="app/live/guard.py",
+        old=("        subscription.trust(admission.access_id, admission.grant)\n        self.watch(subscription)\n"),
+        new="        subscription.trust(admission.access_id, admission.grant)\n",
+        tests=("tests/integration/test_revocation.py::test_an_end_that_a_later_check_finds_is_kept",),
+        why="A session that is renewed for an hour would be followed for ever.",
+    ),
+    Mutant(
+        name="a-renewed-account-ends-as-before",
+        file="app/live/guard.py",
+        old=("            scopes=account.scopes,\n            expires_at=account.expires_at,\n"),
+        new="            scopes=account.scopes,\n",
+        tests=("tests/integration/test_revocation.py::test_an_account_that_is_shown_anew_is_followed_for_longer",),
+        why="A socket would be cut though its account was shown anew.",
+    ),
+    Mutant(
+        name="a-reconnect-looks-at-nothing",
+        file="app/live/listener.py",
+        old=("            LISTENER_CONNECTED.set(1)\n            self._look_again()\n"),
+        new="            LISTENER_CONNECTED.set(1)\n",
+        tests=(
+            "tests/integration/test_revocation.py::test_what_happened_while_the_listener_was_away_is_noticed_when_it_is_back",
+        ),
+        why="What happened while the connection was lost would show at the next poll only.",
+    ),
+    Mutant(
+        name="the-poll-always-looks",
+        file="app/live/poll.py",
+        old=("                seen = now\n                self._look_again()"),
+        new="                self._look_again()",
+        tests=("tests/unit/test_poll.py",),
+        why="Each process would read all that is watched every five seconds.",
+    ),
+    Mutant(
+        name="the-poll-never-rests",
+        file="app/live/poll.py",
+        old=("            if not self._watching():\n                continue\n"),
+        new="",
+        tests=("tests/unit/test_poll.py",),
+        why="A process that nobody follows would ask the database for nothing.",
+    ),
+    Mutant(
+        name="the-poll-forgets-credentials",
+        file="app/live/live.py",
+        old="for watcher in (self.threads, self.accounts, self.guard):",
+        new="for watcher in (self.threads, self.accounts):",
+        tests=("tests/integration/test_revocation.py::test_a_cut_of_which_nobody_was_told_is_found_by_the_poll",),
+        why="A sign-out whose NOTIFY was lost would never be noticed.",
+    ),
+    Mutant(
+        name="a-shared-read-may-be-stale",
+        file="app/live/reader.py",
+        old=("                del self._reading[key]\n                shared = False\n                found"),
+        new="                found",
+        tests=("tests/unit/test_reader.py",),
+        why="Whoever subscribes right after a change could be told of the state before it.",
+    ),
+    Mutant(
+        name="whoever-leaves-takes-the-read-along",
+        file="app/live/reader.py",
+        old="return await asyncio.shield(task)",
+        new="return await task",
+        tests=("tests/unit/test_reader.py",),
+        why="A client that hangs up would fail the read of others who asked for the same.",
+    ),
+    Mutant(
+        name="every-snapshot-says-reset",
+        file="app/live/reader.py",
+        old="reset=reset and after >= 0)",
+        new="reset=reset)",
+        tests=(
+            "tests/integration/test_feed_deltas.py::test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so",
+        ),
+        why="A page that opens a thread anew would be told to forget what it never had.",
+    ),
+    Mutant(
+        name="the-same-state-is-told-again",
+        file="app/live/presence.py",
+        old=("        elif here.state == state:\n            return\n"),
+        new="",
+        tests=("tests/integration/test_presence.py::test_the_same_state_again_is_not_told",),
+        why="A client that repeats its state would cost a write and a frame for all each time.",
+    ),
+    Mutant(
+        name="to-follow-again-is-to-leave",
+        file="app/live/presence.py",
+        old="if watchers is None or watchers.get(client) is not subscription:",
+        new="if watchers is None:",
+        tests=("tests/integration/test_presence.py::test_to_follow_again_is_not_to_leave",),
+        why="Whoever subscribes again would vanish for the others.",
+    ),
+    Mutant(
+        name="presence-of-another-access-is-told",
+        file="app/live/presence.py",
+        old="            if subscription.access_id != company.access_id:",
+        new="            if subscription.access_id is None:",
+        tests=(
+            "tests/integration/test_presence.py::test_a_participant_whose_access_is_cut_is_gone_and_is_told_no_more",
+        ),
+        why="Whoever was cut could hear once more who is there.",
+    ),
+    Mutant(
+        name="a-frame-of-126-bytes-is-short",
+        file="app/live/body.py",
+        old="if size < 126:",
+        new="if size <= 126:",
+        tests=("tests/unit/test_body.py",),
+        why="A frame of 126 bytes would break the connection.",
+    ),
+    Mutant(
+        name="a-frame-of-64-kib-is-short",
+        file="app/live/body.py",
+        old="if size < 1 << 16:",
+        new="if size <= 1 << 16:",
+        tests=("tests/unit/test_body.py",),
+        why="A frame of 65,536 bytes would fail to be sent.",
+    ),
+)

@@ -1,0 +1,174 @@
+"""Mutants of credentials, claims, blobs and presence in `app/store`."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        name="an-expired-token-signs-in",
+        file="app/store/tokens.py",
+        old="WHERE secret_hash = $1 AND coalesce(expires_at > clock_timestamp(), true)",
+        new="WHERE secret_hash = $1",
+        tests=("tests/integration/test_accounts.py::test_a_token_that_has_expired_or_was_revoked_is_good_for_nothing",),
+        why="A token would be good for ever.",
+    ),
+    Mutant(
+        name="anybody-revokes-tokens",
+        file="app/store/tokens.py",
+        old="(api_tokens.c.id == token_id) & (api_tokens.c.user_id == caller.user_id)",
+        new="api_tokens.c.id == token_id",
+        tests=("tests/integration/test_notifications.py::test_somebody_without_an_account_has_nothing_to_end",),
+        why="A user could end the tokens of another one.",
+    ),
+    Mutant(
+        name="a-revoked-token-is-told-to-nobody",
+        file="app/store/tokens.py",
+        old=(
+            "        await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))\n"
+            '        await audit.record(connection, "token_revoked"'
+        ),
+        new='        await audit.record(connection, "token_revoked"',
+        tests=("tests/integration/test_notifications.py::test_processes_are_told_of_credentials_that_end",),
+        why="Whoever stole the token would follow on until the next poll.",
+    ),
+    Mutant(
+        name="one-token-too-many",
+        file="app/store/tokens.py",
+        old="scalar_one() >= MOST:",
+        new="scalar_one() > MOST:",
+        tests=("tests/integration/test_access_store.py",),
+        why="An account would have one token more than allowed.",
+    ),
+    Mutant(
+        name="an-expired-session-signs-in",
+        file="app/store/sessions.py",
+        old="WHERE secret_hash = $1 AND expires_at > clock_timestamp()",
+        new="WHERE secret_hash = $1",
+        tests=("tests/integration/test_access_store.py",),
+        why="A cookie would be good until the purge.",
+    ),
+    Mutant(
+        name="a-new-password-ends-its-own-session",
+        file="app/store/sessions.py",
+        old="sessions.c.id.is_distinct_from(kept)",
+        new="(sessions.c.id == kept)",
+        tests=(
+            "tests/integration/test_accounts.py::test_a_new_password_takes_the_old_one_and_ends_the_other_sessions",
+        ),
+        why="Whoever stole a session would keep it after the password was changed.",
+    ),
+    Mutant(
+        name="a-login-by-a-password-that-was-changed",
+        file="app/store/sessions.py",
+        old="if proof is not None:",
+        new="if proof is None:",
+        tests=(
+            "tests/integration/test_account_races.py::test_a_login_by_a_password_that_is_changed_meanwhile_opens_nothing",
+        ),
+        why="A login in flight would outlive the change of the password.",
+    ),
+    Mutant(
+        name="the-newest-sessions-end",
+        file="app/store/sessions.py",
+        old="WHERE user_id = $1 ORDER BY created_at DESC, id DESC OFFSET",
+        new="WHERE user_id = $1 ORDER BY created_at, id OFFSET",
+        tests=("tests/integration/test_access_store.py",),
+        why="With fifty sessions nobody could sign in any more.",
+    ),
+    Mutant(
+        name="an-ended-session-is-told-to-nobody",
+        file="app/store/sessions.py",
+        old=(
+            "        await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))\n"
+            '        await audit.record(connection, "session_ended"'
+        ),
+        new='        await audit.record(connection, "session_ended"',
+        tests=("tests/integration/test_notifications.py::test_processes_are_told_of_credentials_that_end",),
+        why="A browser that was signed out from elsewhere would follow on until the next poll.",
+    ),
+    Mutant(
+        name="a-claim-takes-over-a-members-run",
+        file="app/store/claims.py",
+        old="asked = (runs.c.id.in_(active_ids)) & runs.c.user_id.is_(None)",
+        new="asked = runs.c.id.in_(active_ids)",
+        tests=("tests/integration/test_leases.py::test_a_claim_leaves_the_run_of_another_account_to_that_account",),
+        why="Tools that somebody else asked for would act with the rights of whoever claims the thread.",
+    ),
+    Mutant(
+        name="a-claim-cuts-nobody",
+        file="app/store/claims.py",
+        old="        access_id=func.gen_random_uuid(),\n",
+        new="",
+        tests=("tests/integration/test_revocation.py::test_who_may_still_follow_after_a_claim_goes_on_without_a_gap",),
+        why="Whoever has the old key would follow on.",
+    ),
+    Mutant(
+        name="a-claimed-thread-keeps-its-key",
+        file="app/store/claims.py",
+        old="        anon_key_hash=None,\n",
+        new="",
+        tests=(
+            "tests/integration/test_claims.py::test_after_a_claim_the_key_and_other_users_are_forbidden_and_a_second_claim_changes_nothing",
+        ),
+        why="The key that was shared would still open the thread.",
+    ),
+    Mutant(
+        name="a-claim-moves-no-budget",
+        file="app/store/claims.py",
+        old="    await ledger.move(connection, thread_id, user_id)\n",
+        new="",
+        tests=("tests/integration/test_budgets.py::test_whoever_claims_a_thread_pays_for_what_is_under_way_in_it",),
+        why="The runs of a claimed thread would go on at the guests' expense.",
+    ),
+    Mutant(
+        name="a-detail-token-lasts-for-ever",
+        file="app/store/details.py",
+        old="WHERE token_hash = $1 AND expires_at > clock_timestamp()",
+        new="WHERE token_hash = $1",
+        tests=(
+            "tests/integration/test_access_store.py::test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread",
+        ),
+        why="A detail would be told after the token's time is up.",
+    ),
+    Mutant(
+        name="a-detail-token-is-enough",
+        file="app/store/details.py",
+        old='    await access.admit(driver, row["thread_id"], caller)\n',
+        new="",
+        tests=(
+            "tests/integration/test_access_store.py::test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread",
+        ),
+        why="Whoever has seen a stream could read details after losing access.",
+    ),
+    Mutant(
+        name="one-byte-too-many",
+        file="app/store/blobs.py",
+        old="if kept + size > most_bytes:",
+        new="if kept > most_bytes:",
+        tests=("tests/integration/test_blobs.py::test_a_thread_keeps_so_many_bytes_and_no_more",),
+        why="A thread could keep one blob of any size more than allowed.",
+    ),
+    Mutant(
+        name="guests-keep-as-much-as-users",
+        file="app/store/blobs.py",
+        old="most_bytes = room.thread if owned else min(room.guest, room.thread)",
+        new="most_bytes = room.thread",
+        tests=("tests/integration/test_blobs.py::test_a_thread_keeps_so_many_bytes_and_no_more",),
+        why="A guest could fill the disk.",
+    ),
+    Mutant(
+        name="an-upload-is-taken-twice",
+        file="app/store/blobs.py",
+        old="if len(found) != len(blob_ids):",
+        new="if len(found) > len(blob_ids):",
+        tests=("tests/integration/test_blobs.py::test_uploads_are_attached_once_in_the_order_that_was_asked_for",),
+        why="A message could have the same file twice.",
+    ),
+    Mutant(
+        name="too-many-are-told-exactly",
+        file="app/store/presence.py",
+        old='more = present[0]["present"] - len(present) if present else 0',
+        new="more = 0",
+        tests=("tests/integration/test_presence.py::test_of_many_the_newest_fifty_are_told_and_how_many_more",),
+        why="A crowd would look like fifty.",
+    ),
+)

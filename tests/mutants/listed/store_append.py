@@ -1,0 +1,201 @@
+"""Mutants of the append and the writer in `app/store`."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        name="appends-are-not-fenced",
+        file="app/store/parts.py",
+        old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
+        new="\"(run.thread_id, run.status) IS NOT DISTINCT FROM ({0}.thread_id, 'running')\"",
+        tests=(
+            "tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",
+            "tests/integration/test_leases.py::test_a_beat_prolongs_just_the_leases_that_are_held",
+        ),
+        why="An executor that was taken for dead would write beside the one that took over.",
+    ),
+    Mutant(
+        name="appends-after-the-end",
+        file="app/store/parts.py",
+        old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
+        new='"(run.thread_id, run.epoch) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch)"',
+        tests=("tests/integration/test_writer.py::test_after_the_finish_nothing_changes",),
+        why="Parts would come after the finish.",
+    ),
+    Mutant(
+        name="appends-to-a-run-of-another-thread",
+        file="app/store/parts.py",
+        old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
+        new="\"(run.epoch, run.status) IS NOT DISTINCT FROM ({0}.epoch, 'running')\"",
+        tests=("tests/integration/test_writer.py::test_a_writer_for_one_thread_cannot_touch_a_run_of_another",),
+        why="Parts could be written under a thread whose lock nobody holds.",
+    ),
+    Mutant(
+        name="a-repeated-append-bumps-the-revision",
+        file="app/store/parts.py",
+        old=("        ) IS NULL\n    ) AS due WHERE"),
+        new=("        ) IS NULL OR true\n    ) AS due WHERE"),
+        tests=(
+            "tests/laws/test_store.py::test_repeating_an_append_any_number_of_times_changes_nothing",
+            "tests/integration/test_writer.py::test_an_append_says_how_many_parts_were_new",
+        ),
+        why="A retry after a lost commit would make a revision that nothing bears.",
+    ),
+    Mutant(
+        name="the-end-has-no-revision",
+        file="app/store/parts.py",
+        old="seq = ended.seq, revision = threads.revision, updated_at",
+        new="seq = ended.seq, updated_at",
+        tests=("tests/laws/test_store.py::test_a_snapshot_and_the_deltas_after_it_give_every_later_snapshot",),
+        why="Observers would not hear that the answer has ended.",
+    ),
+    Mutant(
+        name="the-end-of-a-run-wakes-nobody",
+        file="app/store/parts.py",
+        old="        await driver.execute(\"SELECT pg_notify($1, '')\", RUNS_CHANNEL)\n",
+        new="        pass\n",
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
+        why="The next queued answer would begin a sweep later.",
+    ),
+    Mutant(
+        name="an-append-tells-nobody",
+        file="app/store/parts.py",
+        old='    await driver.execute("SELECT pg_notify($1, $2)", THREADS_CHANNEL, payload)\n',
+        new="",
+        tests=("tests/integration/test_notifications.py::test_observers_are_told",),
+        why="Observers in other processes would see text at the next poll only.",
+    ),
+    Mutant(
+        name="an-append-names-too-many-threads",
+        file="app/store/parts.py",
+        old=("if len(threads) <= MOST_NAMED else EVERYTHING\n    await"),
+        new=("if len(threads) <= 4 * MOST_NAMED else EVERYTHING\n    await"),
+        tests=(
+            "tests/integration/test_notifications.py::test_a_commit_of_more_runs_than_a_notification_names_tells_everybody",
+        ),
+        why="A commit of many runs would fail: Postgres takes 8,000 bytes of a notification.",
+    ),
+    Mutant(
+        name="a-zombies-batch-counts-as-written",
+        file="app/store/parts.py",
+        old=("run.thread_id = lease.thread_id AND run.epoch = lease.epoch\n    JOIN message_parts"),
+        new=("run.thread_id = lease.thread_id\n    JOIN message_parts"),
+        tests=(
+            "tests/integration/test_writer.py::test_whoever_repeats_a_batch_of_a_run_that_another_has_now_has_lost_it",
+        ),
+        why="An executor that was replaced would hold its run for its own.",
+    ),
+    Mutant(
+        name="an-end-settles-no-budget",
+        file="app/store/parts.py",
+        old='        await ledger.settle(driver, {row["run_id"]: row["thread_id"] for row in ended})\n',
+        new="",
+        tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
+        why="What a run has reserved would never come back.",
+    ),
+    Mutant(
+        name="an-answer-leaves-nobody-unread",
+        file="app/store/parts.py",
+        old="[batch.lease.thread_id for batch in batches if batch.ending], said=True)",
+        new="[batch.lease.thread_id for batch in batches if batch.ending])",
+        tests=("tests/integration/test_account_feed.py::test_each_listed_thread_says_what_awaits_its_reader",),
+        why="A finished answer would not show as unread.",
+    ),
+    Mutant(
+        name="a-repeated-part-is-inserted-again",
+        file="app/store/parts.py",
+        old="run_id = lease.run_id AND seq >= lease.seq AND thread_id",
+        new="run_id = lease.run_id AND seq > lease.seq AND thread_id",
+        tests=(
+            "tests/laws/test_store.py::test_repeating_an_append_any_number_of_times_changes_nothing",
+            "tests/integration/test_writer.py::test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap",
+            "tests/integration/test_writer.py::test_a_part_of_a_batch_that_is_there_is_not_inserted_again",
+        ),
+        why="A retry of a batch of which a part is stored would fail for ever.",
+    ),
+    Mutant(
+        name="parts-from-a-seq-on-repeat-it",
+        file="app/store/parts.py",
+        old="run_id = $1 AND seq > $2 AND",
+        new="run_id = $1 AND seq >= $2 AND",
+        tests=("tests/integration/test_api_reads.py::test_parts_are_read_on_from_any_seq",),
+        why="A reader who asks for what follows would get a part twice.",
+    ),
+    Mutant(
+        name="the-end-comes-before-the-last-parts",
+        file="app/store/writer.py",
+        old="if self._ending is None or self._unwritten:",
+        new="if self._ending is None:",
+        tests=(
+            "tests/integration/test_writer.py::test_a_run_ends_with_its_last_parts_however_many_transactions_they_take",
+        ),
+        why="A run that was dammed up would end without its last text.",
+    ),
+    Mutant(
+        name="only-fifty-due-runs-at-once",
+        file="app/store/writer.py",
+        old="(at > now and len(found) >= ENOUGH)",
+        new="len(found) >= ENOUGH",
+        tests=(
+            "tests/integration/test_writer.py::test_no_more_runs_go_along_than_make_a_commit_cheap_but_all_that_are_due",
+        ),
+        why="Runs that are due would wait for the next commit.",
+    ),
+    Mutant(
+        name="nothing-is-taken-along",
+        file="app/store/writer.py",
+        old="max(APART, EARLY * self._policy.seconds)",
+        new="APART",
+        tests=("tests/integration/test_writer.py::test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not",),
+        why="Each run would be written by itself, and the work per part would not fall.",
+    ),
+    Mutant(
+        name="calls-of-the-last-batch-stay-open",
+        file="app/store/writer.py",
+        old="cancelled(fold(self._content, [part for part, _, _ in self._unwritten]))",
+        new="cancelled(self._content)",
+        tests=("tests/integration/test_writer.py::test_calls_that_are_not_written_yet_are_cancelled_with_their_run",),
+        why="A canceled run would leave a card that runs for ever.",
+    ),
+    Mutant(
+        name="a-lost-lease-is-told-to-nobody",
+        file="app/store/writer.py",
+        old=("            self._lost = True\n            self._on_lost()\n"),
+        new="            self._lost = True\n",
+        tests=("tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",),
+        why="An executor would ask a model for text that nobody keeps.",
+    ),
+    Mutant(
+        name="whoever-waits-is-not-told-of-a-lost-lease",
+        file="app/store/writer.py",
+        old=("        await self._idle.wait()\n        if self._lost:\n            raise LeaseLost\n"),
+        new="        await self._idle.wait()\n",
+        tests=("tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",),
+        why="A tool would be run though its `running` was never committed.",
+    ),
+    Mutant(
+        name="a-fault-of-one-run-costs-the-others",
+        file="app/store/writer.py",
+        old=(
+            "        except asyncpg.PostgresError:\n            await self._write_apart(streams)\n            return\n"
+        ),
+        new=(
+            "        except asyncpg.PostgresError:\n"
+            "            for stream in streams:\n"
+            "                self._settle(stream, held=False)\n"
+            "            return\n"
+        ),
+        tests=("tests/integration/test_writer.py::test_a_run_whose_rows_postgres_refuses_costs_no_other_run",),
+        why="One run whose rows are refused would end all runs of its commit.",
+    ),
+    Mutant(
+        name="the-bus-and-notify-both-tell",
+        file="app/store/writer.py",
+        old="notify=bus is None)",
+        new="notify=True)",
+        tests=(
+            "tests/integration/test_nats.py::test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_server_is_away",
+        ),
+        why="Commits would wait for each other's NOTIFY though a bus tells of them.",
+    ),
+)

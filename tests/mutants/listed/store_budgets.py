@@ -1,0 +1,227 @@
+"""Mutants of approvals, budgets and lists of threads in `app/store`."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        name="a-denial-is-overwritten",
+        file="app/store/approvals.py",
+        old='if row.state == "pending":',
+        new='if row.state in ("pending", "denied"):',
+        tests=("tests/integration/test_leases.py::test_an_answer_stands_while_its_run_is_under_way",),
+        why="A call that somebody denied would run after a later approval.",
+    ),
+    Mutant(
+        name="an-approval-of-another-call",
+        file="app/store/approvals.py",
+        old="if given.digest is not None and given.digest != row.digest:",
+        new="if given.digest is not None and not row.digest:",
+        tests=("tests/integration/test_approvals.py::test_an_answer_is_bound_to_the_call_that_was_seen",),
+        why="Somebody would approve of a call that they have not seen.",
+    ),
+    Mutant(
+        name="an-answer-wakes-no-executor",
+        file="app/store/approvals.py",
+        old=(
+            "        await listings.stamp(await driver_of(connection), [run.thread_id])\n"
+            '    await notify(connection, RUNS_CHANNEL, "")\n'
+        ),
+        new="        await listings.stamp(await driver_of(connection), [run.thread_id])\n",
+        tests=("tests/integration/test_notifications.py::test_executors_are_told",),
+        why="An approved call would run a sweep later.",
+    ),
+    Mutant(
+        name="an-approval-expires",
+        file="app/store/approvals.py",
+        old="WHERE state = 'pending' AND expires_at <= clock_timestamp() AND thread_id",
+        new="WHERE expires_at <= clock_timestamp() AND thread_id",
+        tests=("tests/integration/test_leases.py::test_questions_expire_and_answers_and_running_runs_do_not",),
+        why="An answer that was given would be taken back when the question's time is up.",
+    ),
+    Mutant(
+        name="an-expired-question-stops-its-run",
+        file="app/store/approvals.py",
+        old="thread_id = ANY($2::uuid[]) AND status = 'blocked'",
+        new="thread_id = ANY($2::uuid[])",
+        tests=("tests/integration/test_leases.py::test_questions_expire_and_answers_and_running_runs_do_not",),
+        why="A run that is worked on would be claimed by a second executor.",
+    ),
+    Mutant(
+        name="an-approval-with-other-arguments-is-the-same",
+        file="app/store/approvals.py",
+        old=(
+            'return row.state == ("approved" if given.approved else "denied") and edited == (\n'
+            "        given.edited_args if given.approved else None\n"
+            "    )"
+        ),
+        new='return bool(row.state == ("approved" if given.approved else "denied"))',
+        tests=("tests/integration/test_leases.py::test_an_answer_with_other_arguments_is_another_answer",),
+        why="Whoever changes the arguments too late would be told that their change counts.",
+    ),
+    Mutant(
+        name="a-run-is-settled-twice",
+        file="app/store/ledger.py",
+        old=(
+            "AND entry.settled IS NULL\n"
+            "        ORDER BY entry.run_id, entry.scope, entry.measure FOR NO KEY UPDATE OF entry\n"
+            "    ), spent"
+        ),
+        new=("\n        ORDER BY entry.run_id, entry.scope, entry.measure FOR NO KEY UPDATE OF entry\n    ), spent"),
+        tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
+        why="A budget would be given back twice.",
+    ),
+    Mutant(
+        name="a-runs-own-limit-is-not-extended-within",
+        file="app/store/ledger.py",
+        old='{_place(one): Level(reserved=one.reserved) for one in entries if one.scope == "run"}',
+        new='{_place(one): Level() for one in entries if one.scope == "run"}',
+        tests=(
+            "tests/integration/test_budgets.py::test_what_an_extension_needs_fits_everywhere_or_nothing_is_taken",
+            "tests/integration/test_budgets.py::test_time_is_reserved_piece_by_piece_until_there_is_none",
+            "tests/integration/test_budgets.py::test_a_silent_model_is_stopped_when_its_time_is_up",
+            "tests/integration/test_agents.py::test_a_budget_of_tokens_stops_the_loop_and_says_why",
+        ),
+        why="A run would get twice its own limit.",
+    ),
+    Mutant(
+        name="one-try-too-many",
+        file="app/store/ledger.py",
+        old="WHERE budget.settled < $6::int",
+        new="WHERE budget.settled <= $6::int",
+        tests=("tests/integration/test_budgets.py::test_counts_are_shared_by_all_and_survive_what_fails_around_them",),
+        why="One wrong password more would be allowed than the limit says.",
+    ),
+    Mutant(
+        name="the-last-bytes-of-the-day-are-refused",
+        file="app/store/ledger.py",
+        old="WHERE budget.settled + $6::numeric <= $7::numeric",
+        new="WHERE budget.settled + $6::numeric < $7::numeric",
+        tests=("tests/integration/test_budgets.py::test_an_amount_is_taken_up_to_the_limit_and_not_beyond",),
+        why="What fits just so would be refused.",
+    ),
+    Mutant(
+        name="what-was-not-counted-is-taken-back",
+        file="app/store/ledger.py",
+        old="AND starts_at = $4 AND settled > 0",
+        new="AND starts_at = $4",
+        tests=("tests/integration/test_budgets.py::test_what_was_never_counted_is_not_taken_back",),
+        why="A count could fall below nothing, and allow more than the limit.",
+    ),
+    Mutant(
+        name="a-claim-moves-what-was-settled",
+        file="app/store/ledger.py",
+        old="entry.scope = 'key' AND entry.settled IS NULL",
+        new="entry.scope = 'key'",
+        tests=(
+            "tests/integration/test_budgets.py::test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_settled",
+        ),
+        why="A claim would make room in the key's budget for more.",
+    ),
+    Mutant(
+        name="a-canceled-run-that-waited-costs-all",
+        file="app/store/ledger.py",
+        old="coalesce($3 AND runs.status = 'running' AND entry.scope",
+        new="coalesce($3 AND entry.scope",
+        tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
+        why="Whoever cancels a run that never began would pay for it.",
+    ),
+    Mutant(
+        name="read-up-to-the-future",
+        file="app/store/listings.py",
+        old="UPDATE listings SET read_revision = least($3, threads.revision) FROM threads",
+        new="UPDATE listings SET read_revision = $3 FROM threads",
+        tests=("tests/integration/test_account_feed.py::test_what_comes_after_a_read_mark_is_unread_whatever_it_said",),
+        why="What comes next would never show as unread.",
+    ),
+    Mutant(
+        name="a-read-mark-goes-back",
+        file="app/store/listings.py",
+        old=("AND NOT gone\n      AND read_revision < least($3, threads.revision)\n"),
+        new="AND NOT gone\n",
+        tests=("tests/integration/test_sharing.py::test_reading_is_noted_for_the_account_and_never_goes_back",),
+        why="A second browser that is behind would make everything unread again.",
+    ),
+    Mutant(
+        name="a-list-at-its-floor-starts-over",
+        file="app/store/accounts_feed.py",
+        old='user["floor_revision"] <= after < user["revision"]',
+        new='user["floor_revision"] < after < user["revision"]',
+        tests=(
+            "tests/integration/test_account_feed.py::test_a_watch_resumes_after_the_revision_that_is_known",
+            "tests/integration/test_account_feed.py::test_a_cursor_that_can_not_be_served_gets_the_whole_list",
+            "tests/integration/test_account_feed.py::test_a_list_is_served_from_its_floor_on",
+        ),
+        why="A browser would get the whole list though only one thread has changed.",
+    ),
+    Mutant(
+        name="a-list-loses-its-last-threads",
+        file="app/store/accounts_feed.py",
+        old="if not _served(user, after) or len(entries) > MOST_LISTED:",
+        new="if not _served(user, after):",
+        tests=("tests/integration/test_account_feed.py::test_a_cursor_that_can_not_be_served_gets_the_whole_list",),
+        why="A browser far behind would get more than one frame may tell.",
+    ),
+    Mutant(
+        name="everything-is-unread",
+        file="app/store/accounts_feed.py",
+        old="entry.said_revision > entry.read_revision AS unread",
+        new="entry.said_revision >= entry.read_revision AS unread",
+        tests=("tests/integration/test_account_feed.py::test_what_comes_after_a_read_mark_is_unread_whatever_it_said",),
+        why="What was read to its end would show as unread.",
+    ),
+    Mutant(
+        name="an-expired-session-watches-its-list",
+        file="app/store/accounts_feed.py",
+        old=("sessions.id = asked.credential\n                  AND sessions.expires_at > clock_timestamp())"),
+        new="sessions.id = asked.credential)",
+        tests=(
+            "tests/integration/test_revocation.py::test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on",
+            "tests/integration/test_access_store.py",
+        ),
+        why="The list would be told to a browser whose session has ended.",
+    ),
+    Mutant(
+        name="active-guests-are-deleted",
+        file="app/store/retention.py",
+        old="created_at < now() - $1::interval AND updated_at < now() - $1::interval",
+        new="created_at < now() - $1::interval",
+        tests=("tests/integration/test_retention.py::test_threads_that_are_owned_or_new_or_active_stay",),
+        why="A thread in use would be deleted because it is old.",
+    ),
+    Mutant(
+        name="owned-threads-are-deleted",
+        file="app/store/retention.py",
+        old="WHERE owner_id IS NULL AND deleted_at IS NULL",
+        new="WHERE deleted_at IS NULL",
+        tests=("tests/integration/test_retention.py::test_threads_that_are_owned_or_new_or_active_stay",),
+        why="A user's threads would be deleted.",
+    ),
+    Mutant(
+        name="reserved-budgets-are-deleted",
+        file="app/store/retention.py",
+        old="interval '1 day' AND reserved = 0",
+        new="interval '1 day'",
+        tests=(
+            "tests/integration/test_budgets.py::test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_needs",
+        ),
+        why="A run that ends later could not give back what it has reserved.",
+    ),
+    Mutant(
+        name="a-threads-row-goes-before-its-messages",
+        file="app/store/retention.py",
+        old='        " AND NOT EXISTS (SELECT FROM messages WHERE messages.thread_id = threads.id)"\n',
+        new="",
+        tests=(
+            "tests/integration/test_retention.py::test_a_deleted_threads_row_outlasts_what_it_held_so_that_nothing_is_orphaned",
+        ),
+        why="Messages of deleted threads would stay for ever.",
+    ),
+    Mutant(
+        name="two-processes-purge",
+        file="app/store/retention.py",
+        old=("        if not got.scalar_one():\n            return 0\n"),
+        new="        got.scalar_one()\n",
+        tests=("tests/integration/test_retention.py::test_a_purge_beside_one_at_work_leaves_it_alone",),
+        why="All processes would purge the same rows at the same time.",
+    ),
+)

@@ -1,0 +1,73 @@
+"""A mutant: one small fault in one file, and the tests that must fail because of it."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+CLIENT = "app/web/"
+"""The folder whose tests vitest runs; pytest runs all others."""
+
+
+class Mutant(msgspec.Struct, frozen=True, kw_only=True):
+    """Replaces `old`, which occurs exactly once in `file`, by `new`. `why` says what breaks for a user.
+
+    `tests` are pytest node ids, or test files of the TypeScript client.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    why: str
+
+    @property
+    def folder(self) -> str:
+        """The folder that its score counts for."""
+        return str(Path(self.file).parent)
+
+    def applied(self, text: str) -> str:
+        """The file's text with the fault. Raises `ValueError` where `old` does not occur exactly once."""
+        count = text.count(self.old)
+        if count != 1:
+            raise ValueError(f"{self.name}: its old text occurs {count} times in {self.file}, not once")
+        return text.replace(self.old, self.new)
+
+
+def problems(mutants: Sequence[Mutant], root: Path) -> list[str]:
+    """What is wrong with the list: names that are not unique, old texts that moved, tests that do not exist."""
+    repeated = [name for name, count in Counter(one.name for one in mutants).items() if count > 1]
+    found = [f"{name}: there is another mutant with this name" for name in repeated]
+    found += [problem for one in mutants for problem in _problems_of(one, root)]
+    return found
+
+
+def _problems_of(mutant: Mutant, root: Path) -> list[str]:
+    path = root / mutant.file
+    if not path.is_file():
+        return [f"{mutant.name}: there is no file {mutant.file}"]
+    found = [f"{mutant.name}: {test} does not exist" for test in mutant.tests if not _exists(test, root)]
+    if not mutant.tests or not mutant.why:
+        found.append(f"{mutant.name}: it needs tests, and a reason")
+    try:
+        text = mutant.applied(path.read_text())
+        if mutant.old == mutant.new:
+            found.append(f"{mutant.name}: it changes nothing")
+        if path.suffix == ".py":
+            ast.parse(text)
+    except (ValueError, SyntaxError) as error:
+        found.append(str(error) if isinstance(error, ValueError) else f"{mutant.name}: it is no Python: {error}")
+    return found
+
+
+def _exists(test: str, root: Path) -> bool:
+    file, _, name = test.partition("::")
+    path = root / file
+    if not path.is_file():
+        return False
+    function = name.partition("[")[0]
+    return not function or re.search(rf"def {re.escape(function)}\(", path.read_text()) is not None

@@ -1,0 +1,40 @@
+"""Whom a connection acts for, and whose following a new proof of an account prolongs."""
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.api.conversation import Conversation, _prolongs
+from app.domain import ids
+from app.domain.access import Caller
+from app.live.observer import Client
+
+USER, OTHER = ids.new(), ids.new()
+NOW = datetime.now(UTC)
+SOON, LATER = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
+
+
+@pytest.mark.parametrize(
+    ("new", "prolongs"),
+    [
+        (Caller(user_id=USER, expires_at=LATER), True),
+        (Caller(user_id=USER), True),
+        (Caller(user_id=USER, expires_at=NOW), False),
+        (Caller(user_id=USER, expires_at=LATER, scopes=frozenset({"write"})), False),
+        (Caller(user_id=OTHER), False),
+        (Caller(user_id=OTHER, expires_at=LATER), False),
+    ],
+)
+def test_only_the_same_account_prolongs_what_it_follows(new: Caller, *, prolongs: bool) -> None:
+    assert _prolongs(new, Caller(user_id=USER, expires_at=SOON)) == prolongs
+    assert not _prolongs(new, Caller(user_id=USER)), "what has no end can't last longer"
+
+
+@pytest.mark.parametrize(("ends", "user_id"), [(None, USER), (SOON, USER), (NOW - timedelta(seconds=1), None)])
+def test_a_connection_acts_for_its_account_until_that_ends(ends: datetime | None, user_id: object) -> None:
+    context: Any = SimpleNamespace(live=None)
+    account = Caller(user_id=USER, name="Tassadar", expires_at=ends, network="203.0.113.0/24")
+    current = Conversation(context, Client(), account)._current()
+    assert (current.user_id, current.network) == (user_id, "203.0.113.0/24")

@@ -1,0 +1,122 @@
+"""The list of mutants is true to the source, and its runner tells a mutant that is caught from one that lives."""
+
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.listed import MUTANTS
+from tests.mutants.mutant import Mutant, problems
+from tests.mutants.runner import Verdict, baseline, judge_all, judged
+from tests.mutants.workspace import Workspace, workspaces
+
+ROOT = Path(__file__).parents[2]
+LEAST = 150
+SUBJECT = """
+def limited(number: int) -> int:
+    return min(number, 10)
+"""
+TESTS = """
+import time
+
+from app.subject import limited
+
+
+def test_what_is_over_the_limit() -> None:
+    assert limited(11) == 10
+
+
+def test_nothing_in_particular() -> None:
+    assert limited(5)
+
+
+def test_what_ends_only_if_it_is_right() -> None:
+    while limited(5) != 5:
+        time.sleep(0.01)
+"""
+
+
+def test_each_mutant_can_be_applied_and_its_tests_exist() -> None:
+    assert problems(MUTANTS, ROOT) == []
+
+
+def test_every_layer_has_mutants() -> None:
+    folders = Counter(mutant.folder for mutant in MUTANTS)
+    assert len(MUTANTS) >= LEAST
+    assert {folder for folder, count in folders.items() if count >= 10} == {
+        "app/domain", "app/store", "app/live", "app/runs", "app/api", "app/web/src/khala",
+    }  # fmt: skip
+
+
+def mutant(name: str = "one", test: str = "test_what_is_over_the_limit", **changes: str) -> Mutant:
+    fields = {"file": "app/subject.py", "old": "min(number, 10)", "new": "min(number, 11)", "why": "It matters."}
+    return Mutant(name=name, tests=(f"tests/test_subject.py::{test}",), **(fields | changes))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree as small as can be."""
+    here = tmp_path / "tree"
+    for folder in ("app", "tests"):
+        (here / folder).mkdir(parents=True)
+        (here / folder / "__init__.py").write_text("")
+    (here / "app" / "subject.py").write_text(SUBJECT)
+    (here / "tests" / "test_subject.py").write_text(TESTS)
+    shutil.copytree(ROOT / "tests" / "mutants", here / "tests" / "mutants")
+    (here / "app" / "web").mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=here, check=True)
+    return here
+
+
+@pytest.fixture
+def workspace(tree: Path) -> Iterator[Workspace]:
+    with workspaces(tree, 1, "postgresql://nowhere") as (space,):
+        yield space
+
+
+def test_a_fault_in_the_list_is_told(tree: Path) -> None:
+    wrong = [
+        mutant("moved", old="max(number, 10)"),
+        mutant("twice", old="number"),
+        mutant("same", new="min(number, 10)"),
+        mutant("broken", new="min(number, 11"),
+        mutant("untested", "test_none"),
+        mutant("nowhere", file="app/nothing.py"),
+        mutant("same"),
+    ]
+    found = [problem.partition(":")[0] for problem in problems(wrong, tree)]
+    assert found == ["same", "moved", "twice", "same", "broken", "untested", "nowhere"]
+    assert problems([mutant()], tree) == []
+
+
+def test_a_mutant_is_killed_or_lives_and_the_working_tree_stays_as_it_is(tree: Path, workspace: Workspace) -> None:
+    listed = [mutant("caught"), mutant("missed", "test_nothing_in_particular"), mutant("again")]
+    heard: list[str] = []
+    assert baseline(workspace, listed) == []
+    found = judge_all([workspace], listed, lambda one, verdict: heard.append(f"{one.name} {verdict.state}"))
+    assert sorted(heard) == ["again killed", "caught killed", "missed survived"]
+    assert found["caught"].by == "tests/test_subject.py::test_what_is_over_the_limit"
+    assert (tree / "app" / "subject.py").read_text() == SUBJECT
+    assert baseline(workspace, listed) == [], "the copy is whole again"
+
+
+def test_a_mutant_that_hangs_is_killed_and_one_that_can_not_be_run_is_not(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.mutants.runner.MUTANT_SECONDS", 4.0)
+    monkeypatch.setattr("tests.mutants.workspace.STOP_SECONDS", 0.2)
+    hangs = judged(workspace, mutant(new="max(number, 11)", test="test_what_ends_only_if_it_is_right"))
+    assert (hangs.state, hangs.by) == ("timeout", "no end within 4 s")
+    unfit = judged(workspace, mutant(old="def limited", new="def unlimited"))
+    assert unfit.state == "broken", "no test has said anything of it"
+    assert isinstance(judged(workspace, mutant()), Verdict)
+
+
+def test_a_test_that_fails_anyhow_says_nothing_of_mutants(tree: Path) -> None:
+    (tree / "tests" / "test_subject.py").write_text(TESTS.replace("== 10", "== 12"))
+    with workspaces(tree, 1, "postgresql://nowhere") as (space,):
+        (problem,) = baseline(space, [mutant()])
+    assert problem.startswith("killed without a mutant: tests/test_subject.py")

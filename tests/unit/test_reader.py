@@ -1,0 +1,77 @@
+"""The reader: who asks at the same time shares one read, and nobody gets what was read before they asked."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from uuid import UUID, uuid4
+
+from app.domain.frames import Pong
+from app.live.feeds import Found, News
+from app.live.reader import Reader
+
+ACCESS = uuid4()
+TOPIC = uuid4()
+
+
+class Held:
+    """A database and a feed whose reads see what is there when they begin, and end when they may."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self.begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.reads = 0
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncIterator["Held"]:
+        yield self
+
+    async def since(self, driver: "Held", cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        self.reads += 1
+        seen = self.revision
+        self.begun.set()
+        await self.may_end.wait()
+        return {topic: Found(News(after, seen, Pong()), ACCESS) for topic, after in cursors.items()}
+
+
+def reading(held: Held) -> tuple[Reader, Any]:
+    feed: Any = held
+    return Reader(feed), feed
+
+
+async def test_whoever_asks_at_once_shares_a_read() -> None:
+    held = Held()
+    reader, feed = reading(held)
+    held.may_end.set()
+    found = await asyncio.gather(*(reader.read(feed, TOPIC, 0) for _ in range(5)))
+    assert held.reads == 1
+    assert {one.revision for one in found if one is not None} == {1}
+
+
+async def test_whoever_asks_after_a_read_began_gets_a_later_one() -> None:
+    held = Held()
+    reader, feed = reading(held)
+    early = asyncio.create_task(reader.read(feed, TOPIC, 0))
+    await held.begun.wait()
+    held.revision = 2
+    late = asyncio.create_task(reader.read(feed, TOPIC, 0))
+    await asyncio.sleep(0)
+    held.may_end.set()
+    found = await asyncio.gather(early, late)
+    assert [one and one.revision for one in found] == [1, 2]
+
+
+async def test_whoever_leaves_takes_nobody_along() -> None:
+    held = Held()
+    reader, feed = reading(held)
+    first, second = [asyncio.create_task(reader.read(feed, TOPIC, 0)) for _ in range(2)]
+    await held.begun.wait()
+    first.cancel()
+    await asyncio.wait({first})
+    assert first.cancelled()
+    held.may_end.set()
+    async with asyncio.timeout(2):
+        found = await second
+    assert found is not None
+    assert found.revision == 1
