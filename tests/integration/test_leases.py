@@ -18,7 +18,7 @@ from app.domain.access import Caller, key_hash
 from app.domain.chat import RunOptions
 from app.domain.errors import AlreadyDecided, Conflict, Forbidden, RunActive
 from app.domain.parts import Step, ToolCall, ToolStatus
-from app.runs.executor import ExecutorOptions
+from app.runs.options import ExecutorOptions
 from app.store import approvals, claims, runs, sends, sharing, threads
 from app.store.approvals import Answer
 from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
