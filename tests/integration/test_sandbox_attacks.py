@@ -329,7 +329,7 @@ def begin():
     threading.Thread(target=go_on).start()
     ctypes.CDLL(None).syscall((60, 93)[os.uname().machine == 'aarch64'], 0)
 """
-"""A process whose first thread ends before another one goes on: all that /proc says of it by its own number is nothing."""
+"""A process whose first thread ends before another one goes on: /proc says nothing of it by its own number."""
 
 
 async def test_record_locks_are_counted_because_each_takes_the_kernels_memory(inside: Sandbox) -> None:
@@ -401,7 +401,8 @@ async def test_sqlite_works_in_memory_and_on_files(inside: Sandbox) -> None:
         "    with sqlite3.connect(where) as db:\n"
         "        db.execute('CREATE TABLE t (a)')\n        db.execute('INSERT INTO t VALUES (7)')\n"
         "        print(*db.execute('SELECT a FROM t').fetchone())\n"
-        "print(*db.execute('PRAGMA journal_mode=WAL').fetchone())\ndb.execute('INSERT INTO t VALUES (8)')\ndb.commit()\n"
+        "print(*db.execute('PRAGMA journal_mode=WAL').fetchone())\n"
+        "db.execute('INSERT INTO t VALUES (8)')\ndb.commit()\n"
         "print(*sqlite3.connect('/tmp/x.db').execute('SELECT sum(a) FROM t').fetchone())"
     )
     heard = await said(inside, code)

@@ -22,9 +22,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """How a program ended.
 
-    `code` is None where it was ended for it: at its `timeout`, over its `memory` (or number of files, mappings or record locks), or for its
-    `output`. A program that died of a signal has 128 and the signal's number. `seconds` passed by the clock on the
-    wall. `stderr` is the end of what it wrote there.
+    `code` is None where it was ended for it: at its `timeout`, over its `memory` (or number of files, mappings or
+    record locks), or for its `output`. A program that died of a signal has 128 and the signal's number. `seconds`
+    passed by the clock on the wall. `stderr` is the end of what it wrote there.
     """
 
     code: int | None

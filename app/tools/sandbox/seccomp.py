@@ -22,7 +22,8 @@ AF_UNIX = 1
 PR_SET_PDEATHSIG = 1
 CLONE_FILES, CLONE_THREAD = 0x400, 0x10000
 OFD_LOCKS = (37, 38)
-"""F_OFD_SETLK and F_OFD_SETLKW: such locks belong to an open file, which can lie in a socket where nothing counts them."""
+"""F_OFD_SETLK and F_OFD_SETLKW: such locks belong to an open file, and one that lies in a socket has locks that
+nothing counts."""
 SHARED_ANONYMOUS = 0x21
 """MAP_SHARED and MAP_ANONYMOUS."""
 

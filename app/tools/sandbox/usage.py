@@ -98,10 +98,9 @@ def _living(pid: int) -> str:
     """
     folder = f"/proc/{pid}"
     with suppress(FileNotFoundError, ProcessLookupError):
-        for task in os.listdir(f"{folder}/task"):
-            path = f"{folder}/task/{task}"
-            if Path(path, "statm").read_bytes() != ENDED:
-                return path
+        for task in Path(folder, "task").iterdir():
+            if (task / "statm").read_bytes() != ENDED:
+                return str(task)
     return folder
 
 
@@ -114,10 +113,11 @@ def _count_locks(folders: list[str], limit: int) -> int:
     count = 0
     for folder in folders:
         try:
-            for name in os.listdir(f"{folder}/fdinfo"):
-                if count > limit:
-                    return count
-                count += _count_descriptor_locks(f"{folder}/fdinfo/{name}", limit - count)
+            with os.scandir(f"{folder}/fdinfo") as files:
+                for file in files:
+                    if count > limit:
+                        return count
+                    count += _count_descriptor_locks(file.path, limit - count)
         except PermissionError:
             # As with mappings: only a program that hides something makes itself unreadable.
             return limit + 1
