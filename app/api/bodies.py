@@ -36,7 +36,7 @@ Moment = Annotated[datetime, Meta(tz=True)]
 Text = Annotated[str, Meta(max_length=1024)]
 Name = Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
 
-Scopes = Annotated[tuple[Scope, ...], Meta(min_length=1, extra_json_schema={"extra": {"unique_items": True}})]
+Scopes = Annotated[tuple[Scope, ...], Meta(min_length=1)]
 """No set: decoding one drops duplicates without an error."""
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from app.api.bodies import MOST_TEXT
+from app.domain.access import SCOPES
 from app.domain.chat import BUDGET_BOUNDS
 from app.identity.passwords import LONGEST, LONGEST_EMAIL, SHORTEST
 from app.tools.user_tools import LONGEST_DESCRIPTION, SECONDS
@@ -47,7 +48,10 @@ FIELDS: dict[str, dict[str, Schema]] = {
     },
     "Function": {"parameters": {"description": "A JSON Schema (2020-12) of an object; `{}` has no fields."}},
     "NewLink": {"expiresAt": {"description": "In the future, within ten years."}},
-    "NewToken": {"expiresAt": {"description": "In the future, within ten years."}},
+    "NewToken": {
+        "scopes": {"items": {"type": "string", "enum": [*SCOPES]}, "uniqueItems": True},
+        "expiresAt": {"description": "In the future, within ten years."},
+    },
     "RunBudget": {
         "usd": {
             "oneOf": [{"type": "string", "pattern": USD}, {"type": "number", **_bounds("usd")}, {"type": "null"}],

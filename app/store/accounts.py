@@ -15,12 +15,11 @@ from app.domain.access import Caller
 from app.domain.accounts import Identity, LinkedIdentity, User
 from app.domain.chat import ACTIVE
 from app.domain.errors import Conflict, Unauthorized, Unavailable
-from app.store import askers, audit, ledger, listings, owners, sessions, threads
+from app.store import askers, audit, completion_requests, ledger, listings, owners, sessions, threads
 from app.store.db import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
 from app.store.retries import retried
 from app.store.tables import (
     api_tokens,
-    completion_requests,
     files,
     identities,
     memberships,
@@ -188,7 +187,7 @@ async def remove(db: Database, caller: Caller) -> None:
 async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
     """Whether it was done; not if it came to own another thread while those that it had were being locked."""
     async with db.transaction() as connection:
-        await connection.execute(delete(completion_requests).where(completion_requests.c.user_id == user_id))
+        await completion_requests.forget(connection, user_id)
         await owners.close_gate(connection, user_id)
         found = list(await connection.execute(_concerned(user_id).with_for_update()))
         driver = await driver_of(connection)

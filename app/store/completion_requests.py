@@ -16,6 +16,7 @@ from app.domain.chat import Sent
 from app.domain.errors import Conflict, IdempotencyKeyReused, RunNotFound
 from app.domain.idempotency import RETRY_WINDOW, RequestIdentity
 from app.store.db import Database, Driver, driver_of
+from app.store.retries import retried
 from app.store.tables import completion_requests
 
 MAX_JOINED = 2**15 - 1
@@ -45,9 +46,9 @@ SAME_REQUEST = f"""
 """The newest run of the same request that no retry of this number has joined. Two requests that are equal, and are both
 retried, so join two runs. A first attempt that was overtaken by its retry joins the run that the retry began."""
 
-JOIN_BY_FINGERPRINT = f"""
-    UPDATE completion_requests SET attempts = greatest(attempts, $3), first_attempt = least(first_attempt, $3)
-    WHERE run_id = ({SAME_REQUEST}) RETURNING run_id, fingerprint, attempts
+JOIN_BY_FINGERPRINT = """
+    UPDATE completion_requests SET attempts = greatest(attempts, $2), first_attempt = least(first_attempt, $2)
+    WHERE run_id = $1 RETURNING run_id, fingerprint, attempts
 """
 
 RUN = "SELECT thread_id, message_id, user_message_id, revision FROM runs WHERE id = $1"
@@ -79,6 +80,7 @@ async def begin(connection: AsyncConnection, request: RequestIdentity) -> None:
         raise Conflict("This request was made before.")
 
 
+@retried
 async def join(db: Database, request: RequestIdentity) -> Accepted | None:
     """The run that the same request began before; None if there is none.
 
@@ -88,7 +90,8 @@ async def join(db: Database, request: RequestIdentity) -> Accepted | None:
         if request.key_hash is None:
             await _wait_for_equals(connection, request)
             driver = await driver_of(connection)
-            joined = await driver.fetchrow(JOIN_BY_FINGERPRINT, *_known_by(request))
+            run_id = await driver.fetchval(SAME_REQUEST, *_known_by(request))
+            joined = run_id and await driver.fetchrow(JOIN_BY_FINGERPRINT, run_id, request.attempt)
         else:
             await connection.execute(select(1))
             driver = await driver_of(connection)
@@ -107,6 +110,13 @@ async def release(db: Database, accepted: Accepted) -> bool:
         await driver.execute(mine, accepted.sent.run_id, accepted.attempt)
         query = "SELECT true FROM completion_requests WHERE run_id = $1"
         return await driver.fetchval(query, accepted.sent.run_id) is None
+
+
+async def forget(connection: AsyncConnection, user_id: UUID) -> None:
+    """Forget the requests of a user, whose account is being deleted. They are locked before all else."""
+    mine = select(completion_requests.c.run_id).where(completion_requests.c.user_id == user_id)
+    ordered = mine.order_by(completion_requests.c.run_id).with_for_update()
+    await connection.execute(delete(completion_requests).where(completion_requests.c.run_id.in_(ordered)))
 
 
 async def _wait_for_equals(connection: AsyncConnection, request: RequestIdentity) -> None:

@@ -305,23 +305,24 @@ def held(row: Row[tuple[object, ...]]) -> bool:
     return bool(row.status == "running" and row.held)
 
 
-async def call_off(connection: AsyncConnection, row: Row[tuple[object, ...]]) -> bool:
+async def call_off(connection: AsyncConnection, row: Row[tuple[object, ...]], *, revision: int | None = None) -> bool:
     """Cancel an active run, whose and whose thread's locks the caller holds. Returns whether it has ended here.
 
     Where an executor holds it, the executor is asked to end it. Where it has ended, its windows are settled, so the
     caller holds those too if it calls off more than one; and the caller stamps the lists, when it locks nothing more.
+    `revision`: the one that this transaction has given the thread; else the thread gets a new one.
     """
     ends = not held(row)
     if not ends:
         at = func.coalesce(runs.c.cancel_requested_at, func.clock_timestamp())
         await connection.execute(update(runs).where(_this(row.thread_id, row.id)).values(cancel_requested_at=at))
     else:
-        await _end_unheld(connection, row)
+        await _end_unheld(connection, row, revision)
     await notify(connection, RUNS_CHANNEL, "")
     return ends
 
 
-async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]]) -> None:
+async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]], revision: int | None) -> None:
     await ledger.settle(await driver_of(connection), {row.id: row.thread_id}, cut_off=True)
     stored = await connection.execute(
         text("""SELECT kind, data FROM message_parts
@@ -331,7 +332,7 @@ async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]])
     content = fold((), before := [read(part.kind, part.data.encode()) for part in stored])
     finish = await _canceled(await driver_of(connection), row.thread_id, row.id)
     parts: list[PartData] = [*cancelled(content), finish]
-    revision = await threads.bump(connection, row.thread_id)
+    revision = revision or await threads.bump(connection, row.thread_id)
     common = {"run": row.id, "message": row.message_id, "thread": row.thread_id, "revision": revision}
     await connection.execute(
         text("""INSERT INTO message_parts (run_id, seq, message_id, thread_id, kind, data, revision)

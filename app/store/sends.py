@@ -157,7 +157,7 @@ async def ask(
     else:
         sent = await _store(connection, thread, question, caller, last + 1)
     # As late as can be: windows are shared, and locked from here to the commit; users' rows are locked last.
-    ended = await _interrupt(connection, busy, asks)
+    ended = await _interrupt(connection, busy, asks, sent.revision)
     await ledger.reserve(driver, sent.run_id, asks, now)
     if ended:
         await listings.stamp(driver, [thread.id], said=True)
@@ -222,13 +222,15 @@ async def _room(
     return room["last"], busy
 
 
-async def _interrupt(connection: AsyncConnection, busy: Sequence[Row[tuple[object, ...]]], asks: Sequence[Ask]) -> bool:
-    """Call these runs off. Returns whether one of them has ended."""
+async def _interrupt(
+    connection: AsyncConnection, busy: Sequence[Row[tuple[object, ...]]], asks: Sequence[Ask], revision: int
+) -> bool:
+    """Call these runs off, in the send's own revision of the thread. Returns whether one of them has ended."""
     if not busy:
         return False
     # All windows at once, because they would come one by one.
     await ledger.lock(await driver_of(connection), asks, run_ids=[run.id for run in busy])
-    return any([await runs.call_off(connection, run) for run in busy])
+    return any([await runs.call_off(connection, run, revision=revision) for run in busy])
 
 
 def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
