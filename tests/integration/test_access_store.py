@@ -148,3 +148,11 @@ async def test_a_token_that_may_not_all_gives_the_account_no_password(database_u
             answer = await server.http.post("/api/auth/password", json=body, headers=somebody.headers)
             assert answer.status_code == status
     await db.close()
+
+
+async def test_a_token_that_is_not_good_is_told_so_also_where_anybody_may_ask(database_url: str) -> None:
+    async with khala(database_url, with_executor=False) as server:
+        assert (await server.http.get("/api/tools")).status_code == 200
+        for token in ("khala_" + "x" * 43, "x" * 43):
+            answer = await server.http.get("/api/tools", headers={"Authorization": f"Bearer {token}"})
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")

@@ -323,6 +323,10 @@ async def test_what_is_shown_of_arguments_is_just_what_is_run(server: Inside) ->
     assert (run["status"], run["attempt"]) == ("final", 1)
     wrote, read = await agent.cards()
     assert (wrote["args"]["content"], read["output"]) == ("x\ufffdy", "x\ufffdy")
+    db = Database(server.database_url)
+    async with db.driver() as driver:
+        assert await driver.fetchval("SELECT content FROM files") == "x\ufffdy".encode()
+    await db.close()
 
 
 async def test_the_third_plan_in_a_row_is_the_answer(server: Inside) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from app.domain.parts import ToolStatus
 from app.runs import hands
+from app.store import parts, writer
 from app.store.db import Database
 from app.store.verify import Checked, differences
 from app.tools.invoke import invoke
@@ -253,6 +254,20 @@ async def test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_tha
     assert ("unknown" in card["summary"]) == (outcome == "unknown")
 
 
+async def test_changed_arguments_that_are_too_long_for_a_part_are_used_all_the_same(server: Inside) -> None:
+    thread = await server.thread()
+    await rules(thread, write_file="ask")
+    agent = await act(thread, HARMLESS + " /say Over.")
+    (card,) = await agent.until("blocked")
+    changed = {"path": "c.txt", "content": "z" * 5000}
+    assert (await agent.decide(card["toolCallId"], approved=True, editedArgs=changed)).status_code == 200
+    await agent.ended()
+    assert await agent.states() == ["completed"]
+    found = await act(thread, f"{call('read_file', path='c.txt')} {call('read_file', path='b.txt')}")
+    await found.ended()
+    assert await found.states() == ["completed", "failed"]
+
+
 async def test_that_a_call_began_is_stored_before_it_begins(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     db = Database(database_url)
     found: list[list[str]] = []
@@ -265,7 +280,12 @@ async def test_that_a_call_began_is_stored_before_it_begins(database_url: str, m
             found.append([row[0] for row in await driver.fetch(query, about.id)])
         return await invoke(tool, args, about)
 
+    async def slowly(*given: Any, **how: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return await parts.append(*given, **how)
+
     monkeypatch.setattr(hands, "invoke", invoked)
+    monkeypatch.setattr(writer, "append", slowly)
     async with khala(database_url) as server:
         agent = await act(await server.thread(), f"{call('todo_add', text='x')} {call('todo_list')}")
         assert (await agent.ended())["status"] == "final"

@@ -132,6 +132,16 @@ async def test_a_connection_lost_midstream_keeps_the_text_and_says_so(database_u
     assert await revisions(database_url, "text-delta", "error", "finish") == [1, 1]
 
 
+async def test_no_other_model_begins_anew_after_half_an_answer(database_url: str) -> None:
+    replies = (Reply(tokens=("half ", "an ", "answer"), pace=50, drop_after=2), Reply(tokens=("half an answer",)))
+    async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
+        run, message, parts = await answer(await server.thread())
+    assert run["status"] == "error"
+    assert text_of(message).count("half") == 1
+    assert "notice" not in kinds(parts)
+    assert len(provider.calls) == 1
+
+
 async def revisions(database_url: str, *kinds: str) -> list[int]:
     """How many revisions the last text, error and finish bear, and how many errors there are."""
     db = Database(database_url)

@@ -249,6 +249,16 @@ def test_earlier_answers_are_told_with_their_tools_in_short_and_without_secrets(
     assert (turns[4].outcomes[0].text, turns[4].outcomes[0].ok) == ("cancelled", False)
 
 
+def test_the_arguments_of_earlier_calls_are_told_without_secrets() -> None:
+    args = {"headers": ["Authorization: Bearer abcdefghijklmnop"], "body": {"text": "password=hunter2", "n": 1}}
+    answer = message(2, block(1, "sent", step=1, args=args), role="assistant")
+    turns = fitted([message(1, "one"), answer, message(3, "question")]).prompt.turns
+    assert turns[1].uses[0].args == {
+        "headers": ["Authorization: Bearer [redacted]"],
+        "body": {"text": "password=[redacted]", "n": 1},
+    }
+
+
 def test_what_is_in_a_blob_is_told_by_its_beginning_and_where_it_is() -> None:
     ref = blob(7, size=123_456, preview="begin")
     assert told(None, ref, "s", most=100).startswith(
@@ -297,6 +307,8 @@ def test_of_more_tools_than_their_share_the_first_are_offered() -> None:
     found = fitted([message(1, "question")], tools=tools, limit=1000)
     assert 0 < len(found.prompt.tools) < 10
     assert list(found.prompt.tools) == tools[: len(found.prompt.tools)]
+    assert sum(map(estimate_tool, found.prompt.tools)) <= 400
+    assert sum(map(estimate_tool, tools[: len(found.prompt.tools) + 1])) > 400
     everything = fitted([message(1, "question")], tools=tools, limit=1000, reads_tools=False)
     assert list(everything.prompt.tools) == tools
 

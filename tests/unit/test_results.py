@@ -57,3 +57,5 @@ def test_a_summary_is_one_line_of_at_most_120_characters() -> None:
     assert one_line("a\n  b\tc") == "a b c"
     assert len(one_line("word " * 100)) == 120
     assert one_line("x\0y") == "x\ufffdy"
+    assert one_line("x" * 120) == "x" * 120
+    assert one_line("x" * 121) == "x" * 119 + "…"

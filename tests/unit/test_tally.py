@@ -43,7 +43,7 @@ class Simple:
 
 
 def test_a_call_that_nobody_accounted_for_pays_for_what_it_said_and_thought() -> None:
-    prompt = Prompt(system="", turns=())
+    prompt = Prompt(system="Be brief, and say nothing that you do not know.", turns=())
     call = Call(cast("Any", Simple()))
     assert _estimated(call, prompt).usage == Usage(), "it was never made"
     call.asked = True

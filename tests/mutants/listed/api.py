@@ -93,7 +93,7 @@ MUTANTS = (
         ),
         new="    return found or Caller()",
         tests=(
-            "tests/integration/test_accounts.py::test_a_bearer_that_is_no_token_is_unauthorized_whatever_else_comes_along",
+            "tests/integration/test_access_store.py::test_a_token_that_is_not_good_is_told_so_also_where_anybody_may_ask",
         ),
         why="A client would not learn that its token has ended.",
     ),

@@ -293,14 +293,6 @@ MUTANTS = (
         why="A client that repeats its state would cost a write and a frame for all each time.",
     ),
     Mutant(
-        name="to-follow-again-is-to-leave",
-        file="app/live/presence.py",
-        old="if watchers is None or watchers.get(client) is not subscription:",
-        new="if watchers is None:",
-        tests=("tests/integration/test_presence.py::test_to_follow_again_is_not_to_leave",),
-        why="Whoever subscribes again would vanish for the others.",
-    ),
-    Mutant(
         name="presence-of-another-access-is-told",
         file="app/live/presence.py",
         old="            if subscription.access_id != company.access_id:",

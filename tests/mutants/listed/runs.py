@@ -8,7 +8,7 @@ MUTANTS = (
         file="app/runs/turn.py",
         old="if not others or failure.midstream:",
         new="if not others:",
-        tests=("tests/integration/test_runs.py::test_a_connection_lost_midstream_keeps_the_text_and_says_so",),
+        tests=("tests/integration/test_runs.py::test_no_other_model_begins_anew_after_half_an_answer",),
         why="Another model would begin anew after half an answer.",
     ),
     Mutant(
@@ -219,7 +219,9 @@ MUTANTS = (
         file="app/runs/hands.py",
         old="                if answer.edited_args is not None:\n",
         new="                if answer.edited_args is None:\n",
-        tests=("tests/integration/test_approvals.py::test_changed_arguments_are_checked_shown_and_used",),
+        tests=(
+            "tests/integration/test_approvals.py::test_changed_arguments_that_are_too_long_for_a_part_are_used_all_the_same",
+        ),
         why="A call would run with the arguments that somebody has changed.",
     ),
     Mutant(
