@@ -36,7 +36,8 @@ BY_KEYS = CALL_OFF.format(
 
 async def lost_role(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
     """Call off what this user has asked for in these threads, where they may not write any more."""
-    await driver.execute(BY_USER, thread_ids, user_id, RUNS_CHANNEL)
+    if thread_ids:
+        await driver.execute(BY_USER, thread_ids, user_id, RUNS_CHANNEL)
 
 
 async def lost_links(driver: Driver, thread_id: UUID, key_hashes: Sequence[bytes]) -> None:

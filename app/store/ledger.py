@@ -240,7 +240,11 @@ async def lock_ends(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> 
 async def cut_off(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
     """Settle the runs under way in these threads, whose locks the caller holds, and which are to be deleted."""
     driver = await driver_of(connection)
-    await settle(driver, await under_way(driver, thread_ids), cut_off=True)
+    ended = await under_way(driver, thread_ids)
+    query = "SELECT EXISTS (SELECT FROM usage_ledger WHERE run_id = ANY($1::uuid[]) AND settled IS NULL)"
+    # Where nothing is reserved no budget is locked: the caller may hold locks that come later by now.
+    if await driver.fetchval(query, list(ended)):
+        await settle(driver, ended, cut_off=True)
 
 
 async def under_way(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, UUID]:
