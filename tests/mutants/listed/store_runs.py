@@ -125,8 +125,8 @@ MUTANTS = (
     Mutant(
         name="a-cancel-wakes-no-executor",
         file="app/store/runs.py",
-        old=('        await _end_unheld(connection, row)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
-        new="        await _end_unheld(connection, row)\n",
+        old=('        await _end_unheld(connection, row, revision)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
+        new="        await _end_unheld(connection, row, revision)\n",
         tests=(
             "tests/integration/test_leases.py::test_a_cancel_reaches_the_executor_without_waiting_for_its_next_look",
             "tests/integration/test_leases.py::test_a_cancel_wakes_executors_and_of_a_run_that_it_ends_observers_too",
