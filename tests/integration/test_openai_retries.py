@@ -398,6 +398,7 @@ async def test_a_first_try_that_its_own_retry_has_overtaken_joins_it_and_a_later
 
     slow = identity(who.caller, 0, age=20.0)
     begun = await send(identity(who.caller, 1))
+    assert await completion_requests.join(db, identity(who.caller, 0)) is None, "it came after the retry"
     with pytest.raises(Conflict):
         await send(slow)
     joined = await completion_requests.join(db, slow)

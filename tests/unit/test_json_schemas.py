@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.domain.errors import InvalidInput
-from app.domain.json_schemas import MAX_WORK, SchemaGraph
+from app.domain.json_schemas import MAX_SCHEMA_PARTS, MAX_WORK, SchemaGraph
 from app.tools import arguments, heavy_checks
 from app.tools.arguments import ToolSchema
 from app.tools.port import ToolFailed
@@ -54,6 +54,14 @@ def test_patterns_weigh_by_their_programs_and_unevaluated_ones_count_twice() -> 
     assert weighed({"allOf": [inner]}, sizes).work(0).search == 10
     assert weighed({"allOf": [inner]}, sizes).work(1).search == 110
     assert weighed({"allOf": [inner], "unevaluatedProperties": False}, sizes).work(1).search == 220
+
+
+@pytest.mark.parametrize("part", [True, False, {}])
+def test_a_schema_has_so_many_parts_and_constants_are_none(part: bool | dict[str, Any]) -> None:
+    inner = MAX_SCHEMA_PARTS - 1
+    SchemaGraph({"anyOf": [part] * inner, "enum": [part] * (2 * inner)})
+    with pytest.raises(InvalidInput, match="at most 1,000 parts"):
+        SchemaGraph({"anyOf": [part] * (inner + 1)})
 
 
 @pytest.mark.parametrize("path", ["#/properties/x", "#/x~1y/%7Bz%7D", "#/x~1y/{z}", "#/list/0", "#named", "#/x~1y/on"])

@@ -14,10 +14,10 @@ MUTANTS = (
     Mutant(
         name="sibling-sites-are-our-own",
         file="app/api/origins.py",
-        old='if site in ("same-origin", "none") or',
-        new='if site in ("same-origin", "same-site", "none") or',
+        old='OWN_SITE = ("same-origin", "none")',
+        new='OWN_SITE = ("same-origin", "same-site", "none")',
         tests=("tests/integration/test_origins.py::test_another_sites_page_changes_nothing_whatever_it_bears",),
-        why="A page on a sibling's domain could act as whoever visits it.",
+        why="A page on a sibling's domain could act as its visitors.",
     ),
     Mutant(
         name="the-client-names-its-address",
@@ -78,8 +78,8 @@ MUTANTS = (
     Mutant(
         name="foreign-pages-read-by-cookie",
         file="app/api/callers.py",
-        old="if not secret or not trusted_origin(connection, context.origins):",
-        new="if not secret:",
+        old="believed = returning or trusted_origin(connection, context.origins)",
+        new="believed = True",
         tests=("tests/integration/test_origins.py::test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie",),
         why="Any page could read what its visitor may read.",
     ),
@@ -166,8 +166,8 @@ MUTANTS = (
     Mutant(
         name="a-token-makes-a-wider-one",
         file="app/api/tokens.py",
-        old="if not data.scopes <= caller.scopes:",
-        new="if not data.scopes & caller.scopes:",
+        old="if not set(data.scopes) <= caller.scopes:",
+        new="if not set(data.scopes) & caller.scopes:",
         tests=("tests/integration/test_accounts.py::test_a_token_cant_make_one_that_is_good_for_more",),
         why="A token for one thing could make one for all.",
     ),
@@ -254,5 +254,23 @@ MUTANTS = (
         new="return self._account",
         tests=("tests/unit/test_conversation.py",),
         why="A socket could subscribe by a signed token that has ended.",
+    ),
+    Mutant(
+        name="the-first-of-two-hosts-counts",
+        file="app/api/host_guard.py",
+        old="if len(found) == 1 else None",
+        new="if found else None",
+        tests=("tests/integration/test_hosts.py::test_two_host_headers_are_none",),
+        why="A request could name an allowed host to the guard and another one to what reads the last header.",
+    ),
+    Mutant(
+        name="a-proxys-word-names-the-host",
+        file="app/api/host_guard.py",
+        old='if name == b"host"]',
+        new='if name in (b"host", b"x-forwarded-host")][-1:]',
+        tests=(
+            "tests/integration/test_hosts.py::test_the_public_address_and_named_hosts_are_answered_and_no_proxys_word_for_others",
+        ),
+        why="A page that rebinds its name could send the header that lets it in.",
     ),
 )

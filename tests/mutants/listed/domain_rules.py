@@ -71,8 +71,8 @@ MUTANTS = (
     Mutant(
         name="bucket-keeps-one-back",
         file="app/domain/buckets.py",
-        old="if self._left < 1:",
-        new="if self._left <= 1:",
+        old="if self._left < cost:",
+        new="if self._left <= cost:",
         tests=("tests/unit/test_buckets.py",),
         why="The last request of the allowed burst would be refused.",
     ),
@@ -87,10 +87,10 @@ MUTANTS = (
     Mutant(
         name="bucket-counts-refused-time-twice",
         file="app/domain/buckets.py",
-        old=("        self._at = now\n        if self._left < 1:\n            return False\n"),
-        new=("        if self._left < 1:\n            return False\n        self._at = now\n"),
+        old=("        self._at = now\n        if self._left < cost:\n            return False\n"),
+        new=("        if self._left < cost:\n            return False\n        self._at = now\n"),
         tests=("tests/unit/test_buckets.py",),
-        why="Whoever keeps asking would be let in sooner than whoever waits.",
+        why="A caller who keeps asking would be let in sooner than one who waits.",
     ),
     Mutant(
         name="a-grant-needs-more-than-the-least",

@@ -88,10 +88,20 @@ MUTANTS = (
     Mutant(
         name="a-claim-takes-over-a-members-run",
         file="app/store/claims.py",
-        old="asked = (runs.c.id.in_(active_ids)) & runs.c.user_id.is_(None)",
-        new="asked = runs.c.id.in_(active_ids)",
+        old="runs.c.id.in_(run_ids) & runs.c.user_id.is_(None) & (runs",
+        new="runs.c.id.in_(run_ids) & (runs",
         tests=("tests/integration/test_leases.py::test_a_claim_leaves_the_run_of_another_account_to_that_account",),
-        why="Tools that somebody else asked for would act with the rights of whoever claims the thread.",
+        why="Tools that somebody else asked for would act with the rights of the claimer.",
+    ),
+    Mutant(
+        name="a-claim-takes-over-what-a-link-asked-for",
+        file="app/store/claims.py",
+        old="runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_of(key_hash))",
+        new="runs.c.user_id.is_(None)",
+        tests=(
+            "tests/integration/test_acting_for_others.py::test_a_claim_lends_nothing_to_what_others_have_asked_for_by_a_link",
+        ),
+        why="The call of a guest with a link would read the claimer's private files.",
     ),
     Mutant(
         name="a-claim-cuts-nobody",

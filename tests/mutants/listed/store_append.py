@@ -33,8 +33,8 @@ MUTANTS = (
     Mutant(
         name="a-repeated-append-bumps-the-revision",
         file="app/store/parts.py",
-        old=("        ) IS NULL\n    ) AS due WHERE"),
-        new=("        ) IS NULL OR true\n    ) AS due WHERE"),
+        old=") IS NULL)\n        ORDER BY id FOR NO KEY UPDATE\n    ) AS due WHERE",
+        new=") IS NULL OR true)\n        ORDER BY id FOR NO KEY UPDATE\n    ) AS due WHERE",
         tests=(
             "tests/laws/test_store.py::test_repeating_an_append_any_number_of_times_changes_nothing",
             "tests/integration/test_writer.py::test_an_append_says_how_many_parts_were_new",

@@ -24,16 +24,16 @@ MUTANTS = (
     Mutant(
         name="one-run-more-per-owner",
         file="app/store/sends.py",
-        old='room["own"] >= limits.per_owner',
-        new='room["own"] > limits.per_owner',
+        old="own >= limits.per_owner",
+        new="own > limits.per_owner",
         tests=("tests/integration/test_api_sends.py::test_a_full_queue_says_when_to_try_again",),
         why="An owner would have one run more than allowed.",
     ),
     Mutant(
         name="one-waiting-run-more",
         file="app/store/sends.py",
-        old='room["waiting"] >= limits.waiting',
-        new='room["waiting"] > limits.waiting',
+        old="waiting >= limits.waiting",
+        new="waiting > limits.waiting",
         tests=("tests/integration/test_api_sends.py::test_a_full_house_refuses_everybody",),
         why="The queue would be one longer than allowed.",
     ),
@@ -125,8 +125,8 @@ MUTANTS = (
     Mutant(
         name="a-cancel-wakes-no-executor",
         file="app/store/runs.py",
-        old=('        await _end_unheld(connection, row)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
-        new="        await _end_unheld(connection, row)\n",
+        old=('        await _end_unheld(connection, row, revision)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
+        new="        await _end_unheld(connection, row, revision)\n",
         tests=(
             "tests/integration/test_leases.py::test_a_cancel_reaches_the_executor_without_waiting_for_its_next_look",
             "tests/integration/test_leases.py::test_a_cancel_wakes_executors_and_of_a_run_that_it_ends_observers_too",
@@ -195,8 +195,8 @@ MUTANTS = (
     Mutant(
         name="one-guest-too-many",
         file="app/store/runs.py",
-        old="WHERE NOT guest OR number <= $5",
-        new="WHERE NOT guest OR number <= $5 + 1",
+        old="ELSE NOT guest OR number <= $5 END",
+        new="ELSE NOT guest OR number <= $5 + 1 END",
         tests=("tests/integration/test_runs.py::test_guests_leave_places_for_who_has_an_account",),
         why="Guests would take a place that is kept for accounts.",
     ),
@@ -211,8 +211,8 @@ MUTANTS = (
     Mutant(
         name="a-dead-executor-is-asked-to-cancel",
         file="app/store/runs.py",
-        old='if row.status == "running" and row.held:',
-        new='if row.status == "running":',
+        old='return bool(row.status == "running" and row.held)',
+        new='return bool(row.status == "running")',
         tests=("tests/integration/test_leases.py::test_a_run_whose_executor_is_gone_is_canceled_at_once",),
         why="A cancel would wait until another executor takes the run over.",
     ),

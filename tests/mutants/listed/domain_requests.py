@@ -1,0 +1,113 @@
+"""Mutants of askers, invitations, request identities and bounds on what clients send in `app/domain`."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        name="an-asker-keeps-their-other-keys",
+        file="app/domain/access.py",
+        old="return msgspec.structs.replace(caller, **keyless) if caller.user_id == user_id else None",
+        new="return caller if caller.user_id == user_id else None",
+        tests=(
+            "tests/unit/test_access.py::test_the_asker_of_a_run_is_its_user_or_without_one_the_same_key",
+            "tests/integration/test_acting_for_others.py::test_a_session_that_has_ended_edits_nothing_though_a_link_still_opens_the_thread",
+        ),
+        why="An asker whose session has ended could edit arguments by a link.",
+    ),
+    Mutant(
+        name="a-key-that-does-not-fit-hides-the-link",
+        file="app/domain/access.py",
+        old="    if opens(anon_key_hash, caller.anon_key_hash):\n        secret",
+        new="    if caller.anon_key_hash is not None:\n        secret",
+        tests=("tests/unit/test_access.py::test_the_key_that_opens_a_thread_is_the_one_by_which_its_holder_asks",),
+        why="A run that was asked for by a link would go on after the link is revoked.",
+    ),
+    Mutant(
+        name="an-open-invitation-lets-write",
+        file="app/domain/access.py",
+        old='invited: Role | None = "viewer" if doors.invited else None',
+        new='invited: Role | None = "editor" if doors.invited else None',
+        tests=("tests/unit/test_access.py::test_an_invitation_lets_its_user_read_and_nothing_else",),
+        why="A user could write in a thread before they accept to join it.",
+    ),
+    Mutant(
+        name="one-invitation-more-of-a-sender",
+        file="app/domain/invitations.py",
+        old="found.from_sender >= MAX_FROM_ONE_SENDER",
+        new="found.from_sender > MAX_FROM_ONE_SENDER",
+        tests=(
+            "tests/integration/test_invitations.py::test_a_user_has_few_open_invitations_of_one_sender_and_bounded_many_in_all",
+        ),
+        why="One sender could have one more open invitation of a user than the limit says.",
+    ),
+    Mutant(
+        name="a-retry-joins-what-another-token-asked-for",
+        file="app/domain/idempotency.py",
+        old='of = b"" if key is not None or caller.credential is None else caller.credential.bytes',
+        new='of = b""',
+        tests=(
+            "tests/unit/test_idempotency.py::test_all_that_says_what_is_asked_for_makes_a_difference_and_nothing_else",
+        ),
+        why="A retry of one program would get the answer to the equal request of another program.",
+    ),
+    Mutant(
+        name="a-process-that-never-began-ends-its-run",
+        file="app/domain/isolation.py",
+        old="Verdict.INTERRUPTED if began and exit_code != 0 else",
+        new="Verdict.INTERRUPTED if exit_code != 0 else",
+        tests=(
+            "tests/unit/test_isolation.py::test_a_process_that_never_began_or_gave_the_run_up_says_nothing_against_it",
+        ),
+        why="A process that can't be started would end a harmless run as deadly.",
+    ),
+    Mutant(
+        name="one-shared-loss-more",
+        file="app/domain/isolation.py",
+        old="return lost >= MAX_SHARED_LOSSES",
+        new="return lost > MAX_SHARED_LOSSES",
+        tests=("tests/unit/test_isolation.py::test_a_run_is_isolated_from_its_second_loss_on",),
+        why="A deadly run would end one more executor with all of its other runs.",
+    ),
+    Mutant(
+        name="a-fast-start-buys-a-long-silence",
+        file="app/domain/pace.py",
+        old="return min(self.pause, self.pause + received / self.rate - waited, self.most - waited)",
+        new="return min(self.pause + received / self.rate - waited, self.most - waited)",
+        tests=(
+            "tests/unit/test_pace.py::test_a_client_that_falls_silent_is_not_waited_for_longer_than_a_pause_whatever_it_has_sent",
+        ),
+        why="A client that has sent 20 MiB could hold its connection silently for 20 minutes.",
+    ),
+    Mutant(
+        name="names-that-end-alike-are-allowed",
+        file="app/domain/hosts.py",
+        old="name.endswith(allowed[1:])",
+        new="name.endswith(allowed[2:])",
+        tests=("tests/unit/test_hosts.py::test_names_that_are_given_take_the_place_of_the_public_one",),
+        why="A stranger's domain, as evilexample.com, could rebind its name to a server of *.example.com.",
+    ),
+    Mutant(
+        name="unknown-fields-hide-behind-the-first-item",
+        file="app/domain/unknown_fields.py",
+        old="for place, one in enumerate(value):",
+        new="for place, one in enumerate(value[:1]):",
+        tests=("tests/unit/test_unknown_fields.py::test_fields_that_a_type_does_not_have_are_found_where_they_are",),
+        why="A misspelt field in the second of several items would be ignored silently.",
+    ),
+    Mutant(
+        name="references-multiply-within-a-list",
+        file="app/domain/json_schemas.py",
+        old="sum(followed[inner.place] for inner in node.same)",
+        new="sum(followed[inner.place] for inner in node.references)",
+        tests=("tests/unit/test_tool_arguments.py::test_references_that_double_are_refused",),
+        why="A small schema whose references double could keep a process busy for hours.",
+    ),
+    Mutant(
+        name="booleans-are-no-parts-of-a-schema",
+        file="app/domain/json_schemas.py",
+        old="parts += counts and isinstance(value, dict | bool)",
+        new="parts += counts and isinstance(value, dict)",
+        tests=("tests/unit/test_json_schemas.py::test_a_schema_has_so_many_parts_and_constants_are_none",),
+        why="A schema could have any number of parts, as long as they are booleans.",
+    ),
+)

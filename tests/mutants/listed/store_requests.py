@@ -1,0 +1,100 @@
+"""Mutants of askers, approvals, completion requests, ephemeral threads and retries in `app/store`."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        name="an-ended-asker-leaves-a-blocked-run",
+        file="app/store/askers.py",
+        old="status = CASE WHEN runs.status = 'blocked' THEN 'queued' ELSE runs.status END",
+        new="status = runs.status",
+        tests=(
+            "tests/integration/test_acting_for_others.py::test_what_an_asker_waits_for_ends_when_they_may_not_write_any_more",
+        ),
+        why="The run of a removed member would wait until its question expires, and hold up all runs after it.",
+    ),
+    Mutant(
+        name="a-member-loses-their-run-with-a-link",
+        file="app/store/askers.py",
+        old="""AND memberships.role IN ('editor', 'owner'))))\"""",
+        new="""AND memberships.role = 'owner')))\"""",
+        tests=("tests/integration/test_acting_for_others.py::test_what_a_guest_waits_for_ends_with_their_link",),
+        why="The run of an editor who came by a link would be canceled when the link is revoked.",
+    ),
+    Mutant(
+        name="every-editor-edits-arguments",
+        file="app/store/approvals.py",
+        old="needs_asker = given.edited_args is not None or (given.approved and row.asker_only)",
+        new="needs_asker = given.approved and row.asker_only",
+        tests=(
+            "tests/integration/test_acting_for_others.py::test_an_owner_cannot_turn_a_members_call_on_the_members_private_files",
+        ),
+        why="An owner could turn a member's call on the member's private files.",
+    ),
+    Mutant(
+        name="an-asker-edits-by-another-right",
+        file="app/store/approvals.py",
+        old='access.admissions(driver, [(run["thread_id"], asker)])',
+        new='access.admissions(driver, [(run["thread_id"], caller)])',
+        tests=(
+            "tests/integration/test_acting_for_others.py::test_a_key_that_was_revoked_edits_nothing_under_another_right",
+        ),
+        why="A link that has ended would still edit arguments, if its holder shows some other right with it.",
+    ),
+    Mutant(
+        name="two-equal-retries-join-one-run",
+        file="app/store/completion_requests.py",
+        old="AND (attempts < $3 OR",
+        new="AND (attempts <= $3 OR",
+        tests=(
+            "tests/integration/test_openai_retries.py::test_equal_requests_that_are_no_retries_are_runs_of_their_own_and_their_retries_join_each_its_own",
+        ),
+        why="Two equal requests that are both retried would get one run's answer twice.",
+    ),
+    Mutant(
+        name="a-new-request-joins-an-older-retry",
+        file="app/store/completion_requests.py",
+        old="($3 = 0 AND first_attempt > 0 AND created_at > clock_timestamp() - $4::interval)",
+        new="($3 = 0 AND first_attempt > 0 AND $4::interval IS NOT NULL)",
+        tests=(
+            "tests/integration/test_openai_retries.py::test_a_first_try_that_its_own_retry_has_overtaken_joins_it_and_a_later_one_does_not",
+        ),
+        why="A request that is made again on purpose would get the answer to the one before.",
+    ),
+    Mutant(
+        name="a-key-is-joined-after-its-time",
+        file="app/store/completion_requests.py",
+        old="WHERE user_id = $1 AND key_hash = $2 AND expires_at > clock_timestamp()",
+        new="WHERE user_id = $1 AND key_hash = $2",
+        tests=(
+            "tests/integration/test_openai_retries.py::test_with_a_key_a_request_is_remembered_for_a_day_and_then_forgotten",
+        ),
+        why="A key would be taken up for longer than the documentation says, until retention deletes it.",
+    ),
+    Mutant(
+        name="an-ephemeral-thread-is-listed",
+        file="app/store/threads.py",
+        old="    elif caller.user_id is not None:\n        await listings.add(",
+        new="    if caller.user_id is not None:\n        await listings.add(",
+        tests=("tests/integration/test_ephemeral_threads.py::test_it_is_on_no_list_and_open_to_its_owner_alone",),
+        why="Each request of a program would leave a thread on its user's list.",
+    ),
+    Mutant(
+        name="an-ephemeral-thread-ends-in-the-midst-of-an-answer",
+        file="app/store/retention.py",
+        old="runs.status IN ('queued', 'running'))",
+        new="runs.status = 'queued')",
+        tests=(
+            "tests/integration/test_ephemeral_threads.py::test_it_stays_while_an_answer_is_written_and_goes_after_that",
+        ),
+        why="An answer that is being written would be deleted with its thread.",
+    ),
+    Mutant(
+        name="one-try-fewer-after-a-deadlock",
+        file="app/store/retries.py",
+        old="for tried in range(1, MAX_TRIES):",
+        new="for tried in range(1, MAX_TRIES - 1):",
+        tests=("tests/integration/test_database_retries.py::test_a_command_that_collides_is_run_again_and_done_once",),
+        why="A command would be refused although the next try could succeed.",
+    ),
+)
