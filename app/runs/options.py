@@ -21,7 +21,7 @@ class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
     grace: float = 20.0
     """Time that runs are given to end when the process is to stop."""
     attempts: int = 8
-    """Executors that may be lost over the same run. One that ends a process of its own is ended sooner."""
+    """Executors that may be lost over the same run. A run that kills its isolated process ends at once."""
     isolated: int = 2
     """Runs that are executed in processes of their own at once."""
     cooldown: float = 0.1

@@ -17,7 +17,7 @@ class Work:
         self.claimed = claimed
         self.answers = Answers()
         self.crashed = False
-        """Whether it ended with an error that nobody has named."""
+        """Whether it ended with an unhandled exception."""
         self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
         if claimed.canceled:
             self.stop(Stop.CANCEL)
