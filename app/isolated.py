@@ -73,7 +73,7 @@ async def execute(settings: Settings, claimed: Claimed) -> int:
     if settings.database_url is None:
         raise RuntimeError("DATABASE_URL must name the database of the parent.")
     async with AsyncExitStack() as stack:
-        started = await stack.enter_async_context(watchdog(settings))
+        started = await stack.enter_async_context(watchdog(settings, counts_marks=False))
         await stack.enter_async_context(tracing(on=settings.traces))
         bus = await bus_of(settings)
         db = Database(settings.database_url, direct_url=settings.database_direct_url, pool_size=ISOLATED_POOL)

@@ -245,9 +245,10 @@ async def running(
         yield Running(address_of(bound), serving)
 
 
-def watchdog(settings: Settings) -> AbstractAsyncContextManager[Callable[[], None]]:
+def watchdog(settings: Settings, *, counts_marks: bool = True) -> AbstractAsyncContextManager[Callable[[], None]]:
     """Ends this process when its event loop hangs, while this is open; to be told when the process has started."""
-    return watched_loop(settings.watchdog, log_format=settings.log_format, folder=settings.home / "watchdog")
+    folder = settings.home / "watchdog"
+    return watched_loop(settings.watchdog, log_format=settings.log_format, folder=folder, counts_marks=counts_marks)
 
 
 async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[str], None]) -> None:

@@ -1,6 +1,7 @@
 """What callers may say of functions of their own, in whichever protocol they say it."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -9,25 +10,35 @@ from typing import Any
 import msgspec
 
 from app.domain.chat import Function
-from app.domain.errors import InvalidInput
+from app.domain.errors import InvalidInput, Unavailable
 from app.tools.arguments import MOST_SCHEMA, schema_problem
 
 MOST_PARAMETERS = 256 * 1024
 """Bytes of all functions' parameters together, as JSON."""
 MOST_SCHEMAS = 2_000
-"""Objects in all functions' parameters together; to check that one is a schema takes a quarter of a millisecond."""
+"""Objects in all functions' parameters together."""
+
+MAX_WAITING = 64
+"""Requests whose functions wait to be checked, or are being checked, in this process."""
 
 # One thread: however much there is to check, the loop has half of the time.
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="functions")
+_PLACES = threading.BoundedSemaphore(MAX_WAITING)
 
 
 async def check(functions: Sequence[Function], *, every: str, each: str) -> None:
     """Raise `InvalidInput` for functions that can't be offered to a model.
 
-    `every` names their place in the request, `each` that of one of them, with `{}` for its number.
+    `every` names their place in the request, `each` that of one of them, with `{}` for its number. Raises `Unavailable`
+    where too many requests wait for the same.
     """
-    if functions:
-        await asyncio.get_running_loop().run_in_executor(_THREAD, _check, functions, every, each)
+    if not functions:
+        return
+    if not _PLACES.acquire(blocking=False):
+        raise Unavailable("Too many functions are being checked. Try again in a moment.", retry_after=1)
+    checking = _THREAD.submit(_check, functions, every, each)
+    checking.add_done_callback(lambda _: _PLACES.release())
+    await asyncio.wrap_future(checking)
 
 
 def _check(functions: Sequence[Function], every: str, each: str) -> None:

@@ -130,11 +130,13 @@ def shown_key(caller: Caller, anon_key_hash: bytes | None) -> UUID | None:
 def as_asker(caller: Caller, user_id: UUID | None, key_id: UUID | None) -> Caller | None:
     """The caller with just that by which they are the asker of a run; None if they are somebody else.
 
-    The asker is the user `user_id`, or without one whoever holds the key that `key_id` stands for.
+    The asker is the user `user_id`, or without one the holder of the key that `key_id` stands for. A user who has asked
+    by a key keeps that key: it may be all that lets them write.
     """
     if user_id is not None:
-        keyless = {"anon_key_hash": None, "share_key_hash": None}
-        return msgspec.structs.replace(caller, **keyless) if caller.user_id == user_id else None
+        keys = {"anon_key_hash": caller.anon_key_hash, "share_key_hash": caller.share_key_hash}
+        others = {name: None for name, key in keys.items() if key is None or author_of(key) != key_id}
+        return msgspec.structs.replace(caller, **others) if caller.user_id == user_id else None
     for part in (Caller(anon_key_hash=caller.anon_key_hash), Caller(share_key_hash=caller.share_key_hash)):
         if key_id is not None and part.author_id == key_id:
             return part

@@ -217,17 +217,18 @@ class Executor:
             limit = time_limit(await ledger.account(driver, lease.thread_id, lease.run_id))
         with metrics.ISOLATED_RUNS.track_inprogress():
             child = await isolation.execute(work, limit)
+        # Read before the lease has a new epoch: a look or a heartbeat with the old one takes the run for lost.
+        why = work.stopped.result() if work.stopped.done() else None
         async with self._db.driver() as driver:
             held = await runs.reclaim(driver, work.claimed, lease_seconds=self._options.lease)
+            work.claimed = held or work.claimed
             status = await runs.status(driver, lease)
-        why = work.stopped.result() if work.stopped.done() else None
         found = verdict(held=held is not None, stopped=why, began=child.began, exit_code=child.code)
         metrics.ISOLATED_ENDED.labels(found.value).inc()
         log.info("isolated_run_ended", verdict=found.value, exit_code=child.code, began=child.began)
         if held is None:
             metrics.RUNS_ENDED.labels(outcome_elsewhere(status)).inc()
             return
-        work.claimed = held
         await self._conclude(work, found)
 
     async def _conclude(self, work: Work, found: Verdict) -> None:

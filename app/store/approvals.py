@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Caller, as_asker
 from app.domain.chat import ACTIVE, Wire
 from app.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
-from app.store import access, listings, rows, threads
+from app.store import access, accounts_feed, listings, rows, threads
 from app.store.db import RUNS_CHANNEL, Database, Driver, driver_of, notify
 from app.store.parts import Lease
 from app.store.retries import retried
@@ -162,7 +162,7 @@ async def _decide(
 async def _is_asker(driver: Driver, run: rows.Record, caller: Caller) -> bool:
     """Whether the caller has asked for the run, and may write by that alone: by their account, or by the same key."""
     asker = as_asker(caller, run["user_id"], run["asker_key_id"])
-    if asker is None:
+    if asker is None or not (await accounts_feed.standing(driver, [caller]))[0]:
         return False
     (admission,) = await access.admissions(driver, [(run["thread_id"], asker)])
     return admission is not None and admission.grant is not None and admission.grant.allows("editor")

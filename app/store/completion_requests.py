@@ -100,7 +100,9 @@ async def join(db: Database, request: RequestIdentity) -> Accepted | None:
             return None
         if joined["fingerprint"] != request.fingerprint:
             raise IdempotencyKeyReused("This Idempotency-Key came with another request before. Use a new one.")
-        return Accepted(sent=await _sent(driver, joined["run_id"]), attempt=joined["attempts"])
+        # By a key each request that joins is another attempt; without one, the client has numbered it.
+        attempt = request.attempt if request.key_hash is None else joined["attempts"]
+        return Accepted(sent=await _sent(driver, joined["run_id"]), attempt=attempt)
 
 
 async def release(db: Database, accepted: Accepted) -> bool:

@@ -16,7 +16,7 @@ How to keep it:
 """
 
 LOCK_ORDER = (
-    "completion_requests",
+    "completion_requests",  # and, just before it, the advisory lock of equal requests
     "gate",  # advisory, of an owner: `owners.close_gate`
     "keeping",  # advisory, of a thread: `blobs.add`
     "threads",

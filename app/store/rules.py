@@ -19,7 +19,7 @@ from app.store.tables import users
 RULES = """
     SELECT (SELECT tool_rules FROM users WHERE id = $1) AS of_user, threads.tool_rules AS of_thread,
            ($1::uuid IS NOT NULL AND (threads.owner_id IS DISTINCT FROM $1
-                OR coalesce(threads.tool_rules_by, threads.owner_id) IS DISTINCT FROM $1)) AS foreign_thread
+                OR (threads.tool_rules IS NOT NULL AND threads.tool_rules_by IS DISTINCT FROM $1))) AS foreign_thread
     FROM (SELECT $2::uuid AS id) AS asked
     LEFT JOIN threads ON threads.id = asked.id AND threads.deleted_at IS NULL
 """

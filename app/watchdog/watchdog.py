@@ -41,14 +41,17 @@ LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 @asynccontextmanager
-async def watched_loop(seconds: float, *, log_format: str, folder: Path) -> AsyncIterator[Callable[[], None]]:
+async def watched_loop(
+    seconds: float, *, log_format: str, folder: Path, counts_marks: bool = True
+) -> AsyncIterator[Callable[[], None]]:
     """While this is open, the process exits with `EXIT_CODE` when its event loop does not turn for so many seconds.
 
     The caller calls what this yields when it has started; until then a minute is allowed. With 0 seconds the lag of the
-    loop is measured, and nothing more. `folder` keeps marks of the processes that were ended, which the next process
-    counts.
+    loop is measured, and nothing more. `folder` keeps marks of the processes that were ended; the next process that
+    `counts_marks` counts them.
     """
-    _count_marks(folder)
+    if counts_marks:
+        _count_marks(folder)
     interval = min(BEAT_SECONDS, seconds / BEATS) if seconds else BEAT_SECONDS
     with _process(seconds, log_format, folder) as process:
         beating = asyncio.create_task(_beat(process, interval), name="watchdog")
@@ -107,13 +110,21 @@ class _WatchdogProcess:
             self._tell()
         except BlockingIOError:
             pass  # The pipe is full of heartbeats: the watchdog process is stopped, and will read them.
-        except BrokenPipeError:
-            log.warning("watchdog_process_lost", exit_code=self._process.poll())
-            self._close()
+        except OSError:
+            self._replace()
+
+    def _replace(self) -> None:
+        """Start another watchdog process. Where that is impossible now, the next heartbeat tries again."""
+        log.warning("watchdog_process_lost", exit_code=self._process.poll())
+        self._close()
+        try:
             self._start()
             # It must know at once that no start is under way: the loop may hang before the next heartbeat.
-            with suppress(BrokenPipeError):
-                self._tell()
+            self._tell()
+        except BrokenPipeError:
+            pass  # It has died already, which the next heartbeat finds.
+        except OSError as error:
+            log.error("watchdog_process_not_started", error=str(error))
 
     def _tell(self) -> None:
         os.write(self._pipe, STARTED if self._started else b".")
@@ -141,7 +152,9 @@ class _WatchdogProcess:
 
     def _close(self) -> None:
         faulthandler.unregister(signal.SIGUSR1)
-        os.close(self._pipe)
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        self._pipe = -1
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSING_SECONDS)
             return

@@ -165,6 +165,17 @@ async def test_a_session_that_has_ended_edits_nothing_though_a_link_still_opens_
     assert (await decide(agent, call_id, owner.headers, approved=False)).status_code == 200
 
 
+async def test_an_account_that_asked_by_a_link_edits_its_own_call(server: Inside, db: Database) -> None:
+    _, _, mine, _ = await shared_thread(server, db)
+    guest, _ = await link_guest(server, mine)
+    visitor = await person(db, "Visitor")
+    shown = visitor.headers | guest
+    agent, call_id = await blocked(seen_by(server, mine.id, shown), call("delete_file", path="a") + " /say Over.")
+    assert (await may_edit(agent, guest), await may_edit(agent, shown)) == (False, True)
+    assert (await decide(agent, call_id, guest, approved=True, editedArgs={"path": "b"})).status_code == 403
+    assert (await decide(agent, call_id, shown, approved=True, editedArgs={"path": "b"})).status_code == 200
+
+
 async def test_a_claimed_call_is_edited_and_approved_by_the_claimer_alone(server: Inside, db: Database) -> None:
     keyed, claimer = await server.thread(), await person(db, "Claimer")
     await rules(keyed, _all="ask")
@@ -215,6 +226,9 @@ async def test_rules_that_another_owner_has_set_loosen_nobodys_calls(server: Ins
     assert [await becomes_of_deletion(one) for one in (mine, theirs)] == ["ask", "ask"]
     await rules(mine, delete_file="allow")
     assert [await becomes_of_deletion(one) for one in (mine, theirs)] == ["allow", "ask"]
+    async with db.driver() as driver:
+        await driver.execute("UPDATE threads SET tool_rules_by = NULL WHERE id = $1", thread_id)
+    assert await becomes_of_deletion(mine) == "ask", "who set the rules is unknown"
 
 
 async def test_a_guests_rules_go_for_whoever_claims_the_thread_with_the_same_key(server: Inside, db: Database) -> None:

@@ -404,5 +404,6 @@ async def test_a_first_try_that_its_own_retry_has_overtaken_joins_it_and_a_later
     joined = await completion_requests.join(db, slow)
     assert joined is not None
     assert joined.sent.run_id == begun
+    assert joined.attempt == 0, "if it hangs up, the run goes on for its retry"
     assert await completion_requests.join(db, identity(who.caller, 0)) is None
     assert await send(identity(who.caller, 0)) != begun

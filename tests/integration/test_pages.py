@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from app.api.context import Context
+from app.api.limits import Limiter
 from app.api.origins import Origins
 from app.api.routes import application
 from tests.support.inside import Inside
@@ -58,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def serving(folder: Path) -> httpx.AsyncClient:
     """The application with this folder, and without anything that its other routes need."""
     nothing = dict.fromkeys(Context.__struct_fields__)
-    context = Context(**(nothing | {"origins": Origins()}))  # type: ignore[arg-type]
+    context = Context(**(nothing | {"origins": Origins(), "limiter": Limiter(0, count_loopback=False)}))  # type: ignore[arg-type]
     # Litestar types the messages of ASGI, httpx leaves them open.
     transport = httpx.ASGITransport(application(context, web=folder, version="0"))  # type: ignore[arg-type]
     return httpx.AsyncClient(transport=transport, base_url="http://khala", headers={"Accept-Encoding": "identity"})

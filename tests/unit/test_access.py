@@ -106,7 +106,11 @@ def test_the_asker_of_a_run_is_its_user_or_without_one_the_same_key(
         assert (asker is not None) == (key is not None and key in (caller.anon_key_hash, caller.share_key_hash))
     if asker is not None:
         # Nothing else that the caller showed can lend them the right.
-        assert [asker.user_id, asker.anon_key_hash, asker.share_key_hash].count(None) == 2
+        assert asker.user_id == user_id
+        assert {asker.anon_key_hash, asker.share_key_hash} <= {key, None}
+        assert key is None or (key in (asker.anon_key_hash, asker.share_key_hash)) == (
+            key in (caller.anon_key_hash, caller.share_key_hash)
+        )
 
 
 @given(callers, hashes)
