@@ -14,7 +14,7 @@ from app.domain.access import Caller
 from app.domain.frames import AccountDelta
 from app.live.hub import Hub
 from app.live.live import Live
-from app.store import accounts_feed, listings, threads
+from app.store import accounts_feed, listings, sharing, threads
 from app.store.changes import Behind
 from app.store.db import Database, driver_of
 from tests.support.live import Ear, follow, process
@@ -148,9 +148,7 @@ async def test_what_leaves_the_list_is_removed(db: Database, user: Caller) -> No
         await threads.remove(db, second, user)
         gone = await up_to_date(db, mine, named(user))
         assert (gone["threads"], gone["removed"]) == ([], [str(second)])
-        async with db.transaction() as connection:
-            await connection.execute(text("DELETE FROM memberships"))
-            await listings.stamp(await driver_of(connection), [first], only=named(guest), gone=True)
+        await sharing.remove_member(db, first, named(guest), user)
         gone = await up_to_date(db, theirs, named(guest))
         assert (gone["threads"], gone["removed"]) == ([], [str(first)])
         await change_access(db, first)

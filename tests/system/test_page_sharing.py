@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
+from tests.support.archives import files_of
 from tests.support.oidc.provider import SECRET, running
 from tests.support.server import Server as Process
 from tests.support.server import ended
@@ -321,7 +322,7 @@ def test_tokens_sessions_and_the_password_are_seen_to_in_the_accounts_dialog(
     expect(dialog.get_by_text("The password is changed")).to_be_visible()
     with chat.page.expect_download() as download:
         dialog.get_by_role("link", name="Download everything").click()
-    assert ADA in download.value.path().read_text()
+    assert ADA in files_of(download.value.path().read_bytes())["logins.jsonl"].decode()
     dialog.locator("#delete-form").get_by_label("Password").fill("en taro tassadar")
     dialog.get_by_role("button", name="Delete account …").click()
     chat.button("Delete account").click()
