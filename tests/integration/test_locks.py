@@ -31,8 +31,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CALLERS = 32
 MAX_DEADLOCKS = 1
-"""Seen twice in some thirty runs on a machine under load: two transactions lock one user's row, each alone and in order,
-while a third one updates it. The command is run again, and nobody hears of it.
+"""Seen twice in some thirty runs on a machine under load: two transactions lock one user's row, each in order, while a
+third one updates it. The command is run again, and nobody hears of it.
 """
 WITHIN = 60.0
 """Seconds for all of it on a machine that does much else; it takes about a tenth."""
