@@ -162,7 +162,9 @@ async def _decide(
 async def _is_asker(driver: Driver, run: rows.Record, caller: Caller) -> bool:
     """Whether the caller has asked for the run, and may write by that alone: by their account, or by the same key."""
     asker = as_asker(caller, run["user_id"], run["asker_key_id"])
-    if asker is None or not (await accounts_feed.standing(driver, [caller]))[0]:
+    if asker is None:
+        return False
+    if asker.user_id is not None and not (await accounts_feed.standing(driver, [caller]))[0]:
         return False
     (admission,) = await access.admissions(driver, [(run["thread_id"], asker)])
     return admission is not None and admission.grant is not None and admission.grant.allows("editor")

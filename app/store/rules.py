@@ -19,10 +19,13 @@ from app.store.tables import users
 RULES = """
     SELECT (SELECT tool_rules FROM users WHERE id = $1) AS of_user, threads.tool_rules AS of_thread,
            ($1::uuid IS NOT NULL AND (threads.owner_id IS DISTINCT FROM $1
-                OR (threads.tool_rules IS NOT NULL AND threads.tool_rules_by IS DISTINCT FROM $1))) AS foreign_thread
+                OR (threads.tool_rules IS NOT NULL AND coalesce(threads.tool_rules_by, CASE WHEN NOT EXISTS (
+                    SELECT FROM memberships WHERE memberships.thread_id = threads.id AND memberships.role = 'owner'
+                ) THEN threads.owner_id END) IS DISTINCT FROM $1))) AS foreign_thread
     FROM (SELECT $2::uuid AS id) AS asked
     LEFT JOIN threads ON threads.id = asked.id AND threads.deleted_at IS NULL
 """
+"""Rules of which it is not noted who set them are the owner's, unless somebody else owns the thread, too."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):

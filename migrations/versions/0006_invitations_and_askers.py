@@ -36,12 +36,6 @@ def upgrade() -> None:
     op.add_column("users", sa.Column("invited_revision", sa.BigInteger(), server_default="0", nullable=False))
     op.add_column("runs", sa.Column("asker_key_id", sa.Uuid(), nullable=True))
     op.add_column("threads", sa.Column("tool_rules_by", sa.Uuid(), nullable=True))
-    # Rules that another owner may have set loosen nobody's calls. Few threads have rules.
-    op.execute(
-        """UPDATE threads SET tool_rules_by = owner_id
-           WHERE tool_rules IS NOT NULL AND owner_id IS NOT NULL AND NOT EXISTS (
-               SELECT FROM memberships WHERE memberships.thread_id = threads.id AND memberships.role = 'owner')"""
-    )
     op.add_column("approvals", sa.Column("asker_only", sa.Boolean(), server_default="false", nullable=False))
 
 
