@@ -30,10 +30,6 @@ from tests.support.store import batch, claim, ending, write
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CALLERS = 32
-MAX_DEADLOCKS = 1
-"""Seen twice in some thirty runs on a machine under load: two transactions lock one user's row, each in order, while a
-third one updates it. The command is run again, and nobody hears of it.
-"""
 WITHIN = 60.0
 """Seconds for all of it on a machine that does much else; it takes about a tenth."""
 REFUSED = {
@@ -77,8 +73,7 @@ async def test_sixteen_openai_calls_of_one_account_at_once_all_succeed(server: I
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_thirty_two_callers_with_every_kind_of_command_are_all_answered(store: Database) -> None:
-    """Where locks were taken out of order, there were dozens of deadlocks; and each test watches the order itself."""
+async def test_thirty_two_callers_with_every_kind_of_command_end_without_a_deadlock(store: Database) -> None:
     crowd, before = Crowd(store, seed=14), _deadlocks()
     await crowd.gather()
     refused: set[str] = set()
@@ -93,10 +88,10 @@ async def test_thirty_two_callers_with_every_kind_of_command_are_all_answered(st
     async with asyncio.timeout(WITHIN):
         await asyncio.gather(*(call() for _ in range(CALLERS)))
     assert refused <= REFUSED
-    assert _deadlocks() - before <= MAX_DEADLOCKS
+    assert _deadlocks() == before
     async with store.driver() as driver:
         query = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-        assert await driver.fetchval(query) <= MAX_DEADLOCKS
+        assert await driver.fetchval(query) == 0
 
 
 async def _holding(url: str) -> Driver:

@@ -121,7 +121,7 @@ async def told(stage: Stage, agent: Agent, step: int) -> bool:
 
 @pytest.mark.parametrize("boundary", [called, acted, told])
 # From its second loss on, each take-over of the run starts a process of its own.
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(180)
 async def test_a_killed_executor_does_nothing_twice(stage: Stage, boundary: Boundary) -> None:
     agent = await act(await stage.thread(), rounds("deed"))
     for step in range(1, STEPS + 1):
