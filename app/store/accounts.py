@@ -231,7 +231,7 @@ async def _hold_users(connection: AsyncConnection, user_id: UUID, thread_ids: Se
             OR id IN (SELECT user_id FROM invitations WHERE thread_id = ANY($2::uuid[]))
         ORDER BY id FOR UPDATE
     """
-    await driver.execute(query, user_id, thread_ids)
+    await driver.fetch(query, user_id, thread_ids)
 
 
 async def _leave(connection: AsyncConnection, thread_id: UUID, user_id: UUID) -> None:

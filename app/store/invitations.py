@@ -55,11 +55,9 @@ OF_USERS = f"""
 CLOSE = "DELETE FROM invitations WHERE thread_id = ANY($1::uuid[]) RETURNING user_id"
 
 TELL = f"""
-    WITH due AS (
-        SELECT id FROM users WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
-    ), bumped AS (
-        UPDATE users SET revision = users.revision + 1, invited_revision = users.revision + 1
-        FROM due WHERE users.id = due.id RETURNING users.id
+    WITH bumped AS (
+        UPDATE users SET revision = revision + 1, invited_revision = revision + 1 WHERE id = ANY($1::uuid[])
+        RETURNING id
     )
     SELECT pg_notify($2, CASE WHEN count(*) > {MOST_NAMED} THEN '{EVERYTHING}' ELSE string_agg(id::text, ',') END)
     FROM bumped HAVING count(*) > 0
@@ -145,5 +143,5 @@ async def close(driver: Driver, thread_ids: Sequence[UUID]) -> None:
 
 
 async def tell(driver: Driver, user_ids: Sequence[UUID]) -> None:
-    """These users' invitations have changed, which their accounts' feeds say."""
+    """These users' invitations have changed, which their accounts' feeds say. The caller holds the rows of several."""
     await driver.execute(TELL, user_ids, ACCOUNTS_CHANNEL)

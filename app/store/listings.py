@@ -11,15 +11,18 @@ from app.domain.errors import Unauthorized
 from app.store.db import ACCOUNTS_CHANNEL, EVERYTHING, MOST_NAMED, Database, Driver
 from app.store.retries import retried
 
+LOCK = """
+    SELECT id FROM users
+    WHERE id IN (SELECT user_id FROM listings WHERE thread_id = ANY($1::uuid[]) AND NOT gone)
+    ORDER BY id FOR NO KEY UPDATE
+"""
+"""A statement of its own. One that locks a row and updates it, too, sees the row as it was before it waited for the
+lock; while foreign keys hold locks of that old version, the update may wait for a transaction that waits for the lock.
+"""
+
 STAMP = f"""
-    WITH due AS (
-        SELECT users.id FROM users
-        WHERE users.id IN (SELECT user_id FROM listings WHERE thread_id = ANY($1::uuid[]) AND NOT gone
-                           AND user_id = coalesce($2, user_id))
-        ORDER BY users.id FOR NO KEY UPDATE
-    ), bumped AS (
-        UPDATE users SET revision = users.revision + 1 FROM due WHERE users.id = due.id
-        RETURNING users.id, users.revision
+    WITH bumped AS (
+        UPDATE users SET revision = revision + 1 WHERE id = ANY($2::uuid[]) RETURNING id, revision
     ), stamped AS (
         UPDATE listings SET revision = bumped.revision, changed_at = clock_timestamp(), gone = $3,
                said_revision = CASE WHEN $4 AND listings.user_id IS DISTINCT FROM $5
@@ -35,7 +38,7 @@ STAMP = f"""
 """
 
 HOLD_ALL = """
-    SELECT FROM users WHERE id IN (
+    SELECT id FROM users WHERE id IN (
         SELECT user_id FROM listings WHERE thread_id = ANY($1::uuid[]) AND NOT gone
         UNION SELECT user_id FROM invitations WHERE thread_id = ANY($1::uuid[]))
     ORDER BY id FOR NO KEY UPDATE
@@ -62,7 +65,9 @@ async def stamp(
     `said`: something was said in them, by this user if known, which leaves them unread for the others. `gone`: they
     leave the lists.
     """
-    await driver.execute(STAMP, thread_ids, only, gone, said, by, ACCOUNTS_CHANNEL)
+    user_ids = [only] if only else [row["id"] for row in await driver.fetch(LOCK, thread_ids)]
+    if user_ids:
+        await driver.execute(STAMP, thread_ids, user_ids, gone, said, by, ACCOUNTS_CHANNEL)
 
 
 async def hold(driver: Driver, user_id: UUID) -> None:
@@ -73,7 +78,7 @@ async def hold(driver: Driver, user_id: UUID) -> None:
 
 async def hold_all(driver: Driver, thread_ids: Sequence[UUID]) -> None:
     """Lock all whose lists these threads are on, and all who are invited to them, in one order."""
-    await driver.execute(HOLD_ALL, thread_ids)
+    await driver.fetch(HOLD_ALL, thread_ids)
 
 
 async def add(driver: Driver, thread_id: UUID, user_id: UUID) -> None:

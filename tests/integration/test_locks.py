@@ -17,7 +17,7 @@ from app.domain.errors import KhalaError
 from app.domain.fold import TextBlock
 from app.domain.parts import Step
 from app.signals.metrics import REGISTRY
-from app.store import accounts, imports, runs, sends, sessions
+from app.store import accounts, imports, listings, runs, sends, sessions
 from app.store.db import Database, Driver, driver_url
 from app.store.imports import Conversation, Imported
 from app.store.sends import Question
@@ -225,3 +225,48 @@ async def test_a_flush_locks_the_runs_that_end_and_that_begin_a_round_in_the_ord
     assert _deadlocks() == before
     async with db.driver() as driver:
         assert await runs.beat(driver, [low, high], lease_seconds=30) == {high.run_id}
+
+
+async def _blocks(driver: Driver, blocker: int, count: int) -> None:
+    """Wait until this many backends wait for that one."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))"
+    async with asyncio.timeout(10):
+        while await driver.fetchval(query, blocker) < count:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_lists_are_stamped_while_foreign_keys_hold_an_older_version_of_a_user(db: Database) -> None:
+    members, before = sorted([await person(db), await person(db)], key=lambda one: one.id), _deadlocks()
+    low, high = (one.id for one in members)
+    thread_id = await owned_thread(db, members[0])
+    async with db.driver() as driver, driver.transaction():
+        await listings.add(driver, thread_id, high)
+    referring, changing, holding = [await _holding(db.url) for _ in range(3)]
+    bump = "UPDATE users SET revision = revision + 1 WHERE id = $1"
+    await referring.execute("SELECT FROM users WHERE id = $1 FOR KEY SHARE", low)
+    await changing.execute(bump, low)
+    await holding.execute(bump, high)
+
+    async def stamp() -> None:
+        async with db.driver() as driver, driver.transaction():
+            await listings.stamp(driver, [thread_id])
+
+    async def hold() -> None:
+        async with db.driver() as driver, driver.transaction():
+            await listings.hold(driver, low)
+
+    changed_by, held_by = changing.get_server_pid(), holding.get_server_pid()
+    stamping = asyncio.ensure_future(stamp())
+    await _blocks(referring, changed_by, 1)
+    waiting = asyncio.ensure_future(hold())
+    await asyncio.sleep(0.2)  # it waits for the one that stamps, and for the older version
+    await changing.execute("COMMIT")
+    await _blocks(referring, held_by, 1)
+    await holding.execute("COMMIT")
+    async with asyncio.timeout(10):
+        await asyncio.gather(stamping, waiting)
+    await referring.execute("COMMIT")
+    for connection in (referring, changing, holding):
+        await connection.close()
+    assert _deadlocks() == before

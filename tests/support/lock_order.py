@@ -17,7 +17,6 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from app.store.listings import STAMP
 from app.store.lock_order import GUARDS, LOCK_ORDER
 from app.store.session import SESSION
 from tests.support.statement_locks import Touch, touches
@@ -74,7 +73,7 @@ class Transaction:
             touch = _named(touch, args)
             if touch.name == UNNAMED:
                 continue
-            keys = _keys(statement, touch, args)
+            keys = _keys(touch, args)
             ids = set(_ids(args, only_lists=True)) or set(_ids(args))
             if [] in args and not ids:
                 continue  # of nothing
@@ -111,7 +110,8 @@ class Transaction:
             return f"locks {touch.name} after {', '.join(later)}"
         if self.unguarded:
             return f"locks {touch.name} after rows of {', '.join(self.unguarded)} without their guard"
-        if not touch.ordered and not (touch.kind == "insert" and touch.name in ALONE):
+        several = not touch.ordered and (keys is None or len(keys) > 1)
+        if several and not (touch.kind == "insert" and touch.name in ALONE):
             return f"locks several rows of {touch.name} in no order"
         return None
 
@@ -161,10 +161,8 @@ def _named(touch: Touch, args: Sequence[Any]) -> Touch:
     return msgspec.structs.replace(touch, name=words[0] if words else UNNAMED)
 
 
-def _keys(statement: str, touch: Touch, args: Sequence[Any]) -> set[UUID] | None:
+def _keys(touch: Touch, args: Sequence[Any]) -> set[UUID] | None:
     """The keys of the rows, where parameters name them all."""
-    if touch.name == "users" and statement == STAMP:
-        return {args[1]} if args[1] is not None else None
     if touch.keys is None or touch.kind == "advisory":
         return None
     return set(_ids([args[number] for number in touch.keys if number < len(args)]))

@@ -92,10 +92,11 @@ def test_a_step_and_an_end_of_different_runs_are_locked_at_once() -> None:
 
 
 def test_the_lists_of_all_members_after_one_user_are_found() -> None:
-    stamped = (listings.STAMP, ([HIGH], None, False, True, None, ""))
-    assert len(_problems((USER, (LOW,)), stamped)) == 1
-    alone = (listings.STAMP, ([HIGH], LOW, False, True, None, ""))
+    assert len(_problems((USER, (LOW,)), (listings.LOCK, ([HIGH],)))) == 1
+    alone = (listings.STAMP, ([HIGH], [LOW], False, True, None, ""))
     assert _problems((USER, (LOW,)), alone) == []
+    both = (listings.STAMP, ([HIGH], [LOW, HIGH], False, True, None, ""))
+    assert len(_problems(both)) == 1
 
 
 def test_a_violation_in_another_process_is_told_to_the_test() -> None:
