@@ -1,4 +1,4 @@
-"""Builds the page when a wheel is built, so that who installs it needs no node."""
+"""Puts the built page and the migrations into the wheel: an installed Khala needs neither node nor a checkout."""
 
 import subprocess
 import sys
@@ -12,9 +12,10 @@ HERE = Path(__file__).parent
 
 
 class WebBuildHook(BuildHookInterface[BuilderConfig]):
-    """Runs `infra/web.py build` before a wheel is packed; an editable install builds by `make web` instead."""
+    """Runs `infra/web.py build` before a wheel is packed. An editable install uses the checkout's own folders."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the page, or fail the wheel."""
+        """Build the page and add both folders to the wheel. Raises `CalledProcessError` if the build fails."""
         if version != "editable":
             subprocess.run([sys.executable, str(HERE / "web.py"), "build"], check=True)
+            build_data["force_include"] |= {"app/web/dist": "khala/web", "migrations": "khala/migrations"}

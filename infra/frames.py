@@ -16,11 +16,11 @@ from uuid import UUID
 
 import msgspec
 
-from app.api import bodies, details, models, problems, tools
-from app.blobs import looking, views
-from app.domain import access, accounts, budgets, chat, fold, frames, parts
-from app.domain.tools import Rule
-from app.store import approvals, audit, user_tools
+from khala.api import bodies, details, models, problems, tools
+from khala.blobs import looking, views
+from khala.domain import access, accounts, budgets, chat, fold, frames, parts
+from khala.domain.tools import Rule
+from khala.store import approvals, audit, user_tools
 
 TARGET = Path(__file__).parent.parent / "app/web/src/khala/frames.ts"
 WIDTH = 120

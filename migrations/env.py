@@ -1,8 +1,8 @@
-"""Alembic's environment: the connection comes from `app.store.migrate`, the metadata from `app.store.tables`."""
+"""Alembic's environment: the connection comes from `khala.store.migrate`, the metadata from `khala.store.tables`."""
 
 from alembic import context
 
-from app.store.tables import metadata
+from khala.store.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from app.domain import ids
-from app.store.db import driver_url
+from khala.domain import ids
+from khala.store.db import driver_url
 from tests.bench import naive, stage, storage
 from tests.bench.baseline import Play, Played
 from tests.bench.driving import SPARE, read, wait, watch

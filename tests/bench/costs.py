@@ -15,11 +15,11 @@ from pathlib import Path
 import asyncpg
 import msgspec
 
-from app.domain import ids
-from app.operations.partitions import FOLDER as SQL
-from app.settings import from_environment
-from app.store.db import Database, driver_url
-from app.store.parts import Lease, append
+from khala.domain import ids
+from khala.operations.partitions import FOLDER as SQL
+from khala.settings import from_environment
+from khala.store.db import Database, driver_url
+from khala.store.parts import Lease, append
 from tests.bench import machine, measure
 from tests.support import postgres
 from tests.support.store import ask, batch, claim, new_thread

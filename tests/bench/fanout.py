@@ -23,9 +23,9 @@ import msgspec
 import psutil
 import uvloop
 
-from app.domain import ids
-from app.domain.frames import Subscribe, encode
-from app.store.db import Database, driver_url
+from khala.domain import ids
+from khala.domain.frames import Subscribe, encode
+from khala.store.db import Database, driver_url
 from tests.bench import machine, measure
 from tests.bench.crowd import Count, Gather, Heard, Read, Wait
 from tests.bench.processes import Worker, worker

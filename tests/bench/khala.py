@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from app.domain import ids
-from app.store.db import Driver
+from khala.domain import ids
+from khala.store.db import Driver
 from tests.bench import stage, storage
 from tests.bench.driving import SPARE, read, wait, watch
 from tests.bench.figures import System

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from app.store.db import Driver
+from khala.store.db import Driver
 from tests.bench.measure import postmaster
 from tests.bench.processes import ROOT
 

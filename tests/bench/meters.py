@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from app.store.db import Driver
+from khala.store.db import Driver
 from tests.bench import measure
 from tests.bench.figures import Cpu, Delivery, Latency, System
 from tests.bench.measure import Memory

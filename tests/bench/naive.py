@@ -18,13 +18,13 @@ import msgspec
 import uvloop
 from websockets.asyncio.server import Server, ServerConnection, broadcast, serve
 
-from app.domain.flush import FlushPolicy
+from khala.domain.flush import FlushPolicy
 from tests.bench.processes import Address, Request, answering
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-    from app.store.db import Driver
+    from khala.store.db import Driver
 
 SCHEMA = """
     CREATE TABLE message_parts (

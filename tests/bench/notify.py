@@ -18,11 +18,11 @@ import asyncpg
 import msgspec
 import psutil
 
-from app.domain import ids
-from app.live.wake import NatsBus
-from app.live.wake_url import parsed
-from app.store.db import THREADS_CHANNEL, Driver, driver_url
-from app.store.embedded import EmbeddedPostgres
+from khala.domain import ids
+from khala.live.wake import NatsBus
+from khala.live.wake_url import parsed
+from khala.store.db import THREADS_CHANNEL, Driver, driver_url
+from khala.store.embedded import EmbeddedPostgres
 from tests.bench import machine, measure
 from tests.support.nats import NatsServer
 from tests.support.required import program

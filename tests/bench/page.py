@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from playwright.async_api import CDPSession, Page, expect
 
-from app.store.db import Database
+from khala.store.db import Database
 from tests.bench.measure import percentile
 from tests.support import postgres
 from tests.support.client import Thread

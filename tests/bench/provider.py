@@ -22,9 +22,9 @@ import httpx2
 import msgspec
 import uvloop
 
-from app.models.openai import body
-from app.models.port import Prompt, Text, Turn
-from app.models.providers import Access, Providers, ProviderSettings
+from khala.models.openai import body
+from khala.models.port import Prompt, Text, Turn
+from khala.models.providers import Access, Providers, ProviderSettings
 from tests.bench.processes import ROOT
 
 MODEL = "local"
@@ -87,7 +87,7 @@ async def pydantic_ai(url: str) -> AsyncIterator[Call]:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    from app.models import told
+    from khala.models import told
 
     client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=LONGEST)
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=client))

@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import psutil
 
-from app.domain import ids
-from app.runs.executor import GUESTS_SHARE
+from khala.domain import ids
+from khala.runs.executor import GUESTS_SHARE
 from tests.support import postgres
 from tests.support.client import Observer, Thread
 from tests.support.cluster import Cluster, cluster

@@ -11,8 +11,8 @@ import asyncpg
 import httpx
 import msgspec
 
-from app.domain import ids
-from app.store.db import Driver, driver_url
+from khala.domain import ids
+from khala.store.db import Driver, driver_url
 from tests.bench.processes import Worker, worker
 from tests.support import postgres, server
 from tests.support.server import Server

@@ -13,8 +13,8 @@ from pathlib import Path
 import asyncpg
 import psutil
 
-from app.store.embedded.binaries import find_binaries, runnable
-from app.store.embedded.layout import NOBODY, Layout
+from khala.store.embedded.binaries import find_binaries, runnable
+from khala.store.embedded.layout import NOBODY, Layout
 from tests.chaos.preloads import compiled
 from tests.support.ports import free_port
 

@@ -15,13 +15,13 @@ from litestar.routes import ASGIRoute, BaseRoute, HTTPRoute, WebSocketRoute
 from websockets import InvalidStatus, Subprotocol
 from websockets.asyncio.client import connect
 
-from app.api.context import Context
-from app.api.mcp_server import NEEDS_ACCOUNT
-from app.api.origins import Origins
-from app.api.routes import application
-from app.domain import frames
-from app.store import details
-from app.store.db import Database
+from khala.api.context import Context
+from khala.api.mcp_server import NEEDS_ACCOUNT
+from khala.api.origins import Origins
+from khala.api.routes import application
+from khala.domain import frames
+from khala.store import details
+from khala.store.db import Database
 from tests.support.blobs import kept
 from tests.support.cast import Cast, cast, secrets_of
 from tests.support.client import client

@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from app.domain import ids
-from app.domain.access import SCOPES, Caller, key_hash
-from app.domain.errors import Conflict, Forbidden, NotFound
-from app.store import access, accounts_feed, details, sessions, threads, tokens
-from app.store.access import Admission
-from app.store.db import Database
+from khala.domain import ids
+from khala.domain.access import SCOPES, Caller, key_hash
+from khala.domain.errors import Conflict, Forbidden, NotFound
+from khala.store import access, accounts_feed, details, sessions, threads, tokens
+from khala.store.access import Admission
+from khala.store.db import Database
 from tests.integration.test_leases import CALL, asking
 from tests.support.cast import person
 from tests.support.inside import khala

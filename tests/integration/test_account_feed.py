@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from app.domain import ids
-from app.domain.access import Caller
-from app.domain.frames import AccountDelta
-from app.live.hub import Hub
-from app.live.live import Live
-from app.store import accounts_feed, listings, sharing, threads
-from app.store.changes import Behind
-from app.store.db import Database, driver_of
+from khala.domain import ids
+from khala.domain.access import Caller
+from khala.domain.frames import AccountDelta
+from khala.live.hub import Hub
+from khala.live.live import Live
+from khala.store import accounts_feed, listings, sharing, threads
+from khala.store.changes import Behind
+from khala.store.db import Database, driver_of
 from tests.support.live import Ear, follow, process
 from tests.support.people import add_member, change_access, new_user, signed_in
 from tests.support.store import ask, batch, claim, ending, write

@@ -10,10 +10,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from app.domain import ids
-from app.domain.access import Caller
-from app.store import accounts, retention, sessions, sharing, threads
-from app.store.db import Database
+from khala.domain import ids
+from khala.domain.access import Caller
+from khala.store import accounts, retention, sessions, sharing, threads
+from khala.store.db import Database
 from tests.support.cast import owned_thread, person
 from tests.support.frames import socket
 from tests.support.inside import Inside

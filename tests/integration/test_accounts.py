@@ -13,9 +13,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from app.api import throttle
-from app.domain.access import key_hash
-from app.store.db import Database
+from khala.api import throttle
+from khala.domain.access import key_hash
+from khala.store.db import Database
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread, client, text_of
 from tests.support.inside import Inside, khala

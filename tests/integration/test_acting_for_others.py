@@ -11,11 +11,11 @@ import httpx
 import openai
 import pytest
 
-from app.domain.access import Caller, key_hash
-from app.domain.errors import Conflict, Forbidden
-from app.store import accounts, approvals, files, sharing, threads, tokens
-from app.store.approvals import Answer
-from app.store.db import Database
+from khala.domain.access import Caller, key_hash
+from khala.domain.errors import Conflict, Forbidden
+from khala.store import accounts, approvals, files, sharing, threads, tokens
+from khala.store.approvals import Answer
+from khala.store.db import Database
 from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import Person, owned_thread, person
 from tests.support.client import Thread

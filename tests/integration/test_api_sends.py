@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.domain.access import author_of, key_hash
+from khala.domain.access import author_of, key_hash
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket

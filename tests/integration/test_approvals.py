@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.domain.parts import ToolStatus
-from app.runs import hands
-from app.store import parts, writer
-from app.store.db import Database
-from app.store.verify import Checked, differences
-from app.tools.invoke import invoke
+from khala.domain.parts import ToolStatus
+from khala.runs import hands
+from khala.store import parts, writer
+from khala.store.db import Database
+from khala.store.verify import Checked, differences
+from khala.tools.invoke import invoke
 from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread

@@ -15,15 +15,15 @@ import asyncpg
 import msgspec
 import pytest
 
-from app.archive import exporter
-from app.archive.reader import ArchiveReader
-from app.domain import ids
-from app.domain.archive import MANIFEST, RefusedArchive
-from app.identity import passwords
-from app.store import tables
-from app.store.archive import KINDS, LEFT_OUT
-from app.store.db import Database
-from app.store.verify import Checked, differences
+from khala.archive import exporter
+from khala.archive.reader import ArchiveReader
+from khala.domain import ids
+from khala.domain.archive import MANIFEST, RefusedArchive
+from khala.identity import passwords
+from khala.store import tables
+from khala.store.archive import KINDS, LEFT_OUT
+from khala.store.db import Database
+from khala.store.verify import Checked, differences
 from tests.support import postgres
 from tests.support.archives import files_of, lines_of, manifest_of, packed
 from tests.support.client import client
@@ -473,7 +473,7 @@ async def test_an_operator_imports_an_account_and_gives_it_a_password(
     env = {**os.environ, "DATABASE_URL": elsewhere_url, "KHALA_HOME": str(tmp_path / "there")}
 
     async def khala_import(*words: str, said: str = "", code: int = 0) -> str:
-        command = [sys.executable, "-m", "app", "import", str(path), *words]
+        command = [sys.executable, "-m", "khala", "import", str(path), *words]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *command, env=env, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe

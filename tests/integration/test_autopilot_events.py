@@ -13,9 +13,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from app.api.openai import following
-from app.store import changes, details, retention
-from app.store.db import Database
+from khala.api.openai import following
+from khala.store import changes, details, retention
+from khala.store.db import Database
 from tests.support import everything, postgres
 from tests.support.agents import call, connected, peculiar
 from tests.support.client import text_of

@@ -13,15 +13,15 @@ import httpx
 import psutil
 import pytest
 
-from app.blobs import folders
-from app.blobs.collector import Collector
-from app.blobs.filesystem import FilesystemStore
-from app.blobs.port import BlobStore
-from app.blobs.s3 import S3Store
-from app.blobs.settings import checked, opened
-from app.blobs.vault import Vault
-from app.domain import ids
-from app.domain.errors import (
+from khala.blobs import folders
+from khala.blobs.collector import Collector
+from khala.blobs.filesystem import FilesystemStore
+from khala.blobs.port import BlobStore
+from khala.blobs.s3 import S3Store
+from khala.blobs.settings import checked, opened
+from khala.blobs.vault import Vault
+from khala.domain import ids
+from khala.domain.errors import (
     BlobNotFound,
     InvalidInput,
     PayloadTooLarge,
@@ -30,11 +30,11 @@ from app.domain.errors import (
     ThreadNotFound,
     Unavailable,
 )
-from app.domain.parts import BlobRef
-from app.store import blobs, objects, threads
-from app.store.blobs import Room
-from app.store.db import Database
-from app.store.retention import Policy, due, purge
+from khala.domain.parts import BlobRef
+from khala.store import blobs, objects, threads
+from khala.store.blobs import Room
+from khala.store.db import Database
+from khala.store.retention import Policy, due, purge
 from tests.support.cast import owned_thread, person
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.store import CALLER, lease_of, new_thread

@@ -17,18 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, text
 
-from app.domain import budgets, ids
-from app.domain.access import Caller, key_hash
-from app.domain.budgets import DAY, FIRST, HOUR, Limit, Measure, Policy, Scope
-from app.domain.chat import RunBudget, RunOptions, Sent
-from app.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActive
-from app.runs.meter import Meter
-from app.runs.tally import Tally
-from app.store import claims, ledger, retention, runs, sends, threads
-from app.store.db import Database
-from app.store.parts import Batch, Entry, Lease, append
-from app.store.sends import Limits, Question
-from app.store.tables import users
+from khala.domain import budgets, ids
+from khala.domain.access import Caller, key_hash
+from khala.domain.budgets import DAY, FIRST, HOUR, Limit, Measure, Policy, Scope
+from khala.domain.chat import RunBudget, RunOptions, Sent
+from khala.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActive
+from khala.runs.meter import Meter
+from khala.runs.tally import Tally
+from khala.store import claims, ledger, retention, runs, sends, threads
+from khala.store.db import Database
+from khala.store.parts import Batch, Entry, Lease, append
+from khala.store.sends import Limits, Question
+from khala.store.tables import users
 from tests.integration.test_runs import answering, kinds, receipts, revisions
 from tests.support.cast import person
 from tests.support.client import Thread, text_of

@@ -5,9 +5,9 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from app.domain.parts import INLINE_LIMIT
-from app.models.port import SUMMARISE
-from app.runs.prompt import SUMMARY
+from khala.domain.parts import INLINE_LIMIT
+from khala.models.port import SUMMARISE
+from khala.runs.prompt import SUMMARY
 from tests.integration.test_agents import verified
 from tests.support.agents import Agent, act, call
 from tests.support.client import Thread, text_of

@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from app.domain import ids
-from app.domain.chat import Delta
-from app.store import changes, threads
-from app.store.changes import MOST_MESSAGES, MOST_PARTS, Behind, Look
-from app.store.db import Database
+from khala.domain import ids
+from khala.domain.chat import Delta
+from khala.store import changes, threads
+from khala.store.changes import MOST_MESSAGES, MOST_PARTS, Behind, Look
+from khala.store.db import Database
 from tests.support.live import follow, process
 from tests.support.store import CALLER, batch, lease_of, new_thread, revision_of, write
 

@@ -9,20 +9,20 @@ import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from app.domain.errors import Unavailable
-from app.domain.flush import FlushPolicy
-from app.models.catalog import parse
-from app.models.providers import Providers, ProviderSettings
-from app.models.tokens import Counter
-from app.runs.executor import Executor
-from app.runs.hands import Kit
-from app.runs.options import ExecutorOptions
-from app.runs.turn import Models
-from app.runs.work import Work
-from app.store import threads
-from app.store.db import Database, asyncpg_url
-from app.store.writer import Writer
-from app.tools.toolbox import Toolbox, ToolboxOptions
+from khala.domain.errors import Unavailable
+from khala.domain.flush import FlushPolicy
+from khala.models.catalog import parse
+from khala.models.providers import Providers, ProviderSettings
+from khala.models.tokens import Counter
+from khala.runs.executor import Executor
+from khala.runs.hands import Kit
+from khala.runs.options import ExecutorOptions
+from khala.runs.turn import Models
+from khala.runs.work import Work
+from khala.store import threads
+from khala.store.db import Database, asyncpg_url
+from khala.store.writer import Writer
+from khala.tools.toolbox import Toolbox, ToolboxOptions
 from tests.support import postgres
 from tests.support.blobs import vault_of
 from tests.support.ports import free_port
@@ -170,7 +170,7 @@ async def test_a_run_whose_thread_is_reset_when_it_is_begun_is_lost_and_no_crash
 
 
 async def test_the_driver_says_what_it_says_of_a_connection_that_postgres_has_left(database_url: str) -> None:
-    """Where a new version of asyncpg says otherwise, what stands for it in `app/store/db.py` is to be looked at."""
+    """Where a new version of asyncpg says otherwise, look at what `app/khala/store/db.py` does about it."""
     async with Lingering(database_url).open() as between:
         connection = await asyncpg.connect(between.url)
         await said_goodbye(between, database_url, await connection.fetchval("SELECT pg_backend_pid()"))

@@ -12,12 +12,12 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-import app.store
-from app.domain.errors import Unavailable
-from app.signals.metrics import REGISTRY
-from app.store import retries, sends
-from app.store.db import TOO_MANY, Contended, Database
-from app.store.retries import MAX_TRIES, retried
+from khala import store
+from khala.domain.errors import Unavailable
+from khala.signals.metrics import REGISTRY
+from khala.store import retries, sends
+from khala.store.db import TOO_MANY, Contended, Database
+from khala.store.retries import MAX_TRIES, retried
 from tests.support.inside import Inside, khala
 from tests.support.store import ask, new_thread
 
@@ -129,7 +129,7 @@ def test_every_command_of_the_store_that_is_one_transaction_is_run_again() -> No
     commands = {name for name, command in found.items() if _is_command(command)}
     assert f"{sends.__name__}.send" in commands
     plain = {name for name in commands if found[name].__code__.co_filename != retries.__file__}
-    assert plain == {"app.store.threads.page", "app.store.writable.refusal"}, (
+    assert plain == {"khala.store.threads.page", "khala.store.writable.refusal"}, (
         "commands without @retried, which only read"
     )
 
@@ -141,4 +141,4 @@ def _is_command(command: object) -> bool:
 
 
 def _modules() -> list[ModuleType]:
-    return [import_module(f"app.store.{one.name}") for one in pkgutil.iter_modules(app.store.__path__)]
+    return [import_module(f"khala.store.{one.name}") for one in pkgutil.iter_modules(store.__path__)]

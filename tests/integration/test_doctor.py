@@ -12,12 +12,12 @@ import pytest
 from pgvector.sqlalchemy import Vector
 from sqlalchemy import Column, MetaData, Table, Uuid, text
 
-from app import settings as configuration
-from app.doctor import Finding, database, examine, surroundings, traffic
-from app.doctor import configuration as chosen
-from app.main import blobs
-from app.store import migrate
-from app.store.db import Database
+from khala import settings as configuration
+from khala.doctor import Finding, database, examine, surroundings, traffic
+from khala.doctor import configuration as chosen
+from khala.main import blobs
+from khala.store import migrate
+from khala.store.db import Database
 from tests.support import postgres
 from tests.support.nats import nats_server
 from tests.support.providers import Reply, serving

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from websockets import InvalidStatus
 
-from app.api import conversation
-from app.store import sharing, threads, tokens
-from app.store.db import Database
+from khala.api import conversation
+from khala.store import sharing, threads, tokens
+from khala.store.db import Database
 from tests.support.cast import Person, owned_thread, person
 from tests.support.client import Thread
 from tests.support.frames import Socket, events, socket

@@ -5,15 +5,15 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
-from app.domain.errors import Unavailable
-from app.domain.frames import Pong
-from app.live.feeds import Found, News, Threads
-from app.live.hub import Hub
-from app.live.live import Live
-from app.live.observer import MOST_BYTES, Read
-from app.live.reader import Key, Reader
-from app.store import threads
-from app.store.db import Database, Driver
+from khala.domain.errors import Unavailable
+from khala.domain.frames import Pong
+from khala.live.feeds import Found, News, Threads
+from khala.live.hub import Hub
+from khala.live.live import Live
+from khala.live.observer import MOST_BYTES, Read
+from khala.live.reader import Key, Reader
+from khala.store import threads
+from khala.store.db import Database, Driver
 from tests.support.live import follow, listening
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from app.domain.invitations import MAX_FROM_ONE_SENDER, MAX_MEMBERS, MAX_RECEIVED, MAX_SENT_PER_DAY
-from app.store import accounts, invitations, retention, sharing, threads
-from app.store.db import Database, driver_of
+from khala.domain.invitations import MAX_FROM_ONE_SENDER, MAX_MEMBERS, MAX_RECEIVED, MAX_SENT_PER_DAY
+from khala.store import accounts, invitations, retention, sharing, threads
+from khala.store.db import Database, driver_of
 from tests.support.cast import Person, owned_thread, person
 from tests.support.frames import Socket, socket
 from tests.support.inside import Inside

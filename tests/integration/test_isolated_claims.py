@@ -11,13 +11,13 @@ import psutil
 import pytest
 from sqlalchemy import text
 
-from app.domain.chat import RunOptions
-from app.runs.isolation import COMMAND, Isolation, environment
-from app.runs.work import Work
-from app.store import runs
-from app.store.db import Database
-from app.store.parts import Lease
-from app.store.runs import Claimed
+from khala.domain.chat import RunOptions
+from khala.runs.isolation import COMMAND, Isolation, environment
+from khala.runs.work import Work
+from khala.store import runs
+from khala.store.db import Database
+from khala.store.parts import Lease
+from khala.store.runs import Claimed
 from tests.support.inside import khala
 from tests.support.poison import POISONED
 from tests.support.store import ask, batch, claim, new_thread, write

@@ -14,8 +14,8 @@ import pytest
 import websockets
 from sqlalchemy import text
 
-from app.domain import ids
-from app.store.db import Database
+from khala.domain import ids
+from khala.store.db import Database
 from tests.integration.test_agents import verified
 from tests.support.agents import PECULIAR, act, call, rules, with_peculiar
 from tests.support.cast import Person, person

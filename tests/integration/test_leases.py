@@ -12,18 +12,18 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from app import main
-from app.domain import ids
-from app.domain.access import Caller, key_hash
-from app.domain.chat import RunOptions
-from app.domain.errors import AlreadyDecided, Conflict, Forbidden, RunActive
-from app.domain.parts import Step, ToolCall, ToolStatus
-from app.runs.options import ExecutorOptions
-from app.store import approvals, claims, runs, sends, sharing, threads
-from app.store.approvals import Answer
-from app.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
-from app.store.parts import Asked, Batch, Lease, append
-from app.store.sends import Question
+from khala import main
+from khala.domain import ids
+from khala.domain.access import Caller, key_hash
+from khala.domain.chat import RunOptions
+from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, RunActive
+from khala.domain.parts import Step, ToolCall, ToolStatus
+from khala.runs.options import ExecutorOptions
+from khala.store import approvals, claims, runs, sends, sharing, threads
+from khala.store.approvals import Answer
+from khala.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from khala.store.parts import Asked, Batch, Lease, append
+from khala.store.sends import Question
 from tests.support.cast import owned_thread, person
 from tests.support.client import text_of
 from tests.support.inside import khala

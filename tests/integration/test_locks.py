@@ -10,17 +10,17 @@ import pytest
 import pytest_asyncio
 from sqlalchemy.engine import make_url
 
-from app.domain import ids
-from app.domain.access import Caller
-from app.domain.chat import RunOptions
-from app.domain.errors import KhalaError
-from app.domain.fold import TextBlock
-from app.domain.parts import Step
-from app.signals.metrics import REGISTRY
-from app.store import accounts, imports, listings, runs, sends, sessions
-from app.store.db import Database, Driver, driver_url
-from app.store.imports import Conversation, Imported
-from app.store.sends import Question
+from khala.domain import ids
+from khala.domain.access import Caller
+from khala.domain.chat import RunOptions
+from khala.domain.errors import KhalaError
+from khala.domain.fold import TextBlock
+from khala.domain.parts import Step
+from khala.signals.metrics import REGISTRY
+from khala.store import accounts, imports, listings, runs, sends, sessions
+from khala.store.db import Database, Driver, driver_url
+from khala.store.imports import Conversation, Imported
+from khala.store.sends import Question
 from tests.support.cast import Person, owned_thread, person
 from tests.support.commands import LIMITS, Crowd
 from tests.support.inside import Inside

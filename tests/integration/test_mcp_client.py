@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from app.domain.tools import NAME
-from app.tools.mcp import Server
-from app.tools.port import ToolFailed
+from khala.domain.tools import NAME
+from khala.tools.mcp import Server
+from khala.tools.port import ToolFailed
 from tests.support import everything
 from tests.support.mcp_client import (
     ROOT,
@@ -295,7 +295,7 @@ async def test_closing_ends_all_programs_and_what_they_have_started_within_five_
 async def test_programs_end_with_the_process_that_started_them(journal: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path\n"
-        "from app.telemetry import configure\n"
+        "from khala.telemetry import configure\n"
         "from tests.support.mcp_client import connected, stdio, use\n"
         "configure('text')\n"
         "async def main():\n"

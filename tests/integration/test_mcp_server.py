@@ -16,14 +16,14 @@ import pytest_asyncio
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from app.api import mcp_server
-from app.api.offering import Offering
-from app.domain.access import SCOPES, Scope
-from app.domain.tools import Spec
-from app.store import todos, tokens
-from app.store.db import Database
-from app.tools.mcp import Server
-from app.tools.port import Call, Result, Tool
+from khala.api import mcp_server
+from khala.api.offering import Offering
+from khala.domain.access import SCOPES, Scope
+from khala.domain.tools import Spec
+from khala.store import todos, tokens
+from khala.store.db import Database
+from khala.tools.mcp import Server
+from khala.tools.port import Call, Result, Tool
 from tests.support.cast import Person, person
 from tests.support.inside import Inside
 from tests.support.mcp_client import connected, use

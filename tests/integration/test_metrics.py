@@ -17,12 +17,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from app.runs.observed import tool_called
-from app.settings import BadSetting, from_environment
-from app.signals import metrics
-from app.store.db import Database
-from app.telemetry import gauges
-from app.telemetry.gauges import Gauges
+from khala.runs.observed import tool_called
+from khala.settings import BadSetting, from_environment
+from khala.signals import metrics
+from khala.store.db import Database
+from khala.telemetry import gauges
+from khala.telemetry.gauges import Gauges
 from tests.support.inside import Inside, khala
 from tests.support.ports import free_port
 from tests.support.required import program

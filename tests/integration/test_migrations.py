@@ -7,12 +7,12 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from app.domain import ids
-from app.domain.chat import RunOptions
-from app.store import migrate, sends
-from app.store.db import Database
-from app.store.sends import Question
-from app.store.tables import metadata
+from khala.domain import ids
+from khala.domain.chat import RunOptions
+from khala.store import migrate, sends
+from khala.store.db import Database
+from khala.store.sends import Question
+from khala.store.tables import metadata
 from tests.support import postgres
 from tests.support.store import CALLER, ROOMY, ask, new_thread
 

@@ -11,15 +11,15 @@ import asyncpg
 import httpx
 import pytest
 
-from app.domain.flush import FlushPolicy
-from app.domain.parts import Finish, Usage
-from app.live import poll, wake
-from app.live.live import Live
-from app.live.wake import MOST_PENDING, NatsBus
-from app.live.wake_url import WakeUrl, parsed
-from app.store.db import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_url
-from app.store.wakes import Bus
-from app.store.writer import Writer
+from khala.domain.flush import FlushPolicy
+from khala.domain.parts import Finish, Usage
+from khala.live import poll, wake
+from khala.live.live import Live
+from khala.live.wake import MOST_PENDING, NatsBus
+from khala.live.wake_url import WakeUrl, parsed
+from khala.store.db import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_url
+from khala.store.wakes import Bus
+from khala.store.writer import Writer
 from tests.support.client import Observer, Thread
 from tests.support.flight import Flight, assert_verified
 from tests.support.live import follow, listening

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.access import SCOPES, Caller
-from app.domain.errors import NotFound
-from app.store import runs, sessions, sharing, threads, tokens
-from app.store.db import CREDENTIALS_CHANNEL, MOST_NAMED, RUNS_CHANNEL, THREADS_CHANNEL, Database
-from app.store.parts import Lease, append
+from khala.domain.access import SCOPES, Caller
+from khala.domain.errors import NotFound
+from khala.store import runs, sessions, sharing, threads, tokens
+from khala.store.db import CREDENTIALS_CHANNEL, MOST_NAMED, RUNS_CHANNEL, THREADS_CHANNEL, Database
+from khala.store.parts import Lease, append
 from tests.integration.test_leases import CALL, asking, decide
 from tests.support.people import new_user, signed_in
 from tests.support.store import CALLER, ask, batch, claim, ending, lease_of, new_thread, write

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey, RSAKey
 
-from app.domain.accounts import Identity
-from app.domain.errors import Unauthorized, Unavailable
-from app.identity import calls, oidc
-from app.identity.oidc import OidcSettings, Provider
+from khala.domain.accounts import Identity
+from khala.domain.errors import Unauthorized, Unavailable
+from khala.identity import calls, oidc
+from khala.identity.oidc import OidcSettings, Provider
 from tests.support.oidc.forger import Answer, Forger, forging
 from tests.support.oidc.provider import AUDIENCE, CALLBACK, CLIENTS, SIGNED_OUT, RealProvider, parameter, running
 from tests.support.ports import free_port

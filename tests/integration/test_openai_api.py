@@ -11,9 +11,9 @@ import openai
 import pytest
 import pytest_asyncio
 
-from app.store import tokens
-from app.store.db import Database
-from app.store.verify import Checked, differences
+from khala.store import tokens
+from khala.store.db import Database
+from khala.store.verify import Checked, differences
 from tests.support import openai_node
 from tests.support.client import text_of
 from tests.support.inside import Inside, khala

@@ -14,15 +14,15 @@ import openai
 import pytest
 import pytest_asyncio
 
-from app.domain import ids
-from app.domain.access import Caller
-from app.domain.chat import RunOptions
-from app.domain.errors import Conflict
-from app.domain.idempotency import RequestIdentity
-from app.store import completion_requests, retention, sends, threads, tokens
-from app.store.db import Database
-from app.store.retention import Policy
-from app.store.sends import Question
+from khala.domain import ids
+from khala.domain.access import Caller
+from khala.domain.chat import RunOptions
+from khala.domain.errors import Conflict
+from khala.domain.idempotency import RequestIdentity
+from khala.store import completion_requests, retention, sends, threads, tokens
+from khala.store.db import Database
+from khala.store.retention import Policy
+from khala.store.sends import Question
 from tests.support import postgres
 from tests.support.cast import owned_thread, person
 from tests.support.client import text_of

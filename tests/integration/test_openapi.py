@@ -13,8 +13,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from app.store import sharing, tokens
-from app.store.db import Database
+from khala.store import sharing, tokens
+from khala.store.db import Database
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread
 from tests.support.inside import Inside

@@ -9,10 +9,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from app.api.context import Context
-from app.api.limits import Limiter
-from app.api.origins import Origins
-from app.api.routes import application
+from khala.api.context import Context
+from khala.api.limits import Limiter
+from khala.api.origins import Origins
+from khala.api.routes import application
 from tests.support.inside import Inside
 from tests.support.shared import shared
 

@@ -8,11 +8,11 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.domain.fold import TextBlock
-from app.operations.partitions import FOLDER
-from app.store import changes, migrate, parts, threads
-from app.store.db import Database, driver_url
-from app.store.verify import Checked, differences
+from khala.domain.fold import TextBlock
+from khala.operations.partitions import FOLDER
+from khala.store import changes, migrate, parts, threads
+from khala.store.db import Database, driver_url
+from khala.store.verify import Checked, differences
 from tests.support.flight import flight
 from tests.support.inside import khala
 from tests.support.statements import nodes

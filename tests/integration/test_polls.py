@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.live import poll
-from app.live.live import Live
-from app.live.poll import SNAPSHOT
-from app.store.db import Database
+from khala.live import poll
+from khala.live.live import Live
+from khala.live.poll import SNAPSHOT
+from khala.store.db import Database
 from tests.support.live import Ear, follow, listening
 from tests.support.store import batch, lease_of, new_thread, write
 

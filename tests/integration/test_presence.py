@@ -10,13 +10,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.domain import ids
-from app.live import poll, presence
-from app.live.live import Live
-from app.live.observer import MOST_BYTES, Subscription
-from app.live.pulse import Pulse
-from app.store import presence as stored
-from app.store.db import PRESENCE_CHANNEL, Database
+from khala.domain import ids
+from khala.live import poll, presence
+from khala.live.live import Live
+from khala.live.observer import MOST_BYTES, Subscription
+from khala.live.pulse import Pulse
+from khala.store import presence as stored
+from khala.store.db import PRESENCE_CHANNEL, Database
 from tests.support.cast import person
 from tests.support.frames import Socket, events, socket
 from tests.support.inside import Inside, khala

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from app.domain.parts import Usage
-from app.models.port import Completed, Event, Model, Prompt, Reasoning, Text, Turn
-from app.models.providers import Providers
+from khala.domain.parts import Usage
+from khala.models.port import Completed, Event, Model, Prompt, Reasoning, Text, Turn
+from khala.models.providers import Providers
 from tests.support.calls import PROMPT, ask, calling, completed, each_protocol, listen, said, settings
 from tests.support.providers import Reply, serving
 

@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from app.models.providers import Providers
+from khala.models.providers import Providers
 from tests.support.calls import ask, calling, each_protocol, failing, said, settings
 from tests.support.providers import Reply, serving
 

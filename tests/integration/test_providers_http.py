@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.models.port import File, ModelFailed, Prompt, Text, Turn
-from app.models.providers import Providers
+from khala.models.port import File, ModelFailed, Prompt, Text, Turn
+from khala.models.providers import Providers
 from tests.support.calls import PROMPT, ask, calling, failing, said, settings
 from tests.support.certificates import certificate
 from tests.support.providers import Reply

@@ -5,10 +5,10 @@ import gzip
 
 import pytest
 
-from app.domain.parts import Usage
-from app.models.openai import refusals
-from app.models.port import Completed, Text
-from app.models.providers import Access, Providers, ProviderSettings
+from khala.domain.parts import Usage
+from khala.models.openai import refusals
+from khala.models.port import Completed, Text
+from khala.models.providers import Access, Providers, ProviderSettings
 from tests.support.calls import ask, calling, completed, failing, said
 from tests.support.providers import Reply
 from tests.support.scripted import DONE, HEAD, USAGE, scripted, token

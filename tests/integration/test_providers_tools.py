@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.parts import Usage
-from app.domain.tools import Spec
-from app.models.conversation import NO_OUTCOME, NOTHING
-from app.models.port import Completed, File, Outcome, Prompt, Text, ToolUse, Turn
+from khala.domain.parts import Usage
+from khala.domain.tools import Spec
+from khala.models.conversation import NO_OUTCOME, NOTHING
+from khala.models.port import Completed, File, Outcome, Prompt, Text, ToolUse, Turn
 from tests.support.calls import PROMPT, ask, calling, completed, each_protocol, failing, said
 from tests.support.providers import Reply, in_rounds
 from tests.support.wires import UseTool

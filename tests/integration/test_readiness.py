@@ -7,13 +7,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app import main, settings
-from app.api import readiness
-from app.blobs import vault
-from app.doctor import examine
-from app.store import writable
-from app.store.db import Database, driver_url
-from app.store.embedded import EmbeddedPostgres
+from khala import main, settings
+from khala.api import readiness
+from khala.blobs import vault
+from khala.doctor import examine
+from khala.store import writable
+from khala.store.db import Database, driver_url
+from khala.store.embedded import EmbeddedPostgres
 from tests.support.disks import mounts, small_disk
 from tests.support.inside import Inside, khala
 

@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from app.domain import ids
-from app.domain.access import Caller, key_hash
-from app.domain.errors import ThreadNotFound
-from app.store import access, retention, threads
-from app.store.db import Database
-from app.store.retention import Policy, due, purge
+from khala.domain import ids
+from khala.domain.access import Caller, key_hash
+from khala.domain.errors import ThreadNotFound
+from khala.store import access, retention, threads
+from khala.store.db import Database
+from khala.store.retention import Policy, due, purge
 from tests.support.cast import owned_thread, person
 from tests.support.server import command
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write

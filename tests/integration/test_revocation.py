@@ -11,14 +11,14 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from app.domain.access import Caller, key_hash
-from app.domain.errors import Unavailable
-from app.live import poll
-from app.live.guard import Guard
-from app.live.live import Live
-from app.store import claims, sharing, threads
-from app.store.db import Database, Driver
-from app.store.parts import Lease
+from khala.domain.access import Caller, key_hash
+from khala.domain.errors import Unavailable
+from khala.live import poll
+from khala.live.guard import Guard
+from khala.live.live import Live
+from khala.store import claims, sharing, threads
+from khala.store.db import Database, Driver
+from khala.store.parts import Lease
 from tests.support.live import Ear, follow, listening, process
 from tests.support.people import (
     CHANGE_KEY,

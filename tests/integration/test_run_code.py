@@ -6,11 +6,11 @@ import jsonschema_rs
 import pytest
 import pytest_asyncio
 
-from app.domain import ids
-from app.domain.tools import Actor
-from app.tools.code import RunCode
-from app.tools.port import Call, Result
-from app.tools.sandbox import Sandbox
+from khala.domain import ids
+from khala.domain.tools import Actor
+from khala.tools.code import RunCode
+from khala.tools.port import Call, Result
+from khala.tools.sandbox import Sandbox
 from tests.support.programs import Heard, sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

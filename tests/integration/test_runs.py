@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app.domain.fold import TextBlock
-from app.store.db import Database
-from app.store.runs import claim
-from app.store.verify import Checked, differences
+from khala.domain.fold import TextBlock
+from khala.store.db import Database
+from khala.store.runs import claim
+from khala.store.verify import Checked, differences
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread, text_of
 from tests.support.inside import Inside, khala

@@ -14,11 +14,11 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from app.tools import sandbox as package
-from app.tools.port import ToolFailed
-from app.tools.sandbox import Language, Program, Sandbox, SandboxOptions
-from app.tools.sandbox import sandbox as finding
-from app.tools.sandbox.runtimes import Runtime
+from khala.tools import sandbox as package
+from khala.tools.port import ToolFailed
+from khala.tools.sandbox import Language, Program, Sandbox, SandboxOptions
+from khala.tools.sandbox import sandbox as finding
+from khala.tools.sandbox.runtimes import Runtime
 from tests.support.programs import Heard, pulse, running, said, sandbox, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -177,7 +177,7 @@ async def test_a_cancelled_launch_leaves_nothing(inside: Sandbox) -> None:
 
 SERVER = """
 import asyncio, sys
-from app.tools.sandbox import Program, Sandbox
+from khala.tools.sandbox import Program, Sandbox
 from tests.support.programs import Heard
 async def main():
     sandbox = await Sandbox.find()

@@ -28,7 +28,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from app.tools.sandbox import Sandbox
+from khala.tools.sandbox import Sandbox
 from tests.support.programs import Said, pulse, running, said, sandbox, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from app.domain.chat import RunOptions
-from app.store.db import Database
+from khala.domain.chat import RunOptions
+from khala.store.db import Database
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread
 from tests.support.inside import Inside

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from app.domain.access import key_hash
-from app.store.db import Database
+from khala.domain.access import key_hash
+from khala.store.db import Database
 from tests.support.cast import Person, expire_link, owned_thread, person
 from tests.support.inside import Inside, khala
 from tests.support.shared import shared

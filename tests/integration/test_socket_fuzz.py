@@ -15,10 +15,10 @@ import pytest_asyncio
 import websockets
 from structlog.testing import capture_logs
 
-from app.api.conversation import MOST_FRAME
-from app.live.live import Live
-from app.live.observer import Client, Subscription
-from app.main import MOST_SOCKET_FRAME
+from khala.api.conversation import MOST_FRAME
+from khala.live.live import Live
+from khala.live.observer import Client, Subscription
+from khala.main import MOST_SOCKET_FRAME
 from tests.support.client import Thread
 from tests.support.frames import socket
 from tests.support.inside import Inside

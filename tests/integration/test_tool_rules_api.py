@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from app.domain.tools import Actor, Rule, Spec
-from app.store.db import Database
-from app.tools.port import Call, Result
-from app.tools.toolbox import Toolbox, ToolboxOptions
+from khala.domain.tools import Actor, Rule, Spec
+from khala.store.db import Database
+from khala.tools.port import Call, Result
+from khala.tools.toolbox import Toolbox, ToolboxOptions
 from tests.support.calls_of_tools import call, guest, user
 from tests.support.cast import owned_thread, person
 from tests.support.inside import Inside

@@ -14,10 +14,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind
 
-from app.domain.errors import InvalidInput
-from app.settings import BadSetting, from_environment
-from app.signals import traces
-from app.store.db import Database
+from khala.domain.errors import InvalidInput
+from khala.settings import BadSetting, from_environment
+from khala.signals import traces
+from khala.store.db import Database
 from tests.support.client import Observer, Thread
 from tests.support.inside import khala
 from tests.support.lines import objects

@@ -11,11 +11,11 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from app.domain.tools import Actor
-from app.store import blobs
-from app.store.db import Database
-from app.tools.port import Call, ToolFailed
-from app.tools.read_blob import ReadBlob
+from khala.domain.tools import Actor
+from khala.store import blobs
+from khala.store.db import Database
+from khala.tools.port import Call, ToolFailed
+from khala.tools.read_blob import ReadBlob
 from tests.support.blobs import vault_of
 from tests.support.client import Thread
 from tests.support.inside import Inside, khala
@@ -265,7 +265,7 @@ async def test_a_bucket_serves_large_blobs_itself_and_its_outage_is_told(
         assert (await read(thread, small_id)).content == small
         assert (await thread.http.get("/api/health/ready")).json()["blobs"] is True
         s3.stop()
-        monkeypatch.setattr("app.blobs.vault.CHECKED", 0.0)
+        monkeypatch.setattr("khala.blobs.vault.CHECKED", 0.0)
         for answer in (await read(thread, small_id), await upload(thread, b"new")):
             assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
             assert "retry-after" in answer.headers

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain import ids
-from app.domain.tools import Actor
-from app.store import files, todos
-from app.store.db import Database
-from app.tools import grep
-from app.tools.grep import Grep
-from app.tools.listing import Glob, ListDirectory
-from app.tools.port import Tool
-from app.tools.todos import TodoAdd, TodoComplete, TodoList
-from app.tools.workspace import DeleteFile, EditFile, ReadFile, WriteFile
+from khala.domain import ids
+from khala.domain.tools import Actor
+from khala.store import files, todos
+from khala.store.db import Database
+from khala.tools import grep
+from khala.tools.grep import Grep
+from khala.tools.listing import Glob, ListDirectory
+from khala.tools.port import Tool
+from khala.tools.todos import TodoAdd, TodoComplete, TodoList
+from khala.tools.workspace import DeleteFile, EditFile, ReadFile, WriteFile
 from tests.support.calls_of_tools import call, guest, user
 from tests.support.people import new_user
 from tests.support.store import new_thread
@@ -263,7 +263,7 @@ async def test_every_matching_line_can_be_had(db: Database, texts: list[str], pa
         if re.search(pattern.replace("$", r"\Z"), line)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.tools.grep.PAGE", page)
+        patch.setattr("khala.tools.grep.PAGE", page)
         assert await every_line(db, actor, pattern) == naive
         with_context = await every_line(db, actor, pattern, context=2)
         assert [line for line in with_context if re.match(r"f\d+:", line)] == naive

@@ -8,11 +8,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.access import Caller
-from app.domain.errors import NotFound
-from app.store import accounts, claims, export, files, retention, threads, todos, user_tools
-from app.store.db import Database
-from app.store.user_tools import Definition
+from khala.domain.access import Caller
+from khala.domain.errors import NotFound
+from khala.store import accounts, claims, export, files, retention, threads, todos, user_tools
+from khala.store.db import Database
+from khala.store.user_tools import Definition
 from tests.support.cast import person
 from tests.support.store import CALLER, new_thread
 

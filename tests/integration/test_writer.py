@@ -12,17 +12,17 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from app.domain import ids
-from app.domain.errors import Unavailable
-from app.domain.flush import FlushPolicy
-from app.domain.fold import text_of
-from app.domain.parts import Finish, Notice, Step, TextDelta, ToolCall, Usage
-from app.store import changes, parts, runs
-from app.store.db import Database, Driver, driver_url
-from app.store.parts import Lease
-from app.store.session import SESSION
-from app.store.verify import Checked, differences
-from app.store.writer import ENOUGH, MOST_PARTS, LeaseLost, Writer
+from khala.domain import ids
+from khala.domain.errors import Unavailable
+from khala.domain.flush import FlushPolicy
+from khala.domain.fold import text_of
+from khala.domain.parts import Finish, Notice, Step, TextDelta, ToolCall, Usage
+from khala.store import changes, parts, runs
+from khala.store.db import Database, Driver, driver_url
+from khala.store.parts import Lease
+from khala.store.session import SESSION
+from khala.store.verify import Checked, differences
+from khala.store.writer import ENOUGH, MOST_PARTS, LeaseLost, Writer
 from tests.support import postgres
 from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
 

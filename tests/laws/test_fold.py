@@ -8,9 +8,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.flush import pieces, storable
-from app.domain.fold import CompactionBlock, Content, FileBlock, TextBlock, ToolBlock, cancelled, fold, text_of
-from app.domain.parts import (
+from khala.domain.flush import pieces, storable
+from khala.domain.fold import CompactionBlock, Content, FileBlock, TextBlock, ToolBlock, cancelled, fold, text_of
+from khala.domain.parts import (
     INLINE_LIMIT,
     KINDS,
     BlobRef,
@@ -30,7 +30,7 @@ from app.domain.parts import (
     json_text,
     read,
 )
-from app.store.writer import PIECE
+from khala.store.writer import PIECE
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 calls = st.sampled_from(["a", "b", "c"])

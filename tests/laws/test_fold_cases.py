@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.domain.fold import Content, fold
-from app.domain.parts import KINDS, PartData, read
+from khala.domain.fold import Content, fold
+from khala.domain.parts import KINDS, PartData, read
 
 CASES: list[dict[str, Any]] = msgspec.json.decode(Path(__file__).with_name("fold_cases.json").read_bytes())
 

@@ -9,11 +9,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.openai.chunks import Answer, without_excuse
-from app.api.openai.events import Event, GroupEnd, GroupStart, Narrator, Text, Update
-from app.domain import ids
-from app.domain.chat import Sent
-from app.domain.parts import (
+from khala.api.openai.chunks import Answer, without_excuse
+from khala.api.openai.events import Event, GroupEnd, GroupStart, Narrator, Text, Update
+from khala.domain import ids
+from khala.domain.chat import Sent
+from khala.domain.parts import (
     BlobRef,
     Failure,
     Finish,

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from app.domain.budgets import EXACT
-from app.domain.flush import FlushPolicy
-from app.domain.parts import Finish, Usage
-from app.domain.receipts import FIRST, _stored, link
-from app.store.db import Database
-from app.store.verify import Checked, differences
-from app.store.writer import Writer
+from khala.domain.budgets import EXACT
+from khala.domain.flush import FlushPolicy
+from khala.domain.parts import Finish, Usage
+from khala.domain.receipts import FIRST, _stored, link
+from khala.store.db import Database
+from khala.store.verify import Checked, differences
+from khala.store.writer import Writer
 from tests.support.store import lease_of, new_thread
 
 RUN = UUID(int=7)

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.fold import ToolBlock, fold, text_of
-from app.domain.parts import (
+from khala.domain.fold import ToolBlock, fold, text_of
+from khala.domain.parts import (
     BlobRef,
     Compaction,
     Finish,
@@ -22,8 +22,8 @@ from app.domain.parts import (
     Usage,
     encode,
 )
-from app.domain.parts import read as read_part
-from app.domain.rounds import REPROMPTED, Progress, read
+from khala.domain.parts import read as read_part
+from khala.domain.rounds import REPROMPTED, Progress, read
 from tests.laws.test_fold import arguments, blobs, json_values, maybe_text, texts
 
 STATES = ["running", "blocked", "queued"]

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from app.domain.chat import Delta, Message, Snapshot, Thread
-from app.domain.fold import fold
-from app.domain.parts import PartData, TextDelta
-from app.store import changes, threads
-from app.store.db import Database
-from app.store.parts import Lease
+from khala.domain.chat import Delta, Message, Snapshot, Thread
+from khala.domain.fold import fold
+from khala.domain.parts import PartData, TextDelta
+from khala.store import changes, threads
+from khala.store.db import Database
+from khala.store.parts import Lease
 from tests.support.forked import CONTEXT
 from tests.support.store import CALLER, ask, batch, ending, lease_of, new_thread, notice, write
 

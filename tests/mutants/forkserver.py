@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -34,7 +35,7 @@ LIBRARIES = (
     "hypothesis.strategies",
     "aiohttp",
 )
-KHALA = {"app", "tests"}
+KHALA = {"khala", "tests"}
 PR_SET_PDEATHSIG = 1
 """From linux/prctl.h."""
 
@@ -71,7 +72,7 @@ def _run(folder: str, arguments: list[str], output: str) -> NoReturn:
         os.dup2(target, descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(folder)
-    sys.path.insert(0, folder)
+    sys.path[:0] = [folder, str(Path(folder, "app"))]
     status: Any = 3
     try:
         status = int(pytest.main(arguments))

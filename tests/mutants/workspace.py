@@ -37,7 +37,8 @@ class Workspace:
         self._copy(root)
         path = f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         # This folder's program goes before the one that is installed, in all processes that tests start, too.
-        self._env = os.environ | {"PYTHONPATH": str(folder), "TEST_DATABASE_URL": database_url, "PATH": path}
+        sources = f"{folder}{os.pathsep}{folder / 'app'}"
+        self._env = os.environ | {"PYTHONPATH": sources, "TEST_DATABASE_URL": database_url, "PATH": path}
         self._forkserver = subprocess.Popen(
             [sys.executable, str(folder / "tests" / "mutants" / "forkserver.py")],
             cwd=folder,

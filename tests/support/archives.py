@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.domain.archive import MANIFEST
+from khala.domain.archive import MANIFEST
 
 
 def files_of(archive: bytes) -> dict[str, bytes]:

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from app.blobs.settings import opened
-from app.blobs.vault import Vault
-from app.domain.parts import BlobRef
-from app.store.db import Database
+from khala.blobs.settings import opened
+from khala.blobs.vault import Vault
+from khala.domain.parts import BlobRef
+from khala.store.db import Database
 from tests.support.homes import home
 
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.models.port import Completed, Event, Model, ModelFailed, Prompt, Text, Turn
-from app.models.providers import Access, Providers, ProviderSettings
+from khala.models.port import Completed, Event, Model, ModelFailed, Prompt, Text, Turn
+from khala.models.providers import Access, Providers, ProviderSettings
 from tests.support.providers import Reply, Server, serving
 
 PROTOCOLS = ("openai", "anthropic", "google")

@@ -5,11 +5,11 @@ from uuid import UUID
 
 import msgspec
 
-from app.domain import ids
-from app.domain.errors import PayloadTooLarge
-from app.domain.tools import Actor
-from app.tools.invoke import invoke
-from app.tools.port import Call, Result, Tool
+from khala.domain import ids
+from khala.domain.errors import PayloadTooLarge
+from khala.domain.tools import Actor
+from khala.tools.invoke import invoke
+from khala.tools.port import Call, Result, Tool
 
 
 class Kept:

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import msgspec
 
-from app.domain import ids
-from app.domain.access import SCOPES, Caller, Role, Scope, key_hash
-from app.domain.accounts import Identity
-from app.store import accounts, sharing, threads, tokens
-from app.store.db import Database
+from khala.domain import ids
+from khala.domain.access import SCOPES, Caller, Role, Scope, key_hash
+from khala.domain.accounts import Identity
+from khala.store import accounts, sharing, threads, tokens
+from khala.store.db import Database
 from tests.support.people import make_member
 
 ANONYMOUS = Caller()

@@ -9,13 +9,13 @@ from uuid import UUID
 
 import msgspec
 
-from app.domain import ids
-from app.domain.access import Caller, key_hash
-from app.domain.budgets import DAY, HOUR, Limit, Policy
-from app.domain.chat import RunOptions
-from app.domain.fold import TextBlock
-from app.domain.parts import Step
-from app.store import (
+from khala.domain import ids
+from khala.domain.access import Caller, key_hash
+from khala.domain.budgets import DAY, HOUR, Limit, Policy
+from khala.domain.chat import RunOptions
+from khala.domain.fold import TextBlock
+from khala.domain.parts import Step
+from khala.store import (
     accounts,
     approvals,
     claims,
@@ -32,10 +32,10 @@ from app.store import (
     todos,
     tokens,
 )
-from app.store.db import Database
-from app.store.imports import Conversation, Imported
-from app.store.parts import Asked, Batch, Lease
-from app.store.sends import Limits, Question
+from khala.store.db import Database
+from khala.store.imports import Conversation, Imported
+from khala.store.parts import Asked, Batch, Lease
+from khala.store.sends import Limits, Question
 from tests.support.cast import Person, person
 from tests.support.store import batch, ending, write
 

@@ -14,8 +14,8 @@ import asyncpg
 import psutil
 import pytest
 
-from app.store.embedded import locks
-from app.store.embedded.layout import Layout
+from khala.store.embedded import locks
+from khala.store.embedded.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -25,7 +25,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 MEMBER = """
 import json, sys
 from pathlib import Path
-from app.store.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from khala.store.embedded import EmbeddedPostgres, EmbeddedPostgresError
 try:
     server = EmbeddedPostgres.start(Path(sys.argv[1]))
 except EmbeddedPostgresError as error:
@@ -41,7 +41,7 @@ for line in sys.stdin:
 ORPHAN = """
 import os, sys
 from pathlib import Path
-from app.store.embedded import cluster, find_binaries, layout, locks
+from khala.store.embedded import cluster, find_binaries, layout, locks
 cluster._die_with = lambda parent, how: lambda: None
 where = layout.lay_out(Path(sys.argv[1]))
 layout.make_private(where.socket_directory, where.uid, where.gid)
@@ -137,7 +137,7 @@ def postmaster(layout: Layout) -> psutil.Process:
 def keeper(layout: Layout) -> psutil.Process:
     parent = postmaster(layout).parent()
     assert parent is not None
-    assert "app.store.embedded.keeper" in parent.cmdline()
+    assert "khala.store.embedded.keeper" in parent.cmdline()
     return parent
 
 

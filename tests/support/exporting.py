@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 import httpx
 import msgspec
 
-from app.archive.importer import Imported, ImportOptions, imported
-from app.archive.reader import ArchiveReader
-from app.blobs.settings import opened
-from app.blobs.vault import Vault
-from app.store.db import Database
+from khala.archive.importer import Imported, ImportOptions, imported
+from khala.archive.reader import ArchiveReader
+from khala.blobs.settings import opened
+from khala.blobs.vault import Vault
+from khala.store.db import Database
 from tests.support.client import Thread, client
 from tests.support.inside import Inside, khala
 

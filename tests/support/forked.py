@@ -11,7 +11,7 @@ from tests.support import lock_order
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["app.cli", "genai_prices.data", "litestar.plugins.pydantic", "tiktoken", "tests.support.lock_order"]
+    ["khala.cli", "genai_prices.data", "litestar.plugins.pydantic", "tiktoken", "tests.support.lock_order"]
 )
 """Khala, and what it imports once it runs."""
 
@@ -68,6 +68,6 @@ def _run(words: tuple[str, ...], env: dict[str, str], folder: Path, out: Path, e
     sys.argv = ["khala", *words]
     lock_order.install()
     # In the server already, and of no use to whoever only wants to fork.
-    from app.cli import main
+    from khala.cli import main
 
     main()

@@ -8,8 +8,8 @@ from unittest import mock
 
 import httpx
 
-from app import main, settings
-from app.tools.sandbox import Sandbox
+from khala import main, settings
+from khala.tools.sandbox import Sandbox
 from tests.support.client import Observer, Thread, client
 from tests.support.homes import home
 

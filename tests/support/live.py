@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import UUID
 
-from app.domain.access import Caller
-from app.live.hub import Hub
-from app.live.listener import Listener
-from app.live.live import Live
-from app.live.observer import Client, Out, Subscription
-from app.store.db import Database
+from khala.domain.access import Caller
+from khala.live.hub import Hub
+from khala.live.listener import Listener
+from khala.live.live import Live
+from khala.live.observer import Client, Out, Subscription
+from khala.store.db import Database
 from tests.support.store import CALLER
 
 

@@ -11,10 +11,10 @@ from uuid import UUID
 
 import httpx
 
-from app.domain import ids
-from app.domain.tools import Actor
-from app.tools.mcp import Connections, McpConfig, Server, ServerState
-from app.tools.port import Call, Result
+from khala.domain import ids
+from khala.domain.tools import Actor
+from khala.tools.mcp import Connections, McpConfig, Server, ServerState
+from khala.tools.port import Call, Result
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]

@@ -5,10 +5,10 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from app.domain import ids
-from app.domain.access import Caller, Role, key_hash
-from app.store import listings, sharing
-from app.store.db import CREDENTIALS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+from khala.domain import ids
+from khala.domain.access import Caller, Role, key_hash
+from khala.store import listings, sharing
+from khala.store.db import CREDENTIALS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
 
 
 def soon(seconds: float) -> datetime:

@@ -13,10 +13,10 @@ from docker import from_env
 from docker.errors import DockerException
 from testcontainers.community.postgres import PostgresContainer
 
-from app.domain import ids
-from app.store import migrate
-from app.store.db import asyncpg_url, driver_url
-from app.store.embedded import EmbeddedPostgres
+from khala.domain import ids
+from khala.store import migrate
+from khala.store.db import asyncpg_url, driver_url
+from khala.store.embedded import EmbeddedPostgres
 
 TEMPLATE = "khala_test_template"
 COMMIT_TIMES = "track_commit_timestamp=on"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.errors import PayloadTooLarge
-from app.tools.sandbox import Exit, Language, Program, Sandbox, SandboxOptions, missing
+from khala.domain.errors import PayloadTooLarge
+from khala.tools.sandbox import Exit, Language, Program, Sandbox, SandboxOptions, missing
 
 
 class Heard:

@@ -9,7 +9,7 @@ import msgspec
 from alembic import command
 from alembic.script import ScriptDirectory
 
-from app.store import migrate
+from khala.store import migrate
 
 WORD = r'"?(\w+)"?'
 RULES: dict[str, str] = {

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from ssl import SSLContext
 
-from app.models.port import Model
-from app.models.providers import Access, Providers, ProviderSettings
+from khala.models.port import Model
+from khala.models.providers import Access, Providers, ProviderSettings
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n"
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\n'

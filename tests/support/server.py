@@ -51,8 +51,6 @@ class Process:
     def __init__(self, log: Path, env: Mapping[str, str], *words: str, anew: bool = False) -> None:
         self.log = log
         self.env = {**surroundings(), **env}
-        self.tree = ROOT
-        """The sources that it runs. Others than these have to be begun `anew`."""
         self._words = words
         self._anew = anew
         self._process: subprocess.Popen[bytes] | Forked | None = None
@@ -67,12 +65,11 @@ class Process:
         """Start it; says nothing about whether it is ready."""
         self.log.touch()
         if not self._anew:
-            assert self.tree == ROOT
             self._process = Forked(self._words, self.env, ROOT, self.log, self.log)
             return
         with self.log.open("ab") as log:
-            arguments = [sys.executable, "-m", "app", *self._words]
-            self._process = subprocess.Popen(arguments, env=self.env, cwd=self.tree, stdout=log, stderr=log)
+            arguments = [sys.executable, "-m", "khala", *self._words]
+            self._process = subprocess.Popen(arguments, env=self.env, cwd=ROOT, stdout=log, stderr=log)
 
     def running(self) -> bool:
         """Whether it has not ended."""

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-from app.domain import ids
+from khala.domain import ids
 from tests.support import postgres
 from tests.support.inside import Inside, khala
 

@@ -2,16 +2,16 @@
 
 from uuid import UUID
 
-from app.domain import ids
-from app.domain.access import Caller, key_hash
-from app.domain.chat import RunOptions, Sent
-from app.domain.fold import Content
-from app.domain.parts import Finish, Notice, PartData, TextDelta, Usage, encode
-from app.store import runs, sends, threads
-from app.store.db import Database
-from app.store.parts import Batch, Ending, Lease, append
-from app.store.runs import Claimed
-from app.store.sends import Limits, Question
+from khala.domain import ids
+from khala.domain.access import Caller, key_hash
+from khala.domain.chat import RunOptions, Sent
+from khala.domain.fold import Content
+from khala.domain.parts import Finish, Notice, PartData, TextDelta, Usage, encode
+from khala.store import runs, sends, threads
+from khala.store.db import Database
+from khala.store.parts import Batch, Ending, Lease, append
+from khala.store.runs import Claimed
+from khala.store.sends import Limits, Question
 
 KEY = "k" * 40
 CALLER = Caller(anon_key_hash=key_hash(KEY))

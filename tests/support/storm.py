@@ -4,10 +4,10 @@ import asyncio
 import time
 from uuid import UUID
 
-from app.domain.fold import fold
-from app.domain.parts import PartData, Step, ToolCall, ToolResult, ToolStatus
-from app.store.db import Database
-from app.store.parts import Lease
+from khala.domain.fold import fold
+from khala.domain.parts import PartData, Step, ToolCall, ToolResult, ToolStatus
+from khala.store.db import Database
+from khala.store.parts import Lease
 from tests.support.store import batch, claim, ending, write
 
 ROUND = 250

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from app.operations.programs import programs_version
-from app.store.embedded import find_binaries
+from khala.operations.programs import programs_version
+from khala.store.embedded import find_binaries
 
 STARTING = 60.0
 

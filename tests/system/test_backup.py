@@ -12,8 +12,8 @@ import asyncpg
 import httpx
 import pytest
 
-from app.operations.programs import programs_version
-from app.store.embedded import EmbeddedPostgres, find_binaries
+from khala.operations.programs import programs_version
+from khala.store.embedded import EmbeddedPostgres, find_binaries
 from tests.support.client import Observer, Thread, text_of
 from tests.support.flight import assert_verified, flight, notices, numbered
 from tests.support.providers import Reply, serving

@@ -10,7 +10,7 @@ import asyncpg
 import psutil
 import pytest
 
-from app.domain import ids
+from khala.domain import ids
 from tests.support.client import Observer, Thread, text_of
 from tests.support.flight import Flight, assert_verified, flight, notices, numbered, watched
 from tests.support.inside import khala

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.domain import ids
-from app.runs.executor import GUESTS_SHARE
+from khala.domain import ids
+from khala.runs.executor import GUESTS_SHARE
 from tests.support import postgres
 from tests.support.client import Observer, Thread, View
 from tests.support.cluster import Cluster, cluster

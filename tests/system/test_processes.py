@@ -14,7 +14,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from app.cli import main
+from khala.cli import main
 from tests.support import postgres
 from tests.support.client import Thread, text_of
 from tests.support.flight import assert_verified, flight, notices

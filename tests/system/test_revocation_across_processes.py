@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from app.domain import ids
+from khala.domain import ids
 from tests.support import postgres
 from tests.support.cast import secrets_of
 from tests.support.client import Thread

@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from app.domain import ids
-from app.domain.errors import Unavailable
-from app.store import migrate
-from app.store.db import Database
+from khala.domain import ids
+from khala.domain.errors import Unavailable
+from khala.store import migrate
+from khala.store.db import Database
 from tests.support import postgres
 from tests.support.flight import flight
 from tests.support.schema_rules import RULES, breaches, history, statements

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain import ids
+from khala.domain import ids
 from tests.support import postgres
 from tests.support.server import ROOT, surroundings
 
@@ -35,6 +35,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv" / "bin" / "khala"
 
 
+def _printed(installed: Path, program: str, folder: Path) -> str:
+    """What this Python program prints in the environment, run in this folder."""
+    command = [str(installed.parent / "python"), "-c", program]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
 @pytest.fixture
 def empty_url(postgres_url: str) -> Iterator[str]:
     """A database without anything."""
@@ -42,6 +48,23 @@ def empty_url(postgres_url: str) -> Iterator[str]:
     asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}"'))
     yield postgres.named(postgres_url, name)
     asyncio.run(postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+def test_a_wheel_installs_one_package_with_the_page_and_the_migrations(installed: Path, tmp_path: Path) -> None:
+    (site,) = (installed.parents[1] / "lib").glob("python*/site-packages")
+    assert {path.name for path in site.iterdir() if not path.name.endswith((".dist-info", ".pth"))} == {"khala"}
+    assert (site / "khala" / "web" / "index.html").is_file()
+    assert list((site / "khala" / "migrations" / "versions").glob("0001*.py"))
+    assert _printed(installed, "import khala; print(khala.__file__)", tmp_path) == f"{site}/khala/__init__.py\n"
+
+
+def test_a_project_with_a_package_called_app_is_not_disturbed(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__init__.py").write_text("NAME = 'mine'\n")
+    assert _printed(installed, "import khala.main, app; print(app.NAME)", tmp_path) == "mine\n"
+    module = [str(installed.parent / "python"), "-m", "khala", "--help"]
+    help_text = subprocess.run(module, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert "serve" in help_text
 
 
 def test_a_wheel_backs_up_restores_and_partitions_without_a_checkout(
@@ -56,8 +79,6 @@ def test_a_wheel_backs_up_restores_and_partitions_without_a_checkout(
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    where = [str(installed.parent / "python"), "-c", "import app; print(app.__file__)"]
-    assert str(installed.parents[1]) in subprocess.run(where, cwd=tmp_path, capture_output=True, text=True).stdout
     made = khala("backup", "dump", tmp_path / "backups").splitlines()[-1]
     assert (Path(made) / "database.dump").stat().st_size > 0
     assert "0 differences" in khala("restore", "dump", made, DATABASE_URL=empty_url)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.domain.access import (
+from khala.domain.access import (
     RANKS,
     Caller,
     Doors,
@@ -20,7 +20,7 @@ from app.domain.access import (
     opens,
     shown_key,
 )
-from app.domain.errors import InvalidInput
+from khala.domain.errors import InvalidInput
 
 USERS = [UUID(int=number) for number in range(1, 4)]
 HASHES = [key_hash(name) for name in ("a", "b", "c")]

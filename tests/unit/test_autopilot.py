@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.autopilot import FAILED_ROUNDS, LONGEST_PLAN, SAME_ROUNDS, Limits, Stop, only_asks_or_plans, stop
-from app.domain.parts import BlobRef, ToolResult
-from app.domain.rounds import Call, Round
+from khala.domain.autopilot import FAILED_ROUNDS, LONGEST_PLAN, SAME_ROUNDS, Limits, Stop, only_asks_or_plans, stop
+from khala.domain.parts import BlobRef, ToolResult
+from khala.domain.rounds import Call, Round
 
 ASKS = [
     "Shall I go on?",

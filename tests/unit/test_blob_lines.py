@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.blobs import lines, looking
-from app.blobs.looking import Look, Question
-from app.blobs.patterns import compiled
-from app.blobs.vault import Vault
-from app.blobs.views import Bounds
-from app.domain.errors import InvalidInput, Unavailable
-from app.store.blobs import Blob
+from khala.blobs import lines, looking
+from khala.blobs.looking import Look, Question
+from khala.blobs.patterns import compiled
+from khala.blobs.vault import Vault
+from khala.blobs.views import Bounds
+from khala.domain.errors import InvalidInput, Unavailable
+from khala.store.blobs import Blob
 
 ROOMY = Bounds(seconds=60)
 SLOW = "(((x|y| ){1,9}){1,9}){1,9}z"

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from websockets.frames import Frame, Opcode
 
-from app.domain import frames
-from app.live.body import Body
+from khala.domain import frames
+from khala.live.body import Body
 from tests.support.live import payload
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain import ids
-from app.domain.access import Caller
-from app.domain.budgets import (
+from khala.domain import ids
+from khala.domain.access import Caller
+from khala.domain.budgets import (
     BEGINNING,
     DAY,
     FIRST,
@@ -33,14 +33,14 @@ from app.domain.budgets import (
     run_limits,
     windows,
 )
-from app.domain.chat import RunBudget, RunOptions
-from app.domain.errors import BudgetExhausted
-from app.domain.parts import Usage
-from app.models.prices import cost
-from app.runs.meter import Meter, _least, rate
-from app.runs.tally import Tally, size
-from app.settings import BadSetting, from_environment
-from app.store.ledger import Account, Entry
+from khala.domain.chat import RunBudget, RunOptions
+from khala.domain.errors import BudgetExhausted
+from khala.domain.parts import Usage
+from khala.models.prices import cost
+from khala.runs.meter import Meter, _least, rate
+from khala.runs.tally import Tally, size
+from khala.settings import BadSetting, from_environment
+from khala.store.ledger import Account, Entry
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 THREAD, OWNER, USER = ids.new(), ids.new(), ids.new()
@@ -233,7 +233,7 @@ def test_a_networks_limits_follow_the_keys() -> None:
 
 
 def test_a_rate_is_what_the_price_list_says() -> None:
-    from app.domain.parts import Usage
+    from khala.domain.parts import Usage
 
     found = rate("openai", "gpt-4o", 1000)
     assert found.usd is not None

@@ -6,10 +6,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.domain.access import Caller, Grant
-from app.live.body import Body
-from app.live.observer import MOST_BYTES, Client, Out, Read, Subscription, Ticket
-from app.store.access import Admission
+from khala.domain.access import Caller, Grant
+from khala.live.body import Body
+from khala.live.observer import MOST_BYTES, Client, Out, Read, Subscription, Ticket
+from khala.store.access import Admission
 from tests.support.live import payload
 
 ACCESS = UUID(int=1)

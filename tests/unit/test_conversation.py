@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.api.conversation import Conversation, _prolongs
-from app.domain import ids
-from app.domain.access import Caller
-from app.live.observer import Client
+from khala.api.conversation import Conversation, _prolongs
+from khala.domain import ids
+from khala.domain.access import Caller
+from khala.live.observer import Client
 
 USER, OTHER = ids.new(), ids.new()
 NOW = datetime.now(UTC)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app import settings
-from app.domain.hosts import AllowedHosts, chosen
-from app.settings import BadSetting
+from khala import settings
+from khala.domain.hosts import AllowedHosts, chosen
+from khala.settings import BadSetting
 
 HERE = (
     "localhost",

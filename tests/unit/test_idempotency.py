@@ -4,10 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from app.domain import ids
-from app.domain.access import Caller
-from app.domain.errors import InvalidInput
-from app.domain.idempotency import KEY_LIFETIME, RETRY_WINDOW, RequestIdentity, identity
+from khala.domain import ids
+from khala.domain.access import Caller
+from khala.domain.errors import InvalidInput
+from khala.domain.idempotency import KEY_LIFETIME, RETRY_WINDOW, RequestIdentity, identity
 
 RELEVANT = ("x-autopilot", "x-thread-id")
 USER, TOKEN, OTHER = ids.new(), ids.new(), ids.new()

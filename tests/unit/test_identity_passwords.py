@@ -8,9 +8,9 @@ from argon2 import extract_parameters, profiles
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import InvalidInput, RateLimited
-from app.identity import passwords
-from app.identity.passwords import checked, hashed, matches, needs_rehash, normalized_email
+from khala.domain.errors import InvalidInput, RateLimited
+from khala.identity import passwords
+from khala.identity.passwords import checked, hashed, matches, needs_rehash, normalized_email
 
 GOOD = "a wonderful day"
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from app.domain.errors import Unauthorized
-from app.identity import tokens
-from app.identity.tokens import Expected
+from khala.domain.errors import Unauthorized
+from khala.identity import tokens
+from khala.identity.tokens import Expected
 
 ISSUER = "https://issuer.example"
 NOW = 1_800_000_000

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from app import main, settings
-from app.api import events
-from app.api.bodies import MOST_BODY
-from app.api.openai.request import MOST_REQUEST
+from khala import main, settings
+from khala.api import events
+from khala.api.bodies import MOST_BODY
+from khala.api.openai.request import MOST_REQUEST
 from tests.support.nginx import SHIPPED, rendered
 from tests.support.required import program
 from tests.support.server import ROOT

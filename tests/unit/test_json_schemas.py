@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.domain.errors import InvalidInput
-from app.domain.json_schemas import MAX_SCHEMA_PARTS, MAX_WORK, SchemaGraph
-from app.tools import arguments, heavy_checks
-from app.tools.arguments import ToolSchema
-from app.tools.port import ToolFailed
-from app.tools.validation import problems, validator
+from khala.domain.errors import InvalidInput
+from khala.domain.json_schemas import MAX_SCHEMA_PARTS, MAX_WORK, SchemaGraph
+from khala.tools import arguments, heavy_checks
+from khala.tools.arguments import ToolSchema
+from khala.tools.port import ToolFailed
+from khala.tools.validation import problems, validator
 
 
 def of(schema: object, **more: Any) -> dict[str, Any]:

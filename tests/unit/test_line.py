@@ -7,8 +7,8 @@ import uvicorn
 from uvicorn.server import ServerState
 from websockets.protocol import State
 
-from app.api.line import Line
-from app.live.body import Body
+from khala.api.line import Line
+from khala.live.body import Body
 
 MESSAGE = Body(b"{}").message
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.domain import ids
-from app.store import ledger, listings, parts
-from app.store.lock_order import GUARDS, LOCK_ORDER, UNCONTENDED
-from app.store.tables import metadata
+from khala.domain import ids
+from khala.store import ledger, listings, parts
+from khala.store.lock_order import GUARDS, LOCK_ORDER, UNCONTENDED
+from khala.store.tables import metadata
 from tests.support import lock_order
 from tests.support.lock_order import Transaction
 from tests.support.statement_locks import touches

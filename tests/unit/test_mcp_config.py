@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.tools import NAME, SEPARATOR
-from app.settings import BadSetting, from_environment
-from app.tools.mcp import BadConfig, McpConfig, names
+from khala.domain.tools import NAME, SEPARATOR
+from khala.settings import BadSetting, from_environment
+from khala.tools.mcp import BadConfig, McpConfig, names
 
 TWELVE = {
     "core", "files", "tasks", "web", "code", "data", "memory", "agents", "planning", "browser", "security", "devtools",

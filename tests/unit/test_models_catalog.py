@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from app.models import catalog
-from app.models.catalog import DEMO, BadModel, ModelRef
-from app.models.demo import DemoModel
-from app.models.providers import Access, Providers, ProviderSettings
+from khala.models import catalog
+from khala.models.catalog import DEMO, BadModel, ModelRef
+from khala.models.demo import DemoModel
+from khala.models.providers import Access, Providers, ProviderSettings
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ async def test_the_demo_model_needs_no_key() -> None:
 
 def test_provider_libraries_are_not_imported_before_a_model_is_opened() -> None:
     code = (
-        "import sys; from app.models import providers, tokens, prices, retry, catalog, demo\n"
+        "import sys; from khala.models import providers, tokens, prices, retry, catalog, demo\n"
         "providers.Providers(providers.ProviderSettings()).open('demo')\n"
         "heavy = {'openai', 'anthropic', 'google.genai', 'pydantic_ai', 'tiktoken', 'genai_prices', 'httpx2',"
         " 'aiohttp'}\n"
@@ -121,7 +121,7 @@ def test_provider_libraries_are_not_imported_before_a_model_is_opened() -> None:
 
 def test_openai_models_need_no_library_of_a_provider() -> None:
     code = (
-        "import sys; from app.models.providers import Access, Providers, ProviderSettings\n"
+        "import sys; from khala.models.providers import Access, Providers, ProviderSettings\n"
         "Providers(ProviderSettings(openai=Access(key='k'))).open('openai:any')\n"
         "print(sorted({'openai', 'pydantic', 'pydantic_ai', 'httpx2'} & set(sys.modules)))"
     )

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.parts import Usage
-from app.models import demo_script
-from app.models.demo import DemoModel
-from app.models.demo_script import Script, delays, write
-from app.models.port import Completed, Event, ModelFailed, Prompt, Text, Turn
+from khala.domain.parts import Usage
+from khala.models import demo_script
+from khala.models.demo import DemoModel
+from khala.models.demo_script import Script, delays, write
+from khala.models.port import Completed, Event, ModelFailed, Prompt, Text, Turn
 
 
 def prompt(text: str, limit: int | None = None) -> Prompt:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.tools import Spec
-from app.models import demo_plan
-from app.models.demo import DemoModel
-from app.models.demo_script import HELP
-from app.models.demo_tools import direct
-from app.models.port import (
+from khala.domain.tools import Spec
+from khala.models import demo_plan
+from khala.models.demo import DemoModel
+from khala.models.demo_script import HELP
+from khala.models.demo_tools import direct
+from khala.models.port import (
     SUMMARISE,
     Completed,
     Event,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.models import failures
-from app.models.failures import Refused
-from app.models.openai.refusals import retry_after
+from khala.models import failures
+from khala.models.failures import Refused
+from khala.models.openai.refusals import retry_after
 
 
 @pytest.mark.parametrize(

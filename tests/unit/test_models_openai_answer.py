@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.models.failures import Refused
-from app.models.openai import calls
-from app.models.openai.answer import Answer
-from app.models.port import Reasoning, Text
+from khala.models.failures import Refused
+from khala.models.openai import calls
+from khala.models.openai.answer import Answer
+from khala.models.port import Reasoning, Text
 
 WEATHER = {"name": "weather", "arguments": '{"city":"Aiur"}'}
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from app.domain.tools import Spec
-from app.models.conversation import GO_ON, NO_OUTCOME, NOTHING
-from app.models.openai import body
-from app.models.port import File, Outcome, Prompt, ToolUse, Turn
+from khala.domain.tools import Spec
+from khala.models.conversation import GO_ON, NO_OUTCOME, NOTHING
+from khala.models.openai import body
+from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 ECHO = Spec(name="echo", description="Says it again.", parameters=SCHEMA)

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from app.domain.parts import Usage
-from app.models import catalog
-from app.models.prices import context_window, cost, per_million
+from khala.domain.parts import Usage
+from khala.models import catalog
+from khala.models.prices import context_window, cost, per_million
 
 MILLION = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
 

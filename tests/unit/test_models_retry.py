@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.models.port import ModelFailed
-from app.models.retry import Decision, GiveUp, Switch, Wait, decide
+from khala.models.port import ModelFailed
+from khala.models.retry import Decision, GiveUp, Switch, Wait, decide
 
 
 def decided(

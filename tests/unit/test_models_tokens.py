@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiktoken import Encoding
 
-from app.domain.parts import Usage
-from app.domain.tools import Spec
-from app.models import tokens
-from app.models.port import File, Outcome, Prompt, ToolUse, Turn
-from app.models.tokens import Count, Counter
+from khala.domain.parts import Usage
+from khala.domain.tools import Spec
+from khala.models import tokens
+from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
+from khala.models.tokens import Count, Counter
 
 BYTES = Encoding(
     "bytes",

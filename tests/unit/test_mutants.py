@@ -22,7 +22,7 @@ def limited(number: int) -> int:
 TESTS = """
 import time
 
-from app.subject import limited
+from khala.subject import limited
 
 
 def test_what_is_over_the_limit() -> None:
@@ -47,12 +47,12 @@ def test_every_layer_has_mutants() -> None:
     folders = Counter(mutant.folder for mutant in MUTANTS)
     assert len(MUTANTS) >= LEAST
     assert {folder for folder, count in folders.items() if count >= 10} == {
-        "app/domain", "app/store", "app/live", "app/runs", "app/api", "app/web/src/khala",
+        "app/khala/domain", "app/khala/store", "app/khala/live", "app/khala/runs", "app/khala/api", "app/web/src/khala",
     }  # fmt: skip
 
 
 def mutant(name: str = "one", test: str = "test_what_is_over_the_limit", **changes: str) -> Mutant:
-    fields = {"file": "app/subject.py", "old": "min(number, 10)", "new": "min(number, 11)", "why": "It matters."}
+    fields = {"file": "app/khala/subject.py", "old": "min(number, 10)", "new": "min(number, 11)", "why": "It matters."}
     return Mutant(name=name, tests=(f"tests/test_subject.py::{test}",), **(fields | changes))
 
 
@@ -60,10 +60,10 @@ def mutant(name: str = "one", test: str = "test_what_is_over_the_limit", **chang
 def tree(tmp_path: Path) -> Path:
     """A source tree as small as can be."""
     here = tmp_path / "tree"
-    for folder in ("app", "tests"):
+    for folder in ("app/khala", "tests"):
         (here / folder).mkdir(parents=True)
         (here / folder / "__init__.py").write_text("")
-    (here / "app" / "subject.py").write_text(SUBJECT)
+    (here / "app" / "khala" / "subject.py").write_text(SUBJECT)
     (here / "tests" / "test_subject.py").write_text(TESTS)
     shutil.copytree(ROOT / "tests" / "mutants", here / "tests" / "mutants")
     (here / "app" / "web").mkdir()
@@ -84,7 +84,7 @@ def test_a_fault_in_the_list_is_told(tree: Path) -> None:
         mutant("same", new="min(number, 10)"),
         mutant("broken", new="min(number, 11"),
         mutant("untested", "test_none"),
-        mutant("nowhere", file="app/nothing.py"),
+        mutant("nowhere", file="app/khala/nothing.py"),
         mutant("same"),
     ]
     found = [problem.partition(":")[0] for problem in problems(wrong, tree)]
@@ -99,7 +99,7 @@ def test_a_mutant_is_killed_or_lives_and_the_working_tree_stays_as_it_is(tree: P
     found = judge_all([workspace], listed, lambda one, verdict: heard.append(f"{one.name} {verdict.state}"))
     assert sorted(heard) == ["again killed", "caught killed", "missed survived"]
     assert found["caught"].by == "tests/test_subject.py::test_what_is_over_the_limit"
-    assert (tree / "app" / "subject.py").read_text() == SUBJECT
+    assert (tree / "app" / "khala" / "subject.py").read_text() == SUBJECT
     assert baseline(workspace, listed) == [], "the copy is whole again"
 
 

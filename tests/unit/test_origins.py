@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from litestar.connection import ASGIConnection
 
-from app.api import cookies
-from app.api.limits import Limiter
-from app.api.origins import Connection, Origins, address_of, is_https, is_local, machine_of, network_of, networks
-from app.domain.errors import RateLimited
+from khala.api import cookies
+from khala.api.limits import Limiter
+from khala.api.origins import Connection, Origins, address_of, is_https, is_local, machine_of, network_of, networks
+from khala.domain.errors import RateLimited
 
 PROXIES = networks(["10.0.0.0/8", "fd00::/8"])
 BEHIND = Origins(proxies=PROXIES)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.pace import BodyPace
+from khala.domain.pace import BodyPace
 
 MIB = 1 << 20
 

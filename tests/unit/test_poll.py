@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from app.domain.errors import Unavailable
-from app.live import poll
-from app.live.poll import SNAPSHOT, Poll
+from khala.domain.errors import Unavailable
+from khala.live import poll
+from khala.live.poll import SNAPSHOT, Poll
 
 
 class Moving:

@@ -9,15 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.autopilot import REPROMPT
-from app.domain.chat import Message
-from app.domain.fold import Block, CompactionBlock, FileBlock, TextBlock, ToolBlock
-from app.domain.parts import BlobRef, Compaction, ToolResult
-from app.domain.rounds import Call, Progress, Round
-from app.domain.tools import Spec
-from app.models.port import ModelFailed, Turn
-from app.models.tokens import Counter, estimate_tool
-from app.runs.prompt import FILE_TOKENS, KEPT_ROUNDS, SHORT, SUMMARY, Conversation, Fitted, Ruler, fit, instructed, told
+from khala.domain.autopilot import REPROMPT
+from khala.domain.chat import Message
+from khala.domain.fold import Block, CompactionBlock, FileBlock, TextBlock, ToolBlock
+from khala.domain.parts import BlobRef, Compaction, ToolResult
+from khala.domain.rounds import Call, Progress, Round
+from khala.domain.tools import Spec
+from khala.models.port import ModelFailed, Turn
+from khala.models.tokens import Counter, estimate_tool
+from khala.runs.prompt import (
+    FILE_TOKENS,
+    KEPT_ROUNDS,
+    SHORT,
+    SUMMARY,
+    Conversation,
+    Fitted,
+    Ruler,
+    fit,
+    instructed,
+    told,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
-from app.domain.frames import Pong
-from app.live.feeds import Found, News
-from app.live.reader import Reader
+from khala.domain.frames import Pong
+from khala.live.feeds import Found, News
+from khala.live.reader import Reader
 
 ACCESS = uuid4()
 TOPIC = uuid4()

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from app.blobs.spool import spooled
-from app.blobs.vault import Vault
-from app.domain.tools import Actor
-from app.runs.results import PLENTY, Allowance, Kept, kept, one_line
-from app.tools.port import Result
+from khala.blobs.spool import spooled
+from khala.blobs.vault import Vault
+from khala.domain.tools import Actor
+from khala.runs.results import PLENTY, Allowance, Kept, kept, one_line
+from khala.tools.port import Result
 
 ACTOR = Actor(owner_id=UUID(int=1), thread_id=UUID(int=2))
 NO_VAULT = cast("Vault", None)

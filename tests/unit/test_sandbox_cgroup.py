@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.tools.sandbox import cgroup
-from app.tools.sandbox.cgroup import V1, V2, Layout
+from khala.tools.sandbox import cgroup
+from khala.tools.sandbox.cgroup import V1, V2, Layout
 
 V2_MOUNT = "30 23 0:26 {root} {at} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 V1_MOUNT = "40 32 0:35 {root} {at} rw,relatime - cgroup cgroup rw,memory"

@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from app.tools.sandbox import seccomp
-from app.tools.sandbox.seccomp import ALLOW, KILL, MACHINES, REFUSE
+from khala.tools.sandbox import seccomp
+from khala.tools.sandbox.seccomp import ALLOW, KILL, MACHINES, REFUSE
 
 READ, MMAP, SOCKET, CLONE, PRCTL = (0, 63), (9, 222), (41, 198), (56, 220), (157, 167)
 NAMES = list(MACHINES)

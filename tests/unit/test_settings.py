@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from app import settings
-from app.api.origins import Origins, networks
-from app.domain.flush import FlushPolicy
-from app.live.wake_url import WakeUrl
-from app.models.catalog import ModelRef
-from app.settings import BadSetting, Settings, from_environment
-from app.store.blobs import Room
-from app.store.sends import Limits
-from app.tools.toolbox import ToolboxOptions
+from khala import settings
+from khala.api.origins import Origins, networks
+from khala.domain.flush import FlushPolicy
+from khala.live.wake_url import WakeUrl
+from khala.models.catalog import ModelRef
+from khala.settings import BadSetting, Settings, from_environment
+from khala.store.blobs import Room
+from khala.store.sends import Limits
+from khala.tools.toolbox import ToolboxOptions
 
 
 def test_the_way_past_a_pooler_goes_with_the_way_through_it() -> None:

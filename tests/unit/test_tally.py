@@ -5,10 +5,10 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.parts import Usage
-from app.models.port import Prompt
-from app.runs.tally import WIDE, Call
-from app.runs.turn import _estimated
+from khala.domain.parts import Usage
+from khala.models.port import Prompt
+from khala.runs.tally import WIDE, Call
+from khala.runs.turn import _estimated
 
 
 @given(st.text(), st.floats(min_value=0, max_value=50))

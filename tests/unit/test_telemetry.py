@@ -10,8 +10,8 @@ import structlog
 from litestar.types import Receive, Scope, Send
 from structlog.contextvars import get_contextvars
 
-from app.api.observed import Observed
-from app.telemetry.logs import HIDDEN, Redacting, configure, redacted
+from khala.api.observed import Observed
+from khala.telemetry.logs import HIDDEN, Redacting, configure, redacted
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ0YXNzYWRhciJ9.c2lnbmF0dXJl"
 
@@ -97,7 +97,7 @@ async def test_requests_and_sockets_have_names_of_their_own_in_the_log_and_probe
 def test_what_libraries_log_is_a_line_of_json_like_ours() -> None:
     program = (
         "import logging, structlog\n"
-        "from app.telemetry import configure\n"
+        "from khala.telemetry import configure\n"
         "configure('json')\n"
         "structlog.contextvars.bind_contextvars(run_id='r1')\n"
         "structlog.get_logger().info('ours')\n"

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.domain.tools import Spec
-from app.tools import heavy_checks
-from app.tools.arguments import MAX_ARGS_DEPTH, MOST_ARGS, check, schema_problem
-from app.tools.port import ToolFailed
-from app.tools.validation import MAX_PROBLEM_LENGTH, MAX_PROBLEMS
+from khala.domain.tools import Spec
+from khala.tools import heavy_checks
+from khala.tools.arguments import MAX_ARGS_DEPTH, MOST_ARGS, check, schema_problem
+from khala.tools.port import ToolFailed
+from khala.tools.validation import MAX_PROBLEM_LENGTH, MAX_PROBLEMS
 
 TOO_LONG = "bad_arguments: These arguments take too long to check."
 FILE = {

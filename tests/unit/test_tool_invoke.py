@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import structlog
 
-from app.domain import ids
-from app.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge, Unavailable
-from app.domain.tools import Permission, Spec
-from app.tools import invoke as invoking
-from app.tools.port import Call, Result, ToolFailed
+from khala.domain import ids
+from khala.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge, Unavailable
+from khala.domain.tools import Permission, Spec
+from khala.tools import invoke as invoking
+from khala.tools.port import Call, Result, ToolFailed
 from tests.support.calls_of_tools import call, guest, user
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.tools import STRICTNESS, Action, Rule, Spec, decide, digest, offered
+from khala.domain.tools import STRICTNESS, Action, Rule, Spec, decide, digest, offered
 
 ACTIONS: list[Action] = ["allow", "ask", "deny"]
 PATTERNS = st.sampled_from(["*", "read_*", "delete_file", "files__*", "files__delete_file", "other"])

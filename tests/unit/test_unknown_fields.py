@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.api.bodies import Registration, Send
-from app.api.openai.request import Completion
-from app.domain import frames
-from app.domain.chat import RunOptions
-from app.domain.unknown_fields import MAX_NAME, find, nearest
+from khala.api.bodies import Registration, Send
+from khala.api.openai.request import Completion
+from khala.domain import frames
+from khala.domain.chat import RunOptions
+from khala.domain.unknown_fields import MAX_NAME, find, nearest
 
 USER = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:", "detail": "low"}}], "name": "V"}
 DETAIL = "messages[0].content[0].image_url.detail"

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from app.watchdog import watchdog
+from khala.watchdog import watchdog
 
 
 def _none_can_start(*_: Any, **__: Any) -> NoReturn:

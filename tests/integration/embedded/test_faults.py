@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.store.embedded import EmbeddedPostgres, EmbeddedPostgresError
-from app.store.embedded.layout import NOBODY, Layout, lay_out, make_private
+from khala.store.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from khala.store.embedded.layout import NOBODY, Layout, lay_out, make_private
 from tests.support.embedded import (
     ORPHAN,
     ROOT,

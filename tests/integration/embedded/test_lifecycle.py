@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 
-from app.store.embedded import EmbeddedPostgres
-from app.store.embedded.layout import Layout, lay_out
+from khala.store.embedded import EmbeddedPostgres
+from khala.store.embedded.layout import Layout, lay_out
 from tests.support.embedded import (
     Member,
     ended,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app.store.embedded import EmbeddedPostgres, EmbeddedPostgresError, binaries, find_binaries
-from app.store.embedded.layout import NOBODY, lay_out, make_private
+from khala.store.embedded import EmbeddedPostgres, EmbeddedPostgresError, binaries, find_binaries
+from khala.store.embedded.layout import NOBODY, lay_out, make_private
 from tests.support.embedded import (
     ROOT,
     Member,
@@ -95,7 +95,7 @@ def test_programs_that_the_servers_user_may_not_reach_are_copied(
 
 def test_finding_the_programs_runs_none_of_the_wheels_code() -> None:
     script = (
-        "import sys, app.store.embedded as e; e.find_binaries(); print([m for m in sys.modules if 'postgres' in m])"
+        "import sys, khala.store.embedded as e; e.find_binaries(); print([m for m in sys.modules if 'postgres' in m])"
     )
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

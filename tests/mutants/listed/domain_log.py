@@ -1,11 +1,11 @@
-"""Mutants of the fold, the flush policy, rounds and receipts in `app/domain`."""
+"""Mutants of the fold, the flush policy, rounds and receipts in `app/khala/domain`."""
 
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
         name="status-ignores-arguments-in-a-blob",
-        file="app/domain/fold.py",
+        file="app/khala/domain/fold.py",
         old="if part.args is None and part.args_blob is None:",
         new="if part.args is None:",
         tests=(
@@ -16,7 +16,7 @@ MUTANTS = (
     ),
     Mutant(
         name="status-keeps-the-deadline-of-a-question",
-        file="app/domain/fold.py",
+        file="app/khala/domain/fold.py",
         old='"digest": part.digest, "expires_at": part.expires_at}',
         new='"digest": part.digest}',
         tests=(
@@ -27,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         name="empty-text-makes-a-block",
-        file="app/domain/fold.py",
+        file="app/khala/domain/fold.py",
         old=("    elif text:\n        blocks.append"),
         new=("    else:\n        blocks.append"),
         tests=(
@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-blocked-call-outlives-its-run",
-        file="app/domain/fold.py",
+        file="app/khala/domain/fold.py",
         old='open_states = ("queued", "running", "blocked")',
         new='open_states = ("queued", "running")',
         tests=("tests/laws/test_fold.py::test_whatever_a_call_waits_for_it_is_cancelled_with_its_run",),
@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         name="text-after-the-part-that-follows-it",
-        file="app/domain/fold.py",
+        file="app/khala/domain/fold.py",
         old=("            _append_text(blocks, texts)\n            _apply(blocks, part)"),
         new=("            _apply(blocks, part)\n            _append_text(blocks, texts)"),
         tests=(
@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         name="text-replaces-the-last-block",
-        file="app/domain/fold.py",
+        file="app/khala/domain/fold.py",
         old="TextBlock(text=blocks[-1].text + text)",
         new="TextBlock(text=text)",
         tests=("tests/laws/test_fold_cases.py",),
@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         name="escaped-backslashes-are-lost",
-        file="app/domain/parts.py",
+        file="app/khala/domain/parts.py",
         old='found[1] or "\\\\ufffd"',
         new='"\\\\ufffd"',
         tests=("tests/laws/test_fold.py::test_what_only_looks_like_a_nul_stays_as_it_is",),
@@ -73,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         name="usage-takes-the-larger-output",
-        file="app/domain/parts.py",
+        file="app/khala/domain/parts.py",
         old="output_tokens=self.output_tokens + other.output_tokens",
         new="output_tokens=max(self.output_tokens, other.output_tokens)",
         tests=("tests/laws/test_fold.py::test_usage_is_the_sum_of_both_kinds_of_tokens",),
@@ -81,7 +81,7 @@ MUTANTS = (
     ),
     Mutant(
         name="flush-one-character-late",
-        file="app/domain/flush.py",
+        file="app/khala/domain/flush.py",
         old="self.chars >= policy.chars",
         new="self.chars > policy.chars",
         tests=("tests/laws/test_flush.py",),
@@ -89,7 +89,7 @@ MUTANTS = (
     ),
     Mutant(
         name="flush-one-delta-late",
-        file="app/domain/flush.py",
+        file="app/khala/domain/flush.py",
         old="self.parts >= policy.parts",
         new="self.parts > policy.parts",
         tests=("tests/laws/test_flush.py",),
@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         name="flush-waits-for-a-pause",
-        file="app/domain/flush.py",
+        file="app/khala/domain/flush.py",
         old=("        if self.since is None:\n            self.since = now\n"),
         new="        self.since = now\n",
         tests=(
@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rest-of-a-batch-waits",
-        file="app/domain/flush.py",
+        file="app/khala/domain/flush.py",
         old="        self.urgent = at_once",
         new="        self.urgent = False",
         tests=("tests/laws/test_flush.py",),
@@ -116,7 +116,7 @@ MUTANTS = (
     ),
     Mutant(
         name="pieces-two-bytes-too-long",
-        file="app/domain/flush.py",
+        file="app/khala/domain/flush.py",
         old="6 * len(text) + 2 <= limit",
         new="6 * len(text) <= limit",
         tests=("tests/laws/test_fold.py::test_no_piece_is_a_byte_over_its_limit",),
@@ -124,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         name="last-surrogate-is-storable",
-        file="app/domain/flush.py",
+        file="app/khala/domain/flush.py",
         old='"\\ud800" <= char <= "\\udfff"',
         new='"\\ud800" <= char < "\\udfff"',
         tests=(
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         name="waits-looks-at-the-first-round",
-        file="app/domain/rounds.py",
+        file="app/khala/domain/rounds.py",
         old="for call in self.rounds[-1].calls)",
         new="for call in self.rounds[0].calls)",
         tests=("tests/laws/test_rounds.py::test_a_run_waits_for_what_its_last_round_asks",),
@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         name="replies-count-as-steps",
-        file="app/domain/rounds.py",
+        file="app/khala/domain/rounds.py",
         old="return sum(bool(round_.calls) for round_ in self.rounds)",
         new="return len(self.rounds)",
         tests=("tests/integration/test_agents.py::test_a_reply_that_only_asks_or_plans_is_asked_to_go_on",),
@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         name="last-text-is-not-read",
-        file="app/domain/rounds.py",
+        file="app/khala/domain/rounds.py",
         old=('            progress.apply(part)\n    progress.said += "".join(texts)\n'),
         new="            progress.apply(part)\n",
         tests=("tests/laws/test_rounds.py::test_no_text_is_lost_and_none_comes_twice",),
@@ -158,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-round-is-over-with-its-first-call",
-        file="app/domain/rounds.py",
+        file="app/khala/domain/rounds.py",
         old="return all(call.result is not None for call in self.calls)",
         new="return any(call.result is not None for call in self.calls)",
         tests=(
@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         name="edited-arguments-in-a-blob-are-not-read",
-        file="app/domain/rounds.py",
+        file="app/khala/domain/rounds.py",
         old="                if part.args is not None or part.args_blob is not None:",
         new="                if part.args is not None:",
         tests=(
@@ -179,7 +179,7 @@ MUTANTS = (
     ),
     Mutant(
         name="costs-are-not-witnessed",
-        file="app/domain/receipts.py",
+        file="app/khala/domain/receipts.py",
         old="tool_call_id, _stored(data), cost]",
         new="tool_call_id, _stored(data)]",
         tests=("tests/laws/test_receipts.py::test_any_change_of_any_field_changes_the_last_hash",),
@@ -187,7 +187,7 @@ MUTANTS = (
     ),
     Mutant(
         name="receipts-are-not-chained",
-        file="app/domain/receipts.py",
+        file="app/khala/domain/receipts.py",
         old="hashlib.sha256(before + msgspec",
         new="hashlib.sha256(msgspec",
         tests=("tests/laws/test_receipts.py::test_one_less_one_more_and_another_order_change_it",),
@@ -195,7 +195,7 @@ MUTANTS = (
     ),
     Mutant(
         name="large-floats-change-their-hash",
-        file="app/domain/receipts.py",
+        file="app/khala/domain/receipts.py",
         old="return int(Decimal(repr(value)))",
         new="return int(value)",
         tests=("tests/laws/test_receipts.py::test_a_float_that_is_whole_counts_as_the_number_that_postgres_writes",),

@@ -1,11 +1,11 @@
-"""Mutants of askers, invitations, request identities and bounds on what clients send in `app/domain`."""
+"""Mutants of askers, invitations, request identities and bounds on what clients send in `app/khala/domain`."""
 
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
         name="an-asker-keeps-their-other-keys",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old="return msgspec.structs.replace(caller, **others) if caller.user_id == user_id else None",
         new="return caller if caller.user_id == user_id else None",
         tests=("tests/unit/test_access.py::test_the_asker_of_a_run_is_its_user_or_without_one_the_same_key",),
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-key-that-does-not-fit-hides-the-link",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old="    if opens(anon_key_hash, caller.anon_key_hash):\n        secret",
         new="    if caller.anon_key_hash is not None:\n        secret",
         tests=("tests/unit/test_access.py::test_the_key_that_opens_a_thread_is_the_one_by_which_its_holder_asks",),
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-open-invitation-lets-write",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old='invited: Role | None = "viewer" if doors.invited else None',
         new='invited: Role | None = "editor" if doors.invited else None',
         tests=("tests/unit/test_access.py::test_an_invitation_lets_its_user_read_and_nothing_else",),
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-invitation-more-of-a-sender",
-        file="app/domain/invitations.py",
+        file="app/khala/domain/invitations.py",
         old="found.from_sender >= MAX_FROM_ONE_SENDER",
         new="found.from_sender > MAX_FROM_ONE_SENDER",
         tests=(
@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-retry-joins-what-another-token-asked-for",
-        file="app/domain/idempotency.py",
+        file="app/khala/domain/idempotency.py",
         old='of = b"" if key is not None or caller.credential is None else caller.credential.bytes',
         new='of = b""',
         tests=(
@@ -49,7 +49,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-process-that-never-began-ends-its-run",
-        file="app/domain/isolation.py",
+        file="app/khala/domain/isolation.py",
         old="Verdict.INTERRUPTED if began and exit_code != 0 else",
         new="Verdict.INTERRUPTED if exit_code != 0 else",
         tests=(
@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-shared-loss-more",
-        file="app/domain/isolation.py",
+        file="app/khala/domain/isolation.py",
         old="return lost >= MAX_SHARED_LOSSES",
         new="return lost > MAX_SHARED_LOSSES",
         tests=("tests/unit/test_isolation.py::test_a_run_is_isolated_from_its_second_loss_on",),
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-fast-start-buys-a-long-silence",
-        file="app/domain/pace.py",
+        file="app/khala/domain/pace.py",
         old="return min(self.pause, self.pause + received / self.rate - waited, self.most - waited)",
         new="return min(self.pause + received / self.rate - waited, self.most - waited)",
         tests=(
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         name="names-that-end-alike-are-allowed",
-        file="app/domain/hosts.py",
+        file="app/khala/domain/hosts.py",
         old="name.endswith(allowed[1:])",
         new="name.endswith(allowed[2:])",
         tests=("tests/unit/test_hosts.py::test_names_that_are_given_take_the_place_of_the_public_one",),
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         name="unknown-fields-hide-behind-the-first-item",
-        file="app/domain/unknown_fields.py",
+        file="app/khala/domain/unknown_fields.py",
         old="for place, one in enumerate(value):",
         new="for place, one in enumerate(value[:1]):",
         tests=("tests/unit/test_unknown_fields.py::test_fields_that_a_type_does_not_have_are_found_where_they_are",),
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         name="references-multiply-within-a-list",
-        file="app/domain/json_schemas.py",
+        file="app/khala/domain/json_schemas.py",
         old="sum(followed[inner.place] for inner in node.same)",
         new="sum(followed[inner.place] for inner in node.references)",
         tests=("tests/unit/test_tool_arguments.py::test_references_that_double_are_refused",),
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         name="booleans-are-no-parts-of-a-schema",
-        file="app/domain/json_schemas.py",
+        file="app/khala/domain/json_schemas.py",
         old="parts += counts and isinstance(value, dict | bool)",
         new="parts += counts and isinstance(value, dict)",
         tests=("tests/unit/test_json_schemas.py::test_a_schema_has_so_many_parts_and_constants_are_none",),

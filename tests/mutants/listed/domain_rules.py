@@ -1,11 +1,11 @@
-"""Mutants of access, budgets, the autopilot, redaction and rules for tools in `app/domain`."""
+"""Mutants of access, budgets, the autopilot, redaction and rules for tools in `app/khala/domain`."""
 
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
         name="ended-sessions-keep-their-access",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old="if caller.user_id is not None and doors.credential_stands:",
         new="if caller.user_id is not None:",
         tests=(
@@ -16,7 +16,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-shortest-grant-wins",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old="return RANKS[one.role], one.expires_at is None,",
         new="return RANKS[one.role], one.expires_at is not None,",
         tests=("tests/unit/test_access.py",),
@@ -24,7 +24,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-members-grant-outlasts-the-session",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old="found.append(Grant(role=role, expires_at=caller.expires_at))",
         new="found.append(Grant(role=role))",
         tests=(
@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-links-grant-outlasts-the-link",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old="found.append(Grant(role=doors.link_role, expires_at=doors.link_expires_at))",
         new="found.append(Grant(role=doors.link_role))",
         tests=(
@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         name="no-key-opens-a-thread-without-key",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old="return stored is not None and presented is not None and hmac.compare_digest(stored, presented)",
         new="return stored == presented",
         tests=("tests/unit/test_access.py",),
@@ -54,7 +54,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-key-may-be-spaces",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old="len(key.strip()) >= SHORTEST_KEY",
         new="len(key) >= SHORTEST_KEY",
         tests=("tests/unit/test_access.py",),
@@ -62,7 +62,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-longest-key-is-refused",
-        file="app/domain/access.py",
+        file="app/khala/domain/access.py",
         old="len(key) > LONGEST_KEY",
         new="len(key) >= LONGEST_KEY",
         tests=("tests/unit/test_access.py",),
@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         name="bucket-keeps-one-back",
-        file="app/domain/buckets.py",
+        file="app/khala/domain/buckets.py",
         old="if self._left < cost:",
         new="if self._left <= cost:",
         tests=("tests/unit/test_buckets.py",),
@@ -78,7 +78,7 @@ MUTANTS = (
     ),
     Mutant(
         name="bucket-saves-without-end",
-        file="app/domain/buckets.py",
+        file="app/khala/domain/buckets.py",
         old="min(self._burst, self._left + (now - self._at) * self._per_second)",
         new="self._left + (now - self._at) * self._per_second",
         tests=("tests/unit/test_buckets.py",),
@@ -86,7 +86,7 @@ MUTANTS = (
     ),
     Mutant(
         name="bucket-counts-refused-time-twice",
-        file="app/domain/buckets.py",
+        file="app/khala/domain/buckets.py",
         old=("        self._at = now\n        if self._left < cost:\n            return False\n"),
         new=("        if self._left < cost:\n            return False\n        self._at = now\n"),
         tests=("tests/unit/test_buckets.py",),
@@ -94,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-grant-needs-more-than-the-least",
-        file="app/domain/budgets.py",
+        file="app/khala/domain/budgets.py",
         old="if left < ask.least:",
         new="if left <= ask.least:",
         tests=("tests/unit/test_budgets.py",),
@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         name="grants-are-rounded-up",
-        file="app/domain/budgets.py",
+        file="app/khala/domain/budgets.py",
         old="quantize(EXACT, ROUND_DOWN)",
         new='quantize(EXACT, "ROUND_UP")',
         tests=("tests/unit/test_budgets.py",),
@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         name="reservations-do-not-count",
-        file="app/domain/budgets.py",
+        file="app/khala/domain/budgets.py",
         old="return most - self.settled - self.reserved",
         new="return most - self.settled",
         tests=(
@@ -121,7 +121,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-run-raises-the-operators-limit",
-        file="app/domain/budgets.py",
+        file="app/khala/domain/budgets.py",
         old="most[measure] = min(amount, most.get(measure, amount))",
         new="most[measure] = amount",
         tests=("tests/unit/test_budgets.py",),
@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         name="guests-of-owned-threads-have-no-network",
-        file="app/domain/budgets.py",
+        file="app/khala/domain/budgets.py",
         old="if caller.network is not None:",
         new="if caller.network is not None and owner_id is None:",
         tests=(
@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         name="refusals-name-the-later-time",
-        file="app/domain/budgets.py",
+        file="app/khala/domain/budgets.py",
         old="retry_after=min(SOON, left)",
         new="retry_after=max(SOON, left)",
         tests=("tests/unit/test_budgets.py",),
@@ -148,7 +148,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-full-window-may-come-back",
-        file="app/domain/budgets.py",
+        file="app/khala/domain/budgets.py",
         old='ask.measure != "runs" and level.settled',
         new="level.settled",
         tests=("tests/unit/test_budgets.py",),
@@ -156,7 +156,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-first-portion-has-to-fit-whole",
-        file="app/domain/budgets.py",
+        file="app/khala/domain/budgets.py",
         old="least=wanted if whole else wanted * LEAST",
         new="least=wanted",
         tests=("tests/unit/test_budgets.py",),
@@ -164,7 +164,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-round-too-many",
-        file="app/domain/autopilot.py",
+        file="app/khala/domain/autopilot.py",
         old="if len(acted) >= limits.steps:",
         new="if len(acted) > limits.steps:",
         tests=("tests/unit/test_autopilot.py",),
@@ -172,7 +172,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-call-too-many",
-        file="app/domain/autopilot.py",
+        file="app/khala/domain/autopilot.py",
         old="for round_ in acted) >= limits.calls:",
         new="for round_ in acted) > limits.calls:",
         tests=("tests/unit/test_autopilot.py",),
@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         name="replies-hide-failing-rounds",
-        file="app/domain/autopilot.py",
+        file="app/khala/domain/autopilot.py",
         old="_fails(acted[-FAILED_ROUNDS:])",
         new="_fails(rounds[-FAILED_ROUNDS:])",
         tests=("tests/unit/test_autopilot.py",),
@@ -188,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         name="replies-hide-repeated-rounds",
-        file="app/domain/autopilot.py",
+        file="app/khala/domain/autopilot.py",
         old="_repeats(acted[-SAME_ROUNDS:])",
         new="_repeats(rounds[-SAME_ROUNDS:])",
         tests=("tests/unit/test_autopilot.py",),
@@ -196,7 +196,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-order-of-arguments-is-progress",
-        file="app/domain/autopilot.py",
+        file="app/khala/domain/autopilot.py",
         old='msgspec.json.encode([_heard(round_)], order="deterministic")',
         new="msgspec.json.encode([_heard(round_)])",
         tests=("tests/unit/test_autopilot.py",),
@@ -204,7 +204,7 @@ MUTANTS = (
     ),
     Mutant(
         name="large-outputs-are-all-the-same",
-        file="app/domain/autopilot.py",
+        file="app/khala/domain/autopilot.py",
         old="result.ok, result.output, _hash(result.blob))",
         new="result.ok, result.output)",
         tests=("tests/unit/test_autopilot.py",),
@@ -212,7 +212,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-plan-among-facts-is-a-plan",
-        file="app/domain/autopilot.py",
+        file="app/khala/domain/autopilot.py",
         old="return None not in sorts and any(sorts)",
         new="return any(sorts)",
         tests=("tests/unit/test_autopilot.py",),
@@ -220,7 +220,7 @@ MUTANTS = (
     ),
     Mutant(
         name="only-lowercase-bearers",
-        file="app/domain/redact.py",
+        file="app/khala/domain/redact.py",
         old="(?i)\\b(bearer|basic)",
         new="\\b(bearer|basic)",
         tests=("tests/unit/test_redact.py",),
@@ -228,7 +228,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-cut-private-key-stays",
-        file="app/domain/redact.py",
+        file="app/khala/domain/redact.py",
         old="(-----END [A-Z ]*PRIVATE KEY-----|\\Z)",
         new="(-----END [A-Z ]*PRIVATE KEY-----)",
         tests=("tests/unit/test_redact.py",),
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         name="passwords-of-urls-without-user-stay",
-        file="app/domain/redact.py",
+        file="app/khala/domain/redact.py",
         old="(://[^\\s:/@]{0,256}:)",
         new="(://[^\\s:/@]{1,256}:)",
         tests=("tests/unit/test_redact.py",),
@@ -244,7 +244,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-operators-rule-is-a-ceiling",
-        file="app/domain/tools.py",
+        file="app/khala/domain/tools.py",
         old="return max(floor, wished, key=_strictness)",
         new="return floor",
         tests=("tests/unit/test_tool_rules.py",),
@@ -252,7 +252,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-first-rule-counts",
-        file="app/domain/tools.py",
+        file="app/khala/domain/tools.py",
         old="for rule in reversed(rules) if",
         new="for rule in rules if",
         tests=("tests/unit/test_tool_rules.py",),
@@ -260,7 +260,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-servers-tool-escapes-its-rule",
-        file="app/domain/tools.py",
+        file="app/khala/domain/tools.py",
         old="return fnmatchcase(tool, self.pattern) or fnmatchcase(bare, self.pattern)",
         new="return fnmatchcase(tool, self.pattern)",
         tests=("tests/unit/test_tool_rules.py",),
@@ -268,7 +268,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-digest-follows-the-order-of-arguments",
-        file="app/domain/tools.py",
+        file="app/khala/domain/tools.py",
         old='msgspec.json.encode([tool, args], order="deterministic")',
         new="msgspec.json.encode([tool, args])",
         tests=("tests/unit/test_tool_rules.py",),
@@ -276,7 +276,7 @@ MUTANTS = (
     ),
     Mutant(
         name="guests-reach-the-network",
-        file="app/domain/tools.py",
+        file="app/khala/domain/tools.py",
         old='GUEST: frozenset[Permission] = frozenset({"fs", "ui"})',
         new='GUEST: frozenset[Permission] = frozenset({"fs", "ui", "network"})',
         tests=(

@@ -1,11 +1,11 @@
-"""Mutants of the feed in `app/live`."""
+"""Mutants of the feed in `app/khala/live`."""
 
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
         name="whoever-is-in-doubt-is-handed-on",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old="if self.cursor != since or self.doubted:",
         new="if self.cursor != since:",
         tests=(
@@ -16,7 +16,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-fall-goes-to-the-last-frame-dropped",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old="self.cursor = min(self.cursor, cursor)",
         new="self.cursor = cursor",
         tests=(
@@ -27,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         name="doubt-leaves-the-outbox",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old=("        self.doubted = True\n        self.client.drop(self)\n"),
         new="        self.doubted = True\n",
         tests=("tests/unit/test_client.py",),
@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-drop-forgets-the-first-frames",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old="subscription.fall_back(dropped[0].since)",
         new="subscription.fall_back(dropped[-1].since)",
         tests=("tests/unit/test_client.py",),
@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-new-frame-overtakes-the-outbox",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old="if self._sending or self._outbox or self._write is None:",
         new="if self._sending or self._write is None:",
         tests=("tests/unit/test_client.py",),
@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-new-frame-overtakes-the-pump",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old="if self._sending or self._outbox or self._write is None:",
         new="if self._outbox or self._write is None:",
         tests=("tests/unit/test_client.py",),
@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-read-under-another-access-is-taken",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old=(
             "        elif read.access_id != subscription.access_id:\n"
             "            subscription.source.doubt(subscription)\n"
@@ -72,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-read-that-was-left-is-sent",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old=("        if subscription.ended:\n            return\n        if read is None:"),
         new="        if read is None:",
         tests=(
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-read-in-doubt-is-sent",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old=("        elif not subscription.doubted:\n            await self._take"),
         new=("        else:\n            await self._take"),
         tests=("tests/unit/test_client.py",),
@@ -91,7 +91,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-outbox-only-grows",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old=("            out = self._outbox.popleft()\n            self._bytes -= len(out.body)\n"),
         new="            out = self._outbox.popleft()\n",
         tests=("tests/unit/test_client.py",),
@@ -99,7 +99,7 @@ MUTANTS = (
     ),
     Mutant(
         name="presence-is-told-in-doubt",
-        file="app/live/observer.py",
+        file="app/khala/live/observer.py",
         old="if not subscription.behind and not subscription.doubted and subscription in",
         new="if not subscription.behind and subscription in",
         tests=("tests/unit/test_client.py",),
@@ -107,7 +107,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-stale-read-moves-the-topic",
-        file="app/live/hub.py",
+        file="app/khala/live/hub.py",
         old="if topic is not None and topic.revision == cursors[topic_id]:",
         new="if topic is not None:",
         tests=(
@@ -118,7 +118,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-read-that-was-overtaken-is-forgotten",
-        file="app/live/hub.py",
+        file="app/khala/live/hub.py",
         old=("                self._again({topic_id})\n        if found:"),
         new=("                pass\n        if found:"),
         tests=(
@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         name="strangers-are-not-doubted",
-        file="app/live/hub.py",
+        file="app/khala/live/hub.py",
         old=(
             "        for observer in [one for one in topic.observers if one.access_id != access_id]:\n"
             "            self._guard.doubt(observer)\n"
@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-sign-out-during-the-admission-is-missed",
-        file="app/live/hub.py",
+        file="app/khala/live/hub.py",
         old=(
             "        if ticket.heard != self._guard.heard and ticket.caller.user_id is not None:\n"
             "            self._guard.doubt(subscription)\n"
@@ -155,7 +155,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-failed-look-is-forgotten",
-        file="app/live/hub.py",
+        file="app/khala/live/hub.py",
         old=("                self._again(woken)\n                await asyncio.sleep(PAUSE)"),
         new="                await asyncio.sleep(PAUSE)",
         tests=("tests/integration/test_hub.py::test_a_look_that_fails_is_made_again",),
@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ended-credentials-are-not-counted",
-        file="app/live/guard.py",
+        file="app/khala/live/guard.py",
         old="        self.heard += 1\n",
         new="",
         tests=(
@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-jwt-outlasts-its-time",
-        file="app/live/guard.py",
+        file="app/khala/live/guard.py",
         old=(
             "            if not stands(subscription.caller):\n"
             "                self._strip(subscription)\n"
@@ -187,7 +187,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-failed-check-is-forgotten",
-        file="app/live/guard.py",
+        file="app/khala/live/guard.py",
         old=(
             "            self._doubted = {one: None for one in batch if not one.ended} | self._doubted\n"
             "            raise"
@@ -200,7 +200,7 @@ MUTANTS = (
     ),
     Mutant(
         name="links-end-with-the-account",
-        file="app/live/guard.py",
+        file="app/khala/live/guard.py",
         old="share_key_hash=caller.share_key_hash, network",
         new="network",
         tests=(
@@ -210,7 +210,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-trusted-grant-has-no-end",
-        file="app/live/guard.py",
+        file="app/khala/live/guard.py",
         old=("        subscription.trust(admission.access_id, admission.grant)\n        self.watch(subscription)\n"),
         new="        subscription.trust(admission.access_id, admission.grant)\n",
         tests=("tests/integration/test_revocation.py::test_an_end_that_a_later_check_finds_is_kept",),
@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-renewed-account-ends-as-before",
-        file="app/live/guard.py",
+        file="app/khala/live/guard.py",
         old=("            scopes=account.scopes,\n            expires_at=account.expires_at,\n"),
         new="            scopes=account.scopes,\n",
         tests=("tests/integration/test_revocation.py::test_an_account_that_is_shown_anew_is_followed_for_longer",),
@@ -226,7 +226,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-reconnect-looks-at-nothing",
-        file="app/live/listener.py",
+        file="app/khala/live/listener.py",
         old=("            LISTENER_CONNECTED.set(1)\n            self._look_again()\n"),
         new="            LISTENER_CONNECTED.set(1)\n",
         tests=(
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-poll-always-looks",
-        file="app/live/poll.py",
+        file="app/khala/live/poll.py",
         old=("                seen = now\n                self._look_again()"),
         new="                self._look_again()",
         tests=("tests/unit/test_poll.py",),
@@ -244,7 +244,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-poll-never-rests",
-        file="app/live/poll.py",
+        file="app/khala/live/poll.py",
         old=("            if not self._watching():\n                continue\n"),
         new="",
         tests=("tests/unit/test_poll.py",),
@@ -252,7 +252,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-poll-forgets-credentials",
-        file="app/live/live.py",
+        file="app/khala/live/live.py",
         old="for watcher in (self.threads, self.accounts, self.guard):",
         new="for watcher in (self.threads, self.accounts):",
         tests=("tests/integration/test_revocation.py::test_a_cut_of_which_nobody_was_told_is_found_by_the_poll",),
@@ -260,7 +260,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-shared-read-may-be-stale",
-        file="app/live/reader.py",
+        file="app/khala/live/reader.py",
         old=("                del self._reading[key]\n                shared = False\n                found"),
         new="                found",
         tests=("tests/unit/test_reader.py",),
@@ -268,7 +268,7 @@ MUTANTS = (
     ),
     Mutant(
         name="whoever-leaves-takes-the-read-along",
-        file="app/live/reader.py",
+        file="app/khala/live/reader.py",
         old="return await asyncio.shield(task)",
         new="return await task",
         tests=("tests/unit/test_reader.py",),
@@ -276,7 +276,7 @@ MUTANTS = (
     ),
     Mutant(
         name="every-snapshot-says-reset",
-        file="app/live/reader.py",
+        file="app/khala/live/reader.py",
         old="reset=reset and after >= 0)",
         new="reset=reset)",
         tests=(
@@ -286,7 +286,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-same-state-is-told-again",
-        file="app/live/presence.py",
+        file="app/khala/live/presence.py",
         old=("        elif here.state == state:\n            return\n"),
         new="",
         tests=("tests/integration/test_presence.py::test_the_same_state_again_is_not_told",),
@@ -294,7 +294,7 @@ MUTANTS = (
     ),
     Mutant(
         name="presence-of-another-access-is-told",
-        file="app/live/presence.py",
+        file="app/khala/live/presence.py",
         old="            if subscription.access_id != company.access_id:",
         new="            if subscription.access_id is None:",
         tests=(
@@ -304,7 +304,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-frame-of-126-bytes-is-short",
-        file="app/live/body.py",
+        file="app/khala/live/body.py",
         old="if size < 126:",
         new="if size <= 126:",
         tests=("tests/unit/test_body.py",),
@@ -312,7 +312,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-frame-of-64-kib-is-short",
-        file="app/live/body.py",
+        file="app/khala/live/body.py",
         old="if size < 1 << 16:",
         new="if size <= 1 << 16:",
         tests=("tests/unit/test_body.py",),

@@ -1,11 +1,11 @@
-"""Mutants of the executor and its tools in `app/runs`."""
+"""Mutants of the executor and its tools in `app/khala/runs`."""
 
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
         name="a-cut-answer-is-told-twice",
-        file="app/runs/turn.py",
+        file="app/khala/runs/turn.py",
         old="if not others or failure.midstream:",
         new="if not others:",
         tests=("tests/integration/test_runs.py::test_no_other_model_begins_anew_after_half_an_answer",),
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         name="failed-calls-leave-no-receipt",
-        file="app/runs/turn.py",
+        file="app/khala/runs/turn.py",
         old=("            self._settle(call, failure.code, _estimated(call, prompt))\n            raise"),
         new="            raise",
         tests=(
@@ -24,7 +24,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-call-that-was-never-made-costs",
-        file="app/runs/turn.py",
+        file="app/khala/runs/turn.py",
         old="if call.asked else Usage()",
         new="if call else Usage()",
         tests=("tests/unit/test_tally.py",),
@@ -32,7 +32,7 @@ MUTANTS = (
     ),
     Mutant(
         name="text-before-the-interruption-is-forgotten",
-        file="app/runs/turn.py",
+        file="app/khala/runs/turn.py",
         old='return Said(prompt.said + "".join(call.chunks), completed)',
         new='return Said("".join(call.chunks), completed)',
         tests=("tests/integration/test_leases.py::test_an_answer_that_was_interrupted_after_its_last_word_is_whole",),
@@ -40,7 +40,7 @@ MUTANTS = (
     ),
     Mutant(
         name="thoughts-are-free",
-        file="app/runs/turn.py",
+        file="app/khala/runs/turn.py",
         old="usage=usage + thoughts, finish_reason",
         new="usage=usage, finish_reason",
         tests=("tests/unit/test_tally.py",),
@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-widest-limit-counts",
-        file="app/runs/meter.py",
+        file="app/khala/runs/meter.py",
         old="found[entry.measure] = min(entry.reserved, found.get(entry.measure, entry.reserved))",
         new="found[entry.measure] = max(entry.reserved, found.get(entry.measure, entry.reserved))",
         tests=("tests/unit/test_budgets.py::test_the_tightest_of_several_limits_counts",),
@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         name="output-is-free",
-        file="app/runs/meter.py",
+        file="app/khala/runs/meter.py",
         old="return Decimal(usage.input_tokens + usage.output_tokens)",
         new="return Decimal(usage.input_tokens)",
         tests=("tests/unit/test_budgets.py",),
@@ -64,7 +64,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-taken-over-run-has-all-its-time-again",
-        file="app/runs/meter.py",
+        file="app/khala/runs/meter.py",
         old="return self._account.seconds + Decimal(",
         new="return Decimal(",
         tests=("tests/unit/test_budgets.py::test_time_of_earlier_executors_counts",),
@@ -72,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         name="nothing-fits-just-so",
-        file="app/runs/tally.py",
+        file="app/khala/runs/tally.py",
         old="if size(text) <= room:",
         new="if size(text) < room:",
         tests=("tests/unit/test_tally.py",),
@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         name="outputs-are-always-inline",
-        file="app/runs/results.py",
+        file="app/khala/runs/results.py",
         old="        self._spent += size\n",
         new="",
         tests=("tests/unit/test_results.py",),
@@ -88,7 +88,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-summary-of-120-is-cut",
-        file="app/runs/results.py",
+        file="app/khala/runs/results.py",
         old="if len(line) <= MOST_SUMMARY",
         new="if len(line) < MOST_SUMMARY",
         tests=("tests/unit/test_results.py",),
@@ -96,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         name="summaries-bear-secrets",
-        file="app/runs/compaction.py",
+        file="app/khala/runs/compaction.py",
         old="_fitting(storable(redacted(said.text.strip())))",
         new="_fitting(storable(said.text.strip()))",
         tests=(
@@ -106,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-question-is-summarised",
-        file="app/runs/compaction.py",
+        file="app/khala/runs/compaction.py",
         old="range(len(messages) - 2, cut - 1, -1)",
         new="range(len(messages) - 1, cut - 1, -1)",
         tests=(
@@ -116,7 +116,7 @@ MUTANTS = (
     ),
     Mutant(
         name="earlier-outcomes-bear-secrets",
-        file="app/runs/prompt.py",
+        file="app/khala/runs/prompt.py",
         old="text=redacted(text), ok=ok)",
         new="text=text, ok=ok)",
         tests=("tests/unit/test_prompt.py",),
@@ -124,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         name="earlier-arguments-bear-secrets",
-        file="app/runs/prompt.py",
+        file="app/khala/runs/prompt.py",
         old="shortened(redacted(text), EARLIER)",
         new="shortened(text, EARLIER)",
         tests=("tests/unit/test_prompt.py",),
@@ -132,7 +132,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-summarised-message-is-told-again",
-        file="app/runs/prompt.py",
+        file="app/khala/runs/prompt.py",
         old="next((index + 1 for index, message",
         new="next((index for index, message",
         tests=("tests/unit/test_prompt.py",),
@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-summarised-round-is-told-again",
-        file="app/runs/prompt.py",
+        file="app/khala/runs/prompt.py",
         old="0 < round_.step <= done",
         new="0 < round_.step < done",
         tests=("tests/unit/test_prompt.py",),
@@ -148,7 +148,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-tool-more-than-fits",
-        file="app/runs/prompt.py",
+        file="app/khala/runs/prompt.py",
         old="if taken + cost > limit:",
         new="if taken > limit:",
         tests=("tests/unit/test_prompt.py",),
@@ -156,7 +156,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-message-more-than-fits",
-        file="app/runs/prompt.py",
+        file="app/khala/runs/prompt.py",
         old=("        room -= ruler.turns(turns)\n        if room < 0:\n            break\n        kept += 1\n"),
         new=("        if room < 0:\n            break\n        room -= ruler.turns(turns)\n        kept += 1\n"),
         tests=("tests/unit/test_prompt.py",),
@@ -164,7 +164,7 @@ MUTANTS = (
     ),
     Mutant(
         name="calls-are-limited-by-round",
-        file="app/runs/autopilot.py",
+        file="app/khala/runs/autopilot.py",
         old="min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MOST_AT_ONCE)",
         new="min(self._limits.calls, autopilot.MOST_AT_ONCE)",
         tests=("tests/integration/test_agents.py::test_a_budget_of_calls_stops_the_run_with_a_summary",),
@@ -172,7 +172,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-reprompt-more",
-        file="app/runs/autopilot.py",
+        file="app/khala/runs/autopilot.py",
         old="if before >= autopilot.MOST_REPROMPTS",
         new="if before > autopilot.MOST_REPROMPTS",
         tests=("tests/integration/test_agents.py::test_the_third_plan_in_a_row_is_the_answer",),
@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-last-reply-is-forgotten",
-        file="app/runs/autopilot.py",
+        file="app/khala/runs/autopilot.py",
         old="            self._progress.said = said.text\n",
         new="            pass\n",
         tests=("tests/integration/test_agents.py::test_what_was_said_before_a_round_is_told_to_the_model",),
@@ -188,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         name="callers-tools-wait-for-all-others",
-        file="app/runs/autopilot.py",
+        file="app/khala/runs/autopilot.py",
         old="and any(call.tool in own for call in rounds[-1].calls)",
         new="and all(call.tool in own for call in rounds[-1].calls)",
         tests=("tests/integration/test_agents.py::test_a_round_with_a_tool_of_the_callers_own_ends_the_run",),
@@ -196,7 +196,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-approved-call-is-made-again",
-        file="app/runs/hands.py",
+        file="app/khala/runs/hands.py",
         old="if tool is not None and tool.spec.idempotent:",
         new="if tool is not None and (tool.spec.idempotent or call.id in self._answers.given):",
         tests=(
@@ -206,7 +206,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-approved-call-is-asked-for-again",
-        file="app/runs/hands.py",
+        file="app/khala/runs/hands.py",
         old='call.state = "blocked" if call.id in self._answers.given else "queued"',
         new='call.state = "queued"',
         tests=(
@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         name="edited-arguments-are-ignored",
-        file="app/runs/hands.py",
+        file="app/khala/runs/hands.py",
         old="                if answer.edited_args is not None:\n",
         new="                if answer.edited_args is None:\n",
         tests=(
@@ -226,7 +226,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-call-begins-before-it-is-told",
-        file="app/runs/hands.py",
+        file="app/khala/runs/hands.py",
         old=("        if ready:\n            await self._stream.written()\n"),
         new="",
         tests=("tests/integration/test_approvals.py::test_that_a_call_began_is_stored_before_it_begins",),
@@ -234,7 +234,7 @@ MUTANTS = (
     ),
     Mutant(
         name="tools-outlive-their-run",
-        file="app/runs/hands.py",
+        file="app/khala/runs/hands.py",
         old=("    for task in running:\n        task.cancel()\n    if running:"),
         new="    if running:",
         tests=("tests/integration/test_agents.py::test_stop_cancels_model_and_tools_within_a_second",),
@@ -242,7 +242,7 @@ MUTANTS = (
     ),
     Mutant(
         name="what-is-approved-is-not-what-is-run",
-        file="app/runs/hands.py",
+        file="app/khala/runs/hands.py",
         old="args = msgspec.json.decode(json_text(use.args), type=dict[str, Any])",
         new="args = use.args",
         tests=("tests/integration/test_agents.py::test_what_is_shown_of_arguments_is_just_what_is_run",),
@@ -250,7 +250,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-executor-more-is-lost",
-        file="app/runs/executor.py",
+        file="app/khala/runs/executor.py",
         old="if claimed.lost >= self._options.attempts:",
         new="if claimed.lost > self._options.attempts:",
         tests=("tests/integration/test_runs.py::test_a_run_that_nobody_can_end_is_given_up_after_its_attempts",),
@@ -258,7 +258,7 @@ MUTANTS = (
     ),
     Mutant(
         name="heartbeats-come-too-late",
-        file="app/runs/executor.py",
+        file="app/khala/runs/executor.py",
         old="await asyncio.sleep(self._options.lease / 4)",
         new="await asyncio.sleep(self._options.lease * 4)",
         tests=(

@@ -15,7 +15,7 @@ import msgspec
 from joserfc import jwt
 from joserfc.jwk import ECKey, Key, RSAKey
 
-from app.identity.oidc import OidcSettings
+from khala.identity.oidc import OidcSettings
 
 CLIENT = "khala"
 

@@ -17,7 +17,7 @@ import httpx
 from authlib.common.security import generate_token
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
-from app.identity.oidc import OidcSettings
+from khala.identity.oidc import OidcSettings
 from tests.support.oidc.install import NODE, installed
 
 CALLBACK = "http://127.0.0.1:1/auth/callback"

@@ -15,9 +15,9 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
-from app.models import demo
-from app.models.demo_tools import direct
-from app.models.port import Event, Prompt
+from khala.models import demo
+from khala.models.demo_tools import direct
+from khala.models.port import Event, Prompt
 
 HARMS = ("/hold", "/sleep", "/die", "/eat")
 demo_stream = demo.DemoModel.stream

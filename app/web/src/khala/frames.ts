@@ -139,7 +139,7 @@ export interface Run {
 /**
  * What one model or tool call cost and how it went; `costUsd` is a decimal string, absent where unknown.
  *
- * `hash` (hex digits) is of this receipt and the `hash` of the one before.
+ * `hash` (hex digits) is of this receipt and the `hash` of the one before: see `khala.domain.receipts`.
  */
 export interface Receipt {
   runId: string;

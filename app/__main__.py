@@ -1,5 +1,0 @@
-"""`python -m app` is `khala`."""
-
-from app.cli import main
-
-main()

@@ -1,0 +1,5 @@
+"""`python -m khala` is `khala`."""
+
+from khala.cli import main
+
+main()

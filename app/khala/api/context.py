@@ -1,0 +1,52 @@
+"""What the routes need of the rest of the program."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+import msgspec
+
+from khala.api.exports import ExportLimiter
+from khala.api.limits import Limiter
+from khala.api.origins import Origins
+from khala.api.readiness import Readiness
+from khala.blobs.vault import Vault
+from khala.identity.oidc import Provider
+from khala.live.live import Live
+from khala.store.db import Database
+from khala.store.sends import Limits
+from khala.tools.mcp import Connections, Group
+from khala.tools.toolbox import Toolbox
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Made by the composition root, given to every route."""
+
+    db: Database
+    vault: Vault
+    most_upload: int
+    """Bytes of a file that somebody uploads."""
+    toolbox: Toolbox
+    connections: Connections
+    groups: Mapping[str, Group]
+    """Groups of tools, by name."""
+    live: Live
+    readiness: Readiness
+    limits: Limits
+    welcome: str
+    allows_model: Callable[[str], bool]
+    models: tuple[str, ...]
+    """The models that callers may ask for by name, the default first; there may be others that `allows_model` takes."""
+    detail_lasts: timedelta
+    """How long a detail token is good."""
+    origins: Origins
+    limiter: Limiter
+    provider: Provider | None
+    provider_name: str
+    registration: bool
+    """Whether anybody may make an account by address and password."""
+    public_threads: bool
+    """Whether owners may let anybody read a thread."""
+    exports: ExportLimiter = msgspec.field(default_factory=ExportLimiter)
+    stopping: asyncio.Event
+    """Set when the process begins to stop: it finishes what it has, and wants no more."""

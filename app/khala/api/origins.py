@@ -1,0 +1,161 @@
+"""Where a request comes from: the client's address behind trusted proxies, and the site whose page made it."""
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar.connection import ASGIConnection
+
+from khala.domain.errors import Forbidden
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
+
+SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
+OWN_SITE = ("same-origin", "none")
+"""What `Sec-Fetch-Site` says of our own page, and of an address that the user typed or chose."""
+IPV4_PREFIX, IPV6_PREFIX = 24, 56
+"""Bits of an address that somebody can't easily change: what a provider gives one customer, about."""
+IPV6_HOST = 64
+"""Bits of an address that name one home or machine; the rest it chooses itself."""
+
+
+class Contains(Protocol):
+    """A network, of either version."""
+
+    def __contains__(self, other: object) -> bool:
+        """Whether the address is in it."""
+
+
+class Origins(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the operator trusts: pages of which origins may call, and which proxies tell the client's address."""
+
+    allowed: tuple[str, ...] = ()
+    public_url: str | None = None
+    proxies: tuple[Contains, ...] = ()
+    count_loopback: bool = False
+    """Whether callers on this machine are limited by their network, too, as everybody else is."""
+
+    def names(self, origin: str) -> bool:
+        """Whether the operator has named this origin, and not just allowed any."""
+        return origin in self.allowed
+
+    def own(self, origin: str, host: str, *, https: bool) -> bool:
+        """Whether the origin is this server's; where it is reached by TLS, a page without is none of its."""
+        split = urlsplit(origin) if origin.count("/") == 2 else None
+        schemes = {"https"} if https else {"http", "https"}
+        same = split is not None and split.scheme in schemes and bool(split.netloc) and split.netloc == host
+        return same or (self.public_url is not None and origin == _origin_of(self.public_url))
+
+
+def _origin_of(url: str) -> str:
+    split = urlsplit(url)
+    return f"{split.scheme}://{split.netloc}"
+
+
+def refuse_cross_site(connection: Connection, origins: Origins, *, cookie: bool) -> None:
+    """Raise if a browser says that another site's page wants to change something here.
+
+    What browsers send on their own decides, `Sec-Fetch-Site` first and `Origin` else; programs send neither. That an
+    operator allows any origin is no word for a request that bears a session's cookie.
+    """
+    site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
+    if site in OWN_SITE or (site is None and origin is None):
+        return
+    if origin is not None and trusted_origin(connection, origins):
+        return
+    if "*" in origins.allowed and not cookie:
+        return
+    raise Forbidden("Another site's page may not do this.")
+
+
+def welcome_origin(connection: Connection, origins: Origins) -> bool:
+    """Whether the page that opens a socket may; programs that are no browsers send no origin."""
+    origin = connection.headers.get("origin")
+    return origin is None or "*" in origins.allowed or trusted_origin(connection, origins)
+
+
+def trusted_origin(connection: Connection, origins: Origins) -> bool:
+    """Whether the cookie that came with this may be believed: it was our own page that sent it, or a named one.
+
+    A browser sends no `Origin` with most GET requests; then `Sec-Fetch-Site` says whose page asks. Programs send
+    neither.
+    """
+    origin = connection.headers.get("origin")
+    if origin is None:
+        return connection.headers.get("sec-fetch-site") in (None, *OWN_SITE)
+    host, https = connection.headers.get("host", ""), is_https(connection, origins)
+    return origins.own(origin, host, https=https) or origins.names(origin)
+
+
+def address_of(connection: Connection, origins: Origins) -> Address | None:
+    """The client's address: the peer's, or the last one in `X-Forwarded-For` that no trusted proxy has."""
+    peer = _parsed(connection.client.host if connection.client else "")
+    if peer is None or not _trusted(peer, origins.proxies):
+        return peer
+    hops = ",".join(connection.headers.getall("x-forwarded-for", [])).split(",")
+    for hop in reversed(hops):
+        address = _parsed(hop.strip())
+        if address is None or not _trusted(address, origins.proxies):
+            return address or peer
+    return peer
+
+
+def is_https(connection: Connection, origins: Origins) -> bool:
+    """Whether the client's connection is encrypted, as far as a trusted proxy or the operator says."""
+    peer = _parsed(connection.client.host if connection.client else "")
+    if peer is not None and _trusted(peer, origins.proxies) and "x-forwarded-proto" in connection.headers:
+        return connection.headers["x-forwarded-proto"].rpartition(",")[2].strip() in ("https", "wss")
+    public = origins.public_url is not None and origins.public_url.startswith("https:")
+    return public or connection.scope.get("scheme") in ("https", "wss")
+
+
+def base_url(connection: Connection, origins: Origins) -> str:
+    """The address of this server as the client knows it, without a slash at its end."""
+    if origins.public_url is not None:
+        return origins.public_url
+    return f"{'https' if is_https(connection, origins) else 'http'}://{connection.headers.get('host', '')}"
+
+
+def network_of(connection: Connection, origins: Origins) -> str | None:
+    """The client's network, for limits; None for this machine's own, unless they count."""
+    address = address_of(connection, origins)
+    if address is None or (is_local(connection, origins) and not origins.count_loopback):
+        return None
+    bits = IPV4_PREFIX if isinstance(address, IPv4Address) else IPV6_PREFIX
+    return str(ip_network((address, bits), strict=False))
+
+
+def machine_of(connection: Connection, origins: Origins) -> str | None:
+    """The client's machine, for limits: an IPv4 address, or the part of an IPv6 address that it can't choose."""
+    address = address_of(connection, origins)
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((address, IPV6_HOST), strict=False))
+    return None if address is None else str(address)
+
+
+def is_local(connection: Connection, origins: Origins) -> bool:
+    """Whether the client is on this machine, and not behind a proxy on it that nobody has declared."""
+    address = address_of(connection, origins)
+    return address is not None and address.is_loopback and "x-forwarded-for" not in connection.headers
+
+
+def networks(words: Iterable[str]) -> tuple[Contains, ...]:
+    """Addresses and networks as the operator names them. Raises `ValueError`."""
+    return tuple(ip_network(word, strict=False) for word in words)
+
+
+def _trusted(address: Address, proxies: Sequence[Contains]) -> bool:
+    return any(address in network for network in proxies)
+
+
+def _parsed(text: str) -> Address | None:
+    """The address; an IPv4 one that is dressed up as IPv6 is IPv4, and a port beside it is nobody's business."""
+    bare = text.rpartition(":")[0] if text.count(":") == 1 else text.strip("[]").partition("]")[0]
+    try:
+        address = ip_address(bare.partition("%")[0])
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address

@@ -1,0 +1,137 @@
+"""What a line of an archive must be beyond its fields' types: what the server could not read must not be stored."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from khala.blobs.sniffing import well_formed
+from khala.blobs.vault import MOST_PREVIEW, plain_name
+from khala.domain import parts
+from khala.domain.access import Role
+from khala.domain.chat import RunOptions
+from khala.domain.errors import KhalaError
+from khala.domain.fold import Content
+from khala.domain.parts import Finish
+from khala.domain.tools import MOST_RULES, Rule
+from khala.store import files, todos
+from khala.store.user_tools import Definition
+from khala.tools import paths, user_tools
+from khala.tools.port import ToolFailed
+
+MAX_PART_BYTES = 1 << 20
+MAX_TEXTS: Mapping[tuple[str, str], int] = {
+    ("user", "name"): 100,
+    ("user", "email"): 254,
+    ("message", "author_name"): 100,
+    ("thread", "title"): 200,
+    ("todo", "text"): todos.LONGEST,
+    ("identity", "issuer"): 1024,
+    ("identity", "subject"): 1024,
+}
+"""Characters of texts that the server's own routes bound, too."""
+
+
+def check(kind: str, data: Any) -> None:
+    """Raise `ValueError` or msgspec's `ValidationError` for a line that must not be stored."""
+    for (of, name), most in MAX_TEXTS.items():
+        if of == kind and len(getattr(data, name) or "") > most:
+            raise ValueError(f"{name} has more than {most:,} characters.")
+    CHECKS.get(kind, _nothing)(data)
+
+
+def _nothing(_: Any) -> None:
+    pass
+
+
+def _rules(data: Any) -> None:
+    rules = _decoded(data.tool_rules, tuple[Rule, ...] | None)
+    if rules and len(rules) > MOST_RULES:
+        raise ValueError(f"There are more than {MOST_RULES} rules.")
+
+
+def _message(data: Any) -> None:
+    _decoded(data.content, Content | None)
+    _decoded(data.finish, Finish | None)
+
+
+def _run(data: Any) -> None:
+    _decoded(data.options, RunOptions)
+    _decoded(data.finish, Finish | None)
+
+
+def _part(data: Any) -> None:
+    if len(data.data) > MAX_PART_BYTES:
+        raise ValueError(f"A part has at most {MAX_PART_BYTES:,} bytes.")
+    parts.read(data.kind, data.data)
+
+
+def _receipt(data: Any) -> None:
+    _object("data")(data)
+    if data.cost_usd is not None and not (data.cost_usd.is_finite() and data.cost_usd >= 0):
+        raise ValueError("A cost is a number from 0 on.")
+
+
+def _object(*names: str) -> Callable[[Any], None]:
+    """These fields are JSON objects, where they are there."""
+
+    def checked(data: Any) -> None:
+        for name in names:
+            _decoded(getattr(data, name), dict[str, Any] | None)
+
+    return checked
+
+
+def _blob(data: Any) -> None:
+    if data.size < 0 or len(data.sha256) != 64 or len(data.preview.encode()) > MOST_PREVIEW:
+        raise ValueError("This is no blob: its size, its hash or its preview can't be.")
+    if well_formed(data.media_type) != data.media_type or plain_name(data.name) != data.name:
+        raise ValueError("This is no blob: its media type or its name can't be.")
+
+
+def _member(data: Any) -> None:
+    msgspec.convert(data.role, Role)
+
+
+def _file(data: Any) -> None:
+    try:
+        if paths.normal(data.path) != data.path:
+            raise ValueError(f"{data.path!r} is not how this path is stored.")
+    except ToolFailed as error:
+        raise ValueError(str(error)) from error
+    if len(data.content) > files.MOST_BYTES:
+        raise ValueError(f"A file has at most {files.MOST_BYTES:,} bytes.")
+
+
+def _tool(data: Any) -> None:
+    known = {name: getattr(data, name) for name in Definition.__struct_fields__ if name != "parameters"}
+    definition = msgspec.convert(known | {"parameters": _decoded(data.parameters, dict[str, Any])}, _AsStored)
+    try:
+        user_tools.checked(definition, data.code, taken=frozenset())
+    except KhalaError as error:
+        raise ValueError(error.message) from error
+
+
+class _AsStored(Definition, frozen=True, kw_only=True, rename=None):
+    """A definition whose fields have the names of columns."""
+
+
+def _decoded(value: msgspec.Raw | None, kind: Any) -> Any:
+    return None if value is None else msgspec.json.decode(value, type=kind)
+
+
+CHECKS: Mapping[str, Callable[[Any], None]] = {
+    "user": _rules,
+    "thread": _rules,
+    "message": _message,
+    "run": _run,
+    "part": _part,
+    "receipt": _receipt,
+    "approval": _object("args", "parameters", "edited_args"),
+    "blob": _blob,
+    "member": _member,
+    "file": _file,
+    "tool": _tool,
+    "trace": _object("detail"),
+}
+"""By kind of line."""

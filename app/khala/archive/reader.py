@@ -1,0 +1,183 @@
+"""Reads an archive and trusts nothing in it: names, sizes, checksums and lines are checked before they are used."""
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from khala.archive.checks import check
+from khala.domain.archive import (
+    BLOB_NAME,
+    FORMAT,
+    MANIFEST,
+    MAX_ENTRIES,
+    MAX_LINE_BYTES,
+    MAX_MANIFEST_BYTES,
+    VERSION,
+    ArchivedFile,
+    Manifest,
+    RefusedArchive,
+)
+from khala.store.archive import KINDS, Kind, line_type
+
+BATCH_LINES = 500
+BATCH_BYTES = 8 << 20
+"""Lines are handed on so many at once, or when they have so many bytes."""
+CHUNK_BYTES = 1 << 20
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+ENCRYPTED = 0x1
+BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+"""What the ZIP library raises over bytes that are no ZIP file, or another one than its directory says."""
+
+
+class ArchiveReader:
+    """An archive on disk. Every method raises `RefusedArchive` where it is not as it should be.
+
+    No file is written by a name in the archive, and no file yields more bytes than the archive's directory says; all of
+    them together are bounded by `max_bytes`.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int) -> None:
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except BROKEN as error:
+            raise RefusedArchive(f"{path} is no ZIP file: {error}.") from error
+        try:
+            self._entries = _entries(self._zip, max_bytes)
+            self.digest, self.manifest = self._manifest()
+            self._files = {file.name: file for file in self.manifest.files}
+            self._compare()
+        except BaseException:
+            self._zip.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """The archive, which is closed at the end."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._zip.close()
+
+    @cached_property
+    def blobs(self) -> dict[str, int]:
+        """The size of each blob that is there, by its SHA-256."""
+        found = ((BLOB_NAME.fullmatch(name), info.file_size) for name, info in self._entries.items())
+        missing = {blob.sha256 for blob in self.manifest.missing}
+        return {match[1]: size for match, size in found if match and match[1] not in missing}
+
+    def check(self) -> None:
+        """Read all of it once, and compare it with its checksums."""
+        for kind in KINDS:
+            for _ in self.lines(kind):
+                pass
+        for sha256 in self.blobs:
+            for _ in self.chunks(sha256):
+                pass
+
+    def chunks(self, sha256: str) -> Iterator[bytes]:
+        """The bytes of a blob; they were what its name says when the last one is there."""
+        hashed = hashlib.sha256()
+        with _reading(f"blobs/{sha256}"), self._zip.open(f"blobs/{sha256}") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                hashed.update(chunk)
+                yield chunk
+        if hashed.hexdigest() != sha256:
+            raise RefusedArchive(f"The blob {sha256} has other bytes than its name says.")
+
+    def count(self, kind: Kind) -> int:
+        """How many lines of this kind there are."""
+        return self._files[kind.file].lines
+
+    def lines(self, kind: Kind) -> Iterator[list[Any]]:
+        """The data of the lines of this kind, in batches. The last one comes only if all were as the manifest says."""
+        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(line_type(kind))
+        batch: list[Any] = []
+        size = 0
+        for number, line in enumerate(self._raw_lines(self._files[kind.file]), 1):
+            try:
+                data = decoder.decode(line).data
+                check(kind.name, data)
+            except (msgspec.DecodeError, ValueError) as error:
+                raise RefusedArchive(f"{kind.file}, line {number}: {error}") from error
+            batch.append(data)
+            size += len(line)
+            if len(batch) >= BATCH_LINES or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        yield batch
+
+    def _raw_lines(self, file: ArchivedFile) -> Iterator[bytes]:
+        hashed, lines = hashlib.sha256(), 0
+        with _reading(file.name), self._zip.open(file.name) as opened:
+            while line := opened.readline(MAX_LINE_BYTES):
+                if not line.endswith(b"\n"):
+                    raise RefusedArchive(f"{file.name}, line {lines + 1} is too long, or the last one is not whole.")
+                hashed.update(line)
+                lines += 1
+                yield line
+        if (lines, hashed.hexdigest()) != (file.lines, file.sha256):
+            raise RefusedArchive(f"{file.name} has other lines than the manifest says.")
+
+    def _manifest(self) -> tuple[str, Manifest]:
+        info = self._entries.get(MANIFEST)
+        if info is None or info.file_size > MAX_MANIFEST_BYTES:
+            raise RefusedArchive(f"There is no {MANIFEST}, or it is too large: this is no archive of Khala's.")
+        with _reading(MANIFEST):
+            content = self._zip.read(MANIFEST)
+        try:
+            said = msgspec.json.decode(content)
+            if not isinstance(said, dict) or said.get("format") != FORMAT:
+                raise RefusedArchive("This is no archive of Khala's.")
+            if said.get("version") != VERSION:
+                raise RefusedArchive(f"The archive has version {said.get('version')!r}; this Khala reads {VERSION}.")
+            return hashlib.sha256(content).hexdigest(), msgspec.convert(said, Manifest)
+        except msgspec.DecodeError as error:
+            raise RefusedArchive(f"{MANIFEST}: {error}") from error
+
+    def _compare(self) -> None:
+        """The files are those that the manifest names, and all kinds are there."""
+        if len(self._files) != len(self.manifest.files) or set(self._files) != {kind.file for kind in KINDS}:
+            raise RefusedArchive("The manifest names other files of lines than an archive has.")
+        for name, file in self._files.items():
+            if name not in self._entries or self._entries[name].file_size != file.bytes:
+                raise RefusedArchive(f"{name} is missing, or has another size than the manifest says.")
+        blobs = self.blobs
+        if (len(blobs), sum(blobs.values())) != (self.manifest.blobs, self.manifest.blob_bytes):
+            raise RefusedArchive("There are other blobs than the manifest says.")
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Says which file of the archive can't be read."""
+    try:
+        yield
+    except BROKEN as error:
+        raise RefusedArchive(f"{name} is damaged: {error}.") from error
+
+
+def _entries(opened: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipInfo]:
+    """The files by name. Raises for a name that no archive has, for one that is there twice, and for too many bytes."""
+    infos = opened.infolist()
+    known = {MANIFEST, *(kind.file for kind in KINDS)}
+    if len(infos) > MAX_ENTRIES:
+        raise RefusedArchive(f"There are {len(infos):,} files; an archive has at most {MAX_ENTRIES:,}.")
+    found: dict[str, zipfile.ZipInfo] = {}
+    for info in infos:
+        if info.filename not in known and not BLOB_NAME.fullmatch(info.filename):
+            raise RefusedArchive(f"No archive has a file {info.filename[:100]!r}.")
+        if info.filename in found:
+            raise RefusedArchive(f"{info.filename} is there twice.")
+        if info.compress_type not in METHODS or info.flag_bits & ENCRYPTED:
+            raise RefusedArchive(f"{info.filename} is encrypted, or compressed in a way that no archive is.")
+        found[info.filename] = info
+    size = sum(info.file_size for info in infos)
+    if size > max_bytes:
+        raise RefusedArchive(f"Unpacked it has {size:,} bytes, over the limit of {max_bytes:,}.")
+    return found

@@ -1,0 +1,99 @@
+"""Writes a ZIP file as a stream: bytes in, bytes out, and nothing kept but what is being compressed.
+
+Sizes and checksums follow each file's bytes and stand again in the directory at the end, as ZIP has it for streams.
+Every file may pass 4 GiB (Zip64).
+"""
+
+import hashlib
+import zipfile
+from datetime import datetime
+
+import msgspec
+
+from khala.domain.archive import MANIFEST, ArchivedFile, Manifest
+
+LINES_LEVEL = 6
+BLOB_LEVEL = 1
+"""zlib's levels: lines shrink to a tenth; most blobs are compressed already."""
+MODE = 0o600 << 16
+"""The files' permissions, where the external attributes have them."""
+
+
+class _Outlet:
+    """Takes what the ZIP library writes. It can't be sought in, which makes the library write a stream."""
+
+    def __init__(self) -> None:
+        self._written = 0
+        self._waiting = bytearray()
+
+    def write(self, data: bytes) -> int:
+        """Take these bytes."""
+        self._waiting += data
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """How many bytes there were so far."""
+        return self._written
+
+    def flush(self) -> None:
+        """Do nothing: what waits is taken."""
+
+    def take(self) -> bytes:
+        """What has come since this was last asked."""
+        taken, self._waiting = bytes(self._waiting), bytearray()
+        return taken
+
+
+class ArchiveWriter:
+    """One archive. Files are begun, written and ended one after the other; each call returns what is to be sent."""
+
+    def __init__(self, at: datetime) -> None:
+        """`at`: the time that all files bear."""
+        self._outlet = _Outlet()
+        self._zip = zipfile.ZipFile(self._outlet, "w")  # type: ignore[call-overload]  # all of a file that it uses
+        self._at = at.timetuple()[:6]
+        self._file: zipfile._ZipWriteFile | None = None  # type: ignore[name-defined]  # has no public name
+        self._name = ""
+        self._lines = self._bytes = 0
+        self._hash = hashlib.sha256()
+        self.files: list[ArchivedFile] = []
+        """The files of lines that were ended."""
+
+    def begin(self, name: str, *, level: int = LINES_LEVEL) -> bytes:
+        """Begin a file."""
+        info = zipfile.ZipInfo(name, self._at)
+        info.compress_type = zipfile.ZIP_DEFLATED
+        info._compresslevel = level  # type: ignore[attr-defined]  # noqa: SLF001  # public from Python 3.13 on
+        info.external_attr = MODE
+        self._file = self._zip.open(info, "w", force_zip64=True)
+        self._name, self._lines, self._bytes, self._hash = name, 0, 0, hashlib.sha256()
+        return self._outlet.take()
+
+    def write(self, data: bytes, *, lines: int = 0) -> bytes:
+        """More of the file, with so many lines."""
+        assert self._file is not None
+        self._file.write(data)
+        self._hash.update(data)
+        self._lines += lines
+        self._bytes += len(data)
+        return self._outlet.take()
+
+    def end(self) -> tuple[bytes, str]:
+        """End the file: what is to be sent, and the SHA-256 of its bytes."""
+        assert self._file is not None
+        self._file.close()
+        self._file = None
+        return self._outlet.take(), self._hash.hexdigest()
+
+    def end_lines(self) -> bytes:
+        """End a file of lines, which the manifest will name."""
+        sent, sha256 = self.end()
+        self.files.append(ArchivedFile(name=self._name, lines=self._lines, bytes=self._bytes, sha256=sha256))
+        return sent
+
+    def close(self, manifest: Manifest) -> bytes:
+        """The manifest, and the end of the archive."""
+        sent = self.begin(MANIFEST) + self.write(msgspec.json.format(msgspec.json.encode(manifest))) + self.end()[0]
+        self._zip.close()
+        return sent + self._outlet.take()

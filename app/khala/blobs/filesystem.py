@@ -1,0 +1,190 @@
+"""Objects in a folder: durable when `put` returns, never half there, in as many folders as two hex digits name."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, ParamSpec, TypeVar
+from uuid import uuid4
+
+from khala.blobs.threads import Threads
+from khala.domain.errors import BlobNotFound, Unavailable
+
+CHUNK = 64 * 1024
+THREADS = 8
+NEW, OWNER = "new", "owner"
+"""The folder of what is being written, where a crash leaves it and nobody looks; the file that says whose all is."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class FilesystemStore:
+    """Keeps objects as files `ab/abcd…` under a folder, which is made when it is first needed."""
+
+    local = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._threads = Threads(THREADS, "blobs")
+
+    async def put(self, key: str, source: Path) -> None:
+        """Copy the file, sync it, and give it its name."""
+        await self._run(self._put, key, source)
+
+    @asynccontextmanager
+    async def read(self, key: str, start: int, end: int) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The object's bytes; the file is closed when this is."""
+        opening = self._threads.begin(self._open, key, start)
+        try:
+            with _translated():
+                file = await asyncio.wrap_future(opening)
+            yield self._chunks(file, end - start)
+        finally:
+            opening.add_done_callback(_close)
+
+    async def delete(self, key: str) -> None:
+        """Remove the file."""
+        await self._run(self._delete, key)
+
+    async def signed_url(self, key: str, *, media_type: str, disposition: str, seconds: int) -> str | None:
+        """None: files have no address."""
+        return None
+
+    async def older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
+        """Objects that were last written so long ago, with their sizes. Leftovers of that age are removed."""
+        before = time.time() - seconds
+        await self._run(self._tidy, before)
+        for number in range(256):
+            for found in await self._run(self._listed, f"{number:02x}", before):
+                yield found
+
+    async def owner(self, name: str) -> str:
+        """Whose folder this is: whoever asked first."""
+        return await self._run(self._owner, name)
+
+    async def check(self) -> None:
+        """Write a file and remove it."""
+        await self._run(self._check)
+
+    async def aclose(self) -> None:
+        """Let the threads go."""
+        await self._threads.close()
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        with _translated():
+            return await self._threads.run(call, *args, **named)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key[:2] / key
+
+    def _put(self, key: str, source: Path) -> None:
+        target = self._path(key)
+        if target.exists():
+            return
+        made = self._new()
+        try:
+            shutil.copyfile(source, made)
+            _sync(made)
+            _make_folder(target.parent)
+            made.replace(target)
+            _sync(target.parent)
+        finally:
+            made.unlink(missing_ok=True)
+
+    def _new(self) -> Path:
+        folder = self._folder / NEW
+        _make_folder(self._folder)
+        _make_folder(folder)
+        return folder / uuid4().hex
+
+    def _open(self, key: str, start: int) -> BinaryIO:
+        try:
+            file = self._path(key).open("rb")
+        except FileNotFoundError as error:
+            raise BlobNotFound("The bytes of this blob are gone.") from error
+        file.seek(start)
+        return file
+
+    async def _chunks(self, file: BinaryIO, left: int) -> AsyncIterator[bytes]:
+        while left > 0:
+            chunk = await self._run(file.read, min(CHUNK, left))
+            if not chunk:
+                raise Unavailable("The bytes of this blob are not whole.")
+            left -= len(chunk)
+            yield chunk
+
+    def _delete(self, key: str) -> None:
+        path = self._path(key)
+        with suppress(FileNotFoundError):
+            path.unlink()
+            _sync(path.parent)
+
+    def _listed(self, shard: str, before: float) -> list[tuple[str, int]]:
+        return [(entry.name, entry.stat().st_size) for entry in _written_before(self._folder / shard, before)]
+
+    def _tidy(self, before: float) -> None:
+        for entry in _written_before(self._folder / NEW, before):
+            Path(entry.path).unlink(missing_ok=True)
+
+    def _owner(self, name: str) -> str:
+        marker, made = self._folder / OWNER, self._new()
+        try:
+            made.write_text(name)
+            _sync(made)
+            with suppress(FileExistsError):
+                os.link(made, marker)
+            return marker.read_text()
+        finally:
+            made.unlink(missing_ok=True)
+
+    def _check(self) -> None:
+        made = self._new()
+        try:
+            made.write_bytes(b"khala")
+            if made.read_bytes() != b"khala":
+                raise OSError(f"{made} was not read as it was written.")
+        finally:
+            made.unlink(missing_ok=True)
+
+
+def _close(opened: "Future[BinaryIO]") -> None:
+    if not opened.cancelled() and opened.exception() is None:
+        opened.result().close()
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder, for nobody else's eyes, so that it outlasts a crash."""
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _sync(folder.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _written_before(folder: Path, moment: float) -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if entry.is_file() and entry.stat().st_mtime < moment]
+    except FileNotFoundError:
+        return []
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable("Blobs can't be kept or read now. Try again in a moment.", retry_after=5) from error

@@ -1,0 +1,218 @@
+"""Objects in a bucket of S3, or of anything that speaks its protocol, by boto3 in a few threads."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import structlog
+
+from khala.blobs.threads import Threads
+from khala.domain.errors import BlobNotFound, KhalaError, Unavailable
+
+log = structlog.get_logger()
+
+CHUNK = 64 * 1024
+THREADS = 16
+"""Calls at once; reads hold a thread only while they wait for the next chunk."""
+MULTIPART = 16 << 20
+"""Bytes from which a file is sent in several parts."""
+PART = 8 << 20
+CONNECT_TIMEOUT, READ_TIMEOUT = 5, 20
+"""Seconds that one try may wait for a connection, and for the next bytes."""
+TRIES = 3
+MISSING = ("NoSuchKey", "404", "NotFound")
+OWNER, CHECK = "khala-owner", "khala-check"
+"""Names of what is no object: whose bucket it is, and what is written to see whether anything can be."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class S3Store:
+    """Keeps objects as `prefix/abcd…` in a bucket. Region, credentials and endpoint are found as boto3 finds them."""
+
+    local = False
+
+    def __init__(self, bucket: str, prefix: str = "", *, connect_timeout: float = CONNECT_TIMEOUT) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._connect_timeout = connect_timeout
+        self._threads = Threads(THREADS, "s3")
+        self._making = threading.Lock()
+
+    async def put(self, key: str, source: Path) -> None:
+        """Send the file, a large one in parts; what was sent of one that failed is called off."""
+        await self._run(self._put, key, source)
+
+    @asynccontextmanager
+    async def read(self, key: str, start: int, end: int) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The object's bytes; the connection is given up when this is closed before the end."""
+        opening = self._threads.begin(self._open, key, start, end)
+        reading: list[Future[bytes]] = []
+        try:
+            with _translated():
+                body = await asyncio.wrap_future(opening)
+            yield self._chunks(body, end - start, reading)
+        finally:
+            _close_after(opening, reading)
+
+    async def delete(self, key: str) -> None:
+        """Delete the object."""
+        await self._run(lambda: self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key))
+
+    async def signed_url(self, key: str, *, media_type: str, disposition: str, seconds: int) -> str | None:
+        """An address that serves the object with these as its `Content-Type` and `Content-Disposition`."""
+        params = {
+            "Bucket": self._bucket,
+            "Key": self._prefix + key,
+            "ResponseContentType": media_type,
+            "ResponseContentDisposition": disposition,
+            "ResponseCacheControl": f"private, max-age={seconds}",
+        }
+        url: str = await self._run(
+            lambda: self._client.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds)
+        )
+        return url
+
+    async def older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
+        """Objects that were last written so long ago, with their sizes."""
+        before = datetime.now(UTC) - timedelta(seconds=seconds)
+        token: str | None = None
+        while True:
+            page = await self._run(self._page, token)
+            for entry in page.get("Contents", []):
+                if entry["LastModified"] < before:
+                    yield entry["Key"].removeprefix(self._prefix), entry["Size"]
+            token = page.get("NextContinuationToken")
+            if token is None:
+                return
+
+    async def owner(self, name: str) -> str:
+        """Whose bucket and prefix this is: whoever asked first."""
+        return await self._run(self._owner, name)
+
+    async def check(self) -> None:
+        """Write a small object and read it."""
+        await self._run(self._check)
+
+    async def aclose(self) -> None:
+        """Let the threads and the connections go."""
+        await self._threads.close()
+        if "_client" in self.__dict__:
+            self._client.close()
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        with _translated():
+            return await self._threads.run(call, *args, **named)
+
+    @property
+    def _client(self) -> Any:
+        with self._making:
+            return self._made
+
+    @cached_property
+    def _made(self) -> Any:
+        # The import takes most of a second: only where there is a bucket, and in a thread.
+        import boto3
+        from botocore.config import Config
+
+        session = boto3.session.Session()
+        config = Config(
+            connect_timeout=self._connect_timeout,
+            read_timeout=READ_TIMEOUT,
+            retries={"mode": "standard", "total_max_attempts": TRIES},
+            max_pool_connections=THREADS,
+            signature_version="s3v4",
+            # Not everything that speaks the protocol knows the newer checksums.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        return session.client("s3", region_name=session.region_name or "us-east-1", config=config)
+
+    def _put(self, key: str, source: Path) -> None:
+        from boto3.s3.transfer import TransferConfig
+
+        # One part after the other, read from the file as it is sent.
+        config = TransferConfig(multipart_threshold=MULTIPART, multipart_chunksize=PART, use_threads=False)
+        self._client.upload_file(str(source), self._bucket, self._prefix + key, Config=config)
+
+    def _open(self, key: str, start: int, end: int) -> Any:
+        if start >= end:
+            return None
+        wanted = f"bytes={start}-{end - 1}"
+        return self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, Range=wanted)["Body"]
+
+    async def _chunks(self, body: Any, left: int, reading: "list[Future[bytes]]") -> AsyncIterator[bytes]:
+        while left > 0:
+            reading[:] = [self._threads.begin(body.read, min(CHUNK, left))]
+            with _translated():
+                chunk = await asyncio.wrap_future(reading[0])
+            if not chunk:
+                raise Unavailable("The bytes of this blob are not whole.")
+            left -= len(chunk)
+            yield chunk
+
+    def _page(self, token: str | None) -> dict[str, Any]:
+        on = {} if token is None else {"ContinuationToken": token}
+        page: dict[str, Any] = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, **on)
+        return page
+
+    def _owner(self, name: str) -> str:
+        from botocore.exceptions import ClientError
+
+        place = {"Bucket": self._bucket, "Key": self._prefix + OWNER}
+        try:
+            found: bytes = self._client.get_object(**place)["Body"].read()
+        except ClientError as error:
+            if not isinstance(_known(error), BlobNotFound):
+                raise
+            self._client.put_object(**place, Body=name.encode())
+            return name
+        return found.decode()
+
+    def _check(self) -> None:
+        key = self._prefix + CHECK
+        self._client.put_object(Bucket=self._bucket, Key=key, Body=b"khala")
+        self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+
+
+def _close_after(opening: "Future[Any]", reading: "list[Future[bytes]]") -> None:
+    """Close the body when nobody is at it any more: neither opening nor reading can be called off."""
+
+    def close(_: object) -> None:
+        if not opening.cancelled() and opening.exception() is None and opening.result() is not None:
+            opening.result().close()
+
+    (reading[0] if reading else opening).add_done_callback(close)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (KhalaError, asyncio.CancelledError, GeneratorExit):
+        raise
+    except Exception as error:
+        known = _known(error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _known(error: Exception) -> KhalaError | None:
+    """What the failure means for who asked; None where it isn't the bucket's."""
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from urllib3.exceptions import HTTPError
+
+    if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") in MISSING:
+        return BlobNotFound("The bytes of this blob are gone.")
+    if isinstance(error, Boto3Error | BotoCoreError | ClientError | HTTPClientError | HTTPError | OSError):
+        return Unavailable("Blobs can't be kept or read now. Try again in a moment.", retry_after=5)
+    return None

@@ -1,0 +1,68 @@
+"""The format of an account's archive: a ZIP file of JSON lines and bytes, with a manifest."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from khala.domain.chat import Wire
+
+FORMAT: Literal["khala-archive"] = "khala-archive"
+VERSION = 1
+"""Raised when an older Khala could no longer read an archive."""
+MANIFEST = "manifest.json"
+BLOB_NAME = re.compile(r"blobs/([0-9a-f]{64})")
+
+MAX_LINE_BYTES = 64 << 20
+"""Of one JSON line."""
+MAX_MANIFEST_BYTES = 64 << 20
+MAX_ENTRIES = 2_000_000
+"""Files in one archive."""
+
+Sha256: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
+MissingReason: TypeAlias = Literal["gone", "damaged", "unavailable"]
+"""The store has no such blob, has other bytes than the name says, or did not answer."""
+
+
+class RefusedArchive(Exception):
+    """The archive can't be imported; the message says why. Nothing has been imported."""
+
+
+class ArchivedFile(Wire, frozen=True, kw_only=True):
+    """A file of JSON lines: how many lines and bytes it has, and the SHA-256 of its bytes."""
+
+    name: str
+    lines: Annotated[int, msgspec.Meta(ge=0)]
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    sha256: Sha256
+
+
+class MissingBlob(Wire, frozen=True, kw_only=True):
+    """A blob whose bytes are not in the archive, although a line names them."""
+
+    sha256: Sha256
+    size: int
+    reason: MissingReason
+
+
+class Manifest(Wire, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
+    """What the archive holds. `blobs` and `blob_bytes` count the bytes that are there, each content once."""
+
+    format: Literal["khala-archive"]
+    version: int
+    khala: str
+    schema: str
+    """The revision of the schema that the rows were read from."""
+    user_id: UUID
+    exported_at: datetime
+    files: tuple[ArchivedFile, ...]
+    blobs: Annotated[int, msgspec.Meta(ge=0)]
+    blob_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    missing: tuple[MissingBlob, ...]
+
+
+def blob_name(sha256: bytes) -> str:
+    """The name of the file that has these bytes."""
+    return f"blobs/{sha256.hex()}"

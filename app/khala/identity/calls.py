@@ -1,0 +1,182 @@
+"""Calls to an OpenID Provider: bounded in time and size, never redirected, and every failure is one of ours."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from ipaddress import ip_address
+from typing import Any, TypeVar
+from urllib.parse import quote_plus, urlsplit
+
+import httpx2
+import msgspec
+from authlib.common.urls import add_params_to_uri
+from authlib.integrations.base_client import OAuthError
+from authlib.integrations.httpx_client import AsyncOAuth2Client
+from authlib.oauth2.auth import encode_client_secret_basic
+
+from khala.domain.errors import Unauthorized, Unavailable
+
+LONGEST_CALL = 10.0
+"""Seconds from the first byte sent to the last one read."""
+LARGEST_ANSWER = 1024 * 1024
+"""Bytes."""
+RETRY_AFTER = 10.0
+"""Seconds before a provider that was out of reach is asked again."""
+ANSWERS = (200, 400, 401, 403)
+"""Statuses with which a token endpoint says something about the code; any other is trouble."""
+OUR_FAULT = ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_request")
+"""Errors of a token endpoint (RFC 6749, section 5.2) that a person can't mend by signing in again."""
+
+T = TypeVar("T")
+
+
+class Endpoints(msgspec.Struct, frozen=True):
+    """What is used of a discovery document (OpenID Connect Discovery 1.0, section 3)."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str | None = None
+    end_session_endpoint: str | None = None
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """What a code is exchanged for."""
+
+    id_token: str | None = None
+    access_token: str | None = None
+
+
+class Calls:
+    """The way to one provider, as one client of it. `name` is what a person calls the provider."""
+
+    def __init__(self, name: str, client_id: str, client_secret: str | None) -> None:
+        self._name = name
+        self._client = AsyncOAuth2Client(
+            client_id=client_id,
+            client_secret=client_secret,
+            code_challenge_method="S256",
+            timeout=LONGEST_CALL / 2,
+            follow_redirects=False,
+            headers={"accept-encoding": "identity"},
+            event_hooks={"response": [_bounded]},
+        )
+        self._client.register_client_auth_method(("client_secret_basic", _basic))
+        self._client.register_compliance_hook("access_token_response", _of_token_endpoint)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def fetched(self, url: str, kind: type[T], *, access_token: str | None = None) -> T:
+        """The JSON document at `url`; Unavailable where there is none of this kind."""
+        headers = {"accept": "application/json"}
+        if access_token is not None:
+            headers["authorization"] = f"Bearer {access_token}"
+        response = await self._bounded(self._client.request("GET", url, headers=headers, withhold_token=True))
+        if response.status_code != httpx2.codes.OK:
+            raise self.unavailable() from ValueError(f"status {response.status_code} at {url}")
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self.unavailable() from error
+
+    def authorization_url(self, endpoint: str, verifier: str, **parameters: str) -> str:
+        """Where a browser is sent to sign in (RFC 6749, section 4.1.1, with RFC 7636)."""
+        url, _ = self._client.create_authorization_url(endpoint, code_verifier=verifier, **parameters)
+        return str(url)
+
+    def end_session_url(self, endpoint: str, **parameters: str) -> str:
+        """Where a browser is sent to sign out (RP-Initiated Logout 1.0, section 2)."""
+        return str(add_params_to_uri(endpoint, [("client_id", self._client.client_id), *parameters.items()]))
+
+    async def exchanged(self, endpoints: Endpoints, **parameters: str) -> Tokens:
+        """The tokens for an authorization code; Unauthorized where the provider refuses it."""
+        method = self._method(endpoints.token_endpoint_auth_methods_supported)
+        parameters |= {"url": endpoints.token_endpoint, "grant_type": "authorization_code"}
+        try:
+            answer = await self._bounded(self._client.fetch_token(auth=self._client.client_auth(method), **parameters))
+            self._client.token = None  # the client serves everyone: it keeps nobody's tokens
+            return msgspec.convert(dict(answer), Tokens)
+        except OAuthError as error:
+            if error.error in OUR_FAULT:
+                raise self.unavailable(f"{self._name} does not accept this server.") from error
+            raise Unauthorized(f"{self._name} did not accept the sign-in. Please try again.") from error
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self.unavailable() from error
+
+    def unavailable(self, message: str | None = None, *, retry_after: float = RETRY_AFTER) -> Unavailable:
+        """The error to raise where the provider can't be had."""
+        return Unavailable(message or f"{self._name} is out of reach for now.", retry_after=retry_after)
+
+    def _method(self, offered: tuple[str, ...]) -> str:
+        """How the client shows that it is itself: RFC 6749 has every provider know the first way."""
+        if not self._client.client_secret:
+            return "none"
+        basic = "client_secret_basic" in offered or "client_secret_post" not in offered
+        return "client_secret_basic" if basic else "client_secret_post"
+
+    async def _bounded(self, call: Awaitable[Any]) -> Any:
+        try:
+            async with asyncio.timeout(LONGEST_CALL):
+                return await call
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
+            raise self.unavailable() from error
+
+
+def secure(url: str) -> bool:
+    """Whether nobody on the way reads along: https, or this very machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _loopback(host)))
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def _bounded(response: httpx2.Response) -> None:
+    """Let the answer be read only up to its limit. A compressed one would be larger than it looks."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.DecodingError("a compressed answer was not asked for", request=response.request)
+    response.stream = _Bounded(response)
+
+
+def _of_token_endpoint(response: httpx2.Response) -> httpx2.Response:
+    return response if response.status_code in ANSWERS else response.raise_for_status()
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response, self._stream = response, response.stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        assert isinstance(self._stream, httpx2.AsyncByteStream)
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > LARGEST_ANSWER:
+                raise httpx2.ReadError("the answer is too large", request=self._response.request)
+            yield chunk
+
+    async def aclose(self) -> None:
+        assert isinstance(self._stream, httpx2.AsyncByteStream)
+        await self._stream.aclose()
+
+
+class _Quoted(msgspec.Struct, frozen=True):
+    client_id: str
+    client_secret: str
+
+
+def _basic(client: Any, method: str, uri: str, headers: Any, body: Any) -> Any:
+    """Basic authentication, form-encoded as in RFC 6749, section 2.3.1: no character of a secret breaks it."""
+    quoted = _Quoted(quote_plus(client.client_id), quote_plus(client.client_secret))
+    return encode_client_secret_basic(quoted, method, uri, headers, body)

@@ -1,0 +1,118 @@
+"""Passwords are kept as argon2id hashes, and e-mail addresses are compared in one form."""
+
+import asyncio
+import unicodedata
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import BoundedSemaphore
+from typing import TypeVar
+
+from argon2 import PasswordHasher, profiles
+from argon2.exceptions import InvalidHashError, VerifyMismatchError
+
+from khala.domain.errors import InvalidInput, RateLimited
+
+SHORTEST = 8
+LONGEST = 1024
+"""Characters of a password."""
+LONGEST_EMAIL = 254
+"""Characters; RFC 3696, erratum 1690."""
+AT_ONCE = 4
+"""Hashes in the making; each holds 64 MiB."""
+WAITING = 64
+"""Hashes that may wait for their turn or be in the making; whoever comes then is sent away."""
+
+# Three passes over 64 MiB in four lanes: the second recommendation of RFC 9106, section 4, for where memory is short.
+_HASHER = PasswordHasher.from_parameters(profiles.RFC_9106_LOW_MEMORY)
+STRANGER = "$argon2id$v=19$m=65536,t=3,p=4$k/K99z80FwE2epB+5j+hdw$aTDs4nfYHWYQ9y7K5d4ve1OvVncmlKh4C5+cNkxBQkU"
+"""The hash that a stranger's password is compared with: of the same parameters, and of a password nobody knows."""
+
+# Those of ten characters and more that every guesser tries first.
+_COMMON = """
+12345678 123456789 87654321 12341234 1q2w3e4r 1qaz2wsx abc12345 abcd1234 admin123 baseball football iloveyou
+letmein1 passw0rd password password1 princess qwer1234 qwertyui qwerty12 qwerty123 starwars sunshine superman
+trustno1 welcome1 zaq12wsx
+0123456789 01234567890 0987654321 1122334455 1111122222 1234512345 1234567890 12345678900 12345678910 123456789a
+123456789q 123123123123 1q2w3e4r5t 1q2w3e4r5t6y 1qaz2wsx3edc 1qazxsw23edc 9876543210 a123456789 a1234567890
+abc1234567 abcd123456 abcdefghij abcdefghijk administrator asdfghjkl1 asdfghjkl; baseball123 changeme123
+changeme1234 computer123 football123 iloveyou12 iloveyou123 letmein123 letmein1234 michael123 monkey1234
+p@ssw0rd123 passw0rd123 password01 password12 password123 password1234 password12345 passwordpassword
+princess123 q1w2e3r4t5 q1w2e3r4t5y6 qazwsxedcrfv qwer123456 qwerty1234 qwerty12345 qwerty123456 qwertyuiop
+qwertyuiop[] sunshine123 superman123 welcome123 welcome1234 zaq12wsxcde3 zxcvbnm123 zxcvbnm,./
+"""
+COMMON = frozenset(_COMMON.split())
+
+# Neither belongs to an event loop, as asyncio's own semaphores do.
+_THREADS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="passwords")
+_PLACES = BoundedSemaphore(WAITING)
+
+T = TypeVar("T")
+
+
+async def hashed(password: str) -> str:
+    """What to store of the password. RateLimited where too many are being hashed."""
+    return await _offloaded(lambda: _HASHER.hash(_bytes(password)))
+
+
+async def matches(password: str, stored: str | None) -> bool:
+    """Whether `stored` is this password's hash.
+
+    None never matches, yet takes as long: how fast an answer comes doesn't tell who has an account. RateLimited where
+    too many are being hashed.
+    """
+    return await _offloaded(lambda: _verified(password, stored))
+
+
+def needs_rehash(stored: str) -> bool:
+    """Whether the hash was made with other parameters than today's."""
+    return _HASHER.check_needs_rehash(stored)
+
+
+def checked(password: str, *, path: str = "password") -> str:
+    """The password, where it may be somebody's; else InvalidInput of `path`."""
+    if not SHORTEST <= len(_composed(password)) <= LONGEST:
+        raise InvalidInput(f"A password has {SHORTEST} to {LONGEST} characters.", path=path)
+    if len(set(password)) == 1 or password.lower() in COMMON:
+        raise InvalidInput("This password is among the first that anybody would guess.", path=path)
+    return password
+
+
+def normalized_email(text: str) -> str:
+    """The one form of an e-mail address in which it is stored and compared; InvalidInput where it is none."""
+    # Lower case may bring back what composing has removed.
+    address = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).strip()
+    user, _, host = address.partition("@")
+    if not user or not host or "@" in host or len(address) > LONGEST_EMAIL or any(map(_unfit, address)):
+        raise InvalidInput("This is not an e-mail address.", path="email")
+    return address
+
+
+def _unfit(character: str) -> bool:
+    """Whether it is a space, a control character, or no character at all."""
+    return unicodedata.category(character)[0] in "CZ"
+
+
+def _verified(password: str, stored: str | None) -> bool:
+    try:
+        _HASHER.verify(STRANGER if stored is None else stored, _bytes(password))
+    except (VerifyMismatchError, InvalidHashError):
+        return False
+    return stored is not None
+
+
+def _composed(password: str) -> str:
+    """RFC 8265, section 4.2: keyboards differ in how they send an accent."""
+    return unicodedata.normalize("NFC", password)
+
+
+def _bytes(password: str) -> bytes:
+    return _composed(password).encode("utf-8", "surrogatepass")
+
+
+async def _offloaded(work: Callable[[], T]) -> T:
+    if not _PLACES.acquire(blocking=False):
+        raise RateLimited("Too many people are signing in at once. Please try again.", retry_after=2.0)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+    finally:
+        _PLACES.release()

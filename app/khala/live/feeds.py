@@ -1,0 +1,138 @@
+"""Feeds: what can be followed, each by a revision of its own: a thread, and an account's list of threads."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from khala.domain import frames
+from khala.domain.access import Caller, Grant
+from khala.domain.chat import Delta
+from khala.domain.frames import AccountDelta
+from khala.store import access, accounts_feed, changes
+from khala.store.access import Admission
+from khala.store.changes import Behind, Gone, Unchanged
+from khala.store.db import Driver
+
+SNAPSHOT_MESSAGES = 100
+"""Messages in a snapshot."""
+ALWAYS = UUID(int=0)
+"""The `access_id` of what is open to its owner and nobody else, for ever."""
+
+
+class News(msgspec.Struct, frozen=True):
+    """What changed after revision `since` up to `revision`, as a frame."""
+
+    since: int
+    revision: int
+    frame: msgspec.Struct
+
+
+Change: TypeAlias = News | Behind | Gone | Unchanged
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What one read has found of one topic, and the `access_id` under which it stood at that moment."""
+
+    change: Change
+    access_id: UUID | None
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """A topic as it is, as a frame."""
+
+    revision: int
+    frame: msgspec.Struct
+
+
+class Feed(Protocol):
+    """One kind of topic. The reads of one call see one state."""
+
+    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        """As `since`, but in no transaction, and only of the topics of which a single query tells all."""
+
+    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        """For each topic, what changed after the given revision: so many queries, however many topics."""
+
+    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
+        """A topic as it is, which `since` has found a moment ago; `reset` if it was emptied. None if it is gone."""
+
+    async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
+        """For each topic and caller whether they may follow it now: one query."""
+
+    def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
+        """The last frame of a subscription that ends for this reason."""
+
+
+class Threads:
+    """Threads, open to whom their access says."""
+
+    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        """See `Feed`."""
+        return _seen(await changes.glance(driver, cursors))
+
+    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        """See `Feed`."""
+        return _seen(await changes.since(driver, cursors))
+
+    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
+        """See `Feed`."""
+        found = await changes.snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
+        return Whole(found.revision, frames.snapshot(topic_id, found))
+
+    async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
+        """See `Feed`."""
+        return await access.admissions(driver, asked)
+
+    def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
+        """See `Feed`."""
+        return frames.Gone(thread_id=topic_id, code=code)
+
+
+def _seen(looks: Mapping[UUID, changes.Look]) -> dict[UUID, Found]:
+    return {thread_id: Found(_news(thread_id, look.change), look.access_id) for thread_id, look in looks.items()}
+
+
+def _news(thread_id: UUID, change: changes.Change) -> Change:
+    if isinstance(change, Delta):
+        return News(change.since, change.revision, frames.delta(thread_id, change))
+    return change
+
+
+class Accounts:
+    """Lists of threads, each open to its user for as long as what showed the account stands."""
+
+    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        """See `Feed`. A list takes two queries."""
+        return {}
+
+    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+        """See `Feed`."""
+        found = await accounts_feed.since(driver, cursors)
+        return {user_id: Found(_listed(change), ALWAYS) for user_id, change in found.items()}
+
+    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
+        """See `Feed`."""
+        found = await accounts_feed.whole(driver, topic_id)
+        return None if found is None else Whole(found.revision, found)
+
+    async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
+        """See `Feed`."""
+        standing = await accounts_feed.standing(driver, [caller for _, caller in asked])
+        return [
+            Admission(ALWAYS, Grant(role="owner", expires_at=caller.expires_at))
+            if stands and caller.user_id == user_id
+            else Admission(ALWAYS, None)
+            for stands, (user_id, caller) in zip(standing, asked, strict=True)
+        ]
+
+    def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
+        """See `Feed`."""
+        return frames.Error(code="unauthorized", message="This account is not signed in here any more.")
+
+
+def _listed(change: accounts_feed.Change) -> Change:
+    if isinstance(change, AccountDelta):
+        return News(change.since, change.revision, change)
+    return change

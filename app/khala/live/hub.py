@@ -1,0 +1,239 @@
+"""The hub: reads all topics that have changed in one go, encodes each frame once, and hands it to every observer."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import assert_never
+from uuid import UUID
+
+import structlog
+
+from khala.domain.access import Caller
+from khala.domain.errors import Unavailable
+from khala.live.body import Body
+from khala.live.deliveries import Deliveries
+from khala.live.feeds import Feed, Found, News
+from khala.live.guard import Guard
+from khala.live.observer import GONE, Client, Out, Read, Subscription, Ticket
+from khala.live.reader import Reader
+from khala.signals import metrics
+from khala.store.access import Admission, granted
+from khala.store.changes import Behind, Gone, Unchanged
+from khala.store.db import EVERYTHING, Database
+
+log = structlog.get_logger()
+
+PAUSE = 0.25
+"""Seconds before another try to read, when the database is away."""
+SWEEP = 200
+"""Observers served in one go before others get their turn."""
+
+
+class Topic:
+    """What is watched: the revision up to which its observers were told, -1 at first, and who they are.
+
+    Who is neither behind nor in doubt was let in under `access_id` or a later one, since whatever changes the access
+    makes a revision, and whoever reads that far compares.
+    """
+
+    def __init__(self) -> None:
+        self.revision = -1
+        self.access_id: UUID | None = None
+        self.observers: set[Subscription] = set()
+
+
+class Hub:
+    """All observers of one feed. It reads through `db`; observers that catch up read by `reader`."""
+
+    def __init__(self, db: Database, reader: Reader, feed: Feed, guard: Guard, deliveries: Deliveries) -> None:
+        self._db = db
+        self._reader = reader
+        self._feed = feed
+        self._guard = guard
+        self._deliveries = deliveries
+        self._topics: dict[UUID, Topic] = {}
+        self._woken: set[UUID] = set()
+        self._wake = asyncio.Event()
+        self._all = False
+
+    async def admit(self, db: Database, topic_id: UUID, caller: Caller) -> Ticket:
+        """Let the caller in. Raises `ThreadNotFound` or `Forbidden`."""
+        heard = self._guard.heard
+        async with db.driver() as driver:
+            (admission,) = await self._feed.admissions(driver, [(topic_id, caller)])
+        grant = granted(admission)
+        assert admission is not None
+        return Ticket(caller=caller, grant=grant, access_id=admission.access_id, heard=heard)
+
+    def join(self, client: Client, topic_id: UUID, after: int | None, ticket: Ticket) -> Subscription:
+        """Follow the topic on this connection: its pump catches up from `after` or by a snapshot, and goes on."""
+        earlier = self.of(client, topic_id)
+        if earlier is not None:
+            self._end(earlier)
+        cursor = -1 if after is None else after
+        topic = self._topics.setdefault(topic_id, Topic())
+        subscription = Subscription(self, client, topic_id, cursor, ticket)
+        client.subscriptions[self, topic_id] = subscription
+        topic.observers.add(subscription)
+        metrics.SUBSCRIPTIONS.inc()
+        self._guard.watch(subscription)
+        if ticket.heard != self._guard.heard and ticket.caller.user_id is not None:
+            self._guard.doubt(subscription)
+        client.wake()
+        return subscription
+
+    def part(self, client: Client, topic_id: UUID) -> None:
+        """Follow the topic no more on this connection."""
+        subscription = self.of(client, topic_id)
+        if subscription is not None:
+            self._end(subscription)
+            client.left(subscription)
+
+    def of(self, client: Client, topic_id: UUID) -> Subscription | None:
+        """How the connection follows the topic, if it does."""
+        return client.subscriptions.get((self, topic_id))
+
+    def close(self, client: Client) -> None:
+        """The connection is gone."""
+        for source, topic_id in list(client.subscriptions):
+            if source is self:
+                self.part(client, topic_id)
+
+    def cut(self, subscription: Subscription, code: str) -> None:
+        """End it, drop what waits in the outbox for it, and say why."""
+        self._end(subscription)
+        subscription.client.left(subscription)
+        subscription.client.put(Out(Body.of(self._feed.end(subscription.topic_id, code))))
+
+    def doubt(self, subscription: Subscription) -> None:
+        """It may have changed whether its caller may follow."""
+        self._guard.doubt(subscription)
+
+    async def admissions(self, subscriptions: list[Subscription]) -> list[Admission | None]:
+        """What the callers of these may do now."""
+        async with self._db.driver() as driver:
+            return await self._feed.admissions(driver, [(one.topic_id, one.caller) for one in subscriptions])
+
+    async def read(self, topic_id: UUID, after: int) -> Read | None:
+        """What brings an observer up to date: see `Reader.read`."""
+        return await self._reader.read(self._feed, topic_id, after)
+
+    def level(self, subscription: Subscription) -> bool:
+        """A topic of which nobody was told yet, or that nobody else watches, is followed from where this one is."""
+        topic = self._topics[subscription.topic_id]
+        if topic.revision < 0 or len(topic.observers) == 1:
+            topic.revision = max(topic.revision, subscription.cursor)
+        return subscription.cursor >= topic.revision
+
+    @property
+    def watching(self) -> bool:
+        """Whether anybody follows anything."""
+        return bool(self._topics)
+
+    def notified(self, payload: str) -> None:
+        """The listener's word that these topics have changed, or that any may have."""
+        if payload == EVERYTHING:
+            self.look_again()
+            return
+        self._woken.update(topic_id for topic_id in map(UUID, payload.split(",")) if topic_id in self._topics)
+        if self._woken:
+            self._wake.set()
+
+    def look_again(self) -> None:
+        """Any topic may have changed."""
+        self._all = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Tell observers what has changed, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            woken = set(self._topics) if self._all else self._woken & self._topics.keys()
+            self._woken, self._all = set(), False
+            try:
+                await self._tell(woken)
+            except Unavailable as error:
+                metrics.FEED_FAILED.inc()
+                log.warning("feed_failed", topics=len(woken), error=str(error.__cause__))
+                self._again(woken)
+                await asyncio.sleep(PAUSE)
+            except Exception:
+                self._again(woken)
+                raise
+
+    def _end(self, subscription: Subscription) -> None:
+        """This observer is gone; the last one takes the topic along."""
+        subscription.end()
+        self._guard.forget(subscription)
+        topic = self._topics.get(subscription.topic_id)
+        if topic is None:
+            return
+        topic.observers.discard(subscription)
+        metrics.SUBSCRIPTIONS.dec()
+        if not topic.observers:
+            del self._topics[subscription.topic_id]
+
+    def _again(self, topics: set[UUID]) -> None:
+        self._woken |= topics
+        self._wake.set()
+
+    async def _tell(self, woken: set[UUID]) -> None:
+        """Mostly one query tells all, for which a transaction would take two more round trips."""
+        rest = {topic_id: self._topics[topic_id].revision for topic_id in woken}
+        # Behind a pooler only what begins a transaction sets what the session lacks.
+        if rest and not self._db.pooled:
+            began = time.monotonic()
+            async with self._db.driver() as driver:
+                found = await self._feed.glance(driver, rest)
+            await self._hand_on(rest, found, began)
+            rest = {topic_id: after for topic_id, after in rest.items() if topic_id not in found}
+        if rest:
+            began = time.monotonic()
+            async with self._db.snapshot() as driver:
+                found = await self._feed.since(driver, rest)
+            await self._hand_on(rest, found, began)
+
+    async def _hand_on(self, cursors: Mapping[UUID, int], found: Mapping[UUID, Found], began: float) -> None:
+        """What was read from these cursors on, by a read that began then."""
+        for topic_id, one in found.items():
+            topic = self._topics.get(topic_id)
+            if topic is not None and topic.revision == cursors[topic_id]:
+                await self._pass_on(topic, one)
+            elif topic is not None:
+                # Its first reader has moved it meanwhile, perhaps not as far as this read has seen: look again.
+                self._again({topic_id})
+        if found:
+            metrics.FEED_TOPICS.observe(len(found))
+        self._deliveries.read(found.values(), began)
+
+    async def _pass_on(self, topic: Topic, found: Found) -> None:
+        if found.access_id is not None and topic.access_id != found.access_id:
+            self._doubt_strangers(topic, found.access_id)
+        match found.change:
+            case News() as news:
+                topic.revision = news.revision
+                await self._broadcast(topic, Body.of(news.frame), news.since, news.revision)
+            case Behind():
+                topic.revision = found.change.revision
+                for observer in topic.observers:
+                    observer.fall_back(observer.cursor)
+            case Gone():
+                for observer in list(topic.observers):
+                    self.cut(observer, GONE)
+            case Unchanged():
+                pass
+            case _:
+                assert_never(found.change)
+
+    def _doubt_strangers(self, topic: Topic, access_id: UUID) -> None:
+        """What is handed on from now on was read under another access than these were let in under."""
+        topic.access_id = access_id
+        for observer in [one for one in topic.observers if one.access_id != access_id]:
+            self._guard.doubt(observer)
+
+    async def _broadcast(self, topic: Topic, body: Body, since: int, revision: int) -> None:
+        for count, observer in enumerate(list(topic.observers), 1):
+            observer.offer(body, since, revision)
+            if count % SWEEP == 0:
+                await asyncio.sleep(0)

@@ -1,0 +1,79 @@
+"""The listener: one LISTEN connection a process; it notices when it is dead, and has all looked at when it is back."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import asyncpg
+import structlog
+
+from khala.signals.metrics import LISTENER_CONNECTED, LISTENER_LOST
+from khala.store.db import EVERYTHING, driver_url
+
+log = structlog.get_logger()
+
+PULSE = 5.0
+"""Seconds between two proofs that the connection is alive."""
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries to connect, at most."""
+
+
+class Listener:
+    """Passes each payload to its channel's handler, and `EVERYTHING` to all of them after a reconnect."""
+
+    def __init__(self, url: str, handlers: Mapping[str, Callable[[str], None]]) -> None:
+        self._url = driver_url(url)
+        self._handlers = handlers
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether notifications arrive now."""
+        return self._connection is not None and not self._connection.is_closed()
+
+    async def run(self) -> None:
+        """Listen, for ever."""
+        pause = 0.1
+        while True:
+            try:
+                await self._listen()
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+                LISTENER_LOST.inc()
+                log.warning("listener_lost", error=str(error), connected=self.connected)
+            pause = 0.1 if self._connection else min(LONGEST_PAUSE, pause * 2)
+            self._connection = None
+            LISTENER_CONNECTED.set(0)
+            await asyncio.sleep(pause)
+
+    async def _listen(self) -> None:
+        connection = await asyncpg.connect(
+            self._url, timeout=10, server_settings={"application_name": "khala listener"}
+        )
+        lost = asyncio.Event()
+        connection.add_termination_listener(lambda _: lost.set())
+        try:
+            for channel in self._handlers:
+                await connection.add_listener(channel, self._notified)
+            self._connection = connection
+            LISTENER_CONNECTED.set(1)
+            self._look_again()
+            while not await _within(PULSE, lost):
+                await connection.execute("SELECT", timeout=PULSE)
+            raise ConnectionResetError("Postgres hung up")
+        finally:
+            connection.terminate()
+
+    def _notified(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        self._handlers[channel](str(payload))
+
+    def _look_again(self) -> None:
+        for handler in self._handlers.values():
+            handler(EVERYTHING)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    """Whether it happened in this time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,300 @@
+"""Observers: what one client watches, at once or through an outbox that can't grow without bound.
+
+A frame goes straight to the connection while that takes it and nothing waits before it; what has to wait goes to the
+outbox, which the pump empties. A subscription's cursor is the revision up to which frames were handed to either. When
+the outbox is full, what it holds is dropped and the cursors go back; once the client has drained, it reads on from
+there. One recovery path for late joiners, laggards and reconnects. Whoever is in doubt, because it may have changed who
+may follow, is handed nothing until the guard has looked.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Protocol, TypeAlias
+from uuid import UUID, uuid4
+
+import msgspec
+import structlog
+
+from khala.domain.access import Caller, Grant
+from khala.domain.errors import Unavailable
+from khala.live.body import Body
+from khala.live.pulse import Pulse
+from khala.signals import metrics
+from khala.store.access import Admission
+
+log = structlog.get_logger()
+
+MOST_BYTES = 256 * 1024
+"""What one client's outbox may hold."""
+PAUSE = 0.5
+"""Seconds before another try to read, when the database is away."""
+GONE = "thread_not_found"
+"""Why a deleted thread can't be followed."""
+FORBIDDEN = "forbidden"
+"""Why a thread can't be followed any more by somebody who could."""
+
+
+class Out(msgspec.Struct, frozen=True):
+    """An encoded frame on its way; `revision` is the topic's after it, None for frames of no topic's chain."""
+
+    body: Body
+    revision: int | None = None
+    subscription: "Subscription | None" = None
+    since: int = 0
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What brings an observer up to date: a frame, none if nothing is missing, and under which access it was read."""
+
+    body: Body | None
+    revision: int | None
+    access_id: UUID | None
+
+
+Send: TypeAlias = Callable[[Out], Awaitable[None]]
+"""Sends a frame, as soon as the client takes it."""
+Write: TypeAlias = Callable[[bytes], bool]
+"""Sends a message of `Body` now, or says that it has to wait."""
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """That somebody was let in: who, by what grant, under which access, and how much the guard had heard before."""
+
+    caller: Caller
+    grant: Grant
+    access_id: UUID
+    heard: int
+
+
+class Source(Protocol):
+    """Where a subscription's frames come from: a hub."""
+
+    async def read(self, topic_id: UUID, after: int) -> Read | None:
+        """What brings an observer up to date; None if the topic is gone."""
+
+    async def admissions(self, subscriptions: "list[Subscription]") -> list[Admission | None]:
+        """What the callers of these, which are all of this source, may do now."""
+
+    def level(self, subscription: "Subscription") -> bool:
+        """It has read up to its cursor; whether that is where the topic's other observers are."""
+
+    def doubt(self, subscription: "Subscription") -> None:
+        """It may have changed whether its caller may follow."""
+
+    def cut(self, subscription: "Subscription", code: str) -> None:
+        """End it, and say why."""
+
+
+class Subscription:
+    """One client's following of one topic."""
+
+    # There are many, and each frame touches all of a topic's: what is small is quick.
+    __slots__ = (
+        "access_id",
+        "accompanied",
+        "behind",
+        "caller",
+        "client",
+        "cursor",
+        "doubted",
+        "ended",
+        "expires_at",
+        "source",
+        "topic_id",
+    )
+
+    def __init__(self, source: Source, client: "Client", topic_id: UUID, cursor: int, ticket: Ticket) -> None:
+        self.source = source
+        self.client = client
+        self.topic_id = topic_id
+        self.cursor = cursor
+        self.caller = ticket.caller
+        self.access_id = ticket.access_id
+        self.expires_at: datetime | None = ticket.grant.expires_at
+        self.behind = True
+        self.doubted = False
+        self.ended = False
+        self.accompanied = False
+        """Whether it was ever told of somebody who is present."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether it is to read for itself now."""
+        return self.behind and not self.doubted and not self.ended
+
+    def offer(self, body: Body, since: int, revision: int) -> None:
+        """The topic's next frame: taken if it joins what was taken before, else the client will read for itself."""
+        if self.behind or self.cursor >= revision:
+            return
+        if self.cursor != since or self.doubted:
+            self.fall_back(self.cursor)
+        else:
+            self.cursor = revision
+            if not self.client.sent(body):
+                self.client.queue(Out(body, revision, self, since))
+
+    def fall_back(self, cursor: int) -> None:
+        """Go back to this revision, and read on from there when the client has drained."""
+        self.cursor = min(self.cursor, cursor)
+        self.behind = True
+        self.client.wake()
+
+    def hold(self) -> None:
+        """Hand it nothing until it is trusted again; what waits in the outbox for it is dropped."""
+        self.doubted = True
+        self.client.drop(self)
+
+    def end(self) -> None:
+        """Nothing more is offered, and what waits in the outbox for it is dropped."""
+        self.ended = self.behind = True
+        self.client.forget(self)
+
+    def trust(self, access_id: UUID, grant: Grant) -> None:
+        """It may follow, by this grant."""
+        self.access_id = access_id
+        self.expires_at = grant.expires_at
+        self.doubted = False
+        self.client.wake()
+
+
+class Client:
+    """One connection: its subscriptions and its outbox. `pump` sends what `write` could not.
+
+    `left` is told of every subscription that ends, unless another takes its place.
+    """
+
+    def __init__(
+        self,
+        *,
+        pulse: Pulse | None = None,
+        write: Write | None = None,
+        left: Callable[[Subscription], None] = lambda _: None,
+    ) -> None:
+        self.pulse = pulse
+        self.left = left
+        self._write = write
+        self._sending = False
+        self.secret = uuid4()
+        """What the connection's names in threads are made of."""
+        self.subscriptions: dict[tuple[Source, UUID], Subscription] = {}
+        self._outbox: deque[Out] = deque()
+        self._bytes = 0
+        self._company: dict[Subscription, Body] = {}
+        self._woken = asyncio.Event()
+
+    def following(self, source: Source) -> int:
+        """How many topics of this source it follows."""
+        return sum(one.source is source for one in self.subscriptions.values())
+
+    def wake(self) -> None:
+        """There is something for the pump to do."""
+        self._woken.set()
+
+    def sent(self, body: Body) -> bool:
+        """Send it now, unless others come before it or the client doesn't take it yet; whether it was sent."""
+        if self._sending or self._outbox or self._write is None:
+            return False
+        return self._write(body.message)
+
+    def put(self, out: Out) -> None:
+        """Send a frame now, or queue it."""
+        if not self.sent(out.body):
+            self.queue(out)
+
+    def queue(self, out: Out) -> None:
+        """Queue a frame, or drop the topics' frames if there is no room for it."""
+        self._outbox.append(out)
+        self._bytes += len(out.body)
+        if self._bytes > MOST_BYTES:
+            self._drop_all()
+        self._woken.set()
+
+    def accompany(self, subscription: Subscription, body: Body) -> None:
+        """Who is present in its thread: a frame that takes the place of one that was not sent yet."""
+        self._company[subscription] = body
+        self._woken.set()
+
+    def drop(self, subscription: Subscription) -> None:
+        """Take the topic's frames back out of the outbox; if any were there, it will have to read them again."""
+        dropped = [out for out in self._outbox if out.subscription is subscription]
+        if dropped:
+            self._outbox = deque(out for out in self._outbox if out.subscription is not subscription)
+            self._bytes -= sum(len(out.body) for out in dropped)
+            subscription.fall_back(dropped[0].since)
+
+    def forget(self, subscription: Subscription) -> None:
+        """Nothing more is sent of it."""
+        self.subscriptions.pop((subscription.source, subscription.topic_id), None)
+        self._company.pop(subscription, None)
+        self.drop(subscription)
+
+    async def pump(self, send: Send) -> None:
+        """Send what is queued and let who fell behind catch up, for ever."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            await self._flush(send)
+            for subscription in [one for one in self.subscriptions.values() if one.readable]:
+                await self._try_to_catch_up(subscription, send)
+            if self._company:
+                await self._tell_company(send)
+
+    async def _flush(self, send: Send) -> None:
+        while self._outbox:
+            out = self._outbox.popleft()
+            self._bytes -= len(out.body)
+            await self._send(out, send)
+
+    async def _send(self, out: Out, send: Send) -> None:
+        """Send a frame; whatever comes meanwhile waits behind it."""
+        self._sending = True
+        try:
+            await send(out)
+        finally:
+            self._sending = False
+
+    async def _tell_company(self, send: Send) -> None:
+        for subscription in list(self._company):
+            if not subscription.behind and not subscription.doubted and subscription in self._company:
+                await self._send(Out(self._company.pop(subscription)), send)
+
+    async def _try_to_catch_up(self, subscription: Subscription, send: Send) -> None:
+        try:
+            await self._catch_up(subscription, send)
+        except Unavailable as error:
+            log.warning("catch_up_failed", topic_id=str(subscription.topic_id), error=str(error.__cause__))
+            await asyncio.sleep(PAUSE)
+        if subscription.readable:
+            self._woken.set()
+
+    async def _catch_up(self, subscription: Subscription, send: Send) -> None:
+        """One read from the cursor on; the pump comes again while that does not make it level with the others."""
+        if not subscription.readable:
+            return
+        read = await subscription.source.read(subscription.topic_id, subscription.cursor)
+        if subscription.ended:
+            return
+        if read is None:
+            subscription.source.cut(subscription, GONE)
+        elif read.access_id != subscription.access_id:
+            subscription.source.doubt(subscription)
+        elif not subscription.doubted:
+            await self._take(subscription, read, send)
+
+    async def _take(self, subscription: Subscription, read: Read, send: Send) -> None:
+        if read.revision is not None:
+            subscription.cursor = read.revision
+        subscription.behind = not subscription.source.level(subscription)
+        if read.body is not None:
+            await self._send(Out(read.body, read.revision), send)
+
+    def _drop_all(self) -> None:
+        metrics.DROPPED_BACK.inc()
+        kept = [out for out in self._outbox if out.subscription is None]
+        for out in self._outbox:
+            if out.subscription is not None:
+                out.subscription.fall_back(out.since)
+        self._outbox = deque(kept)
+        self._bytes = sum(len(out.body) for out in kept)

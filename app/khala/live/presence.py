@@ -1,0 +1,252 @@
+"""Presence: who is here now, told to everybody who follows the thread over a socket, in every process.
+
+What is said here is written, and what is read is told, at most once in a while each; whoever waits gets the newest.
+A thread that nothing happens in costs no query, however many follow it.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from uuid import UUID, uuid4, uuid5
+
+import structlog
+
+from khala.domain import frames
+from khala.domain.errors import Unavailable
+from khala.live.body import Body
+from khala.live.guard import Guard
+from khala.live.observer import Client, Subscription
+from khala.signals.metrics import PRESENT
+from khala.store import presence
+from khala.store.db import EVERYTHING, Database
+from khala.store.presence import Company, Said
+
+log = structlog.get_logger()
+
+PACE = 0.2
+"""Seconds between two writes, and between two reads."""
+BEAT = 2.0
+"""Seconds between two proofs that this process is alive."""
+TICK = 0.5
+"""Seconds between two looks at who was heard."""
+ASK = 3.0
+"""Seconds of silence after which a socket is asked for a sign of life, while it is present somewhere."""
+SILENCE = 8.0
+"""Seconds of silence after which it is not present any more, until it is heard again."""
+PAUSE = 0.5
+"""Seconds before another try, when the database is away."""
+NOBODY = Body(b"")
+"""What is told where nobody is."""
+
+
+class Here:
+    """One connection's presence in one thread, as it was said last."""
+
+    def __init__(self, subscription: Subscription, state: str) -> None:
+        self.subscription = subscription
+        self.state = state
+        self.away = False
+        self.user_id = subscription.caller.user_id
+
+    def said(self, participant_id: UUID) -> Said:
+        """As it is stored; the name is the account's."""
+        caller = self.subscription.caller
+        return Said(
+            thread_id=self.subscription.topic_id,
+            participant_id=participant_id,
+            user_id=caller.user_id,
+            name=caller.name if caller.user_id is not None else None,
+            state=self.state,
+        )
+
+    def look(self) -> bool:
+        """Whether it has become silent, was heard again, or has lost its account."""
+        pulse, before = self.subscription.client.pulse, (self.away, self.user_id)
+        if pulse is not None:
+            pulse.ask(ASK)
+            self.away = time.monotonic() - pulse.heard_at > SILENCE
+        self.user_id = self.subscription.caller.user_id
+        return (self.away, self.user_id) != before
+
+
+class Presence:
+    """All of this process who are present, and all who are told."""
+
+    def __init__(self, db: Database, guard: Guard) -> None:
+        self.process_id = uuid4()
+        self._db = db
+        self._guard = guard
+        self._here: dict[tuple[Client, UUID], Here] = {}
+        self._unwritten: dict[tuple[Client, UUID], UUID] = {}
+        self._watchers: dict[UUID, dict[Client, Subscription]] = defaultdict(dict)
+        self._told: dict[UUID, Body] = {}
+        self._unread: set[UUID] = set()
+        self._to_write = asyncio.Event()
+        self._to_read = asyncio.Event()
+
+    def joined(self, subscription: Subscription) -> None:
+        """It follows a thread, perhaps in the place of another: it is told who is there, and of every change."""
+        client, thread_id = subscription.client, subscription.topic_id
+        self._watchers[thread_id][client] = subscription
+        here = self._here.get((client, thread_id))
+        if here is not None:
+            here.subscription = subscription
+        if thread_id in self._told:
+            self._tell(subscription, self._told[thread_id])
+        else:
+            self._look(thread_id)
+
+    def left(self, subscription: Subscription) -> None:
+        """It follows no more, and is not present."""
+        client, thread_id = subscription.client, subscription.topic_id
+        watchers = self._watchers.get(thread_id)
+        if watchers is None or watchers.get(client) is not subscription:
+            return
+        del watchers[client]
+        if not watchers:
+            del self._watchers[thread_id]
+            self._told.pop(thread_id, None)
+        self.leave(subscription)
+
+    def say(self, subscription: Subscription, state: str) -> None:
+        """It is present, with this state as JSON text; the same again changes nothing."""
+        key = (subscription.client, subscription.topic_id)
+        here = self._here.get(key)
+        if here is None:
+            self._here[key] = Here(subscription, state)
+        elif here.state == state:
+            return
+        else:
+            here.state = state
+        self._write(key)
+
+    def leave(self, subscription: Subscription) -> None:
+        """It is present no more."""
+        key = (subscription.client, subscription.topic_id)
+        if self._here.pop(key, None) is not None:
+            self._write(key)
+
+    def notified(self, payload: str) -> None:
+        """The listener's word that in these threads, or in any, it has changed who is present."""
+        named = list(self._watchers) if payload == EVERYTHING else map(UUID, payload.split(","))
+        for thread_id in named:
+            if thread_id in self._watchers:
+                self._look(thread_id)
+
+    async def run(self) -> None:
+        """Write, read, beat and listen, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._whenever(self._to_write, self._write_all))
+            group.create_task(self._whenever(self._to_read, self._read_all))
+            group.create_task(self._beat())
+            group.create_task(self._listen())
+
+    async def close(self) -> None:
+        """Take all of this process away: it ends."""
+        try:
+            async with asyncio.timeout(PAUSE), self._db.driver() as driver:
+                await presence.clear(driver, self.process_id)
+        except (Unavailable, TimeoutError):
+            log.warning("presence_left_behind", process_id=str(self.process_id))
+
+    def _write(self, key: tuple[Client, UUID]) -> None:
+        client, thread_id = key
+        PRESENT.set(len(self._here))
+        # One of the connection in each thread, which tells nothing of its other threads.
+        self._unwritten[key] = uuid5(client.secret, str(thread_id))
+        self._to_write.set()
+
+    def _look(self, thread_id: UUID) -> None:
+        self._unread.add(thread_id)
+        self._to_read.set()
+
+    def _tell(self, subscription: Subscription, body: Body) -> None:
+        """Pass the list on; that nobody is there is news only to who was told of somebody."""
+        if body or subscription.accompanied:
+            subscription.accompanied = bool(body)
+            nobody = frames.Present(thread_id=subscription.topic_id, participants=())
+            subscription.client.accompany(subscription, body or Body.of(nobody))
+
+    async def _whenever(self, event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await event.wait()
+            event.clear()
+            try:
+                await work()
+            except Unavailable as error:
+                log.warning("presence_failed", error=str(error.__cause__))
+                event.set()
+                await asyncio.sleep(PAUSE)
+            except BaseException:
+                event.set()
+                raise
+            await asyncio.sleep(PACE)
+
+    async def _write_all(self) -> None:
+        due, self._unwritten = self._unwritten, {}
+        there = {key: self._here[key] for key in due if key in self._here and not self._here[key].away}
+        said = [here.said(due[key]) for key, here in there.items()]
+        left = [(key[1], participant_id) for key, participant_id in due.items() if key not in there]
+        try:
+            async with self._db.driver() as driver:
+                made = await presence.write(driver, self.process_id, said, left)
+        except BaseException:
+            self._unwritten = due | self._unwritten
+            raise
+        if made:
+            self._say_all_again(but=due)
+
+    def _say_all_again(self, *, but: dict[tuple[Client, UUID], UUID]) -> None:
+        for key in self._here:
+            if key not in but:
+                self._write(key)
+
+    async def _read_all(self) -> None:
+        due, self._unread = self._unread & self._watchers.keys(), set()
+        if not due:
+            return
+        try:
+            async with self._db.driver() as driver:
+                found = await presence.company(driver, list(due))
+        except BaseException:
+            self._unread |= due
+            raise
+        for thread_id, company in found.items():
+            if thread_id in self._watchers:
+                self._pass_on(thread_id, company)
+
+    def _pass_on(self, thread_id: UUID, company: Company) -> None:
+        frame = frames.Present(thread_id=thread_id, participants=company.participants, more=company.more)
+        body = Body.of(frame) if company.participants else NOBODY
+        told = self._told.get(thread_id)
+        if told is not None and told.data == body.data:
+            return
+        self._told[thread_id] = body
+        for subscription in list(self._watchers[thread_id].values()):
+            if subscription.access_id != company.access_id:
+                # Read under another access than it was let in under: it waits for the guard.
+                self._guard.doubt(subscription)
+            self._tell(subscription, body)
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                if self._here or any(self._told.values()):
+                    await self._prove_alive()
+            except Unavailable as error:
+                log.warning("beat_failed", error=str(error.__cause__))
+            await asyncio.sleep(BEAT)
+
+    async def _prove_alive(self) -> None:
+        async with self._db.driver() as driver:
+            if await presence.beat(driver, self.process_id):
+                self._say_all_again(but={})
+            await presence.clear(driver)
+
+    async def _listen(self) -> None:
+        while True:
+            for key, here in self._here.items():
+                if here.look():
+                    self._write(key)
+            await asyncio.sleep(TICK)

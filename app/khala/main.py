@@ -1,0 +1,398 @@
+"""The composition root: makes the parts, joins them, and takes them down in order."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+import uvicorn
+from litestar import Litestar
+
+from khala.api.body_deadline import BodyDeadline
+from khala.api.context import Context
+from khala.api.host_guard import HostGuard
+from khala.api.http import BoundedHttp, UnsignalledServer, address_of, listening
+from khala.api.limits import Limiter
+from khala.api.line import Line
+from khala.api.observed import Observed
+from khala.api.readiness import Readiness
+from khala.api.routes import application
+from khala.blobs import folders
+from khala.blobs import settings as blob_settings
+from khala.blobs.collector import Collector
+from khala.blobs.vault import Vault
+from khala.domain.pace import BodyPace
+from khala.domain.parts import Usage
+from khala.identity.oidc import Provider
+from khala.lifecycle import background, stopped_by_signal
+from khala.live.listener import Listener
+from khala.live.live import Live
+from khala.models import prices
+from khala.models.providers import Providers
+from khala.models.tokens import Counter
+from khala.runs import isolation
+from khala.runs.executor import Executor
+from khala.runs.hands import Kit
+from khala.runs.isolation import Isolation
+from khala.runs.options import ExecutorOptions
+from khala.runs.turn import Models
+from khala.settings import INNER_POOL, Settings
+from khala.store import migrate
+from khala.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from khala.store.embedded import EmbeddedPostgres
+from khala.store.retention import Policy, Retention
+from khala.store.wakes import Bus
+from khala.store.writer import Writer
+from khala.telemetry.endpoint import watched
+from khala.telemetry.gauges import Gauges
+from khala.telemetry.tracing import tracing
+from khala.tools.mcp import Connections
+from khala.tools.sandbox import Sandbox
+from khala.tools.toolbox import Toolbox
+from khala.watchdog import watched_loop
+
+if TYPE_CHECKING:
+    from khala.live.wake import NatsBus
+
+log = structlog.get_logger()
+
+HERE = Path(__file__).parent
+WEB = HERE / "web" if (HERE / "web").is_dir() else HERE.parent / "web" / "dist"
+"""The built page: inside the package in a wheel, beside the package in a checkout."""
+WATCH = 1.0
+"""Seconds between two looks at whether the embedded Postgres is well."""
+SETTLING = 15.0
+"""Seconds that servers of tools have to be there before runs are worked on."""
+CLOSING = 3
+"""Seconds that open requests have to end when the process stops."""
+MOST_SOCKET_FRAME = 1 << 20
+"""Bytes of a frame over which uvicorn closes the socket; below it the API answers with an error."""
+
+
+@asynccontextmanager
+async def database(settings: Settings) -> AsyncIterator[Database]:
+    """The database; the embedded Postgres runs for as long as this is open, unless a URL was given."""
+    async with AsyncExitStack() as stack:
+        url = settings.database_url
+        if url is None:
+            postgres = await asyncio.to_thread(EmbeddedPostgres.start, settings.home)
+            stack.push_async_callback(asyncio.to_thread, postgres.stop)
+            url = postgres.url
+            await stack.enter_async_context(background({"postgres": lambda: _watch(postgres)}))
+        db = Database(url, direct_url=settings.database_direct_url, pool_size=settings.pool_size)
+        stack.push_async_callback(db.close)
+        yield db
+
+
+@asynccontextmanager
+async def blobs(settings: Settings, db: Database) -> AsyncIterator[Vault]:
+    """The vault; its store and the folder of its temporary files are there for as long as this is open."""
+    store = blob_settings.opened(settings.blob_url, settings.home)
+    with folders.temporary(settings.home / "spool") as folder:
+        vault = Vault(db, store, folder=folder, room=settings.room)
+        try:
+            yield vault
+        finally:
+            await vault.aclose()
+            await store.aclose()
+
+
+@asynccontextmanager
+async def tools(settings: Settings, db: Database, vault: Vault, connections: Connections) -> AsyncIterator[Toolbox]:
+    """The tools that there are."""
+    async with background({"mcp": connections.run}):
+        sandbox = await Sandbox.find()  # while the servers start
+        # A run that is taken over goes on with its tools, and would take one for missing that is not there yet.
+        await connections.settled(SETTLING)
+        yield Toolbox(db, vault, sandbox=sandbox, connections=connections, options=settings.tools)
+
+
+@asynccontextmanager
+async def _pool_of_our_own(db: Database) -> AsyncIterator[Database]:
+    """Connections that no flood of requests can take from the writer, the heartbeat and the feed."""
+    inner = Database(db.url, direct_url=db.direct_url, pool_size=INNER_POOL)
+    try:
+        yield inner
+    finally:
+        await inner.close()
+
+
+async def _watch(postgres: EmbeddedPostgres) -> None:
+    while True:
+        await asyncio.sleep(WATCH)
+        await asyncio.to_thread(postgres.ensure)
+
+
+class Workshop:
+    """An executor with what it works with. Without `isolation` it executes in this process whatever it gets."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        db: Database,
+        toolbox: Toolbox,
+        vault: Vault,
+        bus: Bus | None,
+        isolation: Isolation | None,
+    ) -> None:
+        self._providers = Providers(settings.providers)
+        self._models = settings.models
+        self._writer = Writer(db, settings.flush, bus)
+        self._counter = Counter()
+        options = ExecutorOptions(
+            models=settings.models,
+            system=settings.system,
+            concurrency=settings.concurrency,
+            isolated=settings.isolated,
+            context_tokens=settings.context_tokens,
+            lease=settings.lease,
+            grace=settings.grace,
+            cooldown=settings.cooldown,
+        )
+        kit = Kit(toolbox=toolbox, vault=vault, approval_seconds=settings.approval_hours * 3600)
+        models = Models(open=self._providers.open, store_reasoning=settings.reasoning)
+        self.executor = Executor(db, self._writer, models, self._counter, kit, options, isolation)
+
+    def _warm(self) -> None:
+        for ref in self._models:
+            model = self._providers.open(ref)
+            prices.cost(model.provider, model.name, Usage())
+            prices.context_window(model.provider, model.name)
+            self._counter.count("warm", model.name)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Work on runs for as long as this is open; they are drained when it closes."""
+        # The first use of a model imports its SDK and the price list, for a second: now, not while somebody waits.
+        await asyncio.to_thread(self._warm)
+        await self._counter.ready(self._models[0].name)
+        async with background({"writer": self._writer.run, "executor": self.executor.run}):
+            try:
+                yield
+            finally:
+                await self.executor.drain()
+        await self._providers.aclose()
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A server at work: where it is, and a task that ends only if serving fails."""
+
+    address: str
+    serving: "asyncio.Task[None]"
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings,
+    *,
+    with_executor: bool = True,
+    environment: Mapping[str, str] = os.environ,
+    started: Callable[[], None] = lambda: None,
+) -> AsyncIterator[Running]:
+    """Serve for as long as this is open; then end or hand over what is under way.
+
+    `environment` is what the settings were read from, for processes of single runs. `started` is called when the parts
+    are made and runs are going to be executed.
+    """
+    async with AsyncExitStack() as stack:
+        bound = stack.enter_context(listening(settings.host, settings.port, backlog=2048))
+        bus = await bus_of(settings)
+        db = await stack.enter_async_context(database(settings))
+        await migrate.upgrade(db.direct_url)
+        inner = await stack.enter_async_context(_pool_of_our_own(db))
+        vault = await stack.enter_async_context(blobs(settings, db))
+        connections = Connections(settings.mcp)
+        toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
+        apart = Isolation(isolation.environment(db.url, db.direct_url, environment))
+        workshop = Workshop(settings, inner, toolbox, vault, bus, apart) if with_executor else None
+        live = Live(db, inner)
+        handlers = live.handlers
+        if workshop:
+            handlers[RUNS_CHANNEL] = workshop.executor.notified
+        listener = Listener(db.direct_url, handlers)
+        readiness = Readiness(db, listener, vault)
+        stack.push_async_callback(readiness.aclose)
+        stopping = asyncio.Event()
+        await stack.enter_async_context(
+            watched(
+                settings.metrics,
+                Gauges({"inner": inner, "requests": db}, settings.lease),
+                lambda: readiness.examine(stopping=stopping.is_set()),
+            )
+        )
+        # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
+        stack.push_async_callback(live.presence.close)
+        loops = {**live.loops, "listener": listener.run, "retention": _retention(settings, inner).run}
+        loops["collector"] = Collector(inner, vault.store).run
+        loops |= _hearing(bus, handlers)
+        await stack.enter_async_context(background(loops))
+        provider = Provider(settings.oidc) if settings.oidc else None
+        if provider:
+            stack.push_async_callback(provider.aclose)
+        app = _application(settings, db, vault, toolbox, connections, live, readiness, provider, stopping)
+        server = UnsignalledServer(_config(app, settings))
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        stack.push_async_callback(_close, server, serving)
+        started()
+        if workshop:
+            await stack.enter_async_context(workshop.working())
+        stack.push_async_callback(_linger, stopping, settings.drain)
+        yield Running(address_of(bound), serving)
+
+
+def watchdog(settings: Settings, *, counts_marks: bool = True) -> AbstractAsyncContextManager[Callable[[], None]]:
+    """Ends this process when its event loop hangs, while this is open; to be told when the process has started."""
+    folder = settings.home / "watchdog"
+    return watched_loop(settings.watchdog, log_format=settings.log_format, folder=folder, counts_marks=counts_marks)
+
+
+async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT. A second signal does not wait for what is under way."""
+    stop = asyncio.create_task(stopped_by_signal().wait())
+    async with (
+        watchdog(settings) as started,
+        tracing(on=settings.traces),
+        running(settings, with_executor=with_executor, started=started) as server,
+    ):
+        announce(server.address)
+        await asyncio.wait({stop, server.serving}, return_when=asyncio.FIRST_COMPLETED)
+        if server.serving.done():
+            server.serving.result()
+            raise RuntimeError("The server ended by itself.")
+
+
+async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
+    """Execute runs until SIGTERM or SIGINT, without serving anybody."""
+    stop = stopped_by_signal()
+    async with AsyncExitStack() as stack:
+        started = await stack.enter_async_context(watchdog(settings))
+        await stack.enter_async_context(tracing(on=settings.traces))
+        bus = await bus_of(settings)
+        db = await stack.enter_async_context(database(settings))
+        vault = await stack.enter_async_context(blobs(settings, db))
+        await migrate.upgrade(db.direct_url)
+        connections = Connections(settings.mcp)
+        toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
+        apart = Isolation(isolation.environment(db.url, db.direct_url))
+        workshop = Workshop(settings, db, toolbox, vault, bus, apart)
+        handlers = {RUNS_CHANNEL: workshop.executor.notified}
+        listener = Listener(db.direct_url, handlers)
+        readiness = Readiness(db, listener, vault)
+        stack.push_async_callback(readiness.aclose)
+        await stack.enter_async_context(
+            watched(
+                settings.metrics,
+                Gauges({"inner": db}, settings.lease),
+                lambda: readiness.examine(stopping=stop.is_set()),
+            )
+        )
+        loops = {"listener": listener.run, "retention": _retention(settings, db).run}
+        loops["collector"] = Collector(db, vault.store).run
+        loops |= _hearing(bus, handlers)
+        started()
+        async with background(loops), workshop.working():
+            announce(workshop.executor.id)
+            await stop.wait()
+
+
+async def bus_of(settings: Settings) -> "NatsBus | None":
+    """The way of wake-ups beside Postgres, if one is set. Raises `ConnectionError`."""
+    if settings.wake_url is None:
+        return None
+    # What it needs is installed only with khala[nats].
+    from khala.live.wake import NatsBus
+
+    bus = NatsBus(settings.wake_url)
+    await bus.check()
+    return bus
+
+
+def _hearing(
+    bus: "NatsBus | None", handlers: Mapping[str, Callable[[str], None]]
+) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+    """The loop that hears what comes by the bus; the listener goes on hearing what comes by Postgres."""
+    told = {channel: handlers[channel] for channel in (THREADS_CHANNEL, RUNS_CHANNEL) if channel in handlers}
+    return {} if bus is None else {"wake": lambda: bus.run(told)}
+
+
+def _retention(settings: Settings, db: Database) -> Retention:
+    return Retention(db, retention_policy(settings))
+
+
+def retention_policy(settings: Settings) -> Policy:
+    """How long what is kept, by these settings."""
+    return Policy(idle=timedelta(days=settings.anon_days))
+
+
+def _application(
+    settings: Settings,
+    db: Database,
+    vault: Vault,
+    toolbox: Toolbox,
+    connections: Connections,
+    live: Live,
+    readiness: Readiness,
+    provider: Provider | None,
+    stopping: asyncio.Event,
+) -> Litestar:
+    context = Context(
+        db=db,
+        vault=vault,
+        most_upload=settings.most_upload,
+        toolbox=toolbox,
+        connections=connections,
+        groups=settings.mcp.groups,
+        live=live,
+        readiness=readiness,
+        limits=msgspec.structs.replace(settings.limits, budgets=settings.budgets),
+        welcome=settings.welcome,
+        allows_model=settings.allows,
+        models=settings.named_models,
+        detail_lasts=timedelta(minutes=settings.detail_minutes),
+        origins=settings.origins,
+        limiter=Limiter(settings.requests_per_minute, count_loopback=settings.count_loopback_requests),
+        provider=provider,
+        provider_name=settings.oidc.name if settings.oidc else "",
+        registration=settings.registration,
+        public_threads=settings.public_threads,
+        stopping=stopping,
+    )
+    return application(context, web=WEB, version=version("khala"))
+
+
+def _config(app: Litestar, settings: Settings) -> uvicorn.Config:
+    timed = BodyDeadline(app, BodyPace(pause=settings.body_pause))
+    return uvicorn.Config(
+        Observed(HostGuard(timed, settings.allowed_hosts)),
+        lifespan="off",
+        http=BoundedHttp,
+        ws=Line,
+        # Deflate costs 60 % more CPU a frame and 150 KB a socket, for frames of half a kilobyte.
+        ws_per_message_deflate=False,
+        ws_max_size=MOST_SOCKET_FRAME,
+        ws_ping_interval=20,
+        ws_ping_timeout=60,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive,
+        timeout_graceful_shutdown=CLOSING,
+    )
+
+
+async def _linger(stopping: asyncio.Event, seconds: float) -> None:
+    """Go on as before, and say that this will end: who sends requests here has this time to send them elsewhere."""
+    stopping.set()
+    await asyncio.sleep(seconds)
+
+
+async def _close(server: UnsignalledServer, serving: "asyncio.Task[None]") -> None:
+    server.should_exit = True
+    await asyncio.wait({serving}, timeout=2 * CLOSING)

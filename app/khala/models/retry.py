@@ -1,0 +1,56 @@
+"""What to do after a failed model call: wait and try again, go on to the next model, or give up. Pure."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from khala.models.port import ModelFailed
+
+TRIES = 3
+"""Calls per model."""
+FIRST_WAIT = 0.5
+LONGEST_ASKED = 30.0
+"""Seconds. A provider that asks for a longer wait is left for the next model at once."""
+PATIENCE = 60.0
+"""Seconds since the first call after which no more waiting is begun."""
+JITTER = 0.25
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Call the same model again after so many seconds."""
+
+    seconds: float
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """Call the next model, at once; its tries count from one."""
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """The failure stands."""
+
+
+Decision: TypeAlias = Wait | Switch | GiveUp
+
+
+def decide(failure: ModelFailed, *, tries: int, elapsed: float, jitter: float, more_models: bool) -> Decision:
+    """What follows on `failure`.
+
+    `tries`: calls of this model so far, at least 1. `elapsed`: seconds since the first call of the run. `jitter`: a
+    random number of [0, 1), which spreads waits by ±25 %. `more_models`: the list goes on after this model.
+    Nothing is retried once text has come: the reader has seen it, and a second answer would not go on from there.
+    """
+    if failure.midstream:
+        return GiveUp()
+    seconds = _wait(failure, tries, jitter)
+    if failure.retryable and tries < TRIES and seconds is not None and elapsed + seconds <= PATIENCE:
+        return Wait(seconds)
+    return Switch() if more_models else GiveUp()
+
+
+def _wait(failure: ModelFailed, tries: int, jitter: float) -> float | None:
+    """Seconds before the next call, or None where the provider asks for more than a reader would wait."""
+    if failure.retry_after is None:
+        return FIRST_WAIT * 2.0 ** (tries - 1) * (1 - JITTER + 2 * JITTER * jitter)
+    # Never earlier than asked: the jitter only adds, so that many waiting runs don't come back at one instant.
+    return failure.retry_after + JITTER * jitter if failure.retry_after <= LONGEST_ASKED else None

@@ -1,0 +1,30 @@
+"""`khala partition-parts`: splits the table of parts, as it is or not at all."""
+
+from pathlib import Path
+from typing import Literal
+
+import asyncpg
+import click
+
+from khala import main as composition
+from khala.settings import Settings
+from khala.store.db import driver_url
+
+SCRIPTS = {"hash": "partition_parts.sql", "month": "partition_parts_by_month.sql"}
+FOLDER = Path(__file__).parent / "sql"
+
+
+def script(by: Literal["hash", "month"]) -> str:
+    """The SQL that splits the table: one transaction, and an ANALYZE."""
+    return (FOLDER / SCRIPTS[by]).read_text()
+
+
+async def split(settings: Settings, by: Literal["hash", "month"]) -> None:
+    """Split the table; it is locked for as long as that takes."""
+    async with composition.database(settings) as db:
+        connection = await asyncpg.connect(driver_url(db.direct_url))
+        try:
+            await connection.execute(script(by))
+        finally:
+            await connection.close()
+    click.echo("The table of parts is split.")

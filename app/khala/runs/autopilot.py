@@ -1,0 +1,193 @@
+"""The loop of a run: the model speaks, its tools run, it hears what came of them, until it has an answer or must stop.
+
+Nothing of it is kept but the parts that it writes. Whoever takes the run over reads them, and goes on in the round, or
+in the midst of the text, where it was.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from khala.domain import autopilot
+from khala.domain.autopilot import Limits
+from khala.domain.chat import Message, RunOptions
+from khala.domain.parts import Notice, PartData
+from khala.domain.rounds import REPROMPTED, Progress
+from khala.domain.tools import Spec
+from khala.models.port import Model, Prompt, ToolUse
+from khala.models.prices import context_window
+from khala.models.tokens import Counter
+from khala.runs import prompt
+from khala.runs.compaction import Compactor
+from khala.runs.files import Files
+from khala.runs.hands import Hands
+from khala.runs.meter import Meter
+from khala.runs.prompt import Conversation, Ruler
+from khala.runs.turn import Outcome, PromptFor, Said, Turn
+from khala.store.writer import Stream
+
+log = structlog.get_logger()
+
+OUTPUT_SHARE = 0.25
+"""The part of a model's window that is left for its answer."""
+TOOLS_SHARE = 0.1
+"""The part of what the run may use that one description of the tools may take: it is repeated in each round."""
+NO_TOOLS = "You have used your tools. Answer now with what you know."
+
+
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """How runs are asked for: instructions, the most that a prompt may take in tokens, seconds between two rounds."""
+
+    system: str
+    context_tokens: int
+    cooldown: float
+
+
+class Autopilot:
+    """One run, from wherever it was to where it has to stop."""
+
+    def __init__(
+        self,
+        *,
+        stream: Stream,
+        progress: Progress,
+        meter: Meter,
+        turn: Turn,
+        hands: Hands,
+        counter: Counter,
+        files: Files,
+        manner: Manner,
+        options: RunOptions,
+        history: Sequence[Message],
+    ) -> None:
+        self._stream = stream
+        self._progress = progress
+        self._meter = meter
+        self._turn = turn
+        self._hands = hands
+        self._counter = counter
+        self._files = files
+        self._manner = manner
+        self._options = options
+        self._history = history
+        self._compactor = Compactor(turn, history, progress)
+        budget = options.budget
+        calls = autopilot.MOST_CALLS if budget is None or budget.tool_calls is None else budget.tool_calls
+        self._limits = Limits(steps=options.rounds, calls=calls)
+
+    async def run(self) -> Outcome:
+        """Go on until the run ends, or has to wait for somebody's approval."""
+        while True:
+            tools = await self._offer()
+            rounds = self._progress.rounds
+            if rounds and not rounds[-1].over:
+                awaited = await self._hands.finish(rounds[-1])
+                if awaited:
+                    return Outcome("blocked", "blocked", awaits=awaited)
+            if self._handed_over():
+                return Outcome("final", "tool_calls")
+            why = autopilot.stop(rounds, self._limits) if self._progress.steps else None
+            if why is not None:
+                return await self._conclude(why)
+            if rounds:
+                await asyncio.sleep(self._manner.cooldown)
+            said = await self._ask(tools)
+            if isinstance(said, Outcome):
+                return said
+            if said.completed.uses:
+                await self._begin(said.completed.uses)
+            elif not self._reprompts(said.text, tools):
+                return Outcome("final", said.completed.finish_reason)
+
+    async def _offer(self) -> list[Spec]:
+        offered = await self._hands.offer(self._options.tools)
+        return offered if self._limits.calls else []
+
+    async def _begin(self, uses: Sequence[ToolUse]) -> None:
+        left = min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MOST_AT_ONCE)
+        if len(uses) > left:
+            self._say(Notice(code="left_out", message=f"{len(uses) - left} of {len(uses)} calls are over the limit."))
+        cost: dict[str, Any] = {"usage": self._meter.tally.usage, "cost_usd": self._meter.tally.cost_usd}
+        await self._hands.begin(uses[:left], step=self._progress.steps + 1, most=self._limits.steps, spent=cost)
+
+    def _handed_over(self) -> bool:
+        """Whether the caller has to carry out tools of its own before the model goes on."""
+        rounds = self._progress.rounds
+        own = {function.name for function in self._options.functions}
+        return bool(rounds) and any(call.tool in own for call in rounds[-1].calls)
+
+    async def _ask(self, tools: Sequence[Spec], instruction: str = "") -> Said | Outcome:
+        said = await self._turn.ask(self._prompt_for(tools, instruction), self._stream.text)
+        if isinstance(said, Said):
+            self._progress.said = said.text
+        return said
+
+    def _prompt_for(self, tools: Sequence[Spec], instruction: str) -> PromptFor:
+        async def build(model: Model) -> Prompt:
+            await self._counter.ready(model.name)
+            ruler, limit = Ruler(self._counter, model.name), self._limit(model)
+            conversation = Conversation(
+                history=self._history,
+                progress=self._progress,
+                files=await self._files.read(self._history),
+                instruction=instruction,
+            )
+
+            def fitted() -> prompt.Fitted:
+                return prompt.fit(
+                    conversation,
+                    system=self._manner.system,
+                    tools=tools,
+                    limit=limit,
+                    ruler=ruler,
+                    reads_tools=model.reads_tools,
+                    tools_limit=TOOLS_SHARE * self._meter.affords(model.provider, model.name),
+                )
+
+            found = fitted()
+            if found.dropped or found.tight:
+                summary = await self._compactor.summary(found, ruler, limit)
+                if summary is not None:
+                    self._say(summary)
+                    found = fitted()
+            return msgspec.structs.replace(found.prompt, max_output_tokens=self._options.max_output_tokens)
+
+        return build
+
+    def _limit(self, model: Model) -> int:
+        window = context_window(model.provider, model.name)
+        most = self._manner.context_tokens
+        return most if window is None else min(most, int(window * (1 - OUTPUT_SHARE)))
+
+    def _reprompts(self, text: str, tools: Sequence[Spec]) -> bool:
+        """Whether the reply isn't taken for the answer, because it only asks or plans; the model is asked again."""
+        if not self._options.autopilot or not tools or self._options.functions:
+            return False
+        before = sum(not round_.calls for round_ in self._progress.rounds)
+        if before >= autopilot.MOST_REPROMPTS or not autopilot.only_asks_or_plans(text):
+            return False
+        self._say(Notice(code=REPROMPTED, message="It was told to go on by itself."))
+        return True
+
+    async def _conclude(self, why: autopilot.Stop) -> Outcome:
+        """The last word: without tools, and with autopilot as a summary after a word about why."""
+        if not self._options.autopilot and why == "max_steps":
+            said = await self._ask((), NO_TOOLS)
+            return said if isinstance(said, Outcome) else Outcome("final", said.completed.finish_reason)
+        steps, calls = self._progress.steps, sum(1 for _ in self._progress.calls)
+        sentence = autopilot.SENTENCES[why].format(steps=steps, calls=calls)
+        if why not in self._progress.notices:
+            self._say(Notice(code=why, message=sentence))
+        said = await self._ask((), autopilot.SUMMARY.format(why=sentence))
+        if isinstance(said, Outcome):
+            return said
+        if not said.text:
+            self._stream.text(sentence)
+        return Outcome("final", why)
+
+    def _say(self, part: PartData) -> None:
+        self._stream.add(part)
+        self._progress.apply(part)

@@ -1,0 +1,154 @@
+"""A process's share in the embedded Postgres of one home directory."""
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from khala.store.embedded import locks, wire
+from khala.store.embedded.binaries import find_binaries
+from khala.store.embedded.layout import EmbeddedPostgresError, Layout, lay_out
+
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+POLL_SECONDS = 0.02
+MAX_TAIL_BYTES = 2_000
+ROOT = Path(__file__).parents[3]
+"""Where the package `app` is found."""
+
+
+class EmbeddedPostgres:
+    """Holds the server for this process, until `stop` or the process's end, whatever ends it.
+
+    All methods block; call them in a thread. Don't fork while holding one: the child would hold the server too.
+    """
+
+    def __init__(self, layout: Layout, binaries: Path) -> None:
+        self.layout = layout
+        self.binaries = binaries
+        self.url = layout.url
+        self.version = ""
+        self._share: int | None = None
+
+    @classmethod
+    def start(cls, home: Path) -> "EmbeddedPostgres":
+        """Join the server of `home`, or make and start it. Raises EmbeddedPostgresError, with the log's end."""
+        binaries = find_binaries()
+        try:
+            server = cls(lay_out(home), binaries)
+            server._join()
+        except OSError as error:
+            raise EmbeddedPostgresError(f"can't use {home} for Postgres: {error}") from error
+        ready = False
+        try:
+            server.ensure()
+            ready = True
+        finally:
+            if not ready:
+                server.stop()
+        return server
+
+    def ensure(self) -> None:
+        """Bring the server back if it or its keeper died; milliseconds if all is well. Raises EmbeddedPostgresError."""
+        if self._share is None:
+            raise EmbeddedPostgresError("the embedded Postgres was stopped")
+        deadline = time.monotonic() + START_SECONDS
+        log_start: int | None = None
+        while (lock := locks.acquire(self.layout.keeper_lock)) is not None or not self._answers():
+            if lock is not None and log_start is not None:
+                os.close(lock)
+                raise self._failure("could not be started", log_start)
+            if lock is not None:
+                log_start = self._spawn_keeper(lock)
+            if time.monotonic() > deadline:
+                raise self._failure(f"was not ready within {START_SECONDS:.0f} s", log_start or 0)
+            time.sleep(POLL_SECONDS)
+
+    def stop(self) -> None:
+        """Give the server up. Where this process was its last user, return when it has ended, or after 10 s."""
+        if self._share is None:
+            return
+        os.close(self._share)
+        self._share = None
+        deadline = time.monotonic() + STOP_SECONDS
+        while locks.held(self.layout.keeper_lock) and not self._others() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+
+    def _join(self) -> None:
+        """Take a share in the server; wait for a keeper that is ending it."""
+        self._share = locks.wait(self.layout.users_lock, seconds=START_SECONDS, shared=True)
+        if self._share is None:
+            raise EmbeddedPostgresError(f"the Postgres in {self.layout.base} is being stopped, but that doesn't end")
+
+    def _others(self) -> bool:
+        """Whether another process has a share. While the keeper ends the server nobody has one, nor can we."""
+        if (descriptor := locks.acquire(self.layout.users_lock)) is None:
+            descriptor = locks.acquire(self.layout.users_lock, shared=True)
+            alone = descriptor is None
+        else:
+            alone = True
+        if descriptor is not None:
+            os.close(descriptor)
+        return not alone
+
+    def _answers(self) -> bool:
+        """Whether the living keeper's own server accepts connections to our database."""
+        token = locks.read(self.layout.keeper_lock)
+        try:
+            answer = wire.ask(self.layout.socket, "khala", "SELECT current_setting('khala.keeper', true)")
+        except wire.Refused as refused:
+            if refused.code == wire.UNKNOWN_DATABASE:
+                self._create_database()
+            # Full is alive.
+            return refused.code == wire.TOO_MANY_CONNECTIONS
+        except OSError:
+            return False
+        self.version = answer.version
+        return answer.value == token
+
+    def _create_database(self) -> None:
+        try:
+            wire.ask(self.layout.socket, "postgres", "CREATE DATABASE khala", seconds=START_SECONDS)
+        except wire.Refused as refused:
+            # Another process may be doing the same.
+            if refused.code not in (wire.DUPLICATE_DATABASE, wire.UNIQUE_VIOLATION):
+                raise EmbeddedPostgresError(f"can't create the database: {refused}") from refused
+        except OSError:
+            # It went away: the caller looks again.
+            return
+
+    def _spawn_keeper(self, lock: int) -> int:
+        """Hand the keeper's lock to a new keeper; the log's length before it began."""
+        locks.write(lock, secrets.token_hex(8))
+        home, binaries = str(self.layout.base.parent), str(self.binaries)
+        log = self._open_log()
+        try:
+            log_start = os.fstat(log).st_size
+            # It forks and goes its own way, so that it is never our child; this waits for the fork only.
+            subprocess.run(  # noqa: S603  # our own program
+                [sys.executable, "-S", "-s", "-P", "-m", "khala.store.embedded.keeper", home, binaries, str(lock)],
+                cwd="/",
+                env={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock,),
+                start_new_session=True,
+                check=False,
+            )
+            return log_start
+        finally:
+            os.close(log)
+            os.close(lock)
+
+    def _open_log(self) -> int:
+        self.layout.log.mkdir(mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(self.layout.log / "postgres.log", flags, 0o600)
+
+    def _failure(self, what: str, log_start: int) -> EmbeddedPostgresError:
+        path = self.layout.log / "postgres.log"
+        tail = path.read_bytes()[log_start:][-MAX_TAIL_BYTES:].decode(errors="replace") if path.exists() else ""
+        return EmbeddedPostgresError(f"the embedded Postgres {what}; its log, {path}, ends with:\n{tail}")

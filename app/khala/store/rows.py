@@ -1,0 +1,97 @@
+"""Rows as structs. JSON columns arrive as text from both drivers' paths and are decoded here, once."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from khala.domain.chat import Message, Receipt, Run, Thread
+from khala.domain.fold import Content
+from khala.domain.parts import Finish, Part
+
+Record = Mapping[Any, Any]
+T = TypeVar("T")
+
+
+def decoded(value: str | None, kind: type[T]) -> T | None:
+    """A JSON column's value."""
+    return None if value is None else msgspec.json.decode(value, type=kind)
+
+
+def content(value: str | None) -> Content | None:
+    """A message's stored content."""
+    return None if value is None else msgspec.json.decode(value, type=Content)
+
+
+def thread(row: Record) -> Thread:
+    """A row of `threads`."""
+    return Thread(
+        id=row["id"],
+        owner_id=row["owner_id"],
+        title=row["title"],
+        visibility=row["visibility"],
+        revision=row["revision"],
+        active_leaf=row["active_leaf"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def message(row: Record) -> Message:
+    """A row of `messages`, as a whole."""
+    return Message(
+        id=row["id"],
+        thread_id=row["thread_id"],
+        parent_id=row["parent_id"],
+        role=row["role"],
+        status=row["status"],
+        run_id=row["run_id"],
+        seq=row["seq"],
+        author_id=row["author_id"],
+        author_name=row["author_name"],
+        content=content(row["content"]),
+        finish=decoded(row["finish"], Finish),
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def run(row: Record) -> Run:
+    """A row of `runs`."""
+    return Run(
+        id=row["id"],
+        thread_id=row["thread_id"],
+        message_id=row["message_id"],
+        status=row["status"],
+        attempt=row["epoch"],
+        steps=row["steps"],
+        cancel_requested_at=row["cancel_requested_at"],
+        created_at=row["created_at"],
+        finish=decoded(row["finish"], Finish),
+    )
+
+
+def part(row: Record) -> Part:
+    """A row of `message_parts`."""
+    return Part(
+        run_id=row["run_id"],
+        message_id=row["message_id"],
+        seq=row["seq"],
+        kind=row["kind"],
+        data=msgspec.Raw(row["data"].encode()),
+        created_at=row["created_at"],
+    )
+
+
+def receipt(row: Record) -> Receipt:
+    """A row of `receipts`."""
+    return Receipt(
+        run_id=row["run_id"],
+        seq=row["seq"],
+        type=row["type"],
+        tool_call_id=row["tool_call_id"],
+        data=msgspec.json.decode(row["data"], type=dict[str, Any]),
+        cost_usd=None if row["cost_usd"] is None else f"{row['cost_usd'].normalize():f}",
+        hash=None if row["hash"] is None else row["hash"].hex(),
+        created_at=row["created_at"],
+    )

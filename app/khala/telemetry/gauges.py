@@ -1,0 +1,58 @@
+"""What is asked of the database for the metrics: when somebody scrapes, and every 5 seconds at most."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+
+import structlog
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from khala.domain.errors import Unavailable
+from khala.signals import metrics
+from khala.store.db import Database
+from khala.store.runs import Standing, standing
+
+log = structlog.get_logger()
+
+FRESH = 5.0
+"""Seconds for which an answer is good."""
+PATIENCE = 3.0
+"""Seconds that the database has to answer."""
+
+
+class Gauges(Collector):
+    """What the database says, asked through the first pool, and how busy the pools are, by their names.
+
+    `lease`: seconds that a lease lasts.
+    """
+
+    def __init__(self, pools: Mapping[str, Database], lease: float) -> None:
+        self._pools = pools
+        self._lease = lease
+        self._standing: Standing | None = None
+        self._asked_at = float("-inf")
+
+    async def refresh(self) -> None:
+        """Ask again, if it is time."""
+        if time.monotonic() - self._asked_at < FRESH:
+            return
+        self._asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE), next(iter(self._pools.values())).driver() as driver:
+                self._standing = await standing(driver, lease_seconds=self._lease)
+        except (Unavailable, TimeoutError) as error:
+            # Left out, since what was is not what is.
+            self._standing = None
+            log.warning("gauges_failed", error=repr(error.__cause__ or error))
+
+    def collect(self) -> Iterable[Metric]:
+        """As of the last time."""
+        yield from metrics.of_reading(ok=self._standing is not None)
+        yield from metrics.of_pool((name, pool.in_use, pool.most) for name, pool in self._pools.items())
+        if (now := self._standing) is not None:
+            yield from metrics.of_database(now.queued, now.running, now.blocked, now.oldest, now.lease_age)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing before somebody asks."""
+        return ()

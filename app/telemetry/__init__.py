@@ -1,5 +1,0 @@
-"""Telemetry: where what a process tells of itself goes: logs, metrics and traces."""
-
-from app.telemetry.logs import configure
-
-__all__ = ["configure"]

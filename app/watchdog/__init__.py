@@ -1,5 +1,0 @@
-"""Ends a process whose event loop hangs, so that whatever started it starts it again."""
-
-from app.watchdog.watchdog import EXIT_CODE, watched_loop
-
-__all__ = ["EXIT_CODE", "watched_loop"]
