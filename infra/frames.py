@@ -16,11 +16,16 @@ from uuid import UUID
 
 import msgspec
 
-from khala.api import bodies, details, models, problems, tools
-from khala.blobs import looking, views
+from khala.api import bodies
+from khala.api.http import problem_details
+from khala.api.operations import models
+from khala.api.runs import tool_call_details
+from khala.api.tools import tools
+from khala.blobs import blob_reader, line_views
 from khala.domain import access, accounts, budgets, chat, fold, frames, parts
 from khala.domain.tools import Rule
-from khala.store import approvals, audit, user_tools
+from khala.store.accounts import audit
+from khala.store.tools import approvals, user_tools
 
 TARGET = Path(__file__).parent.parent / "app/web/src/khala/frames.ts"
 WIDTH = 120
@@ -65,8 +70,9 @@ ANSWERS: dict[str, Struct] = {
     "SignedOut": bodies.SignedOut, "Session": accounts.Session, "Token": accounts.Token, "MadeToken": bodies.MadeToken,
     "Provider": bodies.Provider, "Ways": bodies.Ways, "Used": budgets.Used, "Trace": audit.Trace,
     "Tool": tools.OfferedTool, "UserTool": user_tools.UserTool, "Rule": Rule, "Model": models.Offer,
-    "Models": models.Offers, "Line": views.Line, "Look": looking.Look, "Kept": details.Kept, "Detail": details.Detail,
-    "PartPage": bodies.PartPage, "FieldError": problems.FieldError, "Problem": problems.Problem,
+    "Models": models.Offers, "Line": line_views.Line, "Look": blob_reader.Look, "Kept": tool_call_details.Kept,
+    "Detail": tool_call_details.Detail,
+    "PartPage": bodies.PartPage, "FieldError": problem_details.FieldError, "Problem": problem_details.Problem,
 }  # fmt: skip
 GENERIC: dict[str, Struct] = {"Page": bodies.Page, "Older": bodies.Older, "Items": bodies.Items}
 SECTIONS: tuple[tuple[str, dict[str, Struct]], ...] = (
@@ -87,7 +93,7 @@ WORDS: dict[str, Sequence[str]] = {
     "RunStatus": get_args(chat.RunStatus),
     "ToolState": ("queued", "running", "completed", "failed", "blocked", "cancelled"),
     "FinishReason": ("stop", "length", "max_steps", "no_progress", "tool_calls", "budget", "canceled", "error"),
-    "Code": tuple(problems.STATUS),
+    "Code": tuple(problem_details.STATUS),
 }
 """Closed sets of words that have a name of their own."""
 

@@ -1,8 +1,8 @@
-"""Alembic's environment: the connection comes from `khala.store.migrate`, the metadata from `khala.store.tables`."""
+"""Alembic's environment: the connection comes from `khala.store.postgres.migrations`, the metadata from `khala.store.schema.tables`."""
 
 from alembic import context
 
-from khala.store.tables import metadata
+from khala.store.schema.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from khala.domain import ids
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support import lock_order, postgres
 
 # How long an example takes says how busy the machine is, and nothing of the law.
@@ -23,7 +23,7 @@ def _locks_in_order() -> Iterator[None]:
     """A test fails where a transaction took its locks in another order than all others."""
     yield
     violations = lock_order.taken()
-    assert not violations, "\n".join(["the order of app/khala/store/lock_order.py was violated:", *violations])
+    assert not violations, "\n".join(["the order of app/khala/store/postgres/lock_order.py was violated:", *violations])
 
 
 @pytest.fixture(scope="session")

@@ -8,18 +8,18 @@ from importlib.metadata import version
 import click
 import msgspec
 
-from khala import isolated
+from khala import isolated_run
 from khala import main as composition
-from khala.blobs.collector import Collector
+from khala.blobs.garbage_collector import Collector
 from khala.console import EPILOG, KnownFailure
 from khala.console import run as _run
 from khala.console import settings as _settings
 from khala.operations.commands import COMMANDS
 from khala.runs import isolation
 from khala.settings import Settings
-from khala.store import migrate as migrations
-from khala.store import retention
-from khala.store.verify import Checked, differences
+from khala.store.operations import retention
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres import migrations
 
 MOST_FILES = 65_536
 """Open files that a process takes at most, each connection being one."""
@@ -70,11 +70,11 @@ def work() -> None:
 @main.command(isolation.COMMAND, hidden=True)
 def execute_run() -> None:
     """Execute the run whose claim is on standard input. `serve` and `work` start this themselves."""
-    isolated.confine()
+    isolated_run.confine()
     settings = _settings()
-    claimed = isolated.claim()
-    isolated.end_with_parent()
-    raise SystemExit(_run(isolated.execute(settings, claimed)))
+    claimed = isolated_run.claim()
+    isolated_run.end_with_parent()
+    raise SystemExit(_run(isolated_run.execute(settings, claimed)))
 
 
 @main.command(epilog=EPILOG)

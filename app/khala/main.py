@@ -14,51 +14,51 @@ import structlog
 import uvicorn
 from litestar import Litestar
 
-from khala.api.body_deadline import BodyDeadline
+from khala.api.application import application
 from khala.api.context import Context
-from khala.api.host_guard import HostGuard
-from khala.api.http import BoundedHttp, UnsignalledServer, address_of, listening
-from khala.api.limits import Limiter
-from khala.api.line import Line
-from khala.api.observed import Observed
-from khala.api.readiness import Readiness
-from khala.api.routes import application
-from khala.blobs import folders
-from khala.blobs import settings as blob_settings
-from khala.blobs.collector import Collector
-from khala.blobs.vault import Vault
-from khala.domain.pace import BodyPace
+from khala.api.http.body_deadline import BodyDeadline
+from khala.api.http.host_guard import HostGuard
+from khala.api.http.http_protocol import BoundedHttp, UnsignalledServer, address_of, listening
+from khala.api.http.rate_limits import Limiter
+from khala.api.http.request_telemetry import Observed
+from khala.api.http.websocket_protocol import Line
+from khala.api.operations.readiness import Readiness
+from khala.blobs import store_url as blob_settings
+from khala.blobs import temporary_folder
+from khala.blobs.blob_service import Vault
+from khala.blobs.garbage_collector import Collector
 from khala.domain.parts import Usage
+from khala.domain.transfer_rate import BodyPace
 from khala.identity.oidc import Provider
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
-from khala.live.live import Live
+from khala.live.service import Live
 from khala.models import prices
 from khala.models.providers import Providers
-from khala.models.tokens import Counter
+from khala.models.token_counter import Counter
 from khala.runs import isolation
 from khala.runs.executor import Executor
-from khala.runs.hands import Kit
+from khala.runs.executor_options import ExecutorOptions
 from khala.runs.isolation import Isolation
-from khala.runs.options import ExecutorOptions
-from khala.runs.turn import Models
+from khala.runs.model_turn import Models
+from khala.runs.tool_executor import Kit
 from khala.settings import INNER_POOL, Settings
-from khala.store import migrate
-from khala.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
 from khala.store.embedded import EmbeddedPostgres
-from khala.store.retention import Policy, Retention
-from khala.store.wakes import Bus
-from khala.store.writer import Writer
+from khala.store.operations.retention import Policy, Retention
+from khala.store.postgres import migrations
+from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from khala.store.runs.wake_ups import Bus
+from khala.store.runs.writer import Writer
 from khala.telemetry.endpoint import watched
 from khala.telemetry.gauges import Gauges
 from khala.telemetry.tracing import tracing
 from khala.tools.mcp import Connections
 from khala.tools.sandbox import Sandbox
-from khala.tools.toolbox import Toolbox
+from khala.tools.tool_registry import Toolbox
 from khala.watchdog import watched_loop
 
 if TYPE_CHECKING:
-    from khala.live.wake import NatsBus
+    from khala.live.nats_bus import NatsBus
 
 log = structlog.get_logger()
 
@@ -94,7 +94,7 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
 async def blobs(settings: Settings, db: Database) -> AsyncIterator[Vault]:
     """The vault; its store and the folder of its temporary files are there for as long as this is open."""
     store = blob_settings.opened(settings.blob_url, settings.home)
-    with folders.temporary(settings.home / "spool") as folder:
+    with temporary_folder.temporary(settings.home / "spool") as folder:
         vault = Vault(db, store, folder=folder, room=settings.room)
         try:
             yield vault
@@ -204,7 +204,7 @@ async def running(
         bound = stack.enter_context(listening(settings.host, settings.port, backlog=2048))
         bus = await bus_of(settings)
         db = await stack.enter_async_context(database(settings))
-        await migrate.upgrade(db.direct_url)
+        await migrations.upgrade(db.direct_url)
         inner = await stack.enter_async_context(_pool_of_our_own(db))
         vault = await stack.enter_async_context(blobs(settings, db))
         connections = Connections(settings.mcp)
@@ -276,7 +276,7 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         bus = await bus_of(settings)
         db = await stack.enter_async_context(database(settings))
         vault = await stack.enter_async_context(blobs(settings, db))
-        await migrate.upgrade(db.direct_url)
+        await migrations.upgrade(db.direct_url)
         connections = Connections(settings.mcp)
         toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
         apart = Isolation(isolation.environment(db.url, db.direct_url))
@@ -306,7 +306,7 @@ async def bus_of(settings: Settings) -> "NatsBus | None":
     if settings.wake_url is None:
         return None
     # What it needs is installed only with khala[nats].
-    from khala.live.wake import NatsBus
+    from khala.live.nats_bus import NatsBus
 
     bus = NatsBus(settings.wake_url)
     await bus.check()

@@ -10,24 +10,25 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from khala.api.origins import Contains, Origins, networks
-from khala.blobs import settings as blob_settings
-from khala.domain import budgets, hosts
+from khala.api.http.request_origin import Contains, Origins, networks
+from khala.blobs import store_url as blob_settings
+from khala.domain import allowed_hosts as hosts
+from khala.domain import budgets
+from khala.domain.allowed_hosts import AllowedHosts
 from khala.domain.budgets import DAY, HOUR, Limit
-from khala.domain.flush import FlushPolicy
-from khala.domain.hosts import AllowedHosts
+from khala.domain.flush_policy import FlushPolicy
 from khala.domain.tools import Rule
 from khala.identity.oidc import OidcSettings
-from khala.live import wake_url
-from khala.live.wake_url import WakeUrl
-from khala.models import catalog
-from khala.models.catalog import ModelRef
+from khala.live import nats_url
+from khala.live.nats_url import WakeUrl
+from khala.models import model_names
+from khala.models.model_names import ModelRef
 from khala.models.providers import ProviderSettings
-from khala.store.blobs import Room
-from khala.store.sends import Limits
-from khala.tools import guarded
+from khala.store.blobs.blobs import Room
+from khala.store.threads.sends import Limits
+from khala.tools import ssrf_guard
 from khala.tools.mcp import BadConfig, McpConfig
-from khala.tools.toolbox import ToolboxOptions
+from khala.tools.tool_registry import ToolboxOptions
 
 WELCOME = "Hi! Ask me anything. Your conversation is kept, even if you close this page."
 NETWORK_LIMITS = (
@@ -245,7 +246,7 @@ def _tools(read: "_Reader") -> ToolboxOptions:
     asked = [Rule(pattern=pattern, action="ask") for pattern in read.patterns("KHALA_TOOLS_ASK", "")]
     denied = [Rule(pattern=pattern, action="deny") for pattern in read.patterns("KHALA_TOOLS_DENY", "")]
     try:
-        allow = guarded.networks(read.words("KHALA_FETCH_ALLOW"))
+        allow = ssrf_guard.networks(read.words("KHALA_FETCH_ALLOW"))
     except ValueError as error:
         raise BadSetting(f"KHALA_FETCH_ALLOW must be addresses and networks like 10.0.0.0/8: {error}.") from error
     return ToolboxOptions(offered=read.patterns("KHALA_TOOLS", "*"), rules=(*asked, *denied), fetch_allow=allow)
@@ -293,9 +294,9 @@ def _traces(read: "_Reader") -> bool:
 def _models(env: Mapping[str, str]) -> tuple[ModelRef, ...]:
     name = "KHALA_MODEL"
     try:
-        catalog.default(env)
+        model_names.default(env)
         name = "KHALA_FALLBACK_MODELS"
-        return catalog.chain(env)
+        return model_names.chain(env)
     except ValueError as error:
         raise BadSetting(f"{name}: {error}") from error
 
@@ -339,7 +340,7 @@ class _Reader:
         if given and find_spec("nats") is None:
             raise BadSetting(f"{name} needs nats-py, which comes with khala[nats].")
         try:
-            return wake_url.parsed(given) if given else None
+            return nats_url.parsed(given) if given else None
         except ValueError as error:
             # Not repeated here: it may hold a password.
             raise BadSetting(f"{name} {error}.") from error

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import asyncpg
 
-from khala.store.db import driver_url
+from khala.store.postgres.database import driver_url
 from tests.bench import beside, khala, machine, stage
 from tests.bench.figures import Row, ratios
 from tests.bench.processes import Address, Listen, Worker, worker

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from khala.domain import ids
-from khala.store.db import driver_url
+from khala.store.postgres.database import driver_url
 from tests.bench import naive, stage, storage
 from tests.bench.baseline import Play, Played
 from tests.bench.driving import SPARE, read, wait, watch

@@ -25,7 +25,7 @@ import uvloop
 
 from khala.domain import ids
 from khala.domain.frames import Subscribe, encode
-from khala.store.db import Database, driver_url
+from khala.store.postgres.database import Database, driver_url
 from tests.bench import machine, measure
 from tests.bench.crowd import Count, Gather, Heard, Read, Wait
 from tests.bench.processes import Worker, worker

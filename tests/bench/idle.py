@@ -5,7 +5,7 @@ import time
 
 import httpx
 
-from khala.store.db import Driver
+from khala.store.postgres.database import Driver
 from tests.bench import measure, stage
 from tests.bench.driving import leave, watch
 from tests.bench.figures import Figures

@@ -17,10 +17,10 @@ import asyncpg
 import msgspec
 import uvloop
 
-from khala.domain.flush import FlushPolicy
-from khala.store.db import Database, Driver, driver_url
-from khala.store.parts import Lease
-from khala.store.writer import Stream, Writer
+from khala.domain.flush_policy import FlushPolicy
+from khala.store.postgres.database import Database, Driver, driver_url
+from khala.store.runs.parts import Lease
+from khala.store.runs.writer import Stream, Writer
 from tests.bench import machine, measure
 from tests.support import postgres
 from tests.support.store import ask, claim, new_thread

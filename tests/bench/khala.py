@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from khala.domain import ids
-from khala.store.db import Driver
+from khala.store.postgres.database import Driver
 from tests.bench import stage, storage
 from tests.bench.driving import SPARE, read, wait, watch
 from tests.bench.figures import System

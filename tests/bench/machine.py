@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from khala.store.db import Driver
+from khala.store.postgres.database import Driver
 from tests.bench.measure import postmaster
 from tests.bench.processes import ROOT
 

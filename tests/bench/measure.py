@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import psutil
 
-from khala.store.db import Driver
+from khala.store.postgres.database import Driver
 
 INTERVAL = 0.1
 """Seconds between two looks at a process's memory."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from khala.store.db import Driver
+from khala.store.postgres.database import Driver
 from tests.bench import measure
 from tests.bench.figures import Cpu, Delivery, Latency, System
 from tests.bench.measure import Memory

@@ -18,13 +18,13 @@ import msgspec
 import uvloop
 from websockets.asyncio.server import Server, ServerConnection, broadcast, serve
 
-from khala.domain.flush import FlushPolicy
+from khala.domain.flush_policy import FlushPolicy
 from tests.bench.processes import Address, Request, answering
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-    from khala.store.db import Driver
+    from khala.store.postgres.database import Driver
 
 SCHEMA = """
     CREATE TABLE message_parts (

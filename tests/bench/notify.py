@@ -19,10 +19,10 @@ import msgspec
 import psutil
 
 from khala.domain import ids
-from khala.live.wake import NatsBus
-from khala.live.wake_url import parsed
-from khala.store.db import THREADS_CHANNEL, Driver, driver_url
+from khala.live.nats_bus import NatsBus
+from khala.live.nats_url import parsed
 from khala.store.embedded import EmbeddedPostgres
+from khala.store.postgres.database import THREADS_CHANNEL, Driver, driver_url
 from tests.bench import machine, measure
 from tests.support.nats import NatsServer
 from tests.support.required import program

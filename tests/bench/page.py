@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from playwright.async_api import CDPSession, Page, expect
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.bench.measure import percentile
 from tests.support import postgres
 from tests.support.client import Thread

@@ -22,7 +22,7 @@ import httpx2
 import msgspec
 import uvloop
 
-from khala.models.openai import body
+from khala.models.openai import request_body
 from khala.models.port import Prompt, Text, Turn
 from khala.models.providers import Access, Providers, ProviderSettings
 from tests.bench.processes import ROOT
@@ -87,14 +87,14 @@ async def pydantic_ai(url: str) -> AsyncIterator[Call]:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    from khala.models import told
+    from khala.models.pydantic_ai import prompt_messages
 
     client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=LONGEST)
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=client))
 
     async def call(prompt: Prompt) -> int:
         size = 0
-        async with model_request_stream(model, list(told.messages(prompt))) as events:
+        async with model_request_stream(model, list(prompt_messages.messages(prompt))) as events:
             async for event in events:
                 if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                     size += len(event.delta.content_delta)
@@ -129,7 +129,7 @@ async def httpx(url: str) -> AsyncIterator[Call]:
     async with httpx2.AsyncClient(timeout=LONGEST, limits=httpx2.Limits(max_connections=1000)) as client:
 
         async def call(prompt: Prompt) -> int:
-            asked = body.of(prompt, MODEL)
+            asked = request_body.of(prompt, MODEL)
             async with client.stream("POST", f"{url}/v1/chat/completions", content=asked) as response:
                 return sum([len(piece) async for piece in response.aiter_raw()])
 
@@ -144,7 +144,7 @@ async def aio(url: str) -> AsyncIterator[Call]:
     async with aiohttp.ClientSession(connector=limits, timeout=times) as client:
 
         async def call(prompt: Prompt) -> int:
-            asked = body.of(prompt, MODEL)
+            asked = request_body.of(prompt, MODEL)
             async with client.post(f"{url}/v1/chat/completions", data=asked) as response:
                 return sum([len(piece) async for piece in response.content.iter_any()])
 
@@ -158,7 +158,7 @@ async def socket(url: str) -> AsyncIterator[Call]:
 
     async def call(prompt: Prompt) -> int:
         reader, writer = await asyncio.open_connection(at.hostname, at.port)
-        asked, size = body.of(prompt, MODEL), 0
+        asked, size = request_body.of(prompt, MODEL), 0
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(asked) + asked)
         tail = b""
         while not tail.endswith(END):

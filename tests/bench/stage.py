@@ -12,7 +12,7 @@ import httpx
 import msgspec
 
 from khala.domain import ids
-from khala.store.db import Driver, driver_url
+from khala.store.postgres.database import Driver, driver_url
 from tests.bench.processes import Worker, worker
 from tests.support import postgres, server
 from tests.support.server import Server

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from khala.store.db import Driver
+from khala.store.postgres.database import Driver
 
 MOMENT = """
     SELECT clock_timestamp() AS at, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS wal,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from khala.domain.flush import FlushPolicy
+from khala.domain.flush_policy import FlushPolicy
 from tests.bench.bench import bench
 from tests.bench.figures import Figures, Latency, Row, System, over
 from tests.bench.idle import MANY, Idle, idle

@@ -15,13 +15,13 @@ from litestar.routes import ASGIRoute, BaseRoute, HTTPRoute, WebSocketRoute
 from websockets import InvalidStatus, Subprotocol
 from websockets.asyncio.client import connect
 
+from khala.api.application import application
 from khala.api.context import Context
-from khala.api.mcp_server import NEEDS_ACCOUNT
-from khala.api.origins import Origins
-from khala.api.routes import application
+from khala.api.http.request_origin import Origins
+from khala.api.mcp.server import NEEDS_ACCOUNT
 from khala.domain import frames
-from khala.store import details
-from khala.store.db import Database
+from khala.store.postgres.database import Database
+from khala.store.runs import detail_tokens
 from tests.support.blobs import kept
 from tests.support.cast import Cast, cast, secrets_of
 from tests.support.client import client
@@ -318,7 +318,7 @@ async def scene(store: Database, who: str, everybody: Cast) -> Scene:
     blob = await kept(store, thread_id)
     async with store.driver() as driver:
         about: dict[str, Any] = {"thread_id": thread_id, "run_id": sent.run_id, "calls": ["call"]}
-        tokens = await details.make(driver, **about, lasts=timedelta(hours=1))
+        tokens = await detail_tokens.make(driver, **about, lasts=timedelta(hours=1))
     return Scene(
         cast=everybody,
         who=who,

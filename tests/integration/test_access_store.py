@@ -9,9 +9,12 @@ import pytest
 from khala.domain import ids
 from khala.domain.access import SCOPES, Caller, key_hash
 from khala.domain.errors import Conflict, Forbidden, NotFound
-from khala.store import access, accounts_feed, details, sessions, threads, tokens
-from khala.store.access import Admission
-from khala.store.db import Database
+from khala.store.accounts import account_feed, api_tokens, sessions
+from khala.store.postgres.database import Database
+from khala.store.runs import detail_tokens
+from khala.store.sharing import access
+from khala.store.sharing.access import Admission
+from khala.store.threads import threads
 from tests.integration.test_leases import CALL, asking
 from tests.support.cast import person
 from tests.support.inside import khala
@@ -29,20 +32,20 @@ async def admitted(db: Database, thread_id: UUID, caller: Caller) -> str | None:
 
 async def standing(db: Database, caller: Caller) -> bool:
     async with db.driver() as driver:
-        (stands,) = await accounts_feed.standing(driver, [caller])
+        (stands,) = await account_feed.standing(driver, [caller])
     return stands
 
 
 async def with_token(db: Database, user_id: UUID, *, lasts: float) -> Caller:
     """The user by a new token."""
-    token, secret = await tokens.make(db, Caller(user_id=user_id), "test", SCOPES, None)
+    token, secret = await api_tokens.make(db, Caller(user_id=user_id), "test", SCOPES, None)
     async with db.driver() as driver:
-        found = await tokens.find(driver, secret)
+        found = await api_tokens.find(driver, secret)
         assert found is not None
         assert found.credential == token.id
         ends = datetime.now(UTC) + timedelta(seconds=lasts)
         await driver.execute("UPDATE api_tokens SET expires_at = $2 WHERE id = $1", token.id, ends)
-        assert (await tokens.find(driver, secret) is not None) == (lasts > 0)
+        assert (await api_tokens.find(driver, secret) is not None) == (lasts > 0)
     return found
 
 
@@ -95,13 +98,13 @@ async def test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_re
     place: dict[str, Any] = {"thread_id": lease.thread_id, "run_id": lease.run_id, "calls": [CALL]}
     async with db.driver() as driver:
         good, ended = [
-            (await details.make(driver, **place, lasts=timedelta(seconds=lasts)))[CALL] for lasts in (60, -1)
+            (await detail_tokens.make(driver, **place, lasts=timedelta(seconds=lasts)))[CALL] for lasts in (60, -1)
         ]
-        assert (await details.find(driver, good, CALLER)).tool_call_id == CALL
+        assert (await detail_tokens.find(driver, good, CALLER)).tool_call_id == CALL
         with pytest.raises(NotFound):
-            await details.find(driver, ended, CALLER)
+            await detail_tokens.find(driver, ended, CALLER)
         with pytest.raises(Forbidden):
-            await details.find(driver, good, Caller())
+            await detail_tokens.find(driver, good, Caller())
 
 
 async def test_a_deleted_thread_is_none(db: Database) -> None:
@@ -133,10 +136,10 @@ async def test_with_more_than_fifty_sessions_the_oldest_ends(db: Database) -> No
 
 async def test_an_account_has_a_hundred_tokens_and_not_one_more(db: Database) -> None:
     caller = Caller(user_id=await new_user(db))
-    for _ in range(tokens.MOST):
-        await tokens.make(db, caller, "test", ["read"], None)
+    for _ in range(api_tokens.MOST):
+        await api_tokens.make(db, caller, "test", ["read"], None)
     with pytest.raises(Conflict):
-        await tokens.make(db, caller, "test", ["read"], None)
+        await api_tokens.make(db, caller, "test", ["read"], None)
 
 
 async def test_a_token_that_may_not_all_gives_the_account_no_password(database_url: str) -> None:

@@ -13,10 +13,12 @@ from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.frames import AccountDelta
 from khala.live.hub import Hub
-from khala.live.live import Live
-from khala.store import accounts_feed, listings, sharing, threads
-from khala.store.changes import Behind
-from khala.store.db import Database, driver_of
+from khala.live.service import Live
+from khala.store.accounts import account_feed
+from khala.store.postgres.database import Database, driver_of
+from khala.store.sharing import sharing
+from khala.store.threads import thread_lists, threads
+from khala.store.threads.thread_feed import Behind
 from tests.support.live import Ear, follow, process
 from tests.support.people import add_member, change_access, new_user, signed_in
 from tests.support.store import ask, batch, claim, ending, write
@@ -41,7 +43,7 @@ async def rename(db: Database, thread_id: UUID, title: str) -> None:
     async with db.transaction() as connection:
         await threads.lock(connection, thread_id)
         await threads.bump(connection, thread_id, title=title)
-        await listings.stamp(await driver_of(connection), [thread_id])
+        await thread_lists.stamp(await driver_of(connection), [thread_id])
 
 
 async def revision_of(db: Database, user_id: UUID) -> int:
@@ -122,7 +124,7 @@ async def test_each_listed_thread_says_what_awaits_its_reader(db: Database, user
         (claimed,) = await claim(db)
         async with db.transaction() as connection:
             await connection.execute(text("UPDATE runs SET status = 'blocked'"))
-            await listings.stamp(await driver_of(connection), [thread_id])
+            await thread_lists.stamp(await driver_of(connection), [thread_id])
         assert await look("owner", mine) == (False, True, True)
         async with db.driver() as driver:
             await driver.execute("UPDATE runs SET status = 'running'")
@@ -184,11 +186,11 @@ async def test_a_cursor_that_can_not_be_served_gets_the_whole_list(
         if reason == "floor":
             await driver.execute("UPDATE users SET floor_revision = 3")
         if reason == "many":
-            limited = accounts_feed.ENTRIES.replace(f"LIMIT {accounts_feed.MOST_LISTED + 1}", "LIMIT 6")
-            newest = accounts_feed.NEWEST.replace(f"LIMIT {accounts_feed.MOST_LISTED + 1}", "LIMIT 6")
-            monkeypatch.setattr(accounts_feed, "ENTRIES", limited)
-            monkeypatch.setattr(accounts_feed, "NEWEST", newest)
-            monkeypatch.setattr(accounts_feed, "MOST_LISTED", 5)
+            limited = account_feed.ENTRIES.replace(f"LIMIT {account_feed.MOST_LISTED + 1}", "LIMIT 6")
+            newest = account_feed.NEWEST.replace(f"LIMIT {account_feed.MOST_LISTED + 1}", "LIMIT 6")
+            monkeypatch.setattr(account_feed, "ENTRIES", limited)
+            monkeypatch.setattr(account_feed, "NEWEST", newest)
+            monkeypatch.setattr(account_feed, "MOST_LISTED", 5)
     async with process(db, 1) as (live, (ear,)):
         await watch(live, db, ear, user, after=after)
         whole = await up_to_date(db, ear, named(user))
@@ -270,20 +272,20 @@ async def test_what_comes_after_a_read_mark_is_unread_whatever_it_said(db: Datab
 
     async def unread() -> list[bool]:
         async with db.driver() as driver:
-            found = await accounts_feed.whole(driver, named(user))
+            found = await account_feed.whole(driver, named(user))
         assert found is not None
         return [one.unread for one in found.threads]
 
     await ask(db, thread_id, caller=other)
-    await listings.read(db, thread_id, named(user), 10**9)
+    await thread_lists.read(db, thread_id, named(user), 10**9)
     assert await unread() == [False]
     await ask(db, thread_id, caller=other)
     assert await unread() == [True]
     async with db.driver() as driver:
         now = await driver.fetchval("SELECT revision FROM threads WHERE id = $1", thread_id)
-    await listings.read(db, thread_id, named(user), now - 1)
+    await thread_lists.read(db, thread_id, named(user), now - 1)
     assert await unread() == [True]
-    await listings.read(db, thread_id, named(user), now)
+    await thread_lists.read(db, thread_id, named(user), now)
     assert await unread() == [False]
 
 
@@ -294,7 +296,7 @@ async def test_a_list_is_served_from_its_floor_on(db: Database, user: Caller) ->
         await driver.execute("UPDATE users SET floor_revision = $2 WHERE id = $1", named(user), floor)
     await rename(db, thread_ids[0], "Aiur")
     async with db.snapshot() as driver:
-        found = [(await accounts_feed.since(driver, {named(user): after}))[named(user)] for after in (floor - 1, floor)]
+        found = [(await account_feed.since(driver, {named(user): after}))[named(user)] for after in (floor - 1, floor)]
     assert isinstance(found[0], Behind)
     assert isinstance(found[1], AccountDelta)
     assert [one.thread.id for one in found[1].threads] == [thread_ids[0]]

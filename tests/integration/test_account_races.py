@@ -12,8 +12,11 @@ import pytest_asyncio
 
 from khala.domain import ids
 from khala.domain.access import Caller
-from khala.store import accounts, retention, sessions, sharing, threads
-from khala.store.db import Database
+from khala.store.accounts import accounts, sessions
+from khala.store.operations import retention
+from khala.store.postgres.database import Database
+from khala.store.sharing import sharing
+from khala.store.threads import threads
 from tests.support.cast import owned_thread, person
 from tests.support.frames import socket
 from tests.support.inside import Inside

@@ -13,9 +13,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from khala.api import throttle
+from khala.api.accounts import sign_in_throttle
 from khala.domain.access import key_hash
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread, client, text_of
 from tests.support.inside import Inside, khala
@@ -71,7 +71,7 @@ def bearing(made: dict[str, Any]) -> dict[str, str]:
 
 async def fresh_window() -> None:
     """Failures are counted in windows by the clock; at the end of one, wait for the next."""
-    left = throttle.WINDOW - time.time() % throttle.WINDOW
+    left = sign_in_throttle.WINDOW - time.time() % sign_in_throttle.WINDOW
     if left < 15:
         await asyncio.sleep(left)
 

@@ -13,9 +13,12 @@ import pytest
 
 from khala.domain.access import Caller, key_hash
 from khala.domain.errors import Conflict, Forbidden
-from khala.store import accounts, approvals, files, sharing, threads, tokens
-from khala.store.approvals import Answer
-from khala.store.db import Database
+from khala.store.accounts import accounts, api_tokens
+from khala.store.postgres.database import Database
+from khala.store.sharing import sharing
+from khala.store.threads import threads
+from khala.store.tools import approvals, workspace_files
+from khala.store.tools.approvals import Answer
 from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import Person, owned_thread, person
 from tests.support.client import Thread
@@ -46,7 +49,7 @@ async def shared_thread(server: Inside, db: Database) -> tuple[Person, Person, T
     owner, editor = await person(db, "Mallory"), await person(db, "Victor")
     thread_id = await owned_thread(db, owner)
     await make_member(db, thread_id, editor.id, "editor", owner.caller)
-    await files.write(db, editor.id, PRIVATE, SECRET)
+    await workspace_files.write(db, editor.id, PRIVATE, SECRET)
     mine, theirs = (seen_by(server, thread_id, who.headers) for who in (owner, editor))
     await rules(mine, _all="ask")
     return owner, editor, mine, theirs
@@ -70,7 +73,7 @@ async def may_edit(agent: Agent, headers: dict[str, str]) -> bool:
 
 async def paths_of(db: Database, owner_id: UUID | str) -> list[str]:
     async with db.driver() as driver:
-        return [entry.path for entry in await files.entries(driver, UUID(str(owner_id)))]
+        return [entry.path for entry in await workspace_files.entries(driver, UUID(str(owner_id)))]
 
 
 async def link_guest(server: Inside, thread: Thread, role: str = "editor") -> tuple[dict[str, str], str]:
@@ -105,7 +108,7 @@ async def test_the_asker_edits_the_arguments_even_in_a_thread_of_somebody_else(s
 async def test_what_somebody_asks_anew_acts_for_them_and_not_for_the_author(server: Inside, db: Database) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
     await rules(mine, _all="allow")
-    await files.write(db, owner.id, PRIVATE, b"the owner's")
+    await workspace_files.write(db, owner.id, PRIVATE, b"the owner's")
     asked = await theirs.send("/say Wait.")
     await theirs.ended(asked["runId"])
     question = await theirs.send(call("read_file", path=PRIVATE) + " /say Over.", options={"autopilot": True})
@@ -180,7 +183,7 @@ async def test_a_claimed_call_is_edited_and_approved_by_the_claimer_alone(server
     keyed, claimer = await server.thread(), await person(db, "Claimer")
     await rules(keyed, _all="ask")
     guest, _ = await link_guest(server, keyed)
-    await files.write(db, claimer.id, PRIVATE, SECRET)
+    await workspace_files.write(db, claimer.id, PRIVATE, SECRET)
     agent, call_id = await blocked(keyed, call("delete_file", path=PRIVATE) + " /say Over.")
     claim = {"anonKey": keyed.key}
     claimed = await server.http.post(f"/api/threads/{keyed.id}/claim", json=claim, headers=claimer.headers)
@@ -200,7 +203,7 @@ async def test_a_claim_lends_nothing_to_what_others_have_asked_for_by_a_link(ser
     keyed, claimer = await server.thread(), await person(db, "Claimer")
     await rules(keyed, _all="ask")
     guest, _ = await link_guest(server, keyed)
-    await files.write(db, claimer.id, PRIVATE, SECRET)
+    await workspace_files.write(db, claimer.id, PRIVATE, SECRET)
     agent, call_id = await blocked(seen_by(server, keyed.id, guest), call("read_file", path=PRIVATE) + " /say Over.")
     claim = {"anonKey": keyed.key}
     (await server.http.post(f"/api/threads/{keyed.id}/claim", json=claim, headers=claimer.headers)).raise_for_status()
@@ -236,7 +239,7 @@ async def test_a_guests_rules_go_for_whoever_claims_the_thread_with_the_same_key
     await rules(keyed, delete_file="allow")
     claim = {"anonKey": keyed.key}
     (await server.http.post(f"/api/threads/{keyed.id}/claim", json=claim, headers=claimer.headers)).raise_for_status()
-    await files.write(db, claimer.id, "a.txt", b"a")
+    await workspace_files.write(db, claimer.id, "a.txt", b"a")
     agent = await act(seen_by(server, keyed.id, claimer.headers), call("delete_file", path="a.txt"))
     await agent.ended()
     assert await agent.states() == ["completed"]
@@ -331,8 +334,8 @@ async def test_a_run_outlives_the_token_that_asked_for_it_and_still_acts_for_its
 ) -> None:
     owner, editor, _, theirs = await shared_thread(server, db)
     agent, call_id = await blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
-    _, another = await tokens.make(db, editor.caller, "another", ("read", "write"), None)
-    await tokens.revoke(db, editor.token_id, editor.caller)
+    _, another = await api_tokens.make(db, editor.caller, "another", ("read", "write"), None)
+    await api_tokens.revoke(db, editor.token_id, editor.caller)
     agent.thread = seen_by(server, theirs.id, {"Authorization": f"Bearer {another}"})
     edited = {"approved": True, "editedArgs": {"path": "other.txt"}}
     assert (await decide(agent, call_id, editor.headers, **edited)).status_code == 401

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from khala.store.db import Database
-from khala.store.verify import Checked, differences
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres.database import Database
 from tests.support.agents import PECULIAR, act, call, done, rules, with_peculiar
 from tests.support.inside import Inside, khala
 from tests.support.providers import Reply, serving

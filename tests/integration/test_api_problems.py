@@ -11,7 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from khala.api import http as heads
+from khala.api.http import http_protocol as heads
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread
 from tests.support.inside import Inside, khala

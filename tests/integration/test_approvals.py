@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from khala.domain.parts import ToolStatus
-from khala.runs import hands
-from khala.store import parts, writer
-from khala.store.db import Database
-from khala.store.verify import Checked, differences
-from khala.tools.invoke import invoke
+from khala.runs import tool_executor
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres.database import Database
+from khala.store.runs import parts, writer
+from khala.tools.invocation import invoke
 from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread
@@ -284,7 +284,7 @@ async def test_that_a_call_began_is_stored_before_it_begins(database_url: str, m
         await asyncio.sleep(0.3)
         return await parts.append(*given, **how)
 
-    monkeypatch.setattr(hands, "invoke", invoked)
+    monkeypatch.setattr(tool_executor, "invoke", invoked)
     monkeypatch.setattr(writer, "append", slowly)
     async with khala(database_url) as server:
         agent = await act(await server.thread(), f"{call('todo_add', text='x')} {call('todo_list')}")

@@ -18,12 +18,12 @@ import pytest
 from khala.archive import exporter
 from khala.archive.reader import ArchiveReader
 from khala.domain import ids
-from khala.domain.archive import MANIFEST, RefusedArchive
+from khala.domain.archive_format import MANIFEST, RefusedArchive
 from khala.identity import passwords
-from khala.store import tables
-from khala.store.archive import KINDS, LEFT_OUT
-from khala.store.db import Database
-from khala.store.verify import Checked, differences
+from khala.store.operations.archive_rows import KINDS, LEFT_OUT
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres.database import Database
+from khala.store.schema import tables
 from tests.support import postgres
 from tests.support.archives import files_of, lines_of, manifest_of, packed
 from tests.support.client import client

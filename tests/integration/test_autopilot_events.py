@@ -13,9 +13,11 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from khala.api.openai import following
-from khala.store import changes, details, retention
-from khala.store.db import Database
+from khala.api.openai import run_follower
+from khala.store.operations import retention
+from khala.store.postgres.database import Database
+from khala.store.runs import detail_tokens
+from khala.store.threads import thread_feed
 from tests.support import everything, postgres
 from tests.support.agents import call, connected, peculiar
 from tests.support.client import text_of
@@ -201,7 +203,7 @@ async def test_r7_each_token_has_its_own_time_and_what_has_ended_is_swept(asker:
         run_id = await driver.fetchval("SELECT id FROM runs WHERE id = $1", start["runId"])
         thread_id = await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", run_id)
         made = [
-            await details.make(driver, thread_id=thread_id, run_id=run_id, calls=["call"], lasts=lasts)
+            await detail_tokens.make(driver, thread_id=thread_id, run_id=run_id, calls=["call"], lasts=lasts)
             for lasts in (timedelta(seconds=-1), timedelta(hours=1))
         ]
     gone = await asker.inside.http.get(f"/autopilot/detail/{made[0]['call']}", headers=asker.who.headers)
@@ -279,7 +281,7 @@ async def test_r10_as_long_as_a_call_waits_the_stream_says_for_which(asker: Aske
 
 
 async def test_a_stream_that_waits_shows_signs_of_life(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "SILENCE", 0.05)
+    monkeypatch.setattr(run_follower, "SILENCE", 0.05)
     async with asker.stream(f"{DELETE} /say Over.") as stream:
         paused = await stream.until("autopilot_paused")
         async with asyncio.timeout(10):
@@ -430,7 +432,7 @@ async def test_without_streaming_the_same_is_one_completion(asker: Asker) -> Non
 
 
 async def test_what_the_feed_skips_is_read_from_the_tables(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "MOST_PARTS", 3)  # more at once is told as a snapshot, which has no parts
+    monkeypatch.setattr(thread_feed, "MOST_PARTS", 3)  # more at once is told as a snapshot, which has no parts
     events = await asker.events("/pace=0 /times=200 " + call("todo_list") + " /then /call todo_list {} /words=300")
     assert ends(events) == ["completed"] * 201
     assert said(events) == " ".join(f"word{number}" for number in range(1, 301))

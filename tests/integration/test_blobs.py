@@ -13,13 +13,13 @@ import httpx
 import psutil
 import pytest
 
-from khala.blobs import folders
-from khala.blobs.collector import Collector
+from khala.blobs import temporary_folder
+from khala.blobs.blob_service import Vault
 from khala.blobs.filesystem import FilesystemStore
+from khala.blobs.garbage_collector import Collector
 from khala.blobs.port import BlobStore
 from khala.blobs.s3 import S3Store
-from khala.blobs.settings import checked, opened
-from khala.blobs.vault import Vault
+from khala.blobs.store_url import checked, opened
 from khala.domain import ids
 from khala.domain.errors import (
     BlobNotFound,
@@ -31,10 +31,11 @@ from khala.domain.errors import (
     Unavailable,
 )
 from khala.domain.parts import BlobRef
-from khala.store import blobs, objects, threads
-from khala.store.blobs import Room
-from khala.store.db import Database
-from khala.store.retention import Policy, due, purge
+from khala.store.blobs import blobs, objects
+from khala.store.blobs.blobs import Room
+from khala.store.operations.retention import Policy, due, purge
+from khala.store.postgres.database import Database
+from khala.store.threads import threads
 from tests.support.cast import owned_thread, person
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.store import CALLER, lease_of, new_thread
@@ -470,7 +471,7 @@ async def test_files_that_a_crash_left_are_no_objects_and_are_cleared(tmp_path: 
 def test_folders_of_dead_processes_are_cleared_and_those_of_the_living_stay(tmp_path: Path) -> None:
     (tmp_path / "dead").mkdir()
     (tmp_path / "dead" / "half").write_bytes(b"wh")
-    with folders.temporary(tmp_path) as first, folders.temporary(tmp_path) as second:
+    with temporary_folder.temporary(tmp_path) as first, temporary_folder.temporary(tmp_path) as second:
         assert sorted(tmp_path.iterdir()) == sorted([first, second])
     assert list(tmp_path.iterdir()) == []
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import told
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread, text_of

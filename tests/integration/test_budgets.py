@@ -22,13 +22,17 @@ from khala.domain.access import Caller, key_hash
 from khala.domain.budgets import DAY, FIRST, HOUR, Limit, Measure, Policy, Scope
 from khala.domain.chat import RunBudget, RunOptions, Sent
 from khala.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActive
-from khala.runs.meter import Meter
-from khala.runs.tally import Tally
-from khala.store import claims, ledger, retention, runs, sends, threads
-from khala.store.db import Database
-from khala.store.parts import Batch, Entry, Lease, append
-from khala.store.sends import Limits, Question
-from khala.store.tables import users
+from khala.runs.budget_meter import Meter
+from khala.runs.usage_tally import Tally
+from khala.store.accounts import claims
+from khala.store.budgets import ledger
+from khala.store.operations import retention
+from khala.store.postgres.database import Database
+from khala.store.runs import runs
+from khala.store.runs.parts import Batch, Entry, Lease, append
+from khala.store.schema.tables import users
+from khala.store.threads import sends, threads
+from khala.store.threads.sends import Limits, Question
 from tests.integration.test_runs import answering, kinds, receipts, revisions
 from tests.support.cast import person
 from tests.support.client import Thread, text_of

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.agents import act, call
 from tests.support.cast import Person, person
 from tests.support.client import Thread, text_of

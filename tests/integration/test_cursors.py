@@ -7,9 +7,9 @@ import pytest
 
 from khala.domain import ids
 from khala.domain.chat import Delta
-from khala.store import changes, threads
-from khala.store.changes import MOST_MESSAGES, MOST_PARTS, Behind, Look
-from khala.store.db import Database
+from khala.store.postgres.database import Database
+from khala.store.threads import thread_feed, threads
+from khala.store.threads.thread_feed import MOST_MESSAGES, MOST_PARTS, Behind, Look
 from tests.support.live import follow, process
 from tests.support.store import CALLER, batch, lease_of, new_thread, revision_of, write
 
@@ -43,9 +43,9 @@ async def write_parts(db: Database, thread_id: UUID, count: int) -> int:
 async def looked(db: Database, thread_id: UUID, after: int) -> Look:
     """What both ways to read find, which must be the same where one query can tell it."""
     async with db.snapshot() as driver:
-        look = (await changes.since(driver, {thread_id: after}))[thread_id]
+        look = (await thread_feed.since(driver, {thread_id: after}))[thread_id]
     async with db.driver() as driver:
-        glanced = await changes.glance(driver, {thread_id: after})
+        glanced = await thread_feed.glance(driver, {thread_id: after})
     assert glanced.get(thread_id, look) == look
     return look
 
@@ -139,9 +139,9 @@ async def test_a_page_has_one_message_or_as_many_as_fit_into_its_bytes(db: Datab
     thread_id = await new_thread(db)
     await say(db, thread_id, 3)
     async with db.driver() as driver:
-        long = "x" * (changes.MOST_BYTES // 2 + 1000)
+        long = "x" * (thread_feed.MOST_BYTES // 2 + 1000)
         query = "UPDATE messages SET content = jsonb_build_array(jsonb_build_object('type', 'text', 'text', $2::text))"
         await driver.execute(f"{query} WHERE thread_id = $1", thread_id, long)
     async with db.snapshot() as driver:
-        found = await changes.snapshot(driver, thread_id, limit=100)
+        found = await thread_feed.snapshot(driver, thread_id, limit=100)
     assert (len(found.messages), found.has_more) == (1, True)

@@ -10,19 +10,19 @@ from sqlalchemy import text
 from structlog.testing import capture_logs
 
 from khala.domain.errors import Unavailable
-from khala.domain.flush import FlushPolicy
-from khala.models.catalog import parse
+from khala.domain.flush_policy import FlushPolicy
+from khala.models.model_names import parse
 from khala.models.providers import Providers, ProviderSettings
-from khala.models.tokens import Counter
+from khala.models.token_counter import Counter
+from khala.runs.claimed_run import Work
 from khala.runs.executor import Executor
-from khala.runs.hands import Kit
-from khala.runs.options import ExecutorOptions
-from khala.runs.turn import Models
-from khala.runs.work import Work
-from khala.store import threads
-from khala.store.db import Database, asyncpg_url
-from khala.store.writer import Writer
-from khala.tools.toolbox import Toolbox, ToolboxOptions
+from khala.runs.executor_options import ExecutorOptions
+from khala.runs.model_turn import Models
+from khala.runs.tool_executor import Kit
+from khala.store.postgres.database import Database, asyncpg_url
+from khala.store.runs.writer import Writer
+from khala.store.threads import threads
+from khala.tools.tool_registry import Toolbox, ToolboxOptions
 from tests.support import postgres
 from tests.support.blobs import vault_of
 from tests.support.ports import free_port
@@ -170,7 +170,7 @@ async def test_a_run_whose_thread_is_reset_when_it_is_begun_is_lost_and_no_crash
 
 
 async def test_the_driver_says_what_it_says_of_a_connection_that_postgres_has_left(database_url: str) -> None:
-    """Where a new version of asyncpg says otherwise, look at what `app/khala/store/db.py` does about it."""
+    """Where a new version of asyncpg says otherwise, change `app/khala/store/postgres/database.py`."""
     async with Lingering(database_url).open() as between:
         connection = await asyncpg.connect(between.url)
         await said_goodbye(between, database_url, await connection.fetchval("SELECT pg_backend_pid()"))

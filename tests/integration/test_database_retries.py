@@ -15,9 +15,10 @@ import pytest_asyncio
 from khala import store
 from khala.domain.errors import Unavailable
 from khala.signals.metrics import REGISTRY
-from khala.store import retries, sends
-from khala.store.db import TOO_MANY, Contended, Database
-from khala.store.retries import MAX_TRIES, retried
+from khala.store.postgres import retries
+from khala.store.postgres.database import TOO_MANY, Contended, Database
+from khala.store.postgres.retries import MAX_TRIES, retried
+from khala.store.threads import sends
 from tests.support.inside import Inside, khala
 from tests.support.store import ask, new_thread
 
@@ -129,7 +130,7 @@ def test_every_command_of_the_store_that_is_one_transaction_is_run_again() -> No
     commands = {name for name, command in found.items() if _is_command(command)}
     assert f"{sends.__name__}.send" in commands
     plain = {name for name in commands if found[name].__code__.co_filename != retries.__file__}
-    assert plain == {"khala.store.threads.page", "khala.store.writable.refusal"}, (
+    assert plain == {"khala.store.threads.threads.page", "khala.store.postgres.write_check.refusal"}, (
         "commands without @retried, which only read"
     )
 
@@ -141,4 +142,4 @@ def _is_command(command: object) -> bool:
 
 
 def _modules() -> list[ModuleType]:
-    return [import_module(f"khala.store.{one.name}") for one in pkgutil.iter_modules(store.__path__)]
+    return [import_module(one.name) for one in pkgutil.walk_packages(store.__path__, "khala.store.")]

@@ -13,11 +13,11 @@ from pgvector.sqlalchemy import Vector
 from sqlalchemy import Column, MetaData, Table, Uuid, text
 
 from khala import settings as configuration
-from khala.doctor import Finding, database, examine, surroundings, traffic
-from khala.doctor import configuration as chosen
+from khala.doctor import Finding, database_checks, environment_checks, examine, workload_checks
+from khala.doctor import configuration_checks as chosen
 from khala.main import blobs
-from khala.store import migrate
-from khala.store.db import Database
+from khala.store.postgres import migrations
+from khala.store.postgres.database import Database
 from tests.support import postgres
 from tests.support.nats import nats_server
 from tests.support.providers import Reply, serving
@@ -62,19 +62,19 @@ async def test_a_good_database_is_found_well(db: Database, tmp_path: Path) -> No
 
 async def test_commits_that_are_not_kept_are_bad(database_url: str) -> None:
     async with altered(database_url, "SET synchronous_commit = off") as db:
-        assert_told(await database.durability(db), "bad", "synchronous_commit is off", "RESET")
+        assert_told(await database_checks.durability(db), "bad", "synchronous_commit is off", "RESET")
 
 
-@pytest.mark.parametrize("name", database.FATAL)
+@pytest.mark.parametrize("name", database_checks.FATAL)
 def test_what_must_not_be_off_is_told_by_name(name: str) -> None:
-    found = dict.fromkeys(database.FATAL, "on") | {"wal_level": "replica", "archive_mode": "off"}
-    assert_told(database.durable(found), "ok")
-    assert_told(database.durable(found | {name: "off"}), "bad", f"{name} is off", database.FATAL[name])
+    found = dict.fromkeys(database_checks.FATAL, "on") | {"wal_level": "replica", "archive_mode": "off"}
+    assert_told(database_checks.durable(found), "ok")
+    assert_told(database_checks.durable(found | {name: "off"}), "bad", f"{name} is off", database_checks.FATAL[name])
 
 
 def test_a_log_from_which_no_base_backup_can_be_made_is_told() -> None:
-    found = dict.fromkeys(database.FATAL, "on") | {"wal_level": "minimal", "archive_mode": "off"}
-    assert_told(database.durable(found), "warn", "wal_level = replica")
+    found = dict.fromkeys(database_checks.FATAL, "on") | {"wal_level": "minimal", "archive_mode": "off"}
+    assert_told(database_checks.durable(found), "warn", "wal_level = replica")
 
 
 async def test_programs_are_told_by_json_and_an_exit_code(database_url: str) -> None:
@@ -92,7 +92,7 @@ async def test_programs_are_told_by_json_and_an_exit_code(database_url: str) -> 
 
 async def test_a_database_that_takes_no_writes_is_bad(database_url: str) -> None:
     async with altered(database_url, "SET default_transaction_read_only = on") as db:
-        assert_told(await database.server(db), "bad", "takes no writes", "RESET")
+        assert_told(await database_checks.server(db), "bad", "takes no writes", "RESET")
 
 
 async def test_a_database_that_cannot_store_every_character_is_bad(postgres_url: str, database_url: str) -> None:
@@ -101,7 +101,7 @@ async def test_a_database_that_cannot_store_every_character_is_bad(postgres_url:
     await postgres.execute(postgres_url, made)
     db = Database(postgres.named(postgres_url, name))
     try:
-        assert_told(await database.server(db), "bad", "SQL_ASCII", "ENCODING 'UTF8'")
+        assert_told(await database_checks.server(db), "bad", "SQL_ASCII", "ENCODING 'UTF8'")
     finally:
         await db.close()
         await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -110,8 +110,10 @@ async def test_a_database_that_cannot_store_every_character_is_bad(postgres_url:
 async def test_too_few_connections_for_all_processes_are_bad(db: Database) -> None:
     async with db.driver() as driver:
         most = int(await driver.fetchval("SHOW max_connections"))
-    assert_told(await database.connections(db, 1, 10), "ok", "10")
-    assert_told(await database.connections(db, most, 10), "bad", f"{most} × 10", "max_connections", "KHALA_POOL_SIZE")
+    assert_told(await database_checks.connections(db, 1, 10), "ok", "10")
+    assert_told(
+        await database_checks.connections(db, most, 10), "bad", f"{most} × 10", "max_connections", "KHALA_POOL_SIZE"
+    )
 
 
 async def test_a_limit_of_the_role_counts_where_it_holds(postgres_url: str, database_url: str) -> None:
@@ -120,7 +122,7 @@ async def test_a_limit_of_the_role_counts_where_it_holds(postgres_url: str, data
     try:
         async with altered(database_url, "SET jit = off") as db, db.transaction() as connection:
             await connection.execute(text(f'SET ROLE "{role}"'))
-            row = (await connection.execute(text(database.CONNECTIONS))).one()
+            row = (await connection.execute(text(database_checks.CONNECTIONS))).one()
         assert row.of_role == 12
         assert row.of_database is None
     finally:
@@ -128,9 +130,9 @@ async def test_a_limit_of_the_role_counts_where_it_holds(postgres_url: str, data
 
 
 async def test_a_clock_that_is_off_is_bad_by_how_much(db: Database) -> None:
-    assert_told(await database.clock(db), "ok")
+    assert_told(await database_checks.clock(db), "ok")
     for wrong in (-90.0, 90.0):
-        found = await database.clock(db, now=lambda wrong=wrong: time.time() + wrong)  # type: ignore[misc]
+        found = await database_checks.clock(db, now=lambda wrong=wrong: time.time() + wrong)  # type: ignore[misc]
         assert_told(found, "bad", "90 s", "time service")
 
 
@@ -140,13 +142,13 @@ async def test_pgvector_is_demanded_only_where_a_column_is_of_its_type(database_
     memories = MetaData()
     Table("memories", memories, Column("id", Uuid), Column("embedding", Vector(3)))
     async with altered(database_url, "SET search_path = public, pg_catalog") as db:
-        assert_told(await database.pgvector(db), "ok", "not there", "no table needs it")
-        assert_told(await database.pgvector(db, memories), "bad", "memories.embedding", "install pgvector")
+        assert_told(await database_checks.pgvector(db), "ok", "not there", "no table needs it")
+        assert_told(await database_checks.pgvector(db, memories), "bad", "memories.embedding", "install pgvector")
 
 
 async def test_a_database_that_is_slow_to_answer_is_told(db: Database) -> None:
-    assert_told(await database.speed(db, slow=10), "ok")
-    assert_told(await database.speed(db, slow=0), "warn", "near its database")
+    assert_told(await database_checks.speed(db, slow=10), "ok")
+    assert_told(await database_checks.speed(db, slow=0), "warn", "near its database")
 
 
 async def test_a_schema_that_is_missing_old_new_or_changed_by_hand_is_told(postgres_url: str, db: Database) -> None:
@@ -154,45 +156,45 @@ async def test_a_schema_that_is_missing_old_new_or_changed_by_hand_is_told(postg
     await postgres.execute(postgres_url, f'CREATE DATABASE "{name}"')
     bare = Database(postgres.named(postgres_url, name))
     try:
-        assert_told(await database.schema(bare), "bad", "khala migrate")
-        assert_told(await traffic.work(bare, 10), "ok", "no schema")
+        assert_told(await database_checks.schema(bare), "bad", "khala migrate")
+        assert_told(await workload_checks.work(bare, 10), "ok", "no schema")
     finally:
         await bare.close()
         await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
     await postgres.execute(db.url, "ALTER TABLE threads ADD COLUMN stray text")
-    assert_told(await database.schema(db), "bad", "stray", "by hand")
+    assert_told(await database_checks.schema(db), "bad", "stray", "by hand")
     await postgres.execute(db.url, "UPDATE alembic_version SET version_num = '0000'")
-    assert_told(await database.schema(db), "warn", "newer")
+    assert_told(await database_checks.schema(db), "warn", "newer")
 
 
 async def test_a_program_leaves_the_schema_of_a_newer_one_as_it_is(db: Database) -> None:
     await postgres.execute(db.url, "UPDATE alembic_version SET version_num = '9999'")
-    await migrate.upgrade(db.url)
-    assert await migrate.current(db) == "9999"
+    await migrations.upgrade(db.url)
+    assert await migrations.current(db) == "9999"
 
 
 async def test_runs_that_nobody_takes_or_holds_are_told(db: Database) -> None:
-    assert_told(await traffic.work(db, 10), "ok", "0 queued")
+    assert_told(await workload_checks.work(db, 10), "ok", "0 queued")
     thread_id = await new_thread(db)
     await ask(db, thread_id)
-    assert_told(await traffic.work(db, 10), "ok", "1 queued")
-    assert_told(await traffic.work(db, 10, late=0), "warn", "could have begun", "khala work")
+    assert_told(await workload_checks.work(db, 10), "ok", "1 queued")
+    assert_told(await workload_checks.work(db, 10, late=0), "warn", "could have begun", "khala work")
     await claim(db, lease=0.01)
     # A queued one that waits for the one before it could not have begun.
     await ask(db, thread_id)
     await asyncio.sleep(0.02)
-    assert_told(await traffic.work(db, 0.01), "ok", "1 queued, 1 running")
-    assert_told(await traffic.work(db, 0.01, late=0), "warn", "not been heard of", "khala work")
+    assert_told(await workload_checks.work(db, 0.01), "ok", "1 queued, 1 running")
+    assert_told(await workload_checks.work(db, 0.01, late=0), "warn", "not been heard of", "khala work")
 
 
 async def test_a_transaction_that_nobody_ends_is_told_with_how_to_end_it(db: Database, database_url: str) -> None:
     other = await asyncpg.connect(database_url, server_settings={"application_name": "somebody"})
     try:
-        assert_told(await traffic.transactions(db, longest=0), "ok")
+        assert_told(await workload_checks.transactions(db, longest=0), "ok")
         async with other.transaction():
             await other.execute("SELECT 1")
             terminate = f"pg_terminate_backend({other.get_server_pid()})"
-            assert_told(await traffic.transactions(db, longest=0), "warn", "somebody", terminate)
+            assert_told(await workload_checks.transactions(db, longest=0), "warn", "somebody", terminate)
     finally:
         await other.close()
 
@@ -216,23 +218,23 @@ async def test_a_blob_store_that_cannot_be_written_is_bad(db: Database, tmp_path
     (tmp_path / "blobs").write_text("a file where a folder should be")
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
     async with blobs(settings, db) as vault:
-        assert_told(await surroundings.blobs(settings, vault), "bad", str(tmp_path / "blobs"))
+        assert_told(await environment_checks.blobs(settings, vault), "bad", str(tmp_path / "blobs"))
 
 
 async def test_a_wake_up_server_is_reached_or_it_is_told_which_is_not() -> None:
-    assert_told(await surroundings.wake(configuration.from_environment(DEMO)), "ok", "Postgres")
+    assert_told(await environment_checks.wake(configuration.from_environment(DEMO)), "ok", "Postgres")
     with nats_server() as server:
         named = configuration.from_environment({"KHALA_WAKE_URL": server.url("name:secret"), **DEMO})
-        assert_told(await surroundings.wake(named), "ok", server.url())
+        assert_told(await environment_checks.wake(named), "ok", server.url())
         server.kill()
-        gone = await surroundings.wake(named)
+        gone = await environment_checks.wake(named)
     assert_told(gone, "bad", server.url(), "out of reach")
     assert "secret" not in gone.says
 
 
 async def test_a_disk_that_is_nearly_full_is_bad(tmp_path: Path) -> None:
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path / "not" / "yet"), **DEMO})
-    (found,) = surroundings.disks(settings, least=1 << 62)
+    (found,) = environment_checks.disks(settings, least=1 << 62)
     assert_told(found, "bad", str(tmp_path), "make room")
 
 
@@ -246,14 +248,14 @@ async def test_each_model_is_called_where_that_is_asked_for() -> None:
             "KHALA_FALLBACK_MODELS": "openai:gone,anthropic:keyless,demo",
         }
         settings = configuration.from_environment(env)
-        good, gone, keyless, demo = await surroundings.models(settings, call=True)
+        good, gone, keyless, demo = await environment_checks.models(settings, call=True)
         assert_told(good, "ok", "answered in")
         assert_told(gone, "bad", "refused")
         assert "sk-abcdef" not in gone.says
         assert_told(keyless, "bad", "ANTHROPIC_API_KEY")
         assert_told(demo, "ok", "answered in")
         asked = len(server.calls)
-        assert [one.state for one in await surroundings.models(settings, call=False)] == ["ok", "ok", "bad", "ok"]
+        assert [one.state for one in await environment_checks.models(settings, call=False)] == ["ok", "ok", "bad", "ok"]
         assert len(server.calls) == asked == 2
 
 

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 import websockets
 
-from khala.store import retention
-from khala.store.db import Database
-from khala.store.retention import Policy, due, purge
+from khala.store.operations import retention
+from khala.store.operations.retention import Policy, due, purge
+from khala.store.postgres.database import Database
 from tests.integration.test_openai_retries import IMAGE
 from tests.support.client import text_of
 from tests.support.inside import Inside

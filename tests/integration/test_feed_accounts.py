@@ -8,9 +8,11 @@ from uuid import UUID
 import pytest
 from websockets import InvalidStatus
 
-from khala.api import conversation
-from khala.store import sharing, threads, tokens
-from khala.store.db import Database
+from khala.api.threads import socket_session
+from khala.store.accounts import api_tokens
+from khala.store.postgres.database import Database
+from khala.store.sharing import sharing
+from khala.store.threads import threads
 from tests.support.cast import Person, owned_thread, person
 from tests.support.client import Thread
 from tests.support.frames import Socket, events, socket
@@ -160,7 +162,7 @@ async def test_a_revoked_token_is_cut_off_everywhere_and_keys_on_the_same_socket
             await feed.say({"type": "watch"})
             assert (await feed.next())["type"] == "account"
         await stream.next()
-        await tokens.revoke(db, artanis.token_id, artanis.caller)
+        await api_tokens.revoke(db, artanis.token_id, artanis.caller)
         for feed in (here, there):
             ends = [await feed.next(), await feed.next()]
             assert gone in ends
@@ -196,7 +198,7 @@ async def test_a_member_who_is_removed_is_cut_off_on_sockets_and_streams(
 async def test_too_many_frames_are_refused_and_close_in_the_end(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "BUDGET", (20, 0.001))
+    monkeypatch.setattr(socket_session, "BUDGET", (20, 0.001))
     async with socket(server) as feed:
         for _ in range(40):
             await feed.say({"type": "ping"})

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from khala.api import events as routes
+from khala.api.threads import event_stream as routes
 from tests.integration.test_api_threads import told
 from tests.support.frames import events, socket
 from tests.support.inside import Inside

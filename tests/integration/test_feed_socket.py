@@ -14,8 +14,8 @@ import pytest_asyncio
 from websockets import InvalidStatus, Origin, Subprotocol
 from websockets.asyncio.client import connect
 
-from khala.api.http import BoundedHttp
-from khala.api.line import Line
+from khala.api.http.http_protocol import BoundedHttp
+from khala.api.http.websocket_protocol import Line
 from tests.support.client import Thread
 from tests.support.frames import socket
 from tests.support.inside import Inside

@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from khala.domain import ids
-from khala.tools.fetch import FetchUrl
-from khala.tools.guarded import is_public, networks
+from khala.tools.fetch_url import FetchUrl
 from khala.tools.readable import text
+from khala.tools.ssrf_guard import is_public, networks
 from tests.support.calls_of_tools import Said, call, guest, user
 from tests.support.certificates import certificate
 from tests.support.pages import Pages, pages
@@ -199,7 +199,7 @@ async def test_a_host_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch
         await reader.read()
         writer.close()
 
-    monkeypatch.setattr("khala.tools.fetch.TIMEOUTS", {"connect": 0.2, "read": 0.2, "write": 0.2, "pool": 0.2})
+    monkeypatch.setattr("khala.tools.fetch_url.TIMEOUTS", {"connect": 0.2, "read": 0.2, "write": 0.2, "pool": 0.2})
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     async with server:
         said = await fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")

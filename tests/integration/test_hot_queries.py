@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.agents import act, call, rules
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread

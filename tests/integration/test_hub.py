@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 
 from khala.domain.errors import Unavailable
 from khala.domain.frames import Pong
+from khala.live.catch_up_reader import Key, Reader
 from khala.live.feeds import Found, News, Threads
 from khala.live.hub import Hub
-from khala.live.live import Live
 from khala.live.observer import MOST_BYTES, Read
-from khala.live.reader import Key, Reader
-from khala.store import threads
-from khala.store.db import Database, Driver
+from khala.live.service import Live
+from khala.store.postgres.database import Database, Driver
+from khala.store.threads import threads
 from tests.support.live import follow, listening
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 

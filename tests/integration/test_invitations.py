@@ -12,8 +12,11 @@ import pytest
 import pytest_asyncio
 
 from khala.domain.invitations import MAX_FROM_ONE_SENDER, MAX_MEMBERS, MAX_RECEIVED, MAX_SENT_PER_DAY
-from khala.store import accounts, invitations, retention, sharing, threads
-from khala.store.db import Database, driver_of
+from khala.store.accounts import accounts
+from khala.store.operations import retention
+from khala.store.postgres.database import Database, driver_of
+from khala.store.sharing import invitations, sharing
+from khala.store.threads import threads
 from tests.support.cast import Person, owned_thread, person
 from tests.support.frames import Socket, socket
 from tests.support.inside import Inside

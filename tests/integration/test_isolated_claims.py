@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import text
 
 from khala.domain.chat import RunOptions
+from khala.runs.claimed_run import Work
 from khala.runs.isolation import COMMAND, Isolation, environment
-from khala.runs.work import Work
-from khala.store import runs
-from khala.store.db import Database
-from khala.store.parts import Lease
-from khala.store.runs import Claimed
+from khala.store.postgres.database import Database
+from khala.store.runs import runs
+from khala.store.runs.parts import Lease
+from khala.store.runs.runs import Claimed
 from tests.support.inside import khala
 from tests.support.poison import POISONED
 from tests.support.store import ask, batch, claim, new_thread, write

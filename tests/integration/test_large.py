@@ -15,7 +15,7 @@ import websockets
 from sqlalchemy import text
 
 from khala.domain import ids
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.integration.test_agents import verified
 from tests.support.agents import PECULIAR, act, call, rules, with_peculiar
 from tests.support.cast import Person, person

@@ -18,12 +18,16 @@ from khala.domain.access import Caller, key_hash
 from khala.domain.chat import RunOptions
 from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, RunActive
 from khala.domain.parts import Step, ToolCall, ToolStatus
-from khala.runs.options import ExecutorOptions
-from khala.store import approvals, claims, runs, sends, sharing, threads
-from khala.store.approvals import Answer
-from khala.store.db import RUNS_CHANNEL, THREADS_CHANNEL, Database
-from khala.store.parts import Asked, Batch, Lease, append
-from khala.store.sends import Question
+from khala.runs.executor_options import ExecutorOptions
+from khala.store.accounts import claims
+from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from khala.store.runs import runs
+from khala.store.runs.parts import Asked, Batch, Lease, append
+from khala.store.sharing import sharing
+from khala.store.threads import sends, threads
+from khala.store.threads.sends import Question
+from khala.store.tools import approvals
+from khala.store.tools.approvals import Answer
 from tests.support.cast import owned_thread, person
 from tests.support.client import text_of
 from tests.support.inside import khala

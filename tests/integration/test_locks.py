@@ -17,10 +17,12 @@ from khala.domain.errors import KhalaError
 from khala.domain.fold import TextBlock
 from khala.domain.parts import Step
 from khala.signals.metrics import REGISTRY
-from khala.store import accounts, imports, listings, runs, sends, sessions
-from khala.store.db import Database, Driver, driver_url
-from khala.store.imports import Conversation, Imported
-from khala.store.sends import Question
+from khala.store.accounts import accounts, sessions
+from khala.store.postgres.database import Database, Driver, driver_url
+from khala.store.runs import runs
+from khala.store.threads import conversation_imports, sends, thread_lists
+from khala.store.threads.conversation_imports import Conversation, Imported
+from khala.store.threads.sends import Question
 from tests.support.cast import Person, owned_thread, person
 from tests.support.commands import LIMITS, Crowd
 from tests.support.inside import Inside
@@ -148,7 +150,7 @@ async def test_an_import_locks_budgets_before_the_user(db: Database) -> None:
     said = Imported(role="user", content=(TextBlock(text="before"),))
     conversation = Conversation(title=None, history=[said], question=_question(ids.new()))
     begin = (db, conversation, user.caller, LIMITS)
-    sent = await _crossed(db, _windows(user.id), _user_row(user.id), imports.begin, *begin)
+    sent = await _crossed(db, _windows(user.id), _user_row(user.id), conversation_imports.begin, *begin)
     assert sent.thread_id == conversation.question.thread_id
     assert _deadlocks() == before
     async with db.driver() as driver:
@@ -241,7 +243,7 @@ async def test_lists_are_stamped_while_foreign_keys_hold_an_older_version_of_a_u
     low, high = (one.id for one in members)
     thread_id = await owned_thread(db, members[0])
     async with db.driver() as driver, driver.transaction():
-        await listings.add(driver, thread_id, high)
+        await thread_lists.add(driver, thread_id, high)
     referring, changing, holding = [await _holding(db.url) for _ in range(3)]
     bump = "UPDATE users SET revision = revision + 1 WHERE id = $1"
     await referring.execute("SELECT FROM users WHERE id = $1 FOR KEY SHARE", low)
@@ -250,11 +252,11 @@ async def test_lists_are_stamped_while_foreign_keys_hold_an_older_version_of_a_u
 
     async def stamp() -> None:
         async with db.driver() as driver, driver.transaction():
-            await listings.stamp(driver, [thread_id])
+            await thread_lists.stamp(driver, [thread_id])
 
     async def hold() -> None:
         async with db.driver() as driver, driver.transaction():
-            await listings.hold(driver, low)
+            await thread_lists.hold(driver, low)
 
     changed_by, held_by = changing.get_server_pid(), holding.get_server_pid()
     stamping = asyncio.ensure_future(stamp())

@@ -5,7 +5,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy.exc import DBAPIError
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 
 
 async def test_an_error_of_the_database_does_not_tell_its_parameters(database_url: str) -> None:

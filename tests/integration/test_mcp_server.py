@@ -16,12 +16,13 @@ import pytest_asyncio
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from khala.api import mcp_server
-from khala.api.offering import Offering
+from khala.api.mcp import server as mcp_server
+from khala.api.mcp.offered_tools import Offering
 from khala.domain.access import SCOPES, Scope
 from khala.domain.tools import Spec
-from khala.store import todos, tokens
-from khala.store.db import Database
+from khala.store.accounts import api_tokens
+from khala.store.postgres.database import Database
+from khala.store.tools import todos
 from khala.tools.mcp import Server
 from khala.tools.port import Call, Result, Tool
 from tests.support.cast import Person, person
@@ -74,7 +75,7 @@ async def names(one: Client) -> set[str]:
 
 
 async def with_scopes(store: Database, somebody: Person, *scopes: Scope) -> dict[str, str]:
-    _, secret = await tokens.make(store, somebody.caller, "a program", scopes, None)
+    _, secret = await api_tokens.make(store, somebody.caller, "a program", scopes, None)
     return {"Authorization": f"Bearer {secret}"}
 
 

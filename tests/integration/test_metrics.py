@@ -17,10 +17,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from khala.runs.observed import tool_called
+from khala.runs.call_telemetry import tool_called
 from khala.settings import BadSetting, from_environment
 from khala.signals import metrics
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from khala.telemetry import gauges
 from khala.telemetry.gauges import Gauges
 from tests.support.inside import Inside, khala

@@ -9,10 +9,11 @@ from sqlalchemy import Connection, text
 
 from khala.domain import ids
 from khala.domain.chat import RunOptions
-from khala.store import migrate, sends
-from khala.store.db import Database
-from khala.store.sends import Question
-from khala.store.tables import metadata
+from khala.store.postgres import migrations
+from khala.store.postgres.database import Database
+from khala.store.schema.tables import metadata
+from khala.store.threads import sends
+from khala.store.threads.sends import Question
 from tests.support import postgres
 from tests.support.store import CALLER, ROOMY, ask, new_thread
 
@@ -49,8 +50,8 @@ async def drop(postgres_url: str, db: Database) -> None:
 
 
 async def test_the_metadata_equals_the_migrations(db: Database) -> None:
-    assert await migrate.differences(db) == []
-    assert await migrate.current(db) == migrate.head()
+    assert await migrations.differences(db) == []
+    assert await migrations.current(db) == migrations.head()
 
 
 async def test_migrations_make_the_very_constraints_indexes_and_options_of_the_metadata(
@@ -65,8 +66,8 @@ async def test_migrations_make_the_very_constraints_indexes_and_options_of_the_m
 
 async def test_many_processes_may_migrate_at_once(postgres_url: str) -> None:
     db = await empty(postgres_url)
-    await asyncio.gather(*(migrate.upgrade(db.url) for _ in range(6)))
-    assert await migrate.current(db) == migrate.head()
+    await asyncio.gather(*(migrations.upgrade(db.url) for _ in range(6)))
+    assert await migrations.current(db) == migrations.head()
     await drop(postgres_url, db)
 
 
@@ -78,18 +79,18 @@ async def test_a_migration_on_a_busy_machine_is_not_cut_off_as_a_request_would_b
     def look(connection: Connection, revision: str) -> None:
         may_idle.append(connection.scalar(text("SHOW idle_in_transaction_session_timeout")))
 
-    monkeypatch.setattr(migrate, "_upgrade", look)
-    await migrate.upgrade(database_url)
+    monkeypatch.setattr(migrations, "_upgrade", look)
+    await migrations.upgrade(database_url)
     assert may_idle == ["1min"]
 
 
 async def test_migrations_can_be_undone(postgres_url: str) -> None:
     db = await empty(postgres_url)
-    await migrate.upgrade(db.url)
-    await migrate.downgrade(db.url, "base")
+    await migrations.upgrade(db.url)
+    await migrations.downgrade(db.url, "base")
     assert await catalog(db) == []
-    await migrate.upgrade(db.url)
-    assert await migrate.differences(db) == []
+    await migrations.upgrade(db.url)
+    assert await migrations.differences(db) == []
     await drop(postgres_url, db)
 
 
@@ -100,9 +101,9 @@ async def test_of_several_answers_to_one_message_an_older_version_keeps_the_run_
         thread_id=thread_id, message_id=sent.user_message_id, text="", options=RunOptions(if_busy="queue")
     )
     other, _ = await sends.regenerate(db, question, ids.new(), CALLER, ROOMY)
-    await migrate.downgrade(db.url, "0003")
+    await migrations.downgrade(db.url, "0003")
     assert await _column(db, "SELECT id FROM runs") == [sent.run_id]
-    await migrate.upgrade(db.url)
+    await migrations.upgrade(db.url)
     assert await _column(db, "SELECT revision FROM runs") == [sent.revision]
     answers = "SELECT status FROM messages WHERE role = 'assistant' ORDER BY position"
     assert await _column(db, answers) == ["streaming", "canceled"], "nobody waits for what nobody writes"
@@ -115,5 +116,5 @@ async def _column(db: Database, query: str) -> list[Any]:
 
 
 def test_the_names_of_the_files_tell_the_revisions_as_alembic_reads_them() -> None:
-    found = [script.revision for script in ScriptDirectory.from_config(migrate.config()).walk_revisions()]
-    assert migrate.revisions() == found[::-1]
+    found = [script.revision for script in ScriptDirectory.from_config(migrations.config()).walk_revisions()]
+    assert migrations.revisions() == found[::-1]

@@ -11,15 +11,15 @@ import asyncpg
 import httpx
 import pytest
 
-from khala.domain.flush import FlushPolicy
+from khala.domain.flush_policy import FlushPolicy
 from khala.domain.parts import Finish, Usage
-from khala.live import poll, wake
-from khala.live.live import Live
-from khala.live.wake import MOST_PENDING, NatsBus
-from khala.live.wake_url import WakeUrl, parsed
-from khala.store.db import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_url
-from khala.store.wakes import Bus
-from khala.store.writer import Writer
+from khala.live import fallback_poll, nats_bus
+from khala.live.nats_bus import MOST_PENDING, NatsBus
+from khala.live.nats_url import WakeUrl, parsed
+from khala.live.service import Live
+from khala.store.postgres.database import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_url
+from khala.store.runs.wake_ups import Bus
+from khala.store.runs.writer import Writer
 from tests.support.client import Observer, Thread
 from tests.support.flight import Flight, assert_verified
 from tests.support.live import follow, listening
@@ -98,7 +98,7 @@ async def notified(database_url: str, channel: str) -> AsyncIterator[list[str]]:
 async def test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_server_is_away(
     db: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poll, "POLL", 3600.0)  # so that it is the wake-up by which anybody hears
+    monkeypatch.setattr(fallback_poll, "POLL", 3600.0)  # so that it is the wake-up by which anybody hears
     lease = await lease_of(db, await new_thread(db))
     live = Live(db, db)
     with nats_server() as server:
@@ -233,7 +233,7 @@ async def test_a_server_that_freezes_holds_nobody_up_and_little_memory() -> None
 
 
 async def test_who_cannot_keep_up_with_what_is_told_looks_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "MOST_UNHEARD", 1)
+    monkeypatch.setattr(nats_bus, "MOST_UNHEARD", 1)
     heard = Heard()
     with nats_server() as server:
         async with on(server, **{THREADS_CHANNEL: heard}) as bus:
@@ -341,5 +341,5 @@ async def test_an_answer_crosses_processes_whole_while_the_server_is_killed_froz
             assert not process.crashes()
         for observer in (one, two):
             pauses = [later - at for at, later in zip(observer.arrivals, observer.arrivals[1:], strict=False)]
-            assert max(pauses) < poll.POLL + SLACK
+            assert max(pauses) < fallback_poll.POLL + SLACK
     assert_verified({"DATABASE_URL": database_url})

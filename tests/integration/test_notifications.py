@@ -10,9 +10,12 @@ import pytest
 
 from khala.domain.access import SCOPES, Caller
 from khala.domain.errors import NotFound
-from khala.store import runs, sessions, sharing, threads, tokens
-from khala.store.db import CREDENTIALS_CHANNEL, MOST_NAMED, RUNS_CHANNEL, THREADS_CHANNEL, Database
-from khala.store.parts import Lease, append
+from khala.store.accounts import api_tokens, sessions
+from khala.store.postgres.database import CREDENTIALS_CHANNEL, MOST_NAMED, RUNS_CHANNEL, THREADS_CHANNEL, Database
+from khala.store.runs import runs
+from khala.store.runs.parts import Lease, append
+from khala.store.sharing import sharing
+from khala.store.threads import threads
 from tests.integration.test_leases import CALL, asking, decide
 from tests.support.people import new_user, signed_in
 from tests.support.store import CALLER, ask, batch, claim, ending, lease_of, new_thread, write
@@ -143,8 +146,8 @@ async def test_executors_are_told(db: Database, way: Way) -> None:
 async def test_processes_are_told_of_credentials_that_end(db: Database) -> None:
     user_id = await new_user(db)
     caller = await signed_in(db, user_id)
-    token, _ = await tokens.make(db, caller, "test", SCOPES, None)
-    await tells(db, lambda: tokens.revoke(db, token.id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
+    token, _ = await api_tokens.make(db, caller, "test", SCOPES, None)
+    await tells(db, lambda: api_tokens.revoke(db, token.id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
     session_id = caller.credential
     assert session_id is not None
     await tells(db, lambda: sessions.end(db, session_id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
@@ -175,7 +178,7 @@ async def test_a_commit_of_more_runs_than_a_notification_names_tells_everybody(d
 async def test_somebody_without_an_account_has_nothing_to_end(db: Database) -> None:
     user_id = await new_user(db)
     caller = await signed_in(db, user_id)
-    token, _ = await tokens.make(db, caller, "test", SCOPES, None)
+    token, _ = await api_tokens.make(db, caller, "test", SCOPES, None)
     for stranger in (Caller(), await signed_in(db, await new_user(db))):
         with pytest.raises(NotFound):
-            await tokens.revoke(db, token.id, stranger)
+            await api_tokens.revoke(db, token.id, stranger)

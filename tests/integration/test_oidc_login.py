@@ -10,7 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.cast import person
 from tests.support.client import client
 from tests.support.frames import socket

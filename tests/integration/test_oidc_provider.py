@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey, RSAKey
 
 from khala.domain.accounts import Identity
 from khala.domain.errors import Unauthorized, Unavailable
-from khala.identity import calls, oidc
+from khala.identity import oidc, oidc_http
 from khala.identity.oidc import OidcSettings, Provider
 from tests.support.oidc.forger import Answer, Forger, forging
 from tests.support.oidc.provider import AUDIENCE, CALLBACK, CLIENTS, SIGNED_OUT, RealProvider, parameter, running
@@ -454,7 +454,7 @@ async def test_a_provider_that_is_down_is_unavailable_for_now() -> None:
     async with party(nobody()) as khala:
         with pytest.raises(Unavailable, match="Example is out of reach") as error:
             await khala.begin(CALLBACK)
-        assert (error.value.retry_after, type(error.value.__cause__)) == (calls.RETRY_AFTER, httpx2.ConnectError)
+        assert (error.value.retry_after, type(error.value.__cause__)) == (oidc_http.RETRY_AFTER, httpx2.ConnectError)
 
 
 async def test_a_provider_that_goes_down_and_comes_back_is_asked_again(forger: Forger) -> None:
@@ -503,7 +503,7 @@ async def test_an_answer_that_is_none_is_unavailable(
 async def test_an_answer_is_read_up_to_its_limit(forger: Forger, believer: Provider, path: str) -> None:
     forger.id_token = forger.signed()
     honest = msgspec.json.encode(forger.answer(path).body)
-    forger.answers[path] = Answer(honest.ljust(calls.LARGEST_ANSWER + 1))
+    forger.answers[path] = Answer(honest.ljust(oidc_http.LARGEST_ANSWER + 1))
     with pytest.raises(Unavailable) as error:
         await finished(believer)
     assert isinstance(error.value.__cause__, httpx2.ReadError)
@@ -513,7 +513,7 @@ async def test_an_answer_is_read_up_to_its_limit(forger: Forger, believer: Provi
 async def test_a_silent_provider_is_not_waited_for_forever(
     forger: Forger, believer: Provider, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "LONGEST_CALL", 0.2)
+    monkeypatch.setattr(oidc_http, "LONGEST_CALL", 0.2)
     forger.id_token = forger.signed()
     forger.answers[path] = Answer(hold=(hold := asyncio.Event()))
     with pytest.raises(Unavailable) as error:

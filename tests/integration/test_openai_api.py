@@ -11,9 +11,9 @@ import openai
 import pytest
 import pytest_asyncio
 
-from khala.store import tokens
-from khala.store.db import Database
-from khala.store.verify import Checked, differences
+from khala.store.accounts import api_tokens
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres.database import Database
 from tests.support import openai_node
 from tests.support.client import text_of
 from tests.support.inside import Inside, khala
@@ -471,7 +471,7 @@ async def test_who_loses_access_hears_no_more(server: Inside, store: Database, a
         async for chunk in stream:
             if chunk["choices"][0]["delta"].get("content"):
                 break
-        await tokens.revoke(store, asker.who.token_id, asker.who.caller)
+        await api_tokens.revoke(store, asker.who.token_id, asker.who.caller)
         chunks = await stream.all()
     assert (chunks[-1]["error"]["code"], stream.done) == ("forbidden", False)
 

@@ -19,10 +19,13 @@ from khala.domain.access import Caller
 from khala.domain.chat import RunOptions
 from khala.domain.errors import Conflict
 from khala.domain.idempotency import RequestIdentity
-from khala.store import completion_requests, retention, sends, threads, tokens
-from khala.store.db import Database
-from khala.store.retention import Policy
-from khala.store.sends import Question
+from khala.store.accounts import api_tokens
+from khala.store.operations import retention
+from khala.store.operations.retention import Policy
+from khala.store.postgres.database import Database
+from khala.store.runs import completion_requests
+from khala.store.threads import sends, threads
+from khala.store.threads.sends import Question
 from tests.support import postgres
 from tests.support.cast import owned_thread, person
 from tests.support.client import text_of
@@ -177,7 +180,7 @@ async def test_a_key_is_its_accounts_own_and_its_tokens_share_it(store: Database
     first = await post(asker, "/echo one", idempotency_key="k")
     other = await post(await Asker.new(asker.inside, store), "/echo one", idempotency_key="k")
     assert first.run_id != other.run_id
-    _, second = await tokens.make(store, asker.who.caller, "another", ("read", "write"), None)
+    _, second = await api_tokens.make(store, asker.who.caller, "another", ("read", "write"), None)
     again = await post(asker, "/echo one", idempotency_key="k", Authorization=f"Bearer {second}")
     assert again.run_id == first.run_id
 
@@ -254,7 +257,7 @@ async def test_equal_requests_that_are_no_retries_are_runs_of_their_own_and_thei
 
 async def test_a_retry_joins_nothing_of_another_body_credential_or_account(store: Database, asker: Asker) -> None:
     first = await post(asker, "/echo yes", x_stainless_retry_count="0")
-    _, second = await tokens.make(store, asker.who.caller, "another", ("read", "write"), None)
+    _, second = await api_tokens.make(store, asker.who.caller, "another", ("read", "write"), None)
     stranger = await Asker.new(asker.inside, store)
     others = [
         await post(asker, "/echo no", x_stainless_retry_count="1"),

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from khala.store import sharing, tokens
-from khala.store.db import Database
+from khala.store.accounts import api_tokens
+from khala.store.postgres.database import Database
+from khala.store.sharing import sharing
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread
 from tests.support.inside import Inside
@@ -167,7 +168,7 @@ async def test_with_an_account_nothing_happens_that_is_not_documented(
     link, _ = await sharing.make_link(store, thread_id, "viewer", None, owner.caller)
     ids = {"thread_id": thread_id, "run_id": sent.run_id, "user_id": other.id, "link_id": link.id}
     # Schemathesis takes ids from lists, too: of the tokens, it must not end the one that it asks with.
-    spare, _ = await tokens.make(store, owner.caller, "spare", ("read",), None)
+    spare, _ = await api_tokens.make(store, owner.caller, "spare", ("read",), None)
     ids["token_id"] = spare.id
     asker = Asker(headers=owner.headers, ids={name: str(one) for name, one in ids.items()})
     await schemathesis(server, tmp_path, asker, *thoroughly(*ONCE))

@@ -9,10 +9,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from khala.api.application import application
 from khala.api.context import Context
-from khala.api.limits import Limiter
-from khala.api.origins import Origins
-from khala.api.routes import application
+from khala.api.http.rate_limits import Limiter
+from khala.api.http.request_origin import Origins
 from tests.support.inside import Inside
 from tests.support.shared import shared
 

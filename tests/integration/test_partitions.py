@@ -10,9 +10,11 @@ import pytest
 
 from khala.domain.fold import TextBlock
 from khala.operations.partitions import FOLDER
-from khala.store import changes, migrate, parts, threads
-from khala.store.db import Database, driver_url
-from khala.store.verify import Checked, differences
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres import migrations
+from khala.store.postgres.database import Database, driver_url
+from khala.store.runs import parts
+from khala.store.threads import thread_feed, threads
 from tests.support.flight import flight
 from tests.support.inside import khala
 from tests.support.statements import nodes
@@ -53,7 +55,7 @@ async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenc
     before = await fetch(db, ALL)
     await split(database_url, script)
     assert await fetch(db, ALL) == before
-    assert await migrate.differences(db) == [], "no other schema than before, says the doctor"
+    assert await migrations.differences(db) == [], "no other schema than before, says the doctor"
     more = batch(lease, 2, "After.")
     assert await write(db, more) == {lease.run_id: 1}
     assert await write(db, more) == {lease.run_id: 0}, "a repeated batch adds nothing"
@@ -64,7 +66,7 @@ async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenc
     content = (TextBlock(text="Before. "), *(await folded(db, lease.thread_id))[1:])
     assert await write(db, ending(lease, 3, content)) == {lease.run_id: 1}
     async with db.snapshot() as driver:
-        found = await changes.since(driver, {lease.thread_id: 2, other.thread_id: 2})
+        found = await thread_feed.since(driver, {lease.thread_id: 2, other.thread_id: 2})
     texts = {
         key: [part.seq for part in look.change.parts] for key, look in found.items() if hasattr(look.change, "parts")
     }
@@ -81,7 +83,7 @@ async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenc
 async def folded(db: Database, thread_id: UUID) -> Any:
     """The content of the thread's last message, as its parts say."""
     async with db.snapshot() as driver:
-        return (await changes.snapshot(driver, thread_id, limit=10)).messages[-1].content
+        return (await thread_feed.snapshot(driver, thread_id, limit=10)).messages[-1].content
 
 
 @pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from khala.live import poll
-from khala.live.live import Live
-from khala.live.poll import SNAPSHOT
-from khala.store.db import Database
+from khala.live import fallback_poll
+from khala.live.fallback_poll import SNAPSHOT
+from khala.live.service import Live
+from khala.store.postgres.database import Database
 from tests.support.live import Ear, follow, listening
 from tests.support.store import batch, lease_of, new_thread, write
 
@@ -41,7 +41,7 @@ async def talking(db: Database, live: Live, ear: Ear) -> AsyncIterator[None]:
 async def test_a_change_of_which_nobody_was_told_is_found_while_others_keep_the_hub_busy(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poll, "POLL", 0.1)
+    monkeypatch.setattr(fallback_poll, "POLL", 0.1)
     lease = await lease_of(db, await new_thread(db))
     live = Live(db, db)
     async with listening(live, 2) as (ear, other):

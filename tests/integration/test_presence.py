@@ -11,12 +11,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from khala.domain import ids
-from khala.live import poll, presence
-from khala.live.live import Live
+from khala.live import fallback_poll, presence
+from khala.live.heartbeat import Pulse
 from khala.live.observer import MOST_BYTES, Subscription
-from khala.live.pulse import Pulse
-from khala.store import presence as stored
-from khala.store.db import PRESENCE_CHANNEL, Database
+from khala.live.service import Live
+from khala.store.postgres.database import PRESENCE_CHANNEL, Database
+from khala.store.threads import presence as stored
 from tests.support.cast import person
 from tests.support.frames import Socket, events, socket
 from tests.support.inside import Inside, khala
@@ -347,7 +347,7 @@ async def test_of_many_the_newest_fifty_are_told_and_how_many_more(db: Database)
 
 async def test_a_thread_in_which_nothing_happens_costs_no_query(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "BEAT", 0.02)
-    monkeypatch.setattr(poll, "POLL", 60)
+    monkeypatch.setattr(fallback_poll, "POLL", 60)
     thread_id = await new_thread(db)
     reads: list[Any] = []
     company_of, beat = stored.company, stored.beat

@@ -6,7 +6,7 @@ import gzip
 import pytest
 
 from khala.domain.parts import Usage
-from khala.models.openai import refusals
+from khala.models.openai import error_responses
 from khala.models.port import Completed, Text
 from khala.models.providers import Access, Providers, ProviderSettings
 from tests.support.calls import ask, calling, completed, failing, said
@@ -85,7 +85,7 @@ async def test_a_line_without_an_end_is_given_up_and_the_connection_closed() -> 
 
 
 async def test_a_refusal_is_told_though_its_explanation_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "PATIENCE", 0.05)
+    monkeypatch.setattr(error_responses, "PATIENCE", 0.05)
     head = b"HTTP/1.1 429 Too Many Requests\r\nretry-after-ms: 1500\r\ncontent-length: 5000\r\n\r\n"
     async with scripted(head + b'{"error": {"mess') as (model, script):
         failure, _ = await failing(model)
@@ -94,7 +94,7 @@ async def test_a_refusal_is_told_though_its_explanation_never_ends(monkeypatch: 
 
 
 async def test_an_explanation_is_read_no_further_than_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MOST_READ", 1000)
+    monkeypatch.setattr(error_responses, "MOST_READ", 1000)
     async with calling("openai", Reply(status=502, raw=b"<p>" * 100_000)) as (model, _):
         failure, _ = await failing(model)
     assert failure.code == "unavailable"

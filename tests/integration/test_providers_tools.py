@@ -7,8 +7,8 @@ import pytest
 
 from khala.domain.parts import Usage
 from khala.domain.tools import Spec
-from khala.models.conversation import NO_OUTCOME, NOTHING
 from khala.models.port import Completed, File, Outcome, Prompt, Text, ToolUse, Turn
+from khala.models.prompt_order import NO_OUTCOME, NOTHING
 from tests.support.calls import PROMPT, ask, calling, completed, each_protocol, failing, said
 from tests.support.providers import Reply, in_rounds
 from tests.support.wires import UseTool

@@ -8,12 +8,12 @@ import asyncpg
 import pytest
 
 from khala import main, settings
-from khala.api import readiness
-from khala.blobs import vault
+from khala.api.operations import readiness
+from khala.blobs import blob_service
 from khala.doctor import examine
-from khala.store import writable
-from khala.store.db import Database, driver_url
 from khala.store.embedded import EmbeddedPostgres
+from khala.store.postgres import write_check
+from khala.store.postgres.database import Database, driver_url
 from tests.support.disks import mounts, small_disk
 from tests.support.inside import Inside, khala
 
@@ -24,7 +24,7 @@ WITHIN = 20.0
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each question is a new probe."""
     monkeypatch.setattr(readiness, "PROBE_INTERVAL_SECONDS", 0.0)
-    monkeypatch.setattr(vault, "CHECKED", 0.0)
+    monkeypatch.setattr(blob_service, "CHECKED", 0.0)
 
 
 async def ready(inside: Inside, status: int) -> dict[str, Any]:
@@ -123,7 +123,7 @@ async def test_the_probe_leaves_nothing_behind(db: Database) -> None:
         tuples = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_all_tables"
         await driver.execute("SELECT pg_stat_force_next_flush()")
         before = await driver.fetchval(tuples)
-    assert [await writable.refusal(db) for _ in range(20)] == [None] * 20
+    assert [await write_check.refusal(db) for _ in range(20)] == [None] * 20
     async with db.driver() as driver:
         await driver.execute("SELECT pg_stat_force_next_flush()")
         assert await driver.fetchval(tuples) == before
@@ -138,7 +138,7 @@ async def test_many_who_ask_whether_a_server_is_ready_share_one_probe(
 
     async def counted(db: Database) -> str | None:
         probes.append(db)
-        return await writable.refusal(db)
+        return await write_check.refusal(db)
 
     monkeypatch.setattr(readiness, "refusal", counted)
     async with khala(database_url, with_executor=False) as inside:

@@ -9,9 +9,11 @@ import pytest
 from khala.domain import ids
 from khala.domain.access import Caller, key_hash
 from khala.domain.errors import ThreadNotFound
-from khala.store import access, retention, threads
-from khala.store.db import Database
-from khala.store.retention import Policy, due, purge
+from khala.store.operations import retention
+from khala.store.operations.retention import Policy, due, purge
+from khala.store.postgres.database import Database
+from khala.store.sharing import access
+from khala.store.threads import threads
 from tests.support.cast import owned_thread, person
 from tests.support.server import command
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write

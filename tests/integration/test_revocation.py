@@ -13,12 +13,14 @@ import pytest
 
 from khala.domain.access import Caller, key_hash
 from khala.domain.errors import Unavailable
-from khala.live import poll
-from khala.live.guard import Guard
-from khala.live.live import Live
-from khala.store import claims, sharing, threads
-from khala.store.db import Database, Driver
-from khala.store.parts import Lease
+from khala.live import fallback_poll
+from khala.live.access_guard import Guard
+from khala.live.service import Live
+from khala.store.accounts import claims
+from khala.store.postgres.database import Database, Driver
+from khala.store.runs.parts import Lease
+from khala.store.sharing import sharing
+from khala.store.threads import threads
 from tests.support.live import Ear, follow, listening, process
 from tests.support.people import (
     CHANGE_KEY,
@@ -36,7 +38,7 @@ from tests.support.store import CALLER, KEY, batch, lease_of, new_thread, revisi
 
 @pytest.fixture
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poll, "POLL", 0.2)
+    monkeypatch.setattr(fallback_poll, "POLL", 0.2)
 
 
 def newest(ear: Ear) -> int:

@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from khala.domain import ids
 from khala.domain.tools import Actor
-from khala.tools.code import RunCode
 from khala.tools.port import Call, Result
+from khala.tools.run_code import RunCode
 from khala.tools.sandbox import Sandbox
 from tests.support.programs import Heard, sandbox
 

@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import text
 
 from khala.domain.fold import TextBlock
-from khala.store.db import Database
-from khala.store.runs import claim
-from khala.store.verify import Checked, differences
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres.database import Database
+from khala.store.runs.runs import claim
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread, text_of
 from tests.support.inside import Inside, khala

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from khala.domain.chat import RunOptions
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread
 from tests.support.inside import Inside

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from khala.domain.access import key_hash
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.cast import Person, expire_link, owned_thread, person
 from tests.support.inside import Inside, khala
 from tests.support.shared import shared

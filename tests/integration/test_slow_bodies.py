@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from khala.api import http as heads
+from khala.api.http import http_protocol as heads
 from tests.support.client import client
 from tests.support.homes import home
 from tests.support.inside import Inside

@@ -15,9 +15,9 @@ import pytest_asyncio
 import websockets
 from structlog.testing import capture_logs
 
-from khala.api.conversation import MOST_FRAME
-from khala.live.live import Live
+from khala.api.threads.socket_session import MOST_FRAME
 from khala.live.observer import Client, Subscription
+from khala.live.service import Live
 from khala.main import MOST_SOCKET_FRAME
 from tests.support.client import Thread
 from tests.support.frames import socket

@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 
 from khala.domain.tools import Actor, Rule, Spec
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from khala.tools.port import Call, Result
-from khala.tools.toolbox import Toolbox, ToolboxOptions
+from khala.tools.tool_registry import Toolbox, ToolboxOptions
 from tests.support.calls_of_tools import call, guest, user
 from tests.support.cast import owned_thread, person
 from tests.support.inside import Inside

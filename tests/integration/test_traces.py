@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind
 from khala.domain.errors import InvalidInput
 from khala.settings import BadSetting, from_environment
 from khala.signals import traces
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.client import Observer, Thread
 from tests.support.inside import khala
 from tests.support.lines import objects

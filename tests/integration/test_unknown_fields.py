@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 import websockets
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.cast import person
 from tests.support.inside import Inside
 from tests.support.shared import shared

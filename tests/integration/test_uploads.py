@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from khala.domain.tools import Actor
-from khala.store import blobs
-from khala.store.db import Database
+from khala.store.blobs import blobs
+from khala.store.postgres.database import Database
 from khala.tools.port import Call, ToolFailed
 from khala.tools.read_blob import ReadBlob
 from tests.support.blobs import vault_of
@@ -265,7 +265,7 @@ async def test_a_bucket_serves_large_blobs_itself_and_its_outage_is_told(
         assert (await read(thread, small_id)).content == small
         assert (await thread.http.get("/api/health/ready")).json()["blobs"] is True
         s3.stop()
-        monkeypatch.setattr("khala.blobs.vault.CHECKED", 0.0)
+        monkeypatch.setattr("khala.blobs.blob_service.CHECKED", 0.0)
         for answer in (await read(thread, small_id), await upload(thread, b"new")):
             assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
             assert "retry-after" in answer.headers

@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 
 from khala.domain.tools import Actor
-from khala.store import user_tools
-from khala.store.db import Database
-from khala.store.user_tools import Definition
+from khala.store.postgres.database import Database
+from khala.store.tools import user_tools
+from khala.store.tools.user_tools import Definition
 from khala.tools.port import Tool
 from khala.tools.sandbox import Sandbox, missing
-from khala.tools.toolbox import Toolbox, ToolboxOptions
+from khala.tools.tool_registry import Toolbox, ToolboxOptions
 from tests.support.calls_of_tools import call, user
 from tests.support.cast import Person, person
 from tests.support.inside import Inside
@@ -182,7 +182,7 @@ async def test_a_name_that_is_taken_is_a_conflict(maker: Maker) -> None:
 
 
 async def test_a_user_has_at_most_so_many_tools(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("khala.store.user_tools.MOST", 3)
+    monkeypatch.setattr("khala.store.tools.user_tools.MOST", 3)
     answers = await asyncio.gather(*(maker.ask("POST", "", SHOUT | {"name": f"tool{n}"}) for n in range(6)))
     assert sorted(answer.status_code for answer in answers) == [201] * 3 + [409] * 3
 

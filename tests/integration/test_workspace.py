@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from khala.domain import ids
 from khala.domain.tools import Actor
-from khala.store import files, todos
-from khala.store.db import Database
-from khala.tools import grep
-from khala.tools.grep import Grep
-from khala.tools.listing import Glob, ListDirectory
+from khala.store.postgres.database import Database
+from khala.store.tools import todos, workspace_files
+from khala.tools import file_search
+from khala.tools.directory_tools import Glob, ListDirectory
+from khala.tools.file_search import Grep
 from khala.tools.port import Tool
-from khala.tools.todos import TodoAdd, TodoComplete, TodoList
-from khala.tools.workspace import DeleteFile, EditFile, ReadFile, WriteFile
+from khala.tools.todo_tools import TodoAdd, TodoComplete, TodoList
+from khala.tools.workspace_tools import DeleteFile, EditFile, ReadFile, WriteFile
 from tests.support.calls_of_tools import call, guest, user
 from tests.support.people import new_user
 from tests.support.store import new_thread
@@ -41,7 +41,7 @@ async def read(db: Database, actor: Actor, path: str) -> str:
 
 async def paths_of(db: Database, actor: Actor) -> list[str]:
     async with db.driver() as driver:
-        return [entry.path for entry in await files.entries(driver, actor.owner_id)]
+        return [entry.path for entry in await workspace_files.entries(driver, actor.owner_id)]
 
 
 async def test_what_was_written_is_read_again_and_writing_it_twice_is_writing_it_once(db: Database) -> None:
@@ -121,7 +121,7 @@ async def test_reading_goes_on_line_by_line_and_says_how_many_there_are(db: Data
 
 async def test_what_is_no_text_is_said_to_be_none(db: Database) -> None:
     actor = await somebody(db)
-    await files.write(db, actor.owner_id, "image.png", b"\x89PNG\xff\x00")
+    await workspace_files.write(db, actor.owner_id, "image.png", b"\x89PNG\xff\x00")
     either: dict[Tool, dict[str, Any]] = {ReadFile(db): {}, EditFile(db): {"old": "P", "new": "Q"}}
     for tool, args in either.items():
         said = await call(tool, actor, path="image.png", **args)
@@ -153,18 +153,18 @@ async def test_edits_at_once_are_made_one_after_the_other(db: Database) -> None:
 
 async def test_a_file_has_its_most_bytes_and_no_more(db: Database) -> None:
     actor = await somebody(db)
-    kibi = files.MOST_BYTES // 1024
+    kibi = workspace_files.MOST_BYTES // 1024
     await write(db, actor, "a", "y" * kibi)
     assert (await call(EditFile(db), actor, path="a", old="y", new="x" * 1024, all=True)).ok
     await write(db, actor, "b", "y" * kibi + "x")
     said = await call(EditFile(db), actor, path="b", old="y", new="ä" * 512, all=True)
     assert (said.ok, said.result.code) == (False, "too_large")
-    at_once = await call(WriteFile(db), actor, path="b", content="x" * files.MOST_BYTES)
+    at_once = await call(WriteFile(db), actor, path="b", content="x" * workspace_files.MOST_BYTES)
     assert (at_once.ok, at_once.result.code) == (False, "too_large")
 
 
 async def test_many_who_write_at_once_cant_pass_the_limits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_FILES", 20)
+    monkeypatch.setattr(workspace_files, "MOST_FILES", 20)
     actor = await somebody(db)
     calls = (call(WriteFile(db), actor, path=f"f{number}", content="x") for number in range(200))
     assert sum(said.ok for said in await asyncio.gather(*calls)) == 20
@@ -175,7 +175,7 @@ async def test_many_who_write_at_once_cant_pass_the_limits(db: Database, monkeyp
 async def test_all_files_together_have_their_most_bytes_and_no_more(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MOST_TOTAL", 1000)
+    monkeypatch.setattr(workspace_files, "MOST_TOTAL", 1000)
     actor = await somebody(db)
     calls = (call(WriteFile(db), actor, path=f"f{number}", content="x" * 90) for number in range(50))
     assert sum(said.ok for said in await asyncio.gather(*calls)) == 11
@@ -255,7 +255,7 @@ LINE = st.text("ab \u00e9\r\x0b\u2028", max_size=6)
 async def test_every_matching_line_can_be_had(db: Database, texts: list[str], pattern: str, page: int) -> None:
     actor = await somebody(db)
     for number, text in enumerate(texts):
-        await files.write(db, actor.owner_id, f"f{number}", text.encode())
+        await workspace_files.write(db, actor.owner_id, f"f{number}", text.encode())
     naive = [
         f"f{number}:{at}:{line}"
         for number, text in enumerate(texts)
@@ -263,7 +263,7 @@ async def test_every_matching_line_can_be_had(db: Database, texts: list[str], pa
         if re.search(pattern.replace("$", r"\Z"), line)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("khala.tools.grep.PAGE", page)
+        patch.setattr("khala.tools.file_search.PAGE", page)
         assert await every_line(db, actor, pattern) == naive
         with_context = await every_line(db, actor, pattern, context=2)
         assert [line for line in with_context if re.match(r"f\d+:", line)] == naive
@@ -334,22 +334,22 @@ async def test_slow_searches_keep_nobody_else_waiting_and_end_when_they_are_canc
     actor = await somebody(db)
     await write(db, actor, "a", "x\n" * 5000)
     slow = Slow()
-    monkeypatch.setattr(grep, "compiled", lambda *_, **__: slow)
+    monkeypatch.setattr(file_search, "compiled", lambda *_, **__: slow)
     calls = [asyncio.create_task(call(Grep(db), actor, pattern="x")) for _ in range(40)]
     try:
         async with asyncio.timeout(20):
             # All in the default pool would wait behind forty searches.
             assert await asyncio.to_thread(slow.begun.wait, 10)
             await read(db, actor, "a")
-        assert slow.searched <= grep.SEARCHING
+        assert slow.searched <= file_search.SEARCHING
         for task in calls:
             task.cancel()
         await asyncio.wait(calls, timeout=20)
         assert all(task.cancelled() for task in calls)
     finally:
         slow.go_on.set()
-    await asyncio.wait_for(grep._threads.run(len, ""), 20)
-    assert slow.searched <= grep.SEARCHING * (grep.OFTEN + 1), "not all 5,000 lines"
+    await asyncio.wait_for(file_search._threads.run(len, ""), 20)
+    assert slow.searched <= file_search.SEARCHING * (file_search.OFTEN + 1), "not all 5,000 lines"
 
 
 async def test_a_search_whose_time_is_up_fails_with_a_word_on_what_to_do(
@@ -357,7 +357,7 @@ async def test_a_search_whose_time_is_up_fails_with_a_word_on_what_to_do(
 ) -> None:
     actor = await somebody(db)
     await write(db, actor, "a", "x\n" * 5000)
-    monkeypatch.setattr(grep, "SECONDS", -1.0)
+    monkeypatch.setattr(file_search, "SECONDS", -1.0)
     said = await call(Grep(db), actor, pattern="x")
     assert said.result.code == "timeout"
     assert "simpler pattern" in said.text

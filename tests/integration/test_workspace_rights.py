@@ -10,16 +10,19 @@ from hypothesis import strategies as st
 
 from khala.domain.access import Caller
 from khala.domain.errors import NotFound
-from khala.store import accounts, claims, export, files, retention, threads, todos, user_tools
-from khala.store.db import Database
-from khala.store.user_tools import Definition
+from khala.store.accounts import accounts, claims
+from khala.store.operations import account_export, retention
+from khala.store.postgres.database import Database
+from khala.store.threads import threads
+from khala.store.tools import todos, user_tools, workspace_files
+from khala.store.tools.user_tools import Definition
 from tests.support.cast import person
 from tests.support.store import CALLER, new_thread
 
 
 async def fill(db: Database, owner_id: UUID, *paths: str) -> None:
     for path in paths:
-        await files.write(db, owner_id, path, f"{path} of {owner_id}".encode())
+        await workspace_files.write(db, owner_id, path, f"{path} of {owner_id}".encode())
     await todos.add(db, owner_id, "Probe", key=f"probe of {owner_id}")
     await todos.add(db, owner_id, "Pylon", key=f"pylon of {owner_id}")
     await todos.complete(db, owner_id, 2)
@@ -27,8 +30,8 @@ async def fill(db: Database, owner_id: UUID, *paths: str) -> None:
 
 async def owned(db: Database, owner_id: UUID) -> tuple[dict[str, bytes], list[tuple[int, str, bool]]]:
     async with db.driver() as driver:
-        entries = await files.entries(driver, owner_id)
-        contents = await files.contents(driver, owner_id, [entry.path for entry in entries])
+        entries = await workspace_files.entries(driver, owner_id)
+        contents = await workspace_files.contents(driver, owner_id, [entry.path for entry in entries])
         listed = await todos.of(driver, owner_id)
     return contents, [(todo.id, todo.text, todo.done) for todo in listed]
 
@@ -69,14 +72,14 @@ def possible(paths: set[str]) -> set[str]:
     """As many of them as can be files together."""
     chosen: set[str] = set()
     for path in sorted(paths):
-        if not any(folder in chosen for folder in files.folders(path)):
+        if not any(folder in chosen for folder in workspace_files.folders(path)):
             chosen.add(path)
     return chosen
 
 
 @given(before=PATHS.map(possible), after=PATHS.map(possible))
 def test_files_that_move_never_meet_another_file_or_folder(before: set[str], after: set[str]) -> None:
-    moves = files.moved(sorted(before), after, "claimed/x")
+    moves = workspace_files.moved(sorted(before), after, "claimed/x")
     assert [move.before for move in moves] == sorted(before)
     together = [*after, *(move.after for move in moves)]
     assert len(set(together)) == len(together)
@@ -91,7 +94,7 @@ async def test_an_export_has_files_todos_and_tools(db: Database) -> None:
     await user_tools.add(db, who.id, definition, "print(1)")
     async with db.driver() as driver:
         me = await accounts.get(driver, who.id)
-    lines = [msgspec.json.decode(line) async for line in export.lines(db, me)]
+    lines = [msgspec.json.decode(line) async for line in account_export.lines(db, me)]
     assert [line["type"] for line in lines] == ["user", "file", "todo", "todo", "tool"]
     assert msgspec.convert(lines[1]["data"]["content"], bytes, strict=False) == f"a.txt of {who.id}".encode()
     assert (lines[2]["data"], lines[4]["data"]["code"]) == ({"id": 1, "text": "Probe"}, "print(1)")
@@ -143,7 +146,7 @@ async def test_an_account_that_ends_while_its_tools_write_leaves_nothing(db: Dat
         """Write until it is refused."""
         for again in range(200):
             try:
-                await files.write(db, who.id, f"f{number}", str(again).encode())
+                await workspace_files.write(db, who.id, f"f{number}", str(again).encode())
                 await todos.add(db, who.id, "Probe", key=f"{number} {again % 5}")
             except NotFound:
                 return True
@@ -160,7 +163,7 @@ async def test_an_account_that_ends_while_its_tools_write_leaves_nothing(db: Dat
 async def test_a_claim_while_a_guests_tools_write_loses_and_doubles_nothing(db: Database) -> None:
     who, thread_id = await person(db), await new_thread(db)
     assert CALLER.anon_key_hash
-    writing = [asyncio.create_task(files.write(db, thread_id, f"f{number}", b"x")) for number in range(30)]
+    writing = [asyncio.create_task(workspace_files.write(db, thread_id, f"f{number}", b"x")) for number in range(30)]
     await asyncio.wait(writing[:5])
     await claims.claim(db, thread_id, CALLER.anon_key_hash, who.caller)
     await asyncio.gather(*writing)

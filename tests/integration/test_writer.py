@@ -14,15 +14,16 @@ from sqlalchemy import text
 
 from khala.domain import ids
 from khala.domain.errors import Unavailable
-from khala.domain.flush import FlushPolicy
+from khala.domain.flush_policy import FlushPolicy
 from khala.domain.fold import text_of
 from khala.domain.parts import Finish, Notice, Step, TextDelta, ToolCall, Usage
-from khala.store import changes, parts, runs
-from khala.store.db import Database, Driver, driver_url
-from khala.store.parts import Lease
-from khala.store.session import SESSION
-from khala.store.verify import Checked, differences
-from khala.store.writer import ENOUGH, MOST_PARTS, LeaseLost, Writer
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres.database import Database, Driver, driver_url
+from khala.store.postgres.session_settings import SESSION
+from khala.store.runs import parts, runs
+from khala.store.runs.parts import Lease
+from khala.store.runs.writer import ENOUGH, MOST_PARTS, LeaseLost, Writer
+from khala.store.threads import thread_feed
 from tests.support import postgres
 from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
 
@@ -223,7 +224,7 @@ async def test_after_the_finish_nothing_changes(db: Database) -> None:
     assert (run.status, changed) == ("final", False)
     assert await stored(db, lease) == ["all of it", "Finish"]
     async with db.snapshot() as driver:
-        snapshot = await changes.snapshot(driver, lease.thread_id, limit=10)
+        snapshot = await thread_feed.snapshot(driver, lease.thread_id, limit=10)
     assert (snapshot.messages[-1].status, text_of(snapshot.messages[-1].content or ())) == ("final", "all of it")
 
 
@@ -405,7 +406,7 @@ async def test_calls_that_are_not_written_yet_are_cancelled_with_their_run(db: D
         await stream.end("canceled", finish("canceled"))
     assert await stored(db, lease) == ["Step", "ToolCall", "ToolStatus", "Finish"]
     async with db.snapshot() as driver:
-        (block,) = (await changes.snapshot(driver, lease.thread_id, limit=10)).messages[-1].content or ()
+        (block,) = (await thread_feed.snapshot(driver, lease.thread_id, limit=10)).messages[-1].content or ()
     assert getattr(block, "state", None) == "cancelled"
 
 
@@ -445,6 +446,6 @@ async def test_a_run_ends_with_its_last_parts_however_many_transactions_they_tak
             stream.add(Notice(code="resumed", message="Goes on."))
         await stream.end("final", finish())
     async with db.snapshot() as driver:
-        answer = (await changes.snapshot(driver, lease.thread_id, limit=10)).messages[-1]
+        answer = (await thread_feed.snapshot(driver, lease.thread_id, limit=10)).messages[-1]
     assert await stored(db, lease) == ["Notice"] * (MOST_PARTS + 50) + ["Finish"]
     assert (answer.status, answer.seq, len(answer.content or ())) == ("final", MOST_PARTS + 51, MOST_PARTS + 50)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.flush import FlushPolicy, Gathered
+from khala.domain.flush_policy import FlushPolicy, Gathered
 
 POLICY = FlushPolicy(milliseconds=350, chars=1200, parts=32)
 

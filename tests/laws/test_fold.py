@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.flush import pieces, storable
+from khala.domain.flush_policy import pieces, storable
 from khala.domain.fold import CompactionBlock, Content, FileBlock, TextBlock, ToolBlock, cancelled, fold, text_of
 from khala.domain.parts import (
     INLINE_LIMIT,
@@ -30,7 +30,7 @@ from khala.domain.parts import (
     json_text,
     read,
 )
-from khala.store.writer import PIECE
+from khala.store.runs.writer import PIECE
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 calls = st.sampled_from(["a", "b", "c"])

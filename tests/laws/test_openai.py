@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from khala.api.openai.chunks import Answer, without_excuse
-from khala.api.openai.events import Event, GroupEnd, GroupStart, Narrator, Text, Update
+from khala.api.openai.run_events import Event, GroupEnd, GroupStart, Narrator, Text, Update
 from khala.domain import ids
 from khala.domain.chat import Sent
 from khala.domain.parts import (

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from khala.domain.budgets import EXACT
-from khala.domain.flush import FlushPolicy
+from khala.domain.flush_policy import FlushPolicy
 from khala.domain.parts import Finish, Usage
 from khala.domain.receipts import FIRST, _stored, link
-from khala.store.db import Database
-from khala.store.verify import Checked, differences
-from khala.store.writer import Writer
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres.database import Database
+from khala.store.runs.writer import Writer
 from tests.support.store import lease_of, new_thread
 
 RUN = UUID(int=7)

@@ -23,7 +23,7 @@ from khala.domain.parts import (
     encode,
 )
 from khala.domain.parts import read as read_part
-from khala.domain.rounds import REPROMPTED, Progress, read
+from khala.domain.run_progress import REPROMPTED, Progress, read
 from tests.laws.test_fold import arguments, blobs, json_values, maybe_text, texts
 
 STATES = ["running", "blocked", "queued"]

@@ -15,9 +15,9 @@ from sqlalchemy import text
 from khala.domain.chat import Delta, Message, Snapshot, Thread
 from khala.domain.fold import fold
 from khala.domain.parts import PartData, TextDelta
-from khala.store import changes, threads
-from khala.store.db import Database
-from khala.store.parts import Lease
+from khala.store.postgres.database import Database
+from khala.store.runs.parts import Lease
+from khala.store.threads import thread_feed, threads
 from tests.support.forked import CONTEXT
 from tests.support.store import CALLER, ask, batch, ending, lease_of, new_thread, notice, write
 
@@ -32,7 +32,7 @@ steps = st.lists(
 
 async def _snapshot(db: Database, thread_id: UUID) -> Snapshot:
     async with db.snapshot() as driver:
-        return await changes.snapshot(driver, thread_id, limit=100)
+        return await thread_feed.snapshot(driver, thread_id, limit=100)
 
 
 def _applied(before: Snapshot, delta: Delta) -> dict[UUID, Message]:
@@ -101,13 +101,13 @@ async def _compare(db: Database, thread_id: UUID, snapshots: list[Snapshot]) -> 
     for earlier in snapshots:
         cursors = {thread_id: earlier.revision}
         async with db.snapshot() as driver:
-            look = (await changes.since(driver, cursors))[thread_id]
+            look = (await thread_feed.since(driver, cursors))[thread_id]
         async with db.driver() as driver:
-            glanced = await changes.glance(driver, cursors)
+            glanced = await thread_feed.glance(driver, cursors)
         found = look.change
         assert glanced == ({} if isinstance(found, Delta) and (found.thread or found.messages) else {thread_id: look})
         if earlier.revision == last.revision:
-            assert found == changes.Unchanged()
+            assert found == thread_feed.Unchanged()
         else:
             assert isinstance(found, Delta)
             assert (found.since, found.revision) == (earlier.revision, last.revision)

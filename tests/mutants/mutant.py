@@ -27,8 +27,9 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """The folder that its score counts for."""
-        return str(Path(self.file).parent)
+        """The folder that its score counts for: of a package in `app/khala`, whatever its sub-packages are."""
+        parent = Path(self.file).parent
+        return str(Path(*parent.parts[:3]) if parent.parts[:2] == ("app", "khala") else parent)
 
     def applied(self, text: str) -> str:
         """The file's text with the fault. Raises `ValueError` where `old` does not occur exactly once."""

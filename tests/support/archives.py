@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from khala.domain.archive import MANIFEST
+from khala.domain.archive_format import MANIFEST
 
 
 def files_of(archive: bytes) -> dict[str, bytes]:

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from khala.blobs.settings import opened
-from khala.blobs.vault import Vault
+from khala.blobs.blob_service import Vault
+from khala.blobs.store_url import opened
 from khala.domain.parts import BlobRef
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.homes import home
 
 

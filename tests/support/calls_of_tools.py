@@ -8,7 +8,7 @@ import msgspec
 from khala.domain import ids
 from khala.domain.errors import PayloadTooLarge
 from khala.domain.tools import Actor
-from khala.tools.invoke import invoke
+from khala.tools.invocation import invoke
 from khala.tools.port import Call, Result, Tool
 
 

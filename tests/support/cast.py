@@ -9,8 +9,10 @@ import msgspec
 from khala.domain import ids
 from khala.domain.access import SCOPES, Caller, Role, Scope, key_hash
 from khala.domain.accounts import Identity
-from khala.store import accounts, sharing, threads, tokens
-from khala.store.db import Database
+from khala.store.accounts import accounts, api_tokens
+from khala.store.postgres.database import Database
+from khala.store.sharing import sharing
+from khala.store.threads import threads
 from tests.support.people import make_member
 
 ANONYMOUS = Caller()
@@ -37,7 +39,7 @@ class Person(msgspec.Struct, frozen=True):
 async def person(db: Database, name: str = "Somebody", *, scopes: tuple[Scope, ...] = SCOPES) -> Person:
     """A new user."""
     user_id = await accounts.of_identity(db, Identity(issuer="test", subject=str(ids.new()), name=name), ANONYMOUS)
-    token, secret = await tokens.make(db, Caller(user_id=user_id), "test", scopes, None)
+    token, secret = await api_tokens.make(db, Caller(user_id=user_id), "test", scopes, None)
     return Person(user_id, secret, token.id)
 
 
@@ -80,7 +82,7 @@ async def cast(db: Database) -> Cast:
             await make_member(db, thread_id, people[role].id, role, owner.caller)
     await sharing.set_role(db, thread_id, people["invited"].id, "owner", owner.caller)
     await make_member(db, thread_id, people["revoked token"].id, "owner", owner.caller)
-    await tokens.revoke(db, people["revoked token"].token_id, people["revoked token"].caller)
+    await api_tokens.revoke(db, people["revoked token"].token_id, people["revoked token"].caller)
     link, viewer_key = await sharing.make_link(db, thread_id, "viewer", None, owner.caller)
     _, editor_key = await sharing.make_link(db, thread_id, "editor", None, owner.caller)
     soon = datetime.now(UTC) + timedelta(hours=1)

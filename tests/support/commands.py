@@ -15,27 +15,16 @@ from khala.domain.budgets import DAY, HOUR, Limit, Policy
 from khala.domain.chat import RunOptions
 from khala.domain.fold import TextBlock
 from khala.domain.parts import Step
-from khala.store import (
-    accounts,
-    approvals,
-    claims,
-    files,
-    imports,
-    listings,
-    presence,
-    retention,
-    runs,
-    sends,
-    sessions,
-    sharing,
-    threads,
-    todos,
-    tokens,
-)
-from khala.store.db import Database
-from khala.store.imports import Conversation, Imported
-from khala.store.parts import Asked, Batch, Lease
-from khala.store.sends import Limits, Question
+from khala.store.accounts import accounts, api_tokens, claims, sessions
+from khala.store.operations import retention
+from khala.store.postgres.database import Database
+from khala.store.runs import runs
+from khala.store.runs.parts import Asked, Batch, Lease
+from khala.store.sharing import sharing
+from khala.store.threads import conversation_imports, presence, sends, thread_lists, threads
+from khala.store.threads.conversation_imports import Conversation, Imported
+from khala.store.threads.sends import Limits, Question
+from khala.store.tools import approvals, todos, workspace_files
 from tests.support.cast import Person, person
 from tests.support.store import batch, ending, write
 
@@ -125,7 +114,7 @@ class Crowd:
         question = self._question(ids.new(), "queue")
         said = Imported(role="user", content=(TextBlock(text="before"),))
         conversation = Conversation(title="Imported", history=[said], question=question)
-        await imports.begin(self.db, conversation, self._user().caller, LIMITS)
+        await conversation_imports.begin(self.db, conversation, self._user().caller, LIMITS)
 
     async def cancel(self) -> None:
         """Cancel an active run."""
@@ -140,7 +129,7 @@ class Crowd:
         guest = Caller(anon_key_hash=key_hash(key))
         thread, _ = await threads.create(self.db, ids.new(), guest, title=None, welcome="")
         await self._ask(thread.id, guest, "queue")
-        await files.write(self.db, thread.id, "a.txt", b"a")
+        await workspace_files.write(self.db, thread.id, "a.txt", b"a")
         await claims.claim(self.db, thread.id, key_hash(key), self._user().caller)
 
     async def reset(self) -> None:
@@ -191,8 +180,8 @@ class Crowd:
     async def token(self) -> None:
         """A token that is made and revoked."""
         caller = self._user().caller
-        made, _ = await tokens.make(self.db, caller, "crowd", ("read",), None)
-        await tokens.revoke(self.db, made.id, caller)
+        made, _ = await api_tokens.make(self.db, caller, "crowd", ("read",), None)
+        await api_tokens.revoke(self.db, made.id, caller)
 
     async def sign_in(self) -> None:
         """A session more."""
@@ -205,7 +194,7 @@ class Crowd:
 
     async def read(self) -> None:
         """A thread that a user has read."""
-        await listings.read(self.db, self._thread(), self._user().id, 1_000_000)
+        await thread_lists.read(self.db, self._thread(), self._user().id, 1_000_000)
 
     async def rename(self) -> None:
         """A thread's title."""
@@ -214,7 +203,7 @@ class Crowd:
     async def work_files(self) -> None:
         """A file and a todo of a user."""
         user = self._user()
-        await files.write(self.db, user.id, f"{self._random.randrange(5)}.txt", b"text")
+        await workspace_files.write(self.db, user.id, f"{self._random.randrange(5)}.txt", b"text")
         await todos.add(self.db, user.id, "do it", key=str(ids.new()))
 
     async def be_present(self) -> None:

@@ -137,7 +137,7 @@ def postmaster(layout: Layout) -> psutil.Process:
 def keeper(layout: Layout) -> psutil.Process:
     parent = postmaster(layout).parent()
     assert parent is not None
-    assert "khala.store.embedded.keeper" in parent.cmdline()
+    assert "khala.store.embedded.supervisor" in parent.cmdline()
     return parent
 
 

@@ -10,9 +10,9 @@ import msgspec
 
 from khala.archive.importer import Imported, ImportOptions, imported
 from khala.archive.reader import ArchiveReader
-from khala.blobs.settings import opened
-from khala.blobs.vault import Vault
-from khala.store.db import Database
+from khala.blobs.blob_service import Vault
+from khala.blobs.store_url import opened
+from khala.store.postgres.database import Database
 from tests.support.client import Thread, client
 from tests.support.inside import Inside, khala
 

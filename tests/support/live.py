@@ -10,9 +10,9 @@ from uuid import UUID
 from khala.domain.access import Caller
 from khala.live.hub import Hub
 from khala.live.listener import Listener
-from khala.live.live import Live
 from khala.live.observer import Client, Out, Subscription
-from khala.store.db import Database
+from khala.live.service import Live
+from khala.store.postgres.database import Database
 from tests.support.store import CALLER
 
 

@@ -17,8 +17,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from khala.store.lock_order import GUARDS, LOCK_ORDER
-from khala.store.session import SESSION
+from khala.store.postgres.lock_order import GUARDS, LOCK_ORDER
+from khala.store.postgres.session_settings import SESSION
 from tests.support.statement_locks import Touch, touches
 
 RANKS = {name: rank for rank, name in enumerate(LOCK_ORDER)}
@@ -36,7 +36,7 @@ MAX_SHOWN = 160
 """Characters of a statement in a violation."""
 
 ROOT = Path(__file__).resolve().parents[2]
-BETWEEN = (Path(__file__).resolve(), ROOT / "app" / "khala" / "store" / "db.py")
+BETWEEN = (Path(__file__).resolve(), ROOT / "app" / "khala" / "store" / "postgres" / "database.py")
 
 violations: list[str] = []
 """What this process has seen, since they were last taken."""

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import openai
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.cast import Person, person
 from tests.support.client import Thread
 from tests.support.inside import Inside

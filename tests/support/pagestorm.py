@@ -8,7 +8,7 @@ from uuid import UUID
 
 from playwright.async_api import Page, async_playwright
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.client import Thread
 from tests.support.flight import Served
 from tests.support.storm import Storm

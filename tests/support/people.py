@@ -7,8 +7,9 @@ from sqlalchemy import text
 
 from khala.domain import ids
 from khala.domain.access import Caller, Role, key_hash
-from khala.store import listings, sharing
-from khala.store.db import CREDENTIALS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+from khala.store.postgres.database import CREDENTIALS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+from khala.store.sharing import sharing
+from khala.store.threads import thread_lists
 
 
 def soon(seconds: float) -> datetime:
@@ -53,7 +54,7 @@ async def add_member(db: Database, thread_id: UUID, user_id: UUID, role: str = "
             text("INSERT INTO memberships (thread_id, user_id, role) VALUES (:thread, :user, :role)"),
             {"thread": thread_id, "user": user_id, "role": role},
         )
-        await listings.add(await driver_of(connection), thread_id, user_id)
+        await thread_lists.add(await driver_of(connection), thread_id, user_id)
 
 
 async def make_member(db: Database, thread_id: UUID, user_id: UUID, role: Role, owner: Caller) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from khala.store.db import asyncpg_url
+from khala.store.postgres.database import asyncpg_url
 from tests.support.ports import free_port
 from tests.support.required import program, wait_for_port
 

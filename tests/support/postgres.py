@@ -14,9 +14,9 @@ from docker.errors import DockerException
 from testcontainers.community.postgres import PostgresContainer
 
 from khala.domain import ids
-from khala.store import migrate
-from khala.store.db import asyncpg_url, driver_url
 from khala.store.embedded import EmbeddedPostgres
+from khala.store.postgres import migrations
+from khala.store.postgres.database import asyncpg_url, driver_url
 
 TEMPLATE = "khala_test_template"
 COMMIT_TIMES = "track_commit_timestamp=on"
@@ -71,7 +71,7 @@ async def make_template(url: str) -> str:
     """A migrated database to clone, made anew; returns its name, which no other session has."""
     name = f"{TEMPLATE}_{ids.new().hex}"
     await execute(url, f'CREATE DATABASE "{name}"')
-    await migrate.upgrade(named(url, name))
+    await migrations.upgrade(named(url, name))
     return name
 
 

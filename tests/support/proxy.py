@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from sqlalchemy.engine import URL
 
-from khala.store.db import asyncpg_url
+from khala.store.postgres.database import asyncpg_url
 
 ENCRYPTION_REQUESTS = (80877103, 80877104)
 """Asked before the start-up message, for SSL and for GSS; answered with N for no."""

@@ -8,8 +8,8 @@ import sqlglot
 from sqlalchemy import Table
 from sqlglot import exp
 
-from khala.store.lock_order import UNCONTENDED
-from khala.store.tables import metadata
+from khala.store.postgres.lock_order import UNCONTENDED
+from khala.store.schema.tables import metadata
 
 QUERIES = (exp.Select, exp.Insert, exp.Update, exp.Delete)
 WORDS = ("INSERT", "UPDATE", "DELETE", "SHARE", "ADVISORY")

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from khala.store.db import Driver
-from khala.store.tables import metadata
+from khala.store.postgres.database import Driver
+from khala.store.schema.tables import metadata
 
 ELSEWHERE = ("audit", "listings")
 """Tables that bear a thread's id and are none of the thread's: the trail, and users' lists."""

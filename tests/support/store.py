@@ -7,11 +7,12 @@ from khala.domain.access import Caller, key_hash
 from khala.domain.chat import RunOptions, Sent
 from khala.domain.fold import Content
 from khala.domain.parts import Finish, Notice, PartData, TextDelta, Usage, encode
-from khala.store import runs, sends, threads
-from khala.store.db import Database
-from khala.store.parts import Batch, Ending, Lease, append
-from khala.store.runs import Claimed
-from khala.store.sends import Limits, Question
+from khala.store.postgres.database import Database
+from khala.store.runs import runs
+from khala.store.runs.parts import Batch, Ending, Lease, append
+from khala.store.runs.runs import Claimed
+from khala.store.threads import sends, threads
+from khala.store.threads.sends import Limits, Question
 
 KEY = "k" * 40
 CALLER = Caller(anon_key_hash=key_hash(KEY))

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from khala.domain.fold import fold
 from khala.domain.parts import PartData, Step, ToolCall, ToolResult, ToolStatus
-from khala.store.db import Database
-from khala.store.parts import Lease
+from khala.store.postgres.database import Database
+from khala.store.runs.parts import Lease
 from tests.support.store import batch, claim, ending, write
 
 ROUND = 250

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 from tests.support.inside import khala
 from tests.support.pagestorm import opened, storm_on
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from khala.doctor import pooler as doctor
-from khala.store.db import Database
+from khala.doctor import pooler_checks as doctor
+from khala.store.postgres.database import Database
 from tests.support.agents import act, call
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread

@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from khala.domain import ids
 from khala.domain.errors import Unavailable
-from khala.store import migrate
-from khala.store.db import Database
+from khala.store.postgres import migrations
+from khala.store.postgres.database import Database
 from tests.support import postgres
 from tests.support.flight import flight
 from tests.support.schema_rules import RULES, breaches, history, statements
@@ -63,7 +63,7 @@ def test_every_migration_leaves_the_version_before_at_work() -> None:
 
 
 def test_the_history_is_read_to_its_end() -> None:
-    assert [revision for revision, _ in history()][-1] == migrate.head()
+    assert [revision for revision, _ in history()][-1] == migrations.head()
     assert all(statements(revision, before) for revision, before in history())
 
 
@@ -113,16 +113,16 @@ async def test_a_table_that_gains_a_column_under_a_prepared_statement_is_no_fail
 
 async def test_a_migration_that_cannot_have_a_table_gives_up_and_lets_everybody_else_go_on(postgres_url: str) -> None:
     async with empty(postgres_url) as url:
-        await migrate.upgrade(url, "0003")
+        await migrations.upgrade(url, "0003")
         db = Database(url)
         try:
             async with db.driver() as somebody, somebody.transaction():
                 await somebody.execute("LOCK TABLE runs IN ACCESS SHARE MODE")
                 with pytest.raises(Unavailable):
-                    await migrate.upgrade(url, patience=0.1)
-                assert await migrate.current(db) == "0003"
-            await migrate.upgrade(url)
-            assert await migrate.current(db) == migrate.head()
+                    await migrations.upgrade(url, patience=0.1)
+                assert await migrations.current(db) == "0003"
+            await migrations.upgrade(url)
+            assert await migrations.current(db) == migrations.head()
         finally:
             await db.close()
 
@@ -144,7 +144,7 @@ async def test_processes_that_start_while_somebody_migrates_wait_and_then_serve(
         try:
             with ended(server, worker, migrating):
                 async with somebody.transaction():
-                    await somebody.execute("SELECT pg_advisory_xact_lock($1)", migrate.LOCK)
+                    await somebody.execute("SELECT pg_advisory_xact_lock($1)", migrations.LOCK)
                     for process in (server, worker, migrating):
                         Process.start(process)
                     async with asyncio.timeout(60):
@@ -163,6 +163,6 @@ async def test_processes_that_start_while_somebody_migrates_wait_and_then_serve(
             await somebody.close()
         db = Database(url)
         try:
-            assert await migrate.current(db) == migrate.head()
+            assert await migrations.current(db) == migrations.head()
         finally:
             await db.close()

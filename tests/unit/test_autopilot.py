@@ -7,7 +7,7 @@ import pytest
 
 from khala.domain.autopilot import FAILED_ROUNDS, LONGEST_PLAN, SAME_ROUNDS, Limits, Stop, only_asks_or_plans, stop
 from khala.domain.parts import BlobRef, ToolResult
-from khala.domain.rounds import Call, Round
+from khala.domain.run_progress import Call, Round
 
 ASKS = [
     "Shall I go on?",

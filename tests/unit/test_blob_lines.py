@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from khala.blobs import lines, looking
-from khala.blobs.looking import Look, Question
+from khala.blobs import blob_reader, line_splitter
+from khala.blobs.blob_reader import Look, Question
+from khala.blobs.blob_service import Vault
+from khala.blobs.line_views import Bounds
 from khala.blobs.patterns import compiled
-from khala.blobs.vault import Vault
-from khala.blobs.views import Bounds
 from khala.domain.errors import InvalidInput, Unavailable
-from khala.store.blobs import Blob
+from khala.store.blobs.blobs import Blob
 
 ROOMY = Bounds(seconds=60)
 SLOW = "(((x|y| ){1,9}){1,9}){1,9}z"
@@ -53,7 +53,7 @@ def blob(data: bytes) -> Blob:
 
 
 async def look(data: bytes, question: Question, bounds: Bounds = ROOMY, chunk: int = 64 * 1024) -> Look:
-    return await looking.look(cast("Vault", Memory(data, chunk)), blob(data), question, bounds)
+    return await blob_reader.look(cast("Vault", Memory(data, chunk)), blob(data), question, bounds)
 
 
 async def pages(data: bytes, question: Question, bounds: Bounds = ROOMY, chunk: int = 64 * 1024) -> list[Look]:
@@ -119,8 +119,8 @@ def test_head_and_range_and_tail_show_what_a_split_shows(text: str, many: int, c
 def test_very_long_lines_are_found_in_pieces_each_line_once(lengths: list[int], chunk: int) -> None:
     data = b"\n".join(b"x" * length + b"hit" + b"y" * length for length in lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "PIECE", 16)
-        patch.setattr(lines, "OVERLAP", 4)
+        patch.setattr(line_splitter, "PIECE", 16)
+        patch.setattr(line_splitter, "OVERLAP", 4)
         for bounds in (ROOMY, Bounds(seconds=0)):
             found = asyncio.run(pages(data, Question(mode="grep", pattern="hit", lines=3), bounds, chunk))
             hits = [line.line for page in found for line in page.items]
@@ -132,7 +132,7 @@ def test_very_long_lines_are_found_in_pieces_each_line_once(lengths: list[int], 
 async def test_the_end_is_read_from_the_end_across_borders_of_chunks() -> None:
     data = b"".join(b"line %d\r\n" % number for number in range(1, 200_001))
     memory = Memory(data)
-    last = await looking.look(cast("Vault", memory), blob(data), Question(mode="tail", lines=1000), ROOMY)
+    last = await blob_reader.look(cast("Vault", memory), blob(data), Question(mode="tail", lines=1000), ROOMY)
     assert [line.text for line in last.items] == [f"line {number}" for number in range(199_001, 200_001)]
     assert memory.read_bytes < 300_000
     whole = await look(b"one\ntwo", Question(mode="tail", lines=5))
@@ -208,7 +208,7 @@ class Stuck:
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
     pattern = Stuck()
-    monkeypatch.setattr(looking, "compiled", lambda *_, **__: pattern)
+    monkeypatch.setattr(blob_reader, "compiled", lambda *_, **__: pattern)
     yield pattern
     pattern.go_on.set()
 
@@ -218,7 +218,7 @@ async def test_the_loop_and_its_other_threads_go_on_while_searches_are_slow(stuc
     async with asyncio.timeout(20):
         assert await asyncio.to_thread(stuck.begun.wait, 10)
         assert (await look(b"one\n", Question())).items[0].text == "one"
-    assert stuck.searched <= looking.SEARCHING
+    assert stuck.searched <= blob_reader.SEARCHING
     assert not any(task.done() for task in slow)
     stuck.go_on.set()
     assert [found.items for found in await asyncio.gather(*slow)] == [[]] * 40
@@ -230,13 +230,13 @@ async def test_a_search_that_nobody_waits_for_any_more_ends_after_its_piece(stuc
     task.cancel()
     await asyncio.wait({task})
     stuck.go_on.set()
-    await asyncio.wait_for(looking._threads.run(len, ""), 10)
+    await asyncio.wait_for(blob_reader._threads.run(len, ""), 10)
     assert task.cancelled()
     assert stuck.searched <= 2
 
 
 async def test_a_search_that_gets_no_turn_is_told_so(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "PATIENCE", 0.05)
+    monkeypatch.setattr(blob_reader, "PATIENCE", 0.05)
     tasks = [look(b"x", Question(mode="grep", pattern="x"), Bounds(seconds=0)) for _ in range(4)]
     refused = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(error) for error in refused] == [Unavailable] * 4
@@ -250,7 +250,7 @@ async def test_a_search_takes_64_kib_at_once_and_looks_at_the_clock_between(stuc
     assert stuck.searched == 1
     found = await pages(data, Question(mode="grep", pattern="x"), Bounds(seconds=0))
     assert len(found) > 5
-    assert stuck.largest <= 64 * 1024 + lines.OVERLAP + 2
+    assert stuck.largest <= 64 * 1024 + line_splitter.OVERLAP + 2
 
 
 def test_a_pattern_takes_linear_time() -> None:

@@ -5,7 +5,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from khala.domain import frames
-from khala.live.body import Body
+from khala.live.encoded_frame import Body
 from tests.support.live import payload
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.buckets import Bucket
+from khala.domain.token_bucket import Bucket
 
 
 def test_a_bucket_gives_its_burst_and_then_so_many_a_second() -> None:

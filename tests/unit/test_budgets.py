@@ -37,10 +37,10 @@ from khala.domain.chat import RunBudget, RunOptions
 from khala.domain.errors import BudgetExhausted
 from khala.domain.parts import Usage
 from khala.models.prices import cost
-from khala.runs.meter import Meter, _least, rate
-from khala.runs.tally import Tally, size
+from khala.runs.budget_meter import Meter, _least, rate
+from khala.runs.usage_tally import Tally, size
 from khala.settings import BadSetting, from_environment
-from khala.store.ledger import Account, Entry
+from khala.store.budgets.ledger import Account, Entry
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 THREAD, OWNER, USER = ids.new(), ids.new(), ids.new()

@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from khala.domain.access import Caller, Grant
-from khala.live.body import Body
+from khala.live.encoded_frame import Body
 from khala.live.observer import MOST_BYTES, Client, Out, Read, Subscription, Ticket
-from khala.store.access import Admission
+from khala.store.sharing.access import Admission
 from tests.support.live import payload
 
 ACCESS = UUID(int=1)

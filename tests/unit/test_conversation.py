@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from khala.api.conversation import Conversation, _prolongs
+from khala.api.threads.socket_session import Conversation, _prolongs
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.live.observer import Client

@@ -3,7 +3,7 @@
 import pytest
 
 from khala import settings
-from khala.domain.hosts import AllowedHosts, chosen
+from khala.domain.allowed_hosts import AllowedHosts, chosen
 from khala.settings import BadSetting
 
 HERE = (

@@ -10,9 +10,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from khala import main, settings
-from khala.api import events
 from khala.api.bodies import MOST_BODY
-from khala.api.openai.request import MOST_REQUEST
+from khala.api.openai.request_body import MOST_REQUEST
+from khala.api.threads import event_stream
 from tests.support.nginx import SHIPPED, rendered
 from tests.support.required import program
 from tests.support.server import ROOT
@@ -101,7 +101,7 @@ def test_nginx_takes_no_larger_bodies_than_khala_and_no_smaller_ones() -> None:
 def test_nginx_waits_longer_than_khala_is_ever_silent() -> None:
     waits = [int(number) for number in re.findall(r"proxy_(?:read|send)_timeout (\d+)s;", SHIPPED.read_text())]
     assert waits
-    assert min(waits) > 2 * events.SILENCE
+    assert min(waits) > 2 * event_stream.SILENCE
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from khala.domain.isolation import Stop, Verdict, isolated, outcome_elsewhere, verdict
+from khala.domain.isolation_policy import Stop, Verdict, isolated, outcome_elsewhere, verdict
 from khala.runs.isolation import LIMIT_SLACK_SECONDS, environment, time_limit
-from khala.store.ledger import Account, Entry
+from khala.store.budgets.ledger import Account, Entry
 
 
 def test_a_run_is_isolated_from_its_second_loss_on() -> None:

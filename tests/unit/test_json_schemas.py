@@ -9,10 +9,10 @@ import pytest
 
 from khala.domain.errors import InvalidInput
 from khala.domain.json_schemas import MAX_SCHEMA_PARTS, MAX_WORK, SchemaGraph
-from khala.tools import arguments, heavy_checks
-from khala.tools.arguments import ToolSchema
 from khala.tools.port import ToolFailed
-from khala.tools.validation import problems, validator
+from khala.tools.validation import arguments, process_pool
+from khala.tools.validation.arguments import ToolSchema
+from khala.tools.validation.validator import problems, validator
 
 
 def of(schema: object, **more: Any) -> dict[str, Any]:
@@ -124,14 +124,14 @@ def test_an_ordinary_check_runs_on_the_event_loop() -> None:
 
 
 async def test_only_so_many_checks_wait_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heavy_checks, "_PLACES", threading.BoundedSemaphore(1))
-    first = asyncio.create_task(heavy_checks.problems({"required": ["a"]}, {}))
+    monkeypatch.setattr(process_pool, "_PLACES", threading.BoundedSemaphore(1))
+    first = asyncio.create_task(process_pool.problems({"required": ["a"]}, {}))
     await asyncio.sleep(0)  # it has taken the place
     with pytest.raises(ToolFailed, match="Too many arguments") as refused:
-        await heavy_checks.problems({}, {})
+        await process_pool.problems({}, {})
     assert refused.value.code == "unavailable"
     assert await first == ["a: this is missing"]
-    assert await heavy_checks.problems({}, {}) == []
+    assert await process_pool.problems({}, {}) == []
 
 
 @pytest.mark.parametrize("bad", [{"type": "bogus"}, {"pattern": "(?=a)"}, {"$ref": "http://127.0.0.1:1/"}])
@@ -143,4 +143,4 @@ def test_the_validator_itself_fetches_nothing_and_searches_for_nothing_slow(bad:
 def test_the_process_says_the_same_as_the_event_loop() -> None:
     schema = of({"type": "array", "items": {"type": "integer"}}, required=["y"], additionalProperties=False)
     args = {"x": [1, "2", None], "z": 1}
-    assert asyncio.run(heavy_checks.problems(schema, args)) == problems(validator(schema), args)
+    assert asyncio.run(process_pool.problems(schema, args)) == problems(validator(schema), args)

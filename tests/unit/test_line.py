@@ -7,8 +7,8 @@ import uvicorn
 from uvicorn.server import ServerState
 from websockets.protocol import State
 
-from khala.api.line import Line
-from khala.live.body import Body
+from khala.api.http.websocket_protocol import Line
+from khala.live.encoded_frame import Body
 
 MESSAGE = Body(b"{}").message
 

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from khala.domain import ids
-from khala.store import ledger, listings, parts
-from khala.store.lock_order import GUARDS, LOCK_ORDER, UNCONTENDED
-from khala.store.tables import metadata
+from khala.store.budgets import ledger
+from khala.store.postgres.lock_order import GUARDS, LOCK_ORDER, UNCONTENDED
+from khala.store.runs import parts
+from khala.store.schema.tables import metadata
+from khala.store.threads import thread_lists
 from tests.support import lock_order
 from tests.support.lock_order import Transaction
 from tests.support.statement_locks import touches
@@ -92,10 +94,10 @@ def test_a_step_and_an_end_of_different_runs_are_locked_at_once() -> None:
 
 
 def test_the_lists_of_all_members_after_one_user_are_found() -> None:
-    assert len(_problems((USER, (LOW,)), (listings.LOCK, ([HIGH],)))) == 1
-    alone = (listings.STAMP, ([HIGH], [LOW], False, True, None, ""))
+    assert len(_problems((USER, (LOW,)), (thread_lists.LOCK, ([HIGH],)))) == 1
+    alone = (thread_lists.STAMP, ([HIGH], [LOW], False, True, None, ""))
     assert _problems((USER, (LOW,)), alone) == []
-    both = (listings.STAMP, ([HIGH], [LOW, HIGH], False, True, None, ""))
+    both = (thread_lists.STAMP, ([HIGH], [LOW, HIGH], False, True, None, ""))
     assert len(_problems(both)) == 1
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from khala.domain.tools import NAME, SEPARATOR
 from khala.settings import BadSetting, from_environment
-from khala.tools.mcp import BadConfig, McpConfig, names
+from khala.tools.mcp import BadConfig, McpConfig, tool_names
 
 TWELVE = {
     "core", "files", "tasks", "web", "code", "data", "memory", "agents", "planning", "browser", "security", "devtools",
@@ -125,8 +125,8 @@ def test_the_file_is_the_one_that_is_named_or_the_one_at_home(tmp_path: Path) ->
     st.lists(st.text(max_size=100), unique=True, max_size=20), st.lists(st.text(max_size=100), unique=True, max_size=9)
 )
 def test_names_are_valid_and_apart_whatever_servers_and_tools_are_called(tools: list[str], servers: list[str]) -> None:
-    prefixes = names.prefixes(servers)
-    full = [name for prefix in prefixes.values() for name in names.full_names(prefix, tools).values()]
+    prefixes = tool_names.prefixes(servers)
+    full = [name for prefix in prefixes.values() for name in tool_names.full_names(prefix, tools).values()]
     assert len(set(full)) == len(full) == len(servers) * len(tools)
     assert all(NAME.fullmatch(name) for name in full)
     assert all(name.count(SEPARATOR) == 1 for name in full)
@@ -134,4 +134,4 @@ def test_names_are_valid_and_apart_whatever_servers_and_tools_are_called(tools: 
 
 @given(st.from_regex(r"[a-z]([a-z0-9-]|_[a-z0-9]){0,30}", fullmatch=True))
 def test_a_good_name_stays_whatever_else_there_is(tool: str) -> None:
-    assert names.full_names("server", [f"{tool}.", tool, f"_{tool}"])[tool] == f"server__{tool}"
+    assert tool_names.full_names("server", [f"{tool}.", tool, f"_{tool}"])[tool] == f"server__{tool}"

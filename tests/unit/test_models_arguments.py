@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.models import arguments
+from khala.models import tool_arguments
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -18,20 +18,20 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(), VALUES))
 def test_what_is_an_object_is_read_from_text_or_as_it_is(args: dict[str, Any]) -> None:
-    assert arguments.read(msgspec.json.encode(args).decode()) == (args, None)
-    assert arguments.of(args) == (args, None)
+    assert tool_arguments.read(msgspec.json.encode(args).decode()) == (args, None)
+    assert tool_arguments.of(args) == (args, None)
 
 
 @given(st.text())
 def test_any_text_is_arguments_or_a_problem_and_can_be_written(text: str) -> None:
-    args, problem = arguments.read(text)
+    args, problem = tool_arguments.read(text)
     assert problem is None or args == {}
     msgspec.json.encode([args, problem])
 
 
 @pytest.mark.parametrize("nothing", ["", "  \n", "null", None, {}])
 def test_nothing_is_no_arguments(nothing: object) -> None:
-    assert arguments.of(nothing) == ({}, None)
+    assert tool_arguments.of(nothing) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_nothing_is_no_arguments(nothing: object) -> None:
     ],
 )
 def test_what_is_no_object_has_a_problem(written: object, problem: str) -> None:
-    args, told = arguments.of(written)
+    args, told = tool_arguments.of(written)
     assert args == {}
     assert problem in (told or "")
     msgspec.json.encode(told)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from khala.models import catalog
-from khala.models.catalog import DEMO, BadModel, ModelRef
-from khala.models.demo import DemoModel
+from khala.models import model_names
+from khala.models.demo.model import DemoModel
+from khala.models.model_names import DEMO, BadModel, ModelRef
 from khala.models.providers import Access, Providers, ProviderSettings
 
 
@@ -24,20 +24,20 @@ from khala.models.providers import Access, Providers, ProviderSettings
     ],
 )
 def test_a_reference_is_read_and_written_back(text: str, expected: ModelRef) -> None:
-    assert catalog.parse(text) == expected
-    assert catalog.parse(str(expected)) == expected
+    assert model_names.parse(text) == expected
+    assert model_names.parse(str(expected)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "gpt-5-mini", "mistral:large", ":x", "OpenAI:gpt"])
 def test_an_unknown_provider_is_told_with_the_choices(text: str) -> None:
     with pytest.raises(BadModel, match="openai:NAME, anthropic:NAME, google:NAME or demo"):
-        catalog.parse(text)
+        model_names.parse(text)
 
 
 @pytest.mark.parametrize("text", ["openai", "openai:", "google: "])
 def test_a_missing_name_is_told_with_an_example(text: str) -> None:
     with pytest.raises(BadModel, match="write for example"):
-        catalog.parse(text)
+        model_names.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_a_missing_name_is_told_with_an_example(text: str) -> None:
     ],
 )
 def test_the_default_follows_the_keys(env: Mapping[str, str], provider: str) -> None:
-    assert catalog.default(env).provider == provider
+    assert model_names.default(env).provider == provider
 
 
 def test_the_chain_is_the_default_and_its_fallbacks_without_repetition() -> None:
     env = {"KHALA_MODEL": "openai:a", "KHALA_FALLBACK_MODELS": "google:b, openai:a,,demo,"}
-    assert catalog.chain(env) == (ModelRef("openai", "a"), ModelRef("google", "b"), DEMO)
+    assert model_names.chain(env) == (ModelRef("openai", "a"), ModelRef("google", "b"), DEMO)
 
 
 def test_settings_are_read_from_the_names_the_providers_use() -> None:
@@ -109,7 +109,8 @@ async def test_the_demo_model_needs_no_key() -> None:
 
 def test_provider_libraries_are_not_imported_before_a_model_is_opened() -> None:
     code = (
-        "import sys; from khala.models import providers, tokens, prices, retry, catalog, demo\n"
+        "import sys; from khala.models import providers, token_counter, prices, retry_policy, model_names\n"
+        "from khala.models.demo import model\n"
         "providers.Providers(providers.ProviderSettings()).open('demo')\n"
         "heavy = {'openai', 'anthropic', 'google.genai', 'pydantic_ai', 'tiktoken', 'genai_prices', 'httpx2',"
         " 'aiohttp'}\n"

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from khala.domain.parts import Usage
-from khala.models import demo_script
-from khala.models.demo import DemoModel
-from khala.models.demo_script import Script, delays, write
+from khala.models.demo import script as demo_script
+from khala.models.demo.model import DemoModel
+from khala.models.demo.script import Script, delays, write
 from khala.models.port import Completed, Event, ModelFailed, Prompt, Text, Turn
 
 

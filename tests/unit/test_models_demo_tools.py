@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from khala.domain.tools import Spec
-from khala.models import demo_plan
-from khala.models.demo import DemoModel
-from khala.models.demo_script import HELP
-from khala.models.demo_tools import direct
+from khala.models.demo import plan as demo_plan
+from khala.models.demo.model import DemoModel
+from khala.models.demo.script import HELP
+from khala.models.demo.tools import direct
 from khala.models.port import (
     SUMMARISE,
     Completed,

@@ -8,7 +8,7 @@ import pytest
 
 from khala.models import failures
 from khala.models.failures import Refused
-from khala.models.openai.refusals import retry_after
+from khala.models.openai.error_responses import retry_after
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from khala.models.failures import Refused
-from khala.models.openai import calls
-from khala.models.openai.answer import Answer
+from khala.models.openai import tool_call_assembly
+from khala.models.openai.answer_reader import Answer
 from khala.models.port import Reasoning, Text
 
 WEATHER = {"name": "weather", "arguments": '{"city":"Aiur"}'}
@@ -172,9 +172,9 @@ def test_ids_are_made_unique() -> None:
 
 
 def test_calls_are_bounded_in_number_and_in_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MOST_CALLS", 3)
-    monkeypatch.setattr(calls, "LONGEST_ARGUMENTS", 50)
+    monkeypatch.setattr(tool_call_assembly, "MOST_CALLS", 3)
+    monkeypatch.setattr(tool_call_assembly, "LONGEST_ARGUMENTS", 50)
     many = [calling({"index": place, "id": f"{place}", "function": {"name": "f"}}) for place in range(4)]
     long = [calling({"index": 0, "id": "a", "function": {"name": "f", "arguments": "x" * 10}})] * 6
-    assert "3 tool calls" in str(failing(many, calls.TooManyCalls)[1])
-    assert "50 characters" in str(failing(long, calls.TooManyCalls)[1])
+    assert "3 tool calls" in str(failing(many, tool_call_assembly.TooManyCalls)[1])
+    assert "50 characters" in str(failing(long, tool_call_assembly.TooManyCalls)[1])

@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 
 from khala.domain.tools import Spec
-from khala.models.conversation import GO_ON, NO_OUTCOME, NOTHING
-from khala.models.openai import body
+from khala.models.openai import request_body
 from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
+from khala.models.prompt_order import GO_ON, NO_OUTCOME, NOTHING
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 ECHO = Spec(name="echo", description="Says it again.", parameters=SCHEMA)
 
 
 def told(*turns: Turn, system: str = "", **rest: Any) -> Any:
-    return msgspec.json.decode(body.of(Prompt(system=system, turns=turns, **rest), "m-1"))
+    return msgspec.json.decode(request_body.of(Prompt(system=system, turns=turns, **rest), "m-1"))
 
 
 def messages(*turns: Turn, **rest: Any) -> Any:

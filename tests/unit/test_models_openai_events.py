@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from khala.models.openai.events import Events, EventTooLong
+from khala.models.openai.sse_parser import Events, EventTooLong
 
 NEWLINES = st.sampled_from(["\n", "\r\n", "\r"])
 TEXTS = st.text(alphabet=st.sampled_from('a:"{} \u2028\u0085é👩'), max_size=8)

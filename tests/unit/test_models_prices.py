@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from khala.domain.parts import Usage
-from khala.models import catalog
+from khala.models import model_names
 from khala.models.prices import context_window, cost, per_million
 
 MILLION = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
@@ -44,6 +44,6 @@ def test_a_strange_usage_raises_nothing(usage: Usage) -> None:
 
 
 def test_every_default_model_has_a_price_and_a_window() -> None:
-    for provider, name in catalog.DEFAULTS.items():
+    for provider, name in model_names.DEFAULTS.items():
         assert cost(provider, name, MILLION) is not None
         assert provider == "demo" or (context_window(provider, name) or 0) > 100_000

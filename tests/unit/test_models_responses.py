@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.models.responses import escape
+from khala.models.pydantic_ai.http_responses import escape
 
 TEXTS = st.text(alphabet=st.sampled_from('a"\\\n\u0085\u2028\u2029\u2027\u00e2\u00c2\u2030é👩'))
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from khala.models.port import ModelFailed
-from khala.models.retry import Decision, GiveUp, Switch, Wait, decide
+from khala.models.retry_policy import Decision, GiveUp, Switch, Wait, decide
 
 
 def decided(

@@ -13,9 +13,9 @@ from tiktoken import Encoding
 
 from khala.domain.parts import Usage
 from khala.domain.tools import Spec
-from khala.models import tokens
+from khala.models import token_counter
 from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
-from khala.models.tokens import Count, Counter
+from khala.models.token_counter import Count, Counter
 
 BYTES = Encoding(
     "bytes",
@@ -28,16 +28,16 @@ BYTES = Encoding(
 
 @given(st.text())
 def test_an_estimate_is_a_quarter_of_the_bytes_rounded_up(text: str) -> None:
-    assert tokens.estimate(text) == -(-len(text.encode()) // 4)
+    assert token_counter.estimate(text) == -(-len(text.encode()) // 4)
 
 
 def test_half_a_surrogate_pair_is_no_error() -> None:
-    assert tokens.estimate("\ud800") == 1
+    assert token_counter.estimate("\ud800") == 1
 
 
 def test_usage_is_estimated_from_the_whole_prompt() -> None:
     prompt = Prompt(system="1234", turns=(Turn(role="user", text="12345"), Turn(role="assistant", text="")))
-    assert tokens.estimate_usage(prompt, "1234") == Usage(input_tokens=3, output_tokens=1)
+    assert token_counter.estimate_usage(prompt, "1234") == Usage(input_tokens=3, output_tokens=1)
 
 
 async def test_a_loaded_vocabulary_counts_exactly() -> None:
@@ -131,16 +131,16 @@ def test_all_of_a_turn_is_estimated() -> None:
         Turn(role="tool", outcomes=(outcome,)),
         Turn(role="user", files=(File(name="name", media_type="text/plain", data=b"12345678"),)),
     )
-    assert [tokens.estimate_turn(turn) for turn in turns] == [1 + 1 + 5, 1 + 2, 1 + 2]
+    assert [token_counter.estimate_turn(turn) for turn in turns] == [1 + 1 + 5, 1 + 2, 1 + 2]
     prompt = Prompt(system="", turns=turns)
-    assert tokens.estimate_usage(prompt, "1234", (used,)) == Usage(input_tokens=13, output_tokens=7)
+    assert token_counter.estimate_usage(prompt, "1234", (used,)) == Usage(input_tokens=13, output_tokens=7)
 
 
 @pytest.mark.parametrize(
     ("media_type", "data", "expected"),
     [
-        ("image/png", b"1" * 9999, tokens.IMAGE),
-        ("application/pdf", b"%PDF", tokens.SMALLEST_PDF),
+        ("image/png", b"1" * 9999, token_counter.IMAGE),
+        ("application/pdf", b"%PDF", token_counter.SMALLEST_PDF),
         ("application/pdf; v=1", b"1" * 1_000_000, 10_000),
         ("image/svg+xml", b"<svg/>", 1 + 2),
         ("application/zip", b"PK\0\0" * 999, 1),
@@ -148,21 +148,21 @@ def test_all_of_a_turn_is_estimated() -> None:
     ],
 )
 def test_a_file_is_estimated_by_what_a_model_sees_of_it(media_type: str, data: bytes, expected: int) -> None:
-    assert tokens.estimate_file(File(name="name", media_type=media_type, data=data)) == expected
+    assert token_counter.estimate_file(File(name="name", media_type=media_type, data=data)) == expected
 
 
 def test_tools_count_where_the_model_reads_them() -> None:
     prompt = Prompt(system="", turns=(), tools=(SPEC,) * 3)
-    size = tokens.estimate_tool(SPEC)
-    assert size == tokens.estimate('["echo","Says it.",{"type":"object"}]')
-    assert tokens.estimate_usage(prompt, "") == Usage(input_tokens=3 * size)
-    assert tokens.estimate_usage(prompt, "", tools=False) == Usage()
+    size = token_counter.estimate_tool(SPEC)
+    assert size == token_counter.estimate('["echo","Says it.",{"type":"object"}]')
+    assert token_counter.estimate_usage(prompt, "") == Usage(input_tokens=3 * size)
+    assert token_counter.estimate_usage(prompt, "", tools=False) == Usage()
 
 
 def test_many_tools_are_estimated_rightly_however_many_are_remembered() -> None:
-    for number in range(3 * tokens.MOST_TOOLS):
+    for number in range(3 * token_counter.MOST_TOOLS):
         spec = Spec(name="x" * (number % 60), description="", parameters={})
-        assert tokens.estimate_tool(spec) == (number % 60 + 13) // 4
+        assert token_counter.estimate_tool(spec) == (number % 60 + 13) // 4
 
 
 async def test_a_turn_is_counted_with_all_that_belongs_to_it() -> None:
@@ -171,4 +171,4 @@ async def test_a_turn_is_counted_with_all_that_belongs_to_it() -> None:
     used = Turn(role="assistant", text="abc", uses=(ToolUse(id="1", name="echo", args={}),))
     assert counter.count_turn(used, "gpt-4o") == Count(len("abc\necho {}"), False)
     seen = Turn(role="user", text="abc", files=(File(name="a", media_type="image/png", data=b""),))
-    assert counter.count_turn(seen, "gpt-4o") == Count(3 + tokens.IMAGE, True)
+    assert counter.count_turn(seen, "gpt-4o") == Count(3 + token_counter.IMAGE, True)

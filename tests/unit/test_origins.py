@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from litestar.connection import ASGIConnection
 
-from khala.api import cookies
-from khala.api.limits import Limiter
-from khala.api.origins import Connection, Origins, address_of, is_https, is_local, machine_of, network_of, networks
+from khala.api.accounts import session_cookie
+from khala.api.http.rate_limits import Limiter
+from khala.api.http.request_origin import (
+    Connection,
+    Origins,
+    address_of,
+    is_https,
+    is_local,
+    machine_of,
+    network_of,
+    networks,
+)
 from khala.domain.errors import RateLimited
 
 PROXIES = networks(["10.0.0.0/8", "fd00::/8"])
@@ -168,11 +177,11 @@ def test_an_ipv6_machine_is_limited_whatever_address_of_its_own_it_takes() -> No
 
 def test_over_tls_only_the_cookie_of_this_very_host_counts() -> None:
     def secret(scheme: str, cookie: str) -> str | None:
-        return cookies.secret(connection("203.0.113.9", scheme=scheme, cookie=cookie), Origins())
+        return session_cookie.secret(connection("203.0.113.9", scheme=scheme, cookie=cookie), Origins())
 
-    planted = f"{cookies.PLAIN}=planted"
+    planted = f"{session_cookie.PLAIN}=planted"
     assert secret("https", planted) is None
-    assert secret("https", f"{planted}; {cookies.SECURE}=own") == "own"
+    assert secret("https", f"{planted}; {session_cookie.SECURE}=own") == "own"
     assert secret("http", planted) == "planted"
 
 

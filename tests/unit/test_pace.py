@@ -2,7 +2,7 @@
 
 import pytest
 
-from khala.domain.pace import BodyPace
+from khala.domain.transfer_rate import BodyPace
 
 MIB = 1 << 20
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from khala.domain.errors import Unavailable
-from khala.live import poll
-from khala.live.poll import SNAPSHOT, Poll
+from khala.live import fallback_poll
+from khala.live.fallback_poll import SNAPSHOT, Poll
 
 
 class Moving:
@@ -52,7 +52,7 @@ async def looks(snapshots: Sequence[str | None]) -> int:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poll, "POLL", 0.0)
+    monkeypatch.setattr(fallback_poll, "POLL", 0.0)
 
 
 @pytest.mark.parametrize(

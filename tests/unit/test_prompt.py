@@ -13,10 +13,10 @@ from khala.domain.autopilot import REPROMPT
 from khala.domain.chat import Message
 from khala.domain.fold import Block, CompactionBlock, FileBlock, TextBlock, ToolBlock
 from khala.domain.parts import BlobRef, Compaction, ToolResult
-from khala.domain.rounds import Call, Progress, Round
+from khala.domain.run_progress import Call, Progress, Round
 from khala.domain.tools import Spec
 from khala.models.port import ModelFailed, Turn
-from khala.models.tokens import Counter, estimate_tool
+from khala.models.token_counter import Counter, estimate_tool
 from khala.runs.prompt import (
     FILE_TOKENS,
     KEPT_ROUNDS,

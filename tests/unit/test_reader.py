@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from khala.domain.frames import Pong
+from khala.live.catch_up_reader import Reader
 from khala.live.feeds import Found, News
-from khala.live.reader import Reader
 
 ACCESS = uuid4()
 TOPIC = uuid4()

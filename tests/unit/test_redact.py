@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.redact import BLACKED, redacted
+from khala.domain.redaction import BLACKED, redacted
 
 SECRET = "abcDEF0123456789abcDEF0123456789"
 

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
+from khala.blobs.blob_service import Vault
 from khala.blobs.spool import spooled
-from khala.blobs.vault import Vault
 from khala.domain.tools import Actor
-from khala.runs.results import PLENTY, Allowance, Kept, kept, one_line
+from khala.runs.tool_results import PLENTY, Allowance, Kept, kept, one_line
 from khala.tools.port import Result
 
 ACTOR = Actor(owner_id=UUID(int=1), thread_id=UUID(int=2))

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from khala import settings
-from khala.api.origins import Origins, networks
-from khala.domain.flush import FlushPolicy
-from khala.live.wake_url import WakeUrl
-from khala.models.catalog import ModelRef
+from khala.api.http.request_origin import Origins, networks
+from khala.domain.flush_policy import FlushPolicy
+from khala.live.nats_url import WakeUrl
+from khala.models.model_names import ModelRef
 from khala.settings import BadSetting, Settings, from_environment
-from khala.store.blobs import Room
-from khala.store.sends import Limits
-from khala.tools.toolbox import ToolboxOptions
+from khala.store.blobs.blobs import Room
+from khala.store.threads.sends import Limits
+from khala.tools.tool_registry import ToolboxOptions
 
 
 def test_the_way_past_a_pooler_goes_with_the_way_through_it() -> None:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from khala.domain.parts import Usage
 from khala.models.port import Prompt
-from khala.runs.tally import WIDE, Call
-from khala.runs.turn import _estimated
+from khala.runs.model_turn import _estimated
+from khala.runs.usage_tally import WIDE, Call
 
 
 @given(st.text(), st.floats(min_value=0, max_value=50))

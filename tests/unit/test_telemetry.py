@@ -10,7 +10,7 @@ import structlog
 from litestar.types import Receive, Scope, Send
 from structlog.contextvars import get_contextvars
 
-from khala.api.observed import Observed
+from khala.api.http.request_telemetry import Observed
 from khala.telemetry.logs import HIDDEN, Redacting, configure, redacted
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ0YXNzYWRhciJ9.c2lnbmF0dXJl"

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from khala.domain.tools import Spec
-from khala.tools import heavy_checks
-from khala.tools.arguments import MAX_ARGS_DEPTH, MOST_ARGS, check, schema_problem
 from khala.tools.port import ToolFailed
-from khala.tools.validation import MAX_PROBLEM_LENGTH, MAX_PROBLEMS
+from khala.tools.validation import process_pool
+from khala.tools.validation.arguments import MAX_ARGS_DEPTH, MOST_ARGS, check, schema_problem
+from khala.tools.validation.validator import MAX_PROBLEM_LENGTH, MAX_PROBLEMS
 
 TOO_LONG = "bad_arguments: These arguments take too long to check."
 FILE = {
@@ -187,7 +187,7 @@ SLOW = "(((x|y| ){1,5}){1,5}){1,5}z"
     ids=["an enum", "many errors", "many names", "many patterns"],
 )
 def test_what_takes_too_long_is_killed(schema: dict[str, Any], value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heavy_checks, "DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr(process_pool, "DEADLINE_SECONDS", 1.0)
     assert schema_problem(of(schema)) is None
     assert problem(of(schema), {"x": value}) == TOO_LONG
 
@@ -200,7 +200,7 @@ TREE = {
 
 
 def test_a_schema_that_applies_itself_more_and_more_often_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heavy_checks, "DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr(process_pool, "DEADLINE_SECONDS", 1.0)
     assert schema_problem(TREE) is None
     args: dict[str, Any] = {}
     for _ in range(100):

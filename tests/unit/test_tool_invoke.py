@@ -9,7 +9,7 @@ import structlog
 from khala.domain import ids
 from khala.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge, Unavailable
 from khala.domain.tools import Permission, Spec
-from khala.tools import invoke as invoking
+from khala.tools import invocation as invoking
 from khala.tools.port import Call, Result, ToolFailed
 from tests.support.calls_of_tools import call, guest, user
 

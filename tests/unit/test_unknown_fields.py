@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from khala.api.bodies import Registration, Send
-from khala.api.openai.request import Completion
+from khala.api.openai.request_body import Completion
 from khala.domain import frames
 from khala.domain.chat import RunOptions
 from khala.domain.unknown_fields import MAX_NAME, find, nearest

@@ -6,17 +6,17 @@ from datetime import timedelta
 
 import msgspec
 
-from khala.api.exports import ExportLimiter
-from khala.api.limits import Limiter
-from khala.api.origins import Origins
-from khala.api.readiness import Readiness
-from khala.blobs.vault import Vault
+from khala.api.accounts.exports import ExportLimiter
+from khala.api.http.rate_limits import Limiter
+from khala.api.http.request_origin import Origins
+from khala.api.operations.readiness import Readiness
+from khala.blobs.blob_service import Vault
 from khala.identity.oidc import Provider
-from khala.live.live import Live
-from khala.store.db import Database
-from khala.store.sends import Limits
+from khala.live.service import Live
+from khala.store.postgres.database import Database
+from khala.store.threads.sends import Limits
 from khala.tools.mcp import Connections, Group
-from khala.tools.toolbox import Toolbox
+from khala.tools.tool_registry import Toolbox
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from khala.blobs.sniffing import well_formed
-from khala.blobs.vault import MOST_PREVIEW, plain_name
+from khala.blobs.blob_service import MOST_PREVIEW, plain_name
+from khala.blobs.content_type import well_formed
 from khala.domain import parts
 from khala.domain.access import Role
 from khala.domain.chat import RunOptions
@@ -14,8 +14,8 @@ from khala.domain.errors import KhalaError
 from khala.domain.fold import Content
 from khala.domain.parts import Finish
 from khala.domain.tools import MOST_RULES, Rule
-from khala.store import files, todos
-from khala.store.user_tools import Definition
+from khala.store.tools import todos, workspace_files
+from khala.store.tools.user_tools import Definition
 from khala.tools import paths, user_tools
 from khala.tools.port import ToolFailed
 
@@ -99,8 +99,8 @@ def _file(data: Any) -> None:
             raise ValueError(f"{data.path!r} is not how this path is stored.")
     except ToolFailed as error:
         raise ValueError(str(error)) from error
-    if len(data.content) > files.MOST_BYTES:
-        raise ValueError(f"A file has at most {files.MOST_BYTES:,} bytes.")
+    if len(data.content) > workspace_files.MOST_BYTES:
+        raise ValueError(f"A file has at most {workspace_files.MOST_BYTES:,} bytes.")
 
 
 def _tool(data: Any) -> None:

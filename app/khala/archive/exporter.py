@@ -15,12 +15,13 @@ from uuid import UUID
 import structlog
 
 from khala.archive.writer import BLOB_LEVEL, ArchiveWriter
+from khala.blobs.blob_service import Vault
 from khala.blobs.spool import Spool
-from khala.blobs.vault import Vault
-from khala.domain.archive import FORMAT, VERSION, Manifest, MissingBlob, MissingReason, blob_name
+from khala.domain.archive_format import FORMAT, VERSION, Manifest, MissingBlob, MissingReason, blob_name
 from khala.domain.errors import BlobNotFound, PayloadTooLarge, Unauthorized, Unavailable
-from khala.store import archive, migrate
-from khala.store.db import Database, Driver
+from khala.store.operations import archive_rows
+from khala.store.postgres import migrations
+from khala.store.postgres.database import Database, Driver
 
 MAX_ROWS_BYTES = 4 << 30
 """Of the compressed rows, which are spooled."""
@@ -65,19 +66,19 @@ class _Export:
         """Write all rows, as they are at one moment, and the list of blobs that they name."""
         try:
             async with asyncio.timeout(MAX_SNAPSHOT_SECONDS), db.snapshot() as driver:
-                for kind in archive.KINDS:
+                for kind in archive_rows.KINDS:
                     await self._spool_kind(driver, kind, rows)
-                async for page in archive.pages(driver, "objects", archive.OBJECTS, self._user_id):
+                async for page in archive_rows.pages(driver, "objects", archive_rows.OBJECTS, self._user_id):
                     await blobs.write(b"".join(row["sha256"] + row["size"].to_bytes(8) for row in page))
         except TimeoutError as error:
             raise Unavailable("The export took too long. Try again later.", retry_after=600) from error
         except PayloadTooLarge as error:
             raise PayloadTooLarge("This account is too large for one archive: ask for application/jsonl.") from error
 
-    async def _spool_kind(self, driver: Driver, kind: archive.Kind, rows: Spool) -> None:
-        encoder, found = archive.Encoder(kind), 0
+    async def _spool_kind(self, driver: Driver, kind: archive_rows.Kind, rows: Spool) -> None:
+        encoder, found = archive_rows.Encoder(kind), 0
         await rows.write(self._writer.begin(kind.file))
-        async for page in archive.pages(driver, kind.name, kind.query, self._user_id, kind.page):
+        async for page in archive_rows.pages(driver, kind.name, kind.query, self._user_id, kind.page):
             lines = b"".join(map(encoder.line, page))
             await rows.write(await asyncio.to_thread(self._writer.write, lines, lines=len(page)))
             found += len(page)
@@ -123,7 +124,7 @@ class _Export:
             format=FORMAT,
             version=VERSION,
             khala=version("khala"),
-            schema=migrate.head(),
+            schema=migrations.head(),
             user_id=self._user_id,
             exported_at=self._at,
             files=tuple(self._writer.files),

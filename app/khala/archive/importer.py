@@ -14,13 +14,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.archive.reader import ArchiveReader
-from khala.blobs.vault import Vault
+from khala.blobs.blob_service import Vault
 from khala.domain.access import Caller
-from khala.domain.archive import RefusedArchive
-from khala.store import archive_import as rows
-from khala.store import audit, blobs
-from khala.store.archive import KINDS, Kind
-from khala.store.db import Database, Driver, driver_of
+from khala.domain.archive_format import RefusedArchive
+from khala.store.accounts import audit
+from khala.store.blobs import blobs
+from khala.store.operations import archive_import as rows
+from khala.store.operations.archive_rows import KINDS, Kind
+from khala.store.postgres.database import Database, Driver, driver_of
 
 TRIES = 3
 MAX_PUT_SECONDS = 1800.0

@@ -13,7 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from khala.archive.checks import check
-from khala.domain.archive import (
+from khala.domain.archive_format import (
     BLOB_NAME,
     FORMAT,
     MANIFEST,
@@ -25,7 +25,7 @@ from khala.domain.archive import (
     Manifest,
     RefusedArchive,
 )
-from khala.store.archive import KINDS, Kind, line_type
+from khala.store.operations.archive_rows import KINDS, Kind, line_type
 
 BATCH_LINES = 500
 BATCH_BYTES = 8 << 20

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from khala.domain.archive import MANIFEST, ArchivedFile, Manifest
+from khala.domain.archive_format import MANIFEST, ArchivedFile, Manifest
 
 LINES_LEVEL = 6
 BLOB_LEVEL = 1

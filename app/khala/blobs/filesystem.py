@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar
 from uuid import uuid4
 
-from khala.blobs.threads import Threads
+from khala.blobs.thread_pool import Threads
 from khala.domain.errors import BlobNotFound, Unavailable
 
 CHUNK = 64 * 1024

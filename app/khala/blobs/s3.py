@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
-from khala.blobs.threads import Threads
+from khala.blobs.thread_pool import Threads
 from khala.domain.errors import BlobNotFound, KhalaError, Unavailable
 
 log = structlog.get_logger()

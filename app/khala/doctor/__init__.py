@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from khala.blobs.vault import Vault
-from khala.doctor import configuration, database, pooler, surroundings, traffic
+from khala.blobs.blob_service import Vault
+from khala.doctor import configuration_checks, database_checks, environment_checks, pooler_checks, workload_checks
 from khala.doctor.findings import Check, Finding, checked
 from khala.settings import Settings
-from khala.store.db import Database
+from khala.store.postgres.database import Database
 
 __all__ = ["Finding", "examine"]
 
@@ -19,23 +19,23 @@ async def examine(
     `processes`: how many shall run at once. `call`: each configured model is called once, which costs a little.
     """
     checks: dict[str, Check] = {
-        "pooler": partial(pooler.finding, db),
-        "database": partial(database.server, db),
-        "writes": partial(database.writes, db),
-        "speed": partial(database.speed, db),
-        "durability": partial(database.durability, db),
-        "connections": partial(database.connections, db, processes, settings.connections),
-        "clock": partial(database.clock, db),
-        "pgvector": partial(database.pgvector, db),
-        "schema": partial(database.schema, db),
-        "notify": partial(database.notify, db),
-        "wake": partial(surroundings.wake, settings),
-        "transactions": partial(traffic.transactions, db),
-        "runs": partial(traffic.work, db, settings.lease),
-        "blobs": partial(surroundings.blobs, settings, vault),
-        "files": partial(surroundings.files, settings, vault),
-        "sandbox": surroundings.sandbox,
+        "pooler": partial(pooler_checks.finding, db),
+        "database": partial(database_checks.server, db),
+        "writes": partial(database_checks.writes, db),
+        "speed": partial(database_checks.speed, db),
+        "durability": partial(database_checks.durability, db),
+        "connections": partial(database_checks.connections, db, processes, settings.connections),
+        "clock": partial(database_checks.clock, db),
+        "pgvector": partial(database_checks.pgvector, db),
+        "schema": partial(database_checks.schema, db),
+        "notify": partial(database_checks.notify, db),
+        "wake": partial(environment_checks.wake, settings),
+        "transactions": partial(workload_checks.transactions, db),
+        "runs": partial(workload_checks.work, db, settings.lease),
+        "blobs": partial(environment_checks.blobs, settings, vault),
+        "files": partial(environment_checks.files, settings, vault),
+        "sandbox": environment_checks.sandbox,
     }
     found = [await checked(what, check) for what, check in checks.items()]
-    found += await surroundings.models(settings, call=call)
-    return [*found, *surroundings.disks(settings), *configuration.findings(settings)]
+    found += await environment_checks.models(settings, call=call)
+    return [*found, *environment_checks.disks(settings), *configuration_checks.findings(settings)]

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from khala.domain.parts import BlobRef
-from khala.domain.rounds import Round
+from khala.domain.run_progress import Round
 
 Stop: TypeAlias = Literal["max_steps", "no_progress", "budget"]
 """Why no further round of tools is begun: too many of them, the same again and again, or too many calls."""

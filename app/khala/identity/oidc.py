@@ -10,9 +10,9 @@ import msgspec
 
 from khala.domain.accounts import Identity
 from khala.domain.errors import InvalidInput, Unauthorized, Unavailable
-from khala.identity import tokens
-from khala.identity.calls import Calls, Endpoints, secure
-from khala.identity.kept import Kept
+from khala.identity import id_tokens
+from khala.identity.cached_value import Kept
+from khala.identity.oidc_http import Calls, Endpoints, secure
 from khala.identity.passwords import normalized_email
 
 KEPT = 3600.0
@@ -127,7 +127,7 @@ class Provider:
     async def finish(self, *, code: str, redirect_uri: str, verifier: str, nonce: str) -> SignedIn:
         """Who has signed in; Unauthorized where the code or what it is exchanged for doesn't hold."""
         if not 0 < len(code) <= LONGEST_CODE or not (code.isascii() and code.isprintable()):
-            raise tokens.invalid()
+            raise id_tokens.invalid()
         endpoints = await self._endpoints.get(max_age=KEPT)
         got = await self._calls.exchanged(endpoints, code=code, redirect_uri=redirect_uri, code_verifier=verifier)
         if got.id_token is None:
@@ -159,40 +159,40 @@ class Provider:
         """Close the connections to the provider."""
         await self._calls.aclose()
 
-    def _expected(self, nonce: str) -> tokens.Expected:
+    def _expected(self, nonce: str) -> id_tokens.Expected:
         client = self.settings.client_id
-        return tokens.Expected(self.settings.issuer, client, client, nonce=nonce)
+        return id_tokens.Expected(self.settings.issuer, client, client, nonce=nonce)
 
-    def _expected_bearer(self) -> tokens.Expected:
+    def _expected_bearer(self) -> id_tokens.Expected:
         client, audience = self.settings.client_id, self.settings.audience
         party = client if audience is None else None
-        return tokens.Expected(self.settings.issuer, audience or client, party, tokens.BEARER_TYPES)
+        return id_tokens.Expected(self.settings.issuer, audience or client, party, id_tokens.BEARER_TYPES)
 
-    async def _claims(self, token: str, expected: tokens.Expected) -> tokens.Claims:
-        header = tokens.header(token)
+    async def _claims(self, token: str, expected: id_tokens.Expected) -> id_tokens.Claims:
+        header = id_tokens.header(token)
         key = await self._key(header)
-        return tokens.claims(token, header, key, expected, self._clock())
+        return id_tokens.claims(token, header, key, expected, self._clock())
 
-    async def _key(self, header: tokens.Header) -> tokens.Key:
+    async def _key(self, header: id_tokens.Header) -> id_tokens.Key:
         """The key of this header. One that isn't known may be new: providers change theirs at any time."""
         for max_age in (KEPT, KEYS_AGAIN):
-            key = tokens.key_for(header, await self._keys.get(max_age=max_age))
+            key = id_tokens.key_for(header, await self._keys.get(max_age=max_age))
             if key is not None:
                 return key
-        raise tokens.invalid()
+        raise id_tokens.invalid()
 
     async def _about(
-        self, endpoints: Endpoints, claims: tokens.Claims, access_token: str | None
-    ) -> "tokens.Claims | _UserInfo":
+        self, endpoints: Endpoints, claims: id_tokens.Claims, access_token: str | None
+    ) -> "id_tokens.Claims | _UserInfo":
         """What the provider says of somebody; an ID token may leave it out (OpenID Connect Core 1.0, section 5.4)."""
         if claims.email is not None or endpoints.userinfo_endpoint is None or access_token is None:
             return claims
         said = await self._calls.fetched(endpoints.userinfo_endpoint, _UserInfo, access_token=access_token)
         if said.sub != claims.sub:
-            raise tokens.invalid()
+            raise id_tokens.invalid()
         return said
 
-    def _verified(self, subject: str, about: "tokens.Claims | _UserInfo") -> dict[str, Any]:
+    def _verified(self, subject: str, about: "id_tokens.Claims | _UserInfo") -> dict[str, Any]:
         email = _email(about.email)
         return {
             "issuer": self.settings.issuer,
@@ -213,9 +213,9 @@ class Provider:
             )
         return found
 
-    async def _fetch_keys(self) -> tuple[tokens.Key, ...]:
+    async def _fetch_keys(self) -> tuple[id_tokens.Key, ...]:
         endpoints = await self._endpoints.get(max_age=KEPT)
-        return tokens.keys((await self._calls.fetched(endpoints.jwks_uri, _KeySet)).keys)
+        return id_tokens.keys((await self._calls.fetched(endpoints.jwks_uri, _KeySet)).keys)
 
 
 def _email(said: object) -> str | None:

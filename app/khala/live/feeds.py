@@ -10,10 +10,12 @@ from khala.domain import frames
 from khala.domain.access import Caller, Grant
 from khala.domain.chat import Delta
 from khala.domain.frames import AccountDelta
-from khala.store import access, accounts_feed, changes
-from khala.store.access import Admission
-from khala.store.changes import Behind, Gone, Unchanged
-from khala.store.db import Driver
+from khala.store.accounts import account_feed
+from khala.store.postgres.database import Driver
+from khala.store.sharing import access
+from khala.store.sharing.access import Admission
+from khala.store.threads import thread_feed
+from khala.store.threads.thread_feed import Behind, Gone, Unchanged
 
 SNAPSHOT_MESSAGES = 100
 """Messages in a snapshot."""
@@ -70,15 +72,15 @@ class Threads:
 
     async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
         """See `Feed`."""
-        return _seen(await changes.glance(driver, cursors))
+        return _seen(await thread_feed.glance(driver, cursors))
 
     async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
         """See `Feed`."""
-        return _seen(await changes.since(driver, cursors))
+        return _seen(await thread_feed.since(driver, cursors))
 
     async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
         """See `Feed`."""
-        found = await changes.snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
+        found = await thread_feed.snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
         return Whole(found.revision, frames.snapshot(topic_id, found))
 
     async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
@@ -90,11 +92,11 @@ class Threads:
         return frames.Gone(thread_id=topic_id, code=code)
 
 
-def _seen(looks: Mapping[UUID, changes.Look]) -> dict[UUID, Found]:
+def _seen(looks: Mapping[UUID, thread_feed.Look]) -> dict[UUID, Found]:
     return {thread_id: Found(_news(thread_id, look.change), look.access_id) for thread_id, look in looks.items()}
 
 
-def _news(thread_id: UUID, change: changes.Change) -> Change:
+def _news(thread_id: UUID, change: thread_feed.Change) -> Change:
     if isinstance(change, Delta):
         return News(change.since, change.revision, frames.delta(thread_id, change))
     return change
@@ -109,17 +111,17 @@ class Accounts:
 
     async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
         """See `Feed`."""
-        found = await accounts_feed.since(driver, cursors)
+        found = await account_feed.since(driver, cursors)
         return {user_id: Found(_listed(change), ALWAYS) for user_id, change in found.items()}
 
     async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
         """See `Feed`."""
-        found = await accounts_feed.whole(driver, topic_id)
+        found = await account_feed.whole(driver, topic_id)
         return None if found is None else Whole(found.revision, found)
 
     async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
         """See `Feed`."""
-        standing = await accounts_feed.standing(driver, [caller for _, caller in asked])
+        standing = await account_feed.standing(driver, [caller for _, caller in asked])
         return [
             Admission(ALWAYS, Grant(role="owner", expires_at=caller.expires_at))
             if stands and caller.user_id == user_id
@@ -132,7 +134,7 @@ class Accounts:
         return frames.Error(code="unauthorized", message="This account is not signed in here any more.")
 
 
-def _listed(change: accounts_feed.Change) -> Change:
+def _listed(change: account_feed.Change) -> Change:
     if isinstance(change, AccountDelta):
         return News(change.since, change.revision, change)
     return change

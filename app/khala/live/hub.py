@@ -10,16 +10,16 @@ import structlog
 
 from khala.domain.access import Caller
 from khala.domain.errors import Unavailable
-from khala.live.body import Body
-from khala.live.deliveries import Deliveries
+from khala.live.access_guard import Guard
+from khala.live.catch_up_reader import Reader
+from khala.live.delivery_metrics import Deliveries
+from khala.live.encoded_frame import Body
 from khala.live.feeds import Feed, Found, News
-from khala.live.guard import Guard
 from khala.live.observer import GONE, Client, Out, Read, Subscription, Ticket
-from khala.live.reader import Reader
 from khala.signals import metrics
-from khala.store.access import Admission, granted
-from khala.store.changes import Behind, Gone, Unchanged
-from khala.store.db import EVERYTHING, Database
+from khala.store.postgres.database import EVERYTHING, Database
+from khala.store.sharing.access import Admission, granted
+from khala.store.threads.thread_feed import Behind, Gone, Unchanged
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ import asyncpg
 import structlog
 
 from khala.signals.metrics import LISTENER_CONNECTED, LISTENER_LOST
-from khala.store.db import EVERYTHING, driver_url
+from khala.store.postgres.database import EVERYTHING, driver_url
 
 log = structlog.get_logger()
 

@@ -19,10 +19,10 @@ import structlog
 
 from khala.domain.access import Caller, Grant
 from khala.domain.errors import Unavailable
-from khala.live.body import Body
-from khala.live.pulse import Pulse
+from khala.live.encoded_frame import Body
+from khala.live.heartbeat import Pulse
 from khala.signals import metrics
-from khala.store.access import Admission
+from khala.store.sharing.access import Admission
 
 log = structlog.get_logger()
 

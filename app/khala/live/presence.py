@@ -14,13 +14,13 @@ import structlog
 
 from khala.domain import frames
 from khala.domain.errors import Unavailable
-from khala.live.body import Body
-from khala.live.guard import Guard
+from khala.live.access_guard import Guard
+from khala.live.encoded_frame import Body
 from khala.live.observer import Client, Subscription
 from khala.signals.metrics import PRESENT
-from khala.store import presence
-from khala.store.db import EVERYTHING, Database
-from khala.store.presence import Company, Said
+from khala.store.postgres.database import EVERYTHING, Database
+from khala.store.threads import presence
+from khala.store.threads.presence import Company, Said
 
 log = structlog.get_logger()
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from khala.models import catalog
-from khala.models.catalog import BadModel, ModelRef, Provider
-from khala.models.demo import DemoModel
+from khala.models import model_names
+from khala.models.demo.model import DemoModel
+from khala.models.model_names import BadModel, ModelRef, Provider
 from khala.models.port import Model
 
 if TYPE_CHECKING:
-    from khala.models.clients import Client
+    from khala.models.provider_clients import Client
 
 Environment: TypeAlias = Mapping[str, str]
 
@@ -53,13 +53,13 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
         """
         return cls(
             openai=Access(
-                key=_first(env, *catalog.KEYS["openai"]),
+                key=_first(env, *model_names.KEYS["openai"]),
                 url=_first(env, "OPENAI_BASE_URL"),
                 organization=_first(env, "OPENAI_ORG_ID"),
                 project=_first(env, "OPENAI_PROJECT_ID"),
             ),
-            anthropic=Access(key=_first(env, *catalog.KEYS["anthropic"]), url=_first(env, "ANTHROPIC_BASE_URL")),
-            google=Access(key=_first(env, *catalog.KEYS["google"]), url=_first(env, "GOOGLE_GEMINI_BASE_URL")),
+            anthropic=Access(key=_first(env, *model_names.KEYS["anthropic"]), url=_first(env, "ANTHROPIC_BASE_URL")),
+            google=Access(key=_first(env, *model_names.KEYS["google"]), url=_first(env, "GOOGLE_GEMINI_BASE_URL")),
             read_timeout=_seconds(env, "KHALA_MODEL_TIMEOUT", cls().read_timeout),
         )
 
@@ -70,7 +70,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
             return found
         if provider == "openai" and found.url:
             return msgspec.structs.replace(found, key=NO_KEY)
-        raise BadModel(f"No key for {provider} models: set {' or '.join(catalog.KEYS[provider])}.")
+        raise BadModel(f"No key for {provider} models: set {' or '.join(model_names.KEYS[provider])}.")
 
 
 class Providers:
@@ -85,7 +85,7 @@ class Providers:
 
         A provider's first model imports its SDK, up to a second: open models when the program starts, not in a request.
         """
-        found = catalog.parse(ref) if isinstance(ref, str) else ref
+        found = model_names.parse(ref) if isinstance(ref, str) else ref
         if found.provider == "demo":
             return DemoModel()
         return self._client(found.provider).model(found)
@@ -93,9 +93,9 @@ class Providers:
     def _client(self, provider: Provider) -> "Client":
         if provider not in self._clients:
             access = self._settings.access(provider)  # first: a missing key should not cost the import
-            from khala.models import clients
+            from khala.models import provider_clients
 
-            self._clients[provider] = clients.connect(provider, access, self._settings)
+            self._clients[provider] = provider_clients.connect(provider, access, self._settings)
         return self._clients[provider]
 
     async def aclose(self) -> None:

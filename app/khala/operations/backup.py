@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 
 import click
 
-from khala.blobs import settings as blob_settings
+from khala.blobs import store_url as blob_settings
 from khala.blobs.port import BlobStore
-from khala.blobs.settings import FOLDER
+from khala.blobs.store_url import FOLDER
 from khala.operations import blob_copies
 from khala.operations.programs import OperationFailed, Postgres, postgres
 from khala.settings import Settings

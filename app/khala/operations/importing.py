@@ -8,12 +8,12 @@ from khala import main as composition
 from khala.archive.importer import Imported, ImportOptions, imported
 from khala.archive.reader import ArchiveReader
 from khala.console import KnownFailure
-from khala.domain.archive import RefusedArchive
+from khala.domain.archive_format import RefusedArchive
 from khala.domain.errors import KhalaError
 from khala.identity import passwords
 from khala.settings import Settings
-from khala.store import migrate
-from khala.store.db import Database
+from khala.store.postgres import migrations
+from khala.store.postgres.database import Database
 
 
 async def import_account(
@@ -35,7 +35,7 @@ async def import_account(
 
 async def _imported(settings: Settings, reader: ArchiveReader, options: ImportOptions) -> Imported:
     async with composition.database(settings) as db, composition.blobs(settings, db) as vault:
-        if await migrate.current(db) != migrate.head():
+        if await migrations.current(db) != migrations.head():
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
         # Without a limit on statements, which check all rows at once; past a pooler, because it is one long session.
         long = Database(db.direct_url, pool_size=2, timeout=None)

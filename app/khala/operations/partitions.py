@@ -8,7 +8,7 @@ import click
 
 from khala import main as composition
 from khala.settings import Settings
-from khala.store.db import driver_url
+from khala.store.postgres.database import driver_url
 
 SCRIPTS = {"hash": "partition_parts.sql", "month": "partition_parts_by_month.sql"}
 FOLDER = Path(__file__).parent / "sql"

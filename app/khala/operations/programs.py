@@ -17,8 +17,8 @@ import asyncpg
 import msgspec
 
 from khala.settings import Settings
-from khala.store.db import asyncpg_url, driver_url
 from khala.store.embedded import EmbeddedPostgres, EmbeddedPostgresError, find_binaries
+from khala.store.postgres.database import asyncpg_url, driver_url
 
 PROGRAMS = ("pg_dump", "pg_restore", "pg_basebackup", "psql")
 INSTALLED = ("/usr/lib/postgresql/{}/bin", "/usr/pgsql-{}/bin", "/opt/homebrew/opt/postgresql@{}/bin")

@@ -14,8 +14,8 @@ from khala.operations import blob_copies
 from khala.operations.backup import STORED, blob_store
 from khala.operations.programs import OperationFailed, Postgres, postgres
 from khala.settings import Settings
-from khala.store import migrate
-from khala.store.verify import Checked, differences
+from khala.store.operations.verify import Checked, differences
+from khala.store.postgres import migrations
 
 MAX_RECOVERY_SECONDS = 3600
 """That Postgres may take to go through its WAL."""
@@ -134,7 +134,7 @@ async def _settle(settings: Settings, server: Postgres) -> None:
             await connection.execute(FORGET)
         await connection.execute("ANALYZE")
     async with composition.database(settings) as db:
-        await migrate.upgrade(db.direct_url)
+        await migrations.upgrade(db.direct_url)
         checked, found = Checked(), 0
         async for difference in differences(db, checked):
             found += 1

@@ -20,9 +20,9 @@ import click
 import httpx
 
 from khala.operations.programs import OperationFailed
-from khala.store import migrate
-from khala.store.db import Database
 from khala.store.embedded import EmbeddedPostgres
+from khala.store.postgres import migrations
+from khala.store.postgres.database import Database
 
 WORDS, PACE = 4800, 40
 """Of the answer that outlasts the upgrade: words, and words a second."""
@@ -174,6 +174,6 @@ async def _started(log: Path, env: dict[str, str], command: list[str]) -> AsyncI
 async def _schema(url: str) -> str | None:
     db = Database(url, pool_size=2)
     try:
-        return await migrate.current(db)
+        return await migrations.current(db)
     finally:
         await db.close()

@@ -15,19 +15,19 @@ from khala.domain import autopilot
 from khala.domain.autopilot import Limits
 from khala.domain.chat import Message, RunOptions
 from khala.domain.parts import Notice, PartData
-from khala.domain.rounds import REPROMPTED, Progress
+from khala.domain.run_progress import REPROMPTED, Progress
 from khala.domain.tools import Spec
 from khala.models.port import Model, Prompt, ToolUse
 from khala.models.prices import context_window
-from khala.models.tokens import Counter
+from khala.models.token_counter import Counter
 from khala.runs import prompt
+from khala.runs.budget_meter import Meter
 from khala.runs.compaction import Compactor
-from khala.runs.files import Files
-from khala.runs.hands import Hands
-from khala.runs.meter import Meter
+from khala.runs.model_turn import Outcome, PromptFor, Said, Turn
 from khala.runs.prompt import Conversation, Ruler
-from khala.runs.turn import Outcome, PromptFor, Said, Turn
-from khala.store.writer import Stream
+from khala.runs.prompt_files import Files
+from khala.runs.tool_executor import Hands
+from khala.store.runs.writer import Stream
 
 log = structlog.get_logger()
 

@@ -7,15 +7,15 @@ import msgspec
 import structlog
 
 from khala.domain.chat import Message
-from khala.domain.flush import storable
+from khala.domain.flush_policy import storable
 from khala.domain.parts import INLINE_LIMIT, Compaction
-from khala.domain.redact import redacted
-from khala.domain.rounds import Progress, Round
+from khala.domain.redaction import redacted
+from khala.domain.run_progress import Progress, Round
 from khala.models.port import Model, Prompt
 from khala.models.port import Turn as Told
 from khala.runs import prompt
+from khala.runs.model_turn import Said, Turn
 from khala.runs.prompt import KEPT_ROUNDS, SHORT, Conversation, Fitted, Ruler
-from khala.runs.turn import Said, Turn
 
 log = structlog.get_logger()
 

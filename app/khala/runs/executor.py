@@ -6,32 +6,35 @@ from uuid import UUID
 
 import structlog
 
-from khala.domain import ids, rounds
+from khala.domain import ids, run_progress
 from khala.domain.errors import BudgetExhausted, Unavailable
 from khala.domain.fold import fold
-from khala.domain.isolation import Stop, Verdict, outcome_elsewhere, verdict
+from khala.domain.isolation_policy import Stop, Verdict, outcome_elsewhere, verdict
 from khala.domain.parts import Notice
-from khala.domain.rounds import Progress
+from khala.domain.run_progress import Progress
 from khala.domain.tools import Actor
-from khala.models import catalog
-from khala.models.catalog import ModelRef
-from khala.models.tokens import Counter
+from khala.models import model_names
+from khala.models.model_names import ModelRef
+from khala.models.token_counter import Counter
 from khala.runs import prompt
 from khala.runs.autopilot import Autopilot, Manner
-from khala.runs.files import Files
-from khala.runs.hands import Hands, Kit
+from khala.runs.budget_meter import Meter
+from khala.runs.claimed_run import Work
+from khala.runs.executor_options import ExecutorOptions
 from khala.runs.isolation import Isolation, time_limit
-from khala.runs.meter import Meter
-from khala.runs.options import ExecutorOptions
-from khala.runs.tally import Tally
-from khala.runs.turn import Models, Outcome, Turn, failed, stopped, tell
-from khala.runs.work import Work
+from khala.runs.model_turn import Models, Outcome, Turn, failed, stopped, tell
+from khala.runs.prompt_files import Files
+from khala.runs.tool_executor import Hands, Kit
+from khala.runs.usage_tally import Tally
 from khala.signals import metrics
-from khala.store import approvals, ledger, messages, parts, runs
-from khala.store.db import Database, Driver
-from khala.store.parts import Lease
-from khala.store.runs import Claimed
-from khala.store.writer import LeaseLost, Stream, Writer
+from khala.store.budgets import ledger
+from khala.store.postgres.database import Database, Driver
+from khala.store.runs import parts, runs
+from khala.store.runs.parts import Lease
+from khala.store.runs.runs import Claimed
+from khala.store.runs.writer import LeaseLost, Stream, Writer
+from khala.store.threads import messages
+from khala.store.tools import approvals
 
 log = structlog.get_logger()
 
@@ -257,7 +260,7 @@ class Executor:
             on_lost=lambda: work.stop(Stop.LOST),
         )
         meter = Meter(self._db, run_id, account, Tally(account.usage, account.usd))
-        return stream, meter, rounds.read(stored)
+        return stream, meter, run_progress.read(stored)
 
     async def _carry_out(self, work: Work) -> None:
         stream, meter, progress = await self._resume(work)
@@ -335,7 +338,7 @@ class Executor:
         return Actor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
 
     def _candidates(self, claimed: Claimed) -> list[ModelRef]:
-        first = self._options.models if claimed.options.model is None else (catalog.parse(claimed.options.model),)
+        first = self._options.models if claimed.options.model is None else (model_names.parse(claimed.options.model),)
         return list(dict.fromkeys([*first, *self._options.models]))
 
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 import msgspec
 import structlog
 
-from khala.domain.isolation import Stop
-from khala.runs.work import Work
-from khala.store.ledger import Account
-from khala.store.runs import Claimed
+from khala.domain.isolation_policy import Stop
+from khala.runs.claimed_run import Work
+from khala.store.budgets.ledger import Account
+from khala.store.runs.runs import Claimed
 
 log = structlog.get_logger()
 

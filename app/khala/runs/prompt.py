@@ -12,12 +12,12 @@ from khala.domain.autopilot import REPROMPT
 from khala.domain.chat import Message
 from khala.domain.fold import Block, CompactionBlock, Content, FileBlock, TextBlock, ToolBlock, text_of
 from khala.domain.parts import BlobRef
-from khala.domain.redact import redacted
-from khala.domain.rounds import Call, Progress, Round
+from khala.domain.redaction import redacted
+from khala.domain.run_progress import Call, Progress, Round
 from khala.domain.tools import Spec
-from khala.models import files
+from khala.models import prompt_files
 from khala.models.port import File, ModelFailed, Outcome, Prompt, ToolUse, Turn
-from khala.models.tokens import Counter, estimate_tool
+from khala.models.token_counter import Counter, estimate_tool
 
 MOST_MESSAGES = 1000
 """Messages that are looked at for one prompt."""
@@ -183,7 +183,7 @@ def texts(turn: Turn) -> Iterator[str]:
     for outcome in turn.outcomes:
         yield outcome.text
     for file in turn.files:
-        yield files.text(file) or ""
+        yield prompt_files.text(file) or ""
 
 
 def since_summary(conversation: Conversation) -> tuple[tuple[Turn, ...], Sequence[Message]]:
@@ -341,4 +341,4 @@ def _pictures(turn: Turn) -> int:
 
 
 def _is_picture(file: File) -> bool:
-    return files.sort(file) in ("image", "pdf")
+    return prompt_files.sort(file) in ("image", "pdf")

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
-from khala.api.http import BoundedHttp, UnsignalledServer, address_of, listening
-from khala.api.readiness import Health
+from khala.api.http.http_protocol import BoundedHttp, UnsignalledServer, address_of, listening
+from khala.api.operations.readiness import Health
 from khala.signals.metrics import BUILD, REGISTRY
 from khala.telemetry.gauges import Gauges
 

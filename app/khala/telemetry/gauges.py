@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 
 from khala.domain.errors import Unavailable
 from khala.signals import metrics
-from khala.store.db import Database
-from khala.store.runs import Standing, standing
+from khala.store.postgres.database import Database
+from khala.store.runs.runs import Standing, standing
 
 log = structlog.get_logger()
 

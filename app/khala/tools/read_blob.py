@@ -5,12 +5,12 @@ from uuid import UUID
 
 import msgspec
 
-from khala.blobs.looking import Look, Mode, Question, look
-from khala.blobs.vault import Vault
-from khala.blobs.views import MOST_CONTEXT, Bounds
+from khala.blobs.blob_reader import Look, Mode, Question, look
+from khala.blobs.blob_service import Vault
+from khala.blobs.line_views import MOST_CONTEXT, Bounds
 from khala.domain.errors import BlobNotFound, InvalidInput, Unavailable
 from khala.domain.tools import Spec
-from khala.store.blobs import Blob
+from khala.store.blobs.blobs import Blob
 from khala.tools.port import Call, Result, ToolFailed
 
 MOST_TEXT = 4000

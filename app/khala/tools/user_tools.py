@@ -7,12 +7,12 @@ import msgspec
 
 from khala.domain.errors import InvalidInput
 from khala.domain.tools import NAME, SEPARATOR, Permission, Spec
-from khala.store import user_tools
-from khala.store.db import Database
-from khala.store.user_tools import Definition
-from khala.tools.arguments import schema_problem
+from khala.store.postgres.database import Database
+from khala.store.tools import user_tools
+from khala.store.tools.user_tools import Definition
 from khala.tools.port import Call, Result, Sink, ToolFailed
 from khala.tools.sandbox import Exit, Program, Sandbox
+from khala.tools.validation.arguments import schema_problem
 
 MOST_CODE = 64 * 1024
 """Bytes of a tool's code."""

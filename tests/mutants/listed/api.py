@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         name="any-origin-brings-cookies",
-        file="app/khala/api/origins.py",
+        file="app/khala/api/http/request_origin.py",
         old='if "*" in origins.allowed and not cookie:',
         new='if "*" in origins.allowed:',
         tests=("tests/integration/test_origins.py::test_that_any_origin_may_call_is_no_word_for_cookies",),
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         name="sibling-sites-are-our-own",
-        file="app/khala/api/origins.py",
+        file="app/khala/api/http/request_origin.py",
         old='OWN_SITE = ("same-origin", "none")',
         new='OWN_SITE = ("same-origin", "same-site", "none")',
         tests=("tests/integration/test_origins.py::test_another_sites_page_changes_nothing_whatever_it_bears",),
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-client-names-its-address",
-        file="app/khala/api/origins.py",
+        file="app/khala/api/http/request_origin.py",
         old="for hop in reversed(hops):",
         new="for hop in hops:",
         tests=("tests/unit/test_origins.py",),
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         name="plain-pages-act-over-tls",
-        file="app/khala/api/origins.py",
+        file="app/khala/api/http/request_origin.py",
         old='schemes = {"https"} if https else {"http", "https"}',
         new='schemes = {"http", "https"}',
         tests=("tests/unit/test_origins.py",),
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         name="undeclared-proxies-are-this-machine",
-        file="app/khala/api/origins.py",
+        file="app/khala/api/http/request_origin.py",
         old='address.is_loopback and "x-forwarded-for" not in connection.headers',
         new="address.is_loopback",
         tests=("tests/unit/test_origins.py",),
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ipv4-in-ipv6-has-no-limit",
-        file="app/khala/api/origins.py",
+        file="app/khala/api/http/request_origin.py",
         old="return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address",
         new="return address",
         tests=("tests/unit/test_origins.py",),
@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-first-proxy-tells-the-scheme",
-        file="app/khala/api/origins.py",
+        file="app/khala/api/http/request_origin.py",
         old='.rpartition(",")[2].strip() in ("https", "wss")',
         new='.partition(",")[0].strip() in ("https", "wss")',
         tests=("tests/unit/test_origins.py",),
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         name="foreign-pages-open-sockets",
-        file="app/khala/api/origins.py",
+        file="app/khala/api/http/request_origin.py",
         old='return origin is None or "*" in origins.allowed or trusted_origin(connection, origins)',
         new="return True",
         tests=("tests/integration/test_origins.py::test_a_socket_that_another_sites_page_opens_is_refused",),
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-token-to-read-may-write",
-        file="app/khala/api/callers.py",
+        file="app/khala/api/accounts/authentication.py",
         old='usual = "read" if request.method in SAFE else "write"',
         new='usual = "read"',
         tests=("tests/integration/test_accounts.py::test_a_token_is_good_for_its_scopes_only",),
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         name="foreign-pages-read-by-cookie",
-        file="app/khala/api/callers.py",
+        file="app/khala/api/accounts/authentication.py",
         old="believed = returning or trusted_origin(connection, context.origins)",
         new="believed = True",
         tests=("tests/integration/test_origins.py::test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie",),
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-bad-token-falls-back-to-nobody",
-        file="app/khala/api/callers.py",
+        file="app/khala/api/accounts/authentication.py",
         old=(
             "    if found is None:\n"
             '        raise Unauthorized("This token is not good, or not any more.")\n'
@@ -99,7 +99,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-network-keeps-the-owner-out",
-        file="app/khala/api/throttle.py",
+        file="app/khala/api/accounts/sign_in_throttle.py",
         old='key_hash(f"{email} {network}")',
         new="key_hash(email)",
         tests=(
@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-guess-more",
-        file="app/khala/api/throttle.py",
+        file="app/khala/api/accounts/sign_in_throttle.py",
         old='"pair": 10,',
         new='"pair": 11,',
         tests=(
@@ -119,8 +119,8 @@ MUTANTS = (
     ),
     Mutant(
         name="right-passwords-count-as-guesses",
-        file="app/khala/api/auth.py",
-        old="        await throttle.forgive(context.db, email, caller.network)\n",
+        file="app/khala/api/accounts/sign_in.py",
+        old="        await sign_in_throttle.forgive(context.db, email, caller.network)\n",
         new="",
         tests=(
             "tests/integration/test_accounts.py::test_the_eleventh_wrong_password_for_an_account_has_to_wait_and_right_ones_dont_count",
@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         name="scripts-read-the-cookie",
-        file="app/khala/api/cookies.py",
+        file="app/khala/api/accounts/session_cookie.py",
         old="httponly=True",
         new="httponly=False",
         tests=(
@@ -139,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         name="other-sites-send-the-cookie",
-        file="app/khala/api/cookies.py",
+        file="app/khala/api/accounts/session_cookie.py",
         old='samesite="lax"',
         new='samesite="none"',
         tests=(
@@ -149,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-plain-cookie-counts-over-tls",
-        file="app/khala/api/cookies.py",
+        file="app/khala/api/accounts/session_cookie.py",
         old="connection.cookies.get(SECURE if is_https(connection, origins) else PLAIN)",
         new="connection.cookies.get(SECURE) or connection.cookies.get(PLAIN)",
         tests=("tests/unit/test_origins.py",),
@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-narrow-token-sets-a-password",
-        file="app/khala/api/auth.py",
+        file="app/khala/api/accounts/sign_in.py",
         old="if not has_one and caller.scopes != frozenset(SCOPES):",
         new="if not has_one and not caller.scopes:",
         tests=("tests/integration/test_access_store.py::test_a_token_that_may_not_all_gives_the_account_no_password",),
@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-token-makes-a-wider-one",
-        file="app/khala/api/tokens.py",
+        file="app/khala/api/accounts/api_tokens.py",
         old="if not set(data.scopes) <= caller.scopes:",
         new="if not set(data.scopes) & caller.scopes:",
         tests=("tests/integration/test_accounts.py::test_a_token_cant_make_one_that_is_good_for_more",),
@@ -173,14 +173,14 @@ MUTANTS = (
     ),
     Mutant(
         name="ranges-of-blobs-are-open",
-        file="app/khala/api/blobs.py",
-        old=("blob = await opened(context, caller, blob_id)\n        known = answers.unchanged"),
+        file="app/khala/api/blobs/blobs.py",
+        old=("blob = await opened(context, caller, blob_id)\n        known = blob_responses.unchanged"),
         new=(
             'if "range" in request.headers:\n'
             "            blob = await context.vault.find(blob_id)\n"
             "        else:\n"
             "            blob = await opened(context, caller, blob_id)\n"
-            "        known = answers.unchanged"
+            "        known = blob_responses.unchanged"
         ),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
@@ -189,9 +189,9 @@ MUTANTS = (
     ),
     Mutant(
         name="heads-of-blobs-are-open",
-        file="app/khala/api/blobs.py",
-        old=("blob = await opened(context, caller, blob_id)\n        return answers.unchanged"),
-        new=("blob = await context.vault.find(blob_id)\n        return answers.unchanged"),
+        file="app/khala/api/blobs/blobs.py",
+        old=("blob = await opened(context, caller, blob_id)\n        return blob_responses.unchanged"),
+        new=("blob = await context.vault.find(blob_id)\n        return blob_responses.unchanged"),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
         ),
@@ -199,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lines-of-blobs-are-open",
-        file="app/khala/api/blobs.py",
+        file="app/khala/api/blobs/blobs.py",
         old=("blob = await opened(context, caller, blob_id)\n        question"),
         new=("blob = await context.vault.find(blob_id)\n        question"),
         tests=(
@@ -209,7 +209,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-range-is-one-byte-short",
-        file="app/khala/api/answers.py",
+        file="app/khala/api/blobs/blob_responses.py",
         old="min(int(last) + 1, blob.size)",
         new="min(int(last), blob.size)",
         tests=("tests/integration/test_uploads.py",),
@@ -217,7 +217,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-old-range-is-joined-to-new-bytes",
-        file="app/khala/api/answers.py",
+        file="app/khala/api/blobs/blob_responses.py",
         old='if found is None or request.headers.get("if-range", _tag(blob)) != _tag(blob):',
         new="if found is None:",
         tests=("tests/integration/test_uploads.py",),
@@ -225,7 +225,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-socket-follows-one-thread-more",
-        file="app/khala/api/conversation.py",
+        file="app/khala/api/threads/socket_session.py",
         old="client.following(hub) >= MOST_SUBSCRIPTIONS",
         new="client.following(hub) > MOST_SUBSCRIPTIONS",
         tests=("tests/integration/test_feed_socket.py::test_a_socket_follows_a_hundred_threads_and_not_one_more",),
@@ -233,7 +233,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-token-without-scope-follows",
-        file="app/khala/api/conversation.py",
+        file="app/khala/api/threads/socket_session.py",
         old=('        needs_scope(caller, "read")\n        ticket = await hub.admit'),
         new="        ticket = await hub.admit",
         tests=("tests/integration/test_feed_accounts.py::test_a_token_without_the_scope_follows_nothing",),
@@ -241,7 +241,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-token-prolongs-another-account",
-        file="app/khala/api/conversation.py",
+        file="app/khala/api/threads/socket_session.py",
         old="if new.user_id != old.user_id or old.expires_at is None or",
         new="if old.expires_at is None or",
         tests=("tests/unit/test_conversation.py",),
@@ -249,7 +249,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-ended-account-subscribes",
-        file="app/khala/api/conversation.py",
+        file="app/khala/api/threads/socket_session.py",
         old="return self._account if stands(self._account) else without_account(self._account)",
         new="return self._account",
         tests=("tests/unit/test_conversation.py",),
@@ -257,7 +257,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-first-of-two-hosts-counts",
-        file="app/khala/api/host_guard.py",
+        file="app/khala/api/http/host_guard.py",
         old="if len(found) == 1 else None",
         new="if found else None",
         tests=("tests/integration/test_hosts.py::test_two_host_headers_are_none",),
@@ -265,7 +265,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-proxys-word-names-the-host",
-        file="app/khala/api/host_guard.py",
+        file="app/khala/api/http/host_guard.py",
         old='if name == b"host"]',
         new='if name in (b"host", b"x-forwarded-host")][-1:]',
         tests=(

@@ -81,7 +81,7 @@ MUTANTS = (
     ),
     Mutant(
         name="flush-one-character-late",
-        file="app/khala/domain/flush.py",
+        file="app/khala/domain/flush_policy.py",
         old="self.chars >= policy.chars",
         new="self.chars > policy.chars",
         tests=("tests/laws/test_flush.py",),
@@ -89,7 +89,7 @@ MUTANTS = (
     ),
     Mutant(
         name="flush-one-delta-late",
-        file="app/khala/domain/flush.py",
+        file="app/khala/domain/flush_policy.py",
         old="self.parts >= policy.parts",
         new="self.parts > policy.parts",
         tests=("tests/laws/test_flush.py",),
@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         name="flush-waits-for-a-pause",
-        file="app/khala/domain/flush.py",
+        file="app/khala/domain/flush_policy.py",
         old=("        if self.since is None:\n            self.since = now\n"),
         new="        self.since = now\n",
         tests=(
@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rest-of-a-batch-waits",
-        file="app/khala/domain/flush.py",
+        file="app/khala/domain/flush_policy.py",
         old="        self.urgent = at_once",
         new="        self.urgent = False",
         tests=("tests/laws/test_flush.py",),
@@ -116,7 +116,7 @@ MUTANTS = (
     ),
     Mutant(
         name="pieces-two-bytes-too-long",
-        file="app/khala/domain/flush.py",
+        file="app/khala/domain/flush_policy.py",
         old="6 * len(text) + 2 <= limit",
         new="6 * len(text) <= limit",
         tests=("tests/laws/test_fold.py::test_no_piece_is_a_byte_over_its_limit",),
@@ -124,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         name="last-surrogate-is-storable",
-        file="app/khala/domain/flush.py",
+        file="app/khala/domain/flush_policy.py",
         old='"\\ud800" <= char <= "\\udfff"',
         new='"\\ud800" <= char < "\\udfff"',
         tests=(
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         name="waits-looks-at-the-first-round",
-        file="app/khala/domain/rounds.py",
+        file="app/khala/domain/run_progress.py",
         old="for call in self.rounds[-1].calls)",
         new="for call in self.rounds[0].calls)",
         tests=("tests/laws/test_rounds.py::test_a_run_waits_for_what_its_last_round_asks",),
@@ -142,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         name="replies-count-as-steps",
-        file="app/khala/domain/rounds.py",
+        file="app/khala/domain/run_progress.py",
         old="return sum(bool(round_.calls) for round_ in self.rounds)",
         new="return len(self.rounds)",
         tests=("tests/integration/test_agents.py::test_a_reply_that_only_asks_or_plans_is_asked_to_go_on",),
@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         name="last-text-is-not-read",
-        file="app/khala/domain/rounds.py",
+        file="app/khala/domain/run_progress.py",
         old=('            progress.apply(part)\n    progress.said += "".join(texts)\n'),
         new="            progress.apply(part)\n",
         tests=("tests/laws/test_rounds.py::test_no_text_is_lost_and_none_comes_twice",),
@@ -158,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-round-is-over-with-its-first-call",
-        file="app/khala/domain/rounds.py",
+        file="app/khala/domain/run_progress.py",
         old="return all(call.result is not None for call in self.calls)",
         new="return any(call.result is not None for call in self.calls)",
         tests=(
@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         name="edited-arguments-in-a-blob-are-not-read",
-        file="app/khala/domain/rounds.py",
+        file="app/khala/domain/run_progress.py",
         old="                if part.args is not None or part.args_blob is not None:",
         new="                if part.args is not None:",
         tests=(

@@ -49,7 +49,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-process-that-never-began-ends-its-run",
-        file="app/khala/domain/isolation.py",
+        file="app/khala/domain/isolation_policy.py",
         old="Verdict.INTERRUPTED if began and exit_code != 0 else",
         new="Verdict.INTERRUPTED if exit_code != 0 else",
         tests=(
@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-shared-loss-more",
-        file="app/khala/domain/isolation.py",
+        file="app/khala/domain/isolation_policy.py",
         old="return lost >= MAX_SHARED_LOSSES",
         new="return lost > MAX_SHARED_LOSSES",
         tests=("tests/unit/test_isolation.py::test_a_run_is_isolated_from_its_second_loss_on",),
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-fast-start-buys-a-long-silence",
-        file="app/khala/domain/pace.py",
+        file="app/khala/domain/transfer_rate.py",
         old="return min(self.pause, self.pause + received / self.rate - waited, self.most - waited)",
         new="return min(self.pause + received / self.rate - waited, self.most - waited)",
         tests=(
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         name="names-that-end-alike-are-allowed",
-        file="app/khala/domain/hosts.py",
+        file="app/khala/domain/allowed_hosts.py",
         old="name.endswith(allowed[1:])",
         new="name.endswith(allowed[2:])",
         tests=("tests/unit/test_hosts.py::test_names_that_are_given_take_the_place_of_the_public_one",),

@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         name="bucket-keeps-one-back",
-        file="app/khala/domain/buckets.py",
+        file="app/khala/domain/token_bucket.py",
         old="if self._left < cost:",
         new="if self._left <= cost:",
         tests=("tests/unit/test_buckets.py",),
@@ -78,7 +78,7 @@ MUTANTS = (
     ),
     Mutant(
         name="bucket-saves-without-end",
-        file="app/khala/domain/buckets.py",
+        file="app/khala/domain/token_bucket.py",
         old="min(self._burst, self._left + (now - self._at) * self._per_second)",
         new="self._left + (now - self._at) * self._per_second",
         tests=("tests/unit/test_buckets.py",),
@@ -86,7 +86,7 @@ MUTANTS = (
     ),
     Mutant(
         name="bucket-counts-refused-time-twice",
-        file="app/khala/domain/buckets.py",
+        file="app/khala/domain/token_bucket.py",
         old=("        self._at = now\n        if self._left < cost:\n            return False\n"),
         new=("        if self._left < cost:\n            return False\n        self._at = now\n"),
         tests=("tests/unit/test_buckets.py",),
@@ -220,7 +220,7 @@ MUTANTS = (
     ),
     Mutant(
         name="only-lowercase-bearers",
-        file="app/khala/domain/redact.py",
+        file="app/khala/domain/redaction.py",
         old="(?i)\\b(bearer|basic)",
         new="\\b(bearer|basic)",
         tests=("tests/unit/test_redact.py",),
@@ -228,7 +228,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-cut-private-key-stays",
-        file="app/khala/domain/redact.py",
+        file="app/khala/domain/redaction.py",
         old="(-----END [A-Z ]*PRIVATE KEY-----|\\Z)",
         new="(-----END [A-Z ]*PRIVATE KEY-----)",
         tests=("tests/unit/test_redact.py",),
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         name="passwords-of-urls-without-user-stay",
-        file="app/khala/domain/redact.py",
+        file="app/khala/domain/redaction.py",
         old="(://[^\\s:/@]{0,256}:)",
         new="(://[^\\s:/@]{1,256}:)",
         tests=("tests/unit/test_redact.py",),

@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ended-credentials-are-not-counted",
-        file="app/khala/live/guard.py",
+        file="app/khala/live/access_guard.py",
         old="        self.heard += 1\n",
         new="",
         tests=(
@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-jwt-outlasts-its-time",
-        file="app/khala/live/guard.py",
+        file="app/khala/live/access_guard.py",
         old=(
             "            if not stands(subscription.caller):\n"
             "                self._strip(subscription)\n"
@@ -187,7 +187,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-failed-check-is-forgotten",
-        file="app/khala/live/guard.py",
+        file="app/khala/live/access_guard.py",
         old=(
             "            self._doubted = {one: None for one in batch if not one.ended} | self._doubted\n"
             "            raise"
@@ -200,7 +200,7 @@ MUTANTS = (
     ),
     Mutant(
         name="links-end-with-the-account",
-        file="app/khala/live/guard.py",
+        file="app/khala/live/access_guard.py",
         old="share_key_hash=caller.share_key_hash, network",
         new="network",
         tests=(
@@ -210,7 +210,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-trusted-grant-has-no-end",
-        file="app/khala/live/guard.py",
+        file="app/khala/live/access_guard.py",
         old=("        subscription.trust(admission.access_id, admission.grant)\n        self.watch(subscription)\n"),
         new="        subscription.trust(admission.access_id, admission.grant)\n",
         tests=("tests/integration/test_revocation.py::test_an_end_that_a_later_check_finds_is_kept",),
@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-renewed-account-ends-as-before",
-        file="app/khala/live/guard.py",
+        file="app/khala/live/access_guard.py",
         old=("            scopes=account.scopes,\n            expires_at=account.expires_at,\n"),
         new="            scopes=account.scopes,\n",
         tests=("tests/integration/test_revocation.py::test_an_account_that_is_shown_anew_is_followed_for_longer",),
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-poll-always-looks",
-        file="app/khala/live/poll.py",
+        file="app/khala/live/fallback_poll.py",
         old=("                seen = now\n                self._look_again()"),
         new="                self._look_again()",
         tests=("tests/unit/test_poll.py",),
@@ -244,7 +244,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-poll-never-rests",
-        file="app/khala/live/poll.py",
+        file="app/khala/live/fallback_poll.py",
         old=("            if not self._watching():\n                continue\n"),
         new="",
         tests=("tests/unit/test_poll.py",),
@@ -252,7 +252,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-poll-forgets-credentials",
-        file="app/khala/live/live.py",
+        file="app/khala/live/service.py",
         old="for watcher in (self.threads, self.accounts, self.guard):",
         new="for watcher in (self.threads, self.accounts):",
         tests=("tests/integration/test_revocation.py::test_a_cut_of_which_nobody_was_told_is_found_by_the_poll",),
@@ -260,7 +260,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-shared-read-may-be-stale",
-        file="app/khala/live/reader.py",
+        file="app/khala/live/catch_up_reader.py",
         old=("                del self._reading[key]\n                shared = False\n                found"),
         new="                found",
         tests=("tests/unit/test_reader.py",),
@@ -268,7 +268,7 @@ MUTANTS = (
     ),
     Mutant(
         name="whoever-leaves-takes-the-read-along",
-        file="app/khala/live/reader.py",
+        file="app/khala/live/catch_up_reader.py",
         old="return await asyncio.shield(task)",
         new="return await task",
         tests=("tests/unit/test_reader.py",),
@@ -276,7 +276,7 @@ MUTANTS = (
     ),
     Mutant(
         name="every-snapshot-says-reset",
-        file="app/khala/live/reader.py",
+        file="app/khala/live/catch_up_reader.py",
         old="reset=reset and after >= 0)",
         new="reset=reset)",
         tests=(
@@ -304,7 +304,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-frame-of-126-bytes-is-short",
-        file="app/khala/live/body.py",
+        file="app/khala/live/encoded_frame.py",
         old="if size < 126:",
         new="if size <= 126:",
         tests=("tests/unit/test_body.py",),
@@ -312,7 +312,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-frame-of-64-kib-is-short",
-        file="app/khala/live/body.py",
+        file="app/khala/live/encoded_frame.py",
         old="if size < 1 << 16:",
         new="if size <= 1 << 16:",
         tests=("tests/unit/test_body.py",),

@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         name="a-cut-answer-is-told-twice",
-        file="app/khala/runs/turn.py",
+        file="app/khala/runs/model_turn.py",
         old="if not others or failure.midstream:",
         new="if not others:",
         tests=("tests/integration/test_runs.py::test_no_other_model_begins_anew_after_half_an_answer",),
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         name="failed-calls-leave-no-receipt",
-        file="app/khala/runs/turn.py",
+        file="app/khala/runs/model_turn.py",
         old=("            self._settle(call, failure.code, _estimated(call, prompt))\n            raise"),
         new="            raise",
         tests=(
@@ -24,7 +24,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-call-that-was-never-made-costs",
-        file="app/khala/runs/turn.py",
+        file="app/khala/runs/model_turn.py",
         old="if call.asked else Usage()",
         new="if call else Usage()",
         tests=("tests/unit/test_tally.py",),
@@ -32,7 +32,7 @@ MUTANTS = (
     ),
     Mutant(
         name="text-before-the-interruption-is-forgotten",
-        file="app/khala/runs/turn.py",
+        file="app/khala/runs/model_turn.py",
         old='return Said(prompt.said + "".join(call.chunks), completed)',
         new='return Said("".join(call.chunks), completed)',
         tests=("tests/integration/test_leases.py::test_an_answer_that_was_interrupted_after_its_last_word_is_whole",),
@@ -40,7 +40,7 @@ MUTANTS = (
     ),
     Mutant(
         name="thoughts-are-free",
-        file="app/khala/runs/turn.py",
+        file="app/khala/runs/model_turn.py",
         old="usage=usage + thoughts, finish_reason",
         new="usage=usage, finish_reason",
         tests=("tests/unit/test_tally.py",),
@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-widest-limit-counts",
-        file="app/khala/runs/meter.py",
+        file="app/khala/runs/budget_meter.py",
         old="found[entry.measure] = min(entry.reserved, found.get(entry.measure, entry.reserved))",
         new="found[entry.measure] = max(entry.reserved, found.get(entry.measure, entry.reserved))",
         tests=("tests/unit/test_budgets.py::test_the_tightest_of_several_limits_counts",),
@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         name="output-is-free",
-        file="app/khala/runs/meter.py",
+        file="app/khala/runs/budget_meter.py",
         old="return Decimal(usage.input_tokens + usage.output_tokens)",
         new="return Decimal(usage.input_tokens)",
         tests=("tests/unit/test_budgets.py",),
@@ -64,7 +64,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-taken-over-run-has-all-its-time-again",
-        file="app/khala/runs/meter.py",
+        file="app/khala/runs/budget_meter.py",
         old="return self._account.seconds + Decimal(",
         new="return Decimal(",
         tests=("tests/unit/test_budgets.py::test_time_of_earlier_executors_counts",),
@@ -72,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         name="nothing-fits-just-so",
-        file="app/khala/runs/tally.py",
+        file="app/khala/runs/usage_tally.py",
         old="if size(text) <= room:",
         new="if size(text) < room:",
         tests=("tests/unit/test_tally.py",),
@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         name="outputs-are-always-inline",
-        file="app/khala/runs/results.py",
+        file="app/khala/runs/tool_results.py",
         old="        self._spent += size\n",
         new="",
         tests=("tests/unit/test_results.py",),
@@ -88,7 +88,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-summary-of-120-is-cut",
-        file="app/khala/runs/results.py",
+        file="app/khala/runs/tool_results.py",
         old="if len(line) <= MOST_SUMMARY",
         new="if len(line) < MOST_SUMMARY",
         tests=("tests/unit/test_results.py",),
@@ -196,7 +196,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-approved-call-is-made-again",
-        file="app/khala/runs/hands.py",
+        file="app/khala/runs/tool_executor.py",
         old="if tool is not None and tool.spec.idempotent:",
         new="if tool is not None and (tool.spec.idempotent or call.id in self._answers.given):",
         tests=(
@@ -206,7 +206,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-approved-call-is-asked-for-again",
-        file="app/khala/runs/hands.py",
+        file="app/khala/runs/tool_executor.py",
         old='call.state = "blocked" if call.id in self._answers.given else "queued"',
         new='call.state = "queued"',
         tests=(
@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         name="edited-arguments-are-ignored",
-        file="app/khala/runs/hands.py",
+        file="app/khala/runs/tool_executor.py",
         old="                if answer.edited_args is not None:\n",
         new="                if answer.edited_args is None:\n",
         tests=(
@@ -226,7 +226,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-call-begins-before-it-is-told",
-        file="app/khala/runs/hands.py",
+        file="app/khala/runs/tool_executor.py",
         old=("        if ready:\n            await self._stream.written()\n"),
         new="",
         tests=("tests/integration/test_approvals.py::test_that_a_call_began_is_stored_before_it_begins",),
@@ -234,7 +234,7 @@ MUTANTS = (
     ),
     Mutant(
         name="tools-outlive-their-run",
-        file="app/khala/runs/hands.py",
+        file="app/khala/runs/tool_executor.py",
         old=("    for task in running:\n        task.cancel()\n    if running:"),
         new="    if running:",
         tests=("tests/integration/test_agents.py::test_stop_cancels_model_and_tools_within_a_second",),
@@ -242,7 +242,7 @@ MUTANTS = (
     ),
     Mutant(
         name="what-is-approved-is-not-what-is-run",
-        file="app/khala/runs/hands.py",
+        file="app/khala/runs/tool_executor.py",
         old="args = msgspec.json.decode(json_text(use.args), type=dict[str, Any])",
         new="args = use.args",
         tests=("tests/integration/test_agents.py::test_what_is_shown_of_arguments_is_just_what_is_run",),

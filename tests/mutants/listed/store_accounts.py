@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         name="an-expired-token-signs-in",
-        file="app/khala/store/tokens.py",
+        file="app/khala/store/accounts/api_tokens.py",
         old="WHERE secret_hash = $1 AND coalesce(expires_at > clock_timestamp(), true)",
         new="WHERE secret_hash = $1",
         tests=("tests/integration/test_accounts.py::test_a_token_that_has_expired_or_was_revoked_is_good_for_nothing",),
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         name="anybody-revokes-tokens",
-        file="app/khala/store/tokens.py",
+        file="app/khala/store/accounts/api_tokens.py",
         old="(api_tokens.c.id == token_id) & (api_tokens.c.user_id == caller.user_id)",
         new="api_tokens.c.id == token_id",
         tests=("tests/integration/test_notifications.py::test_somebody_without_an_account_has_nothing_to_end",),
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-revoked-token-is-told-to-nobody",
-        file="app/khala/store/tokens.py",
+        file="app/khala/store/accounts/api_tokens.py",
         old=(
             "        await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))\n"
             '        await audit.record(connection, "token_revoked"'
@@ -32,7 +32,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-token-too-many",
-        file="app/khala/store/tokens.py",
+        file="app/khala/store/accounts/api_tokens.py",
         old="scalar_one() >= MOST:",
         new="scalar_one() > MOST:",
         tests=("tests/integration/test_access_store.py",),
@@ -40,7 +40,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-expired-session-signs-in",
-        file="app/khala/store/sessions.py",
+        file="app/khala/store/accounts/sessions.py",
         old="WHERE secret_hash = $1 AND expires_at > clock_timestamp()",
         new="WHERE secret_hash = $1",
         tests=("tests/integration/test_access_store.py",),
@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-new-password-ends-its-own-session",
-        file="app/khala/store/sessions.py",
+        file="app/khala/store/accounts/sessions.py",
         old="sessions.c.id.is_distinct_from(kept)",
         new="(sessions.c.id == kept)",
         tests=(
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-login-by-a-password-that-was-changed",
-        file="app/khala/store/sessions.py",
+        file="app/khala/store/accounts/sessions.py",
         old="if proof is not None:",
         new="if proof is None:",
         tests=(
@@ -68,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-newest-sessions-end",
-        file="app/khala/store/sessions.py",
+        file="app/khala/store/accounts/sessions.py",
         old="WHERE user_id = $1 ORDER BY created_at DESC, id DESC OFFSET",
         new="WHERE user_id = $1 ORDER BY created_at, id OFFSET",
         tests=("tests/integration/test_access_store.py",),
@@ -76,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-ended-session-is-told-to-nobody",
-        file="app/khala/store/sessions.py",
+        file="app/khala/store/accounts/sessions.py",
         old=(
             "        await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))\n"
             '        await audit.record(connection, "session_ended"'
@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-claim-takes-over-a-members-run",
-        file="app/khala/store/claims.py",
+        file="app/khala/store/accounts/claims.py",
         old="runs.c.id.in_(run_ids) & runs.c.user_id.is_(None) & (runs",
         new="runs.c.id.in_(run_ids) & (runs",
         tests=("tests/integration/test_leases.py::test_a_claim_leaves_the_run_of_another_account_to_that_account",),
@@ -95,7 +95,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-claim-takes-over-what-a-link-asked-for",
-        file="app/khala/store/claims.py",
+        file="app/khala/store/accounts/claims.py",
         old="runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_of(key_hash))",
         new="runs.c.user_id.is_(None)",
         tests=(
@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-claim-cuts-nobody",
-        file="app/khala/store/claims.py",
+        file="app/khala/store/accounts/claims.py",
         old="        access_id=func.gen_random_uuid(),\n",
         new="",
         tests=("tests/integration/test_revocation.py::test_who_may_still_follow_after_a_claim_goes_on_without_a_gap",),
@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-claimed-thread-keeps-its-key",
-        file="app/khala/store/claims.py",
+        file="app/khala/store/accounts/claims.py",
         old="        anon_key_hash=None,\n",
         new="",
         tests=(
@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-claim-moves-no-budget",
-        file="app/khala/store/claims.py",
+        file="app/khala/store/accounts/claims.py",
         old="    await ledger.move(connection, thread_id, user_id)\n",
         new="",
         tests=("tests/integration/test_budgets.py::test_whoever_claims_a_thread_pays_for_what_is_under_way_in_it",),
@@ -131,7 +131,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-detail-token-lasts-for-ever",
-        file="app/khala/store/details.py",
+        file="app/khala/store/runs/detail_tokens.py",
         old="WHERE token_hash = $1 AND expires_at > clock_timestamp()",
         new="WHERE token_hash = $1",
         tests=(
@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-detail-token-is-enough",
-        file="app/khala/store/details.py",
+        file="app/khala/store/runs/detail_tokens.py",
         old='    await access.admit(driver, row["thread_id"], caller)\n',
         new="",
         tests=(
@@ -151,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-byte-too-many",
-        file="app/khala/store/blobs.py",
+        file="app/khala/store/blobs/blobs.py",
         old="if kept + size > most_bytes:",
         new="if kept > most_bytes:",
         tests=("tests/integration/test_blobs.py::test_a_thread_keeps_so_many_bytes_and_no_more",),
@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         name="guests-keep-as-much-as-users",
-        file="app/khala/store/blobs.py",
+        file="app/khala/store/blobs/blobs.py",
         old="most_bytes = room.thread if owned else min(room.guest, room.thread)",
         new="most_bytes = room.thread",
         tests=("tests/integration/test_blobs.py::test_a_thread_keeps_so_many_bytes_and_no_more",),
@@ -167,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-upload-is-taken-twice",
-        file="app/khala/store/blobs.py",
+        file="app/khala/store/blobs/blobs.py",
         old="if len(found) != len(blob_ids):",
         new="if len(found) > len(blob_ids):",
         tests=("tests/integration/test_blobs.py::test_uploads_are_attached_once_in_the_order_that_was_asked_for",),
@@ -175,7 +175,7 @@ MUTANTS = (
     ),
     Mutant(
         name="too-many-are-told-exactly",
-        file="app/khala/store/presence.py",
+        file="app/khala/store/threads/presence.py",
         old='more = present[0]["present"] - len(present) if present else 0',
         new="more = 0",
         tests=("tests/integration/test_presence.py::test_of_many_the_newest_fifty_are_told_and_how_many_more",),

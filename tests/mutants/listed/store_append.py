@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         name="appends-are-not-fenced",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
         new="\"(run.thread_id, run.status) IS NOT DISTINCT FROM ({0}.thread_id, 'running')\"",
         tests=(
@@ -16,7 +16,7 @@ MUTANTS = (
     ),
     Mutant(
         name="appends-after-the-end",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
         new='"(run.thread_id, run.epoch) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch)"',
         tests=("tests/integration/test_writer.py::test_after_the_finish_nothing_changes",),
@@ -24,7 +24,7 @@ MUTANTS = (
     ),
     Mutant(
         name="appends-to-a-run-of-another-thread",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
         new="\"(run.epoch, run.status) IS NOT DISTINCT FROM ({0}.epoch, 'running')\"",
         tests=("tests/integration/test_writer.py::test_a_writer_for_one_thread_cannot_touch_a_run_of_another",),
@@ -32,7 +32,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-repeated-append-bumps-the-revision",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old=") IS NULL)\n        ORDER BY id FOR NO KEY UPDATE\n    ) AS due WHERE",
         new=") IS NULL OR true)\n        ORDER BY id FOR NO KEY UPDATE\n    ) AS due WHERE",
         tests=(
@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-end-has-no-revision",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old="seq = ended.seq, revision = threads.revision, updated_at",
         new="seq = ended.seq, updated_at",
         tests=("tests/laws/test_store.py::test_a_snapshot_and_the_deltas_after_it_give_every_later_snapshot",),
@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-end-of-a-run-wakes-nobody",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old="        await driver.execute(\"SELECT pg_notify($1, '')\", RUNS_CHANNEL)\n",
         new="        pass\n",
         tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-append-tells-nobody",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old='    await driver.execute("SELECT pg_notify($1, $2)", THREADS_CHANNEL, payload)\n',
         new="",
         tests=("tests/integration/test_notifications.py::test_observers_are_told",),
@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-append-names-too-many-threads",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old=("if len(threads) <= MOST_NAMED else EVERYTHING\n    await"),
         new=("if len(threads) <= 4 * MOST_NAMED else EVERYTHING\n    await"),
         tests=(
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-zombies-batch-counts-as-written",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old=("run.thread_id = lease.thread_id AND run.epoch = lease.epoch\n    JOIN message_parts"),
         new=("run.thread_id = lease.thread_id\n    JOIN message_parts"),
         tests=(
@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-end-settles-no-budget",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old='        await ledger.settle(driver, {row["run_id"]: row["thread_id"] for row in ended})\n',
         new="",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
@@ -95,7 +95,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-answer-leaves-nobody-unread",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old="[batch.lease.thread_id for batch in batches if batch.ending], said=True)",
         new="[batch.lease.thread_id for batch in batches if batch.ending])",
         tests=("tests/integration/test_account_feed.py::test_each_listed_thread_says_what_awaits_its_reader",),
@@ -103,7 +103,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-repeated-part-is-inserted-again",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old="run_id = lease.run_id AND seq >= lease.seq AND thread_id",
         new="run_id = lease.run_id AND seq > lease.seq AND thread_id",
         tests=(
@@ -115,7 +115,7 @@ MUTANTS = (
     ),
     Mutant(
         name="parts-from-a-seq-on-repeat-it",
-        file="app/khala/store/parts.py",
+        file="app/khala/store/runs/parts.py",
         old="run_id = $1 AND seq > $2 AND",
         new="run_id = $1 AND seq >= $2 AND",
         tests=("tests/integration/test_api_reads.py::test_parts_are_read_on_from_any_seq",),
@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-end-comes-before-the-last-parts",
-        file="app/khala/store/writer.py",
+        file="app/khala/store/runs/writer.py",
         old="if self._ending is None or self._unwritten:",
         new="if self._ending is None:",
         tests=(
@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         name="only-fifty-due-runs-at-once",
-        file="app/khala/store/writer.py",
+        file="app/khala/store/runs/writer.py",
         old="(at > now and len(found) >= ENOUGH)",
         new="len(found) >= ENOUGH",
         tests=(
@@ -143,7 +143,7 @@ MUTANTS = (
     ),
     Mutant(
         name="nothing-is-taken-along",
-        file="app/khala/store/writer.py",
+        file="app/khala/store/runs/writer.py",
         old="max(APART, EARLY * self._policy.seconds)",
         new="APART",
         tests=("tests/integration/test_writer.py::test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not",),
@@ -151,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         name="calls-of-the-last-batch-stay-open",
-        file="app/khala/store/writer.py",
+        file="app/khala/store/runs/writer.py",
         old="cancelled(fold(self._content, [part for part, _, _ in self._unwritten]))",
         new="cancelled(self._content)",
         tests=("tests/integration/test_writer.py::test_calls_that_are_not_written_yet_are_cancelled_with_their_run",),
@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-lost-lease-is-told-to-nobody",
-        file="app/khala/store/writer.py",
+        file="app/khala/store/runs/writer.py",
         old=("            self._lost = True\n            self._on_lost()\n"),
         new="            self._lost = True\n",
         tests=("tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",),
@@ -167,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         name="whoever-waits-is-not-told-of-a-lost-lease",
-        file="app/khala/store/writer.py",
+        file="app/khala/store/runs/writer.py",
         old=("        await self._idle.wait()\n        if self._lost:\n            raise LeaseLost\n"),
         new="        await self._idle.wait()\n",
         tests=("tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",),
@@ -175,7 +175,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-fault-of-one-run-costs-the-others",
-        file="app/khala/store/writer.py",
+        file="app/khala/store/runs/writer.py",
         old=(
             "        except asyncpg.PostgresError:\n            await self._write_apart(streams)\n            return\n"
         ),
@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-bus-and-notify-both-tell",
-        file="app/khala/store/writer.py",
+        file="app/khala/store/runs/writer.py",
         old="notify=bus is None)",
         new="notify=True)",
         tests=(

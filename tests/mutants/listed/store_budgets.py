@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         name="a-denial-is-overwritten",
-        file="app/khala/store/approvals.py",
+        file="app/khala/store/tools/approvals.py",
         old='if row.state == "pending":',
         new='if row.state in ("pending", "denied"):',
         tests=("tests/integration/test_leases.py::test_an_answer_stands_while_its_run_is_under_way",),
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-approval-of-another-call",
-        file="app/khala/store/approvals.py",
+        file="app/khala/store/tools/approvals.py",
         old="if given.digest is not None and given.digest != row.digest:",
         new="if given.digest is not None and not row.digest:",
         tests=("tests/integration/test_approvals.py::test_an_answer_is_bound_to_the_call_that_was_seen",),
@@ -21,18 +21,18 @@ MUTANTS = (
     ),
     Mutant(
         name="an-answer-wakes-no-executor",
-        file="app/khala/store/approvals.py",
+        file="app/khala/store/tools/approvals.py",
         old=(
-            "        await listings.stamp(await driver_of(connection), [run.thread_id])\n"
+            "        await thread_lists.stamp(await driver_of(connection), [run.thread_id])\n"
             '    await notify(connection, RUNS_CHANNEL, "")\n'
         ),
-        new="        await listings.stamp(await driver_of(connection), [run.thread_id])\n",
+        new="        await thread_lists.stamp(await driver_of(connection), [run.thread_id])\n",
         tests=("tests/integration/test_notifications.py::test_executors_are_told",),
         why="An approved call would run a sweep later.",
     ),
     Mutant(
         name="an-approval-expires",
-        file="app/khala/store/approvals.py",
+        file="app/khala/store/tools/approvals.py",
         old="WHERE state = 'pending' AND expires_at <= clock_timestamp() AND thread_id",
         new="WHERE expires_at <= clock_timestamp() AND thread_id",
         tests=("tests/integration/test_leases.py::test_questions_expire_and_answers_and_running_runs_do_not",),
@@ -40,7 +40,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-expired-question-stops-its-run",
-        file="app/khala/store/approvals.py",
+        file="app/khala/store/tools/approvals.py",
         old="thread_id = ANY($2::uuid[]) AND status = 'blocked'",
         new="thread_id = ANY($2::uuid[])",
         tests=("tests/integration/test_leases.py::test_questions_expire_and_answers_and_running_runs_do_not",),
@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-approval-with-other-arguments-is-the-same",
-        file="app/khala/store/approvals.py",
+        file="app/khala/store/tools/approvals.py",
         old=(
             'return row.state == ("approved" if given.approved else "denied") and edited == (\n'
             "        given.edited_args if given.approved else None\n"
@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-run-is-settled-twice",
-        file="app/khala/store/ledger.py",
+        file="app/khala/store/budgets/ledger.py",
         old=(
             "AND entry.settled IS NULL\n"
             "        ORDER BY entry.run_id, entry.scope, entry.measure FOR NO KEY UPDATE OF entry\n"
@@ -72,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-runs-own-limit-is-not-extended-within",
-        file="app/khala/store/ledger.py",
+        file="app/khala/store/budgets/ledger.py",
         old='{_place(one): Level(reserved=one.reserved) for one in entries if one.scope == "run"}',
         new='{_place(one): Level() for one in entries if one.scope == "run"}',
         tests=(
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-try-too-many",
-        file="app/khala/store/ledger.py",
+        file="app/khala/store/budgets/ledger.py",
         old="WHERE budget.settled < $6::int",
         new="WHERE budget.settled <= $6::int",
         tests=("tests/integration/test_budgets.py::test_counts_are_shared_by_all_and_survive_what_fails_around_them",),
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-last-bytes-of-the-day-are-refused",
-        file="app/khala/store/ledger.py",
+        file="app/khala/store/budgets/ledger.py",
         old="WHERE budget.settled + $6::numeric <= $7::numeric",
         new="WHERE budget.settled + $6::numeric < $7::numeric",
         tests=("tests/integration/test_budgets.py::test_an_amount_is_taken_up_to_the_limit_and_not_beyond",),
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         name="what-was-not-counted-is-taken-back",
-        file="app/khala/store/ledger.py",
+        file="app/khala/store/budgets/ledger.py",
         old="AND starts_at = $4 AND settled > 0",
         new="AND starts_at = $4",
         tests=("tests/integration/test_budgets.py::test_what_was_never_counted_is_not_taken_back",),
@@ -109,7 +109,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-claim-moves-what-was-settled",
-        file="app/khala/store/ledger.py",
+        file="app/khala/store/budgets/ledger.py",
         old="entry.scope = 'key' AND entry.settled IS NULL",
         new="entry.scope = 'key'",
         tests=(
@@ -119,7 +119,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-canceled-run-that-waited-costs-all",
-        file="app/khala/store/ledger.py",
+        file="app/khala/store/budgets/ledger.py",
         old="coalesce($3 AND runs.status = 'running' AND entry.scope",
         new="coalesce($3 AND entry.scope",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
@@ -127,7 +127,7 @@ MUTANTS = (
     ),
     Mutant(
         name="read-up-to-the-future",
-        file="app/khala/store/listings.py",
+        file="app/khala/store/threads/thread_lists.py",
         old="UPDATE listings SET read_revision = least($3, threads.revision) FROM threads",
         new="UPDATE listings SET read_revision = $3 FROM threads",
         tests=("tests/integration/test_account_feed.py::test_what_comes_after_a_read_mark_is_unread_whatever_it_said",),
@@ -135,7 +135,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-read-mark-goes-back",
-        file="app/khala/store/listings.py",
+        file="app/khala/store/threads/thread_lists.py",
         old=("AND NOT gone\n      AND read_revision < least($3, threads.revision)\n"),
         new="AND NOT gone\n",
         tests=("tests/integration/test_sharing.py::test_reading_is_noted_for_the_account_and_never_goes_back",),
@@ -143,7 +143,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-list-at-its-floor-starts-over",
-        file="app/khala/store/accounts_feed.py",
+        file="app/khala/store/accounts/account_feed.py",
         old='user["floor_revision"] <= after < user["revision"]',
         new='user["floor_revision"] < after < user["revision"]',
         tests=(
@@ -155,7 +155,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-list-loses-its-last-threads",
-        file="app/khala/store/accounts_feed.py",
+        file="app/khala/store/accounts/account_feed.py",
         old="if not _served(user, after) or len(entries) > MOST_LISTED:",
         new="if not _served(user, after):",
         tests=("tests/integration/test_account_feed.py::test_a_cursor_that_can_not_be_served_gets_the_whole_list",),
@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         name="everything-is-unread",
-        file="app/khala/store/accounts_feed.py",
+        file="app/khala/store/accounts/account_feed.py",
         old="entry.said_revision > entry.read_revision AS unread",
         new="entry.said_revision >= entry.read_revision AS unread",
         tests=("tests/integration/test_account_feed.py::test_what_comes_after_a_read_mark_is_unread_whatever_it_said",),
@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-expired-session-watches-its-list",
-        file="app/khala/store/accounts_feed.py",
+        file="app/khala/store/accounts/account_feed.py",
         old=("sessions.id = asked.credential\n                  AND sessions.expires_at > clock_timestamp())"),
         new="sessions.id = asked.credential)",
         tests=(
@@ -182,7 +182,7 @@ MUTANTS = (
     ),
     Mutant(
         name="active-guests-are-deleted",
-        file="app/khala/store/retention.py",
+        file="app/khala/store/operations/retention.py",
         old="created_at < now() - $1::interval AND updated_at < now() - $1::interval",
         new="created_at < now() - $1::interval",
         tests=("tests/integration/test_retention.py::test_threads_that_are_owned_or_new_or_active_stay",),
@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         name="owned-threads-are-deleted",
-        file="app/khala/store/retention.py",
+        file="app/khala/store/operations/retention.py",
         old="WHERE owner_id IS NULL AND deleted_at IS NULL",
         new="WHERE deleted_at IS NULL",
         tests=("tests/integration/test_retention.py::test_threads_that_are_owned_or_new_or_active_stay",),
@@ -198,7 +198,7 @@ MUTANTS = (
     ),
     Mutant(
         name="reserved-budgets-are-deleted",
-        file="app/khala/store/retention.py",
+        file="app/khala/store/operations/retention.py",
         old="interval '1 day' AND reserved = 0",
         new="interval '1 day'",
         tests=(
@@ -208,7 +208,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-threads-row-goes-before-its-messages",
-        file="app/khala/store/retention.py",
+        file="app/khala/store/operations/retention.py",
         old='        " AND NOT EXISTS (SELECT FROM messages WHERE messages.thread_id = threads.id)"\n',
         new="",
         tests=(
@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         name="two-processes-purge",
-        file="app/khala/store/retention.py",
+        file="app/khala/store/operations/retention.py",
         old=("        if not got.scalar_one():\n            return 0\n"),
         new="        got.scalar_one()\n",
         tests=("tests/integration/test_retention.py::test_a_purge_beside_one_at_work_leaves_it_alone",),

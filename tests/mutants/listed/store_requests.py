@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         name="an-ended-asker-leaves-a-blocked-run",
-        file="app/khala/store/askers.py",
+        file="app/khala/store/runs/requesters.py",
         old="status = CASE WHEN runs.status = 'blocked' THEN 'queued' ELSE runs.status END",
         new="status = runs.status",
         tests=(
@@ -15,7 +15,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-member-loses-their-run-with-a-link",
-        file="app/khala/store/askers.py",
+        file="app/khala/store/runs/requesters.py",
         old="""AND memberships.role IN ('editor', 'owner'))))\"""",
         new="""AND memberships.role = 'owner')))\"""",
         tests=("tests/integration/test_acting_for_others.py::test_what_a_guest_waits_for_ends_with_their_link",),
@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         name="every-editor-edits-arguments",
-        file="app/khala/store/approvals.py",
+        file="app/khala/store/tools/approvals.py",
         old="needs_asker = given.edited_args is not None or (given.approved and row.asker_only)",
         new="needs_asker = given.approved and row.asker_only",
         tests=(
@@ -33,7 +33,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-asker-edits-by-another-right",
-        file="app/khala/store/approvals.py",
+        file="app/khala/store/tools/approvals.py",
         old='access.admissions(driver, [(run["thread_id"], asker)])',
         new='access.admissions(driver, [(run["thread_id"], caller)])',
         tests=(
@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         name="two-equal-retries-join-one-run",
-        file="app/khala/store/completion_requests.py",
+        file="app/khala/store/runs/completion_requests.py",
         old="AND (attempts < $3 OR",
         new="AND (attempts <= $3 OR",
         tests=(
@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-new-request-joins-an-older-retry",
-        file="app/khala/store/completion_requests.py",
+        file="app/khala/store/runs/completion_requests.py",
         old="($3 = 0 AND first_attempt > 0 AND created_at > clock_timestamp() - $4::interval)",
         new="($3 = 0 AND first_attempt > 0 AND $4::interval IS NOT NULL)",
         tests=(
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-key-is-joined-after-its-time",
-        file="app/khala/store/completion_requests.py",
+        file="app/khala/store/runs/completion_requests.py",
         old="WHERE user_id = $1 AND key_hash = $2 AND expires_at > clock_timestamp()",
         new="WHERE user_id = $1 AND key_hash = $2",
         tests=(
@@ -73,15 +73,15 @@ MUTANTS = (
     ),
     Mutant(
         name="an-ephemeral-thread-is-listed",
-        file="app/khala/store/threads.py",
-        old="    elif caller.user_id is not None:\n        await listings.add(",
-        new="    if caller.user_id is not None:\n        await listings.add(",
+        file="app/khala/store/threads/threads.py",
+        old="    elif caller.user_id is not None:\n        await thread_lists.add(",
+        new="    if caller.user_id is not None:\n        await thread_lists.add(",
         tests=("tests/integration/test_ephemeral_threads.py::test_it_is_on_no_list_and_open_to_its_owner_alone",),
         why="Each request of a program would leave a thread on its user's list.",
     ),
     Mutant(
         name="an-ephemeral-thread-ends-in-the-midst-of-an-answer",
-        file="app/khala/store/retention.py",
+        file="app/khala/store/operations/retention.py",
         old="runs.status IN ('queued', 'running'))",
         new="runs.status = 'queued')",
         tests=(
@@ -91,7 +91,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-try-fewer-after-a-deadlock",
-        file="app/khala/store/retries.py",
+        file="app/khala/store/postgres/retries.py",
         old="for tried in range(1, MAX_TRIES):",
         new="for tried in range(1, MAX_TRIES - 1):",
         tests=("tests/integration/test_database_retries.py::test_a_command_that_collides_is_run_again_and_done_once",),

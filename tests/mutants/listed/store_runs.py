@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         name="another-file-is-the-same-send",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old="text_of(before) != question.text or files != question.attachments",
         new="text_of(before) != question.text",
         tests=(
@@ -15,7 +15,7 @@ MUTANTS = (
     ),
     Mutant(
         name="another-text-is-the-same-send",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old="text_of(before) != question.text or files != question.attachments",
         new="files != question.attachments",
         tests=("tests/integration/test_api_sends.py::test_a_message_id_is_not_taken_twice_for_two_texts",),
@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-run-more-per-owner",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old="own >= limits.per_owner",
         new="own > limits.per_owner",
         tests=("tests/integration/test_api_sends.py::test_a_full_queue_says_when_to_try_again",),
@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-waiting-run-more",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old="waiting >= limits.waiting",
         new="waiting > limits.waiting",
         tests=("tests/integration/test_api_sends.py::test_a_full_house_refuses_everybody",),
@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-send-beside-a-blocked-run",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old=("FROM runs WHERE status IN ('queued', 'running', 'blocked')\n\"\"\"\n\"\"\"Active runs"),
         new=('FROM runs WHERE status IN (\'queued\', \'running\')\n"""\n"""Active runs'),
         tests=("tests/integration/test_leases.py::test_a_send_meets_a_run_that_awaits_approval_as_one_under_way",),
@@ -47,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-parent-of-another-thread",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old='query = "SELECT true FROM messages WHERE id = $1 AND thread_id = $2"',
         new='query = "SELECT true FROM messages WHERE id = $1 AND $2::uuid IS NOT NULL"',
         tests=("tests/integration/test_api_sends.py::test_a_parent_is_a_message_of_the_thread",),
@@ -55,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         name="viewers-may-send",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old=('caller, "editor")\n            before = await _sent_before'),
         new=('caller, "viewer")\n            before = await _sent_before'),
         tests=("tests/integration/test_leases.py::test_a_viewer_asks_nothing",),
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-send-wakes-no-executor",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old=", pg_notify('{RUNS_CHANNEL}', '') FROM thread",
         new=" FROM thread",
         tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-send-tells-no-observer",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old="SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify",
         new="SELECT revision, pg_notify",
         tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         name="fairness-between-threads",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old="key: UUID = thread.owner_id or thread.id",
         new="key: UUID = thread.id",
         tests=(
@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ones-own-message-is-unread",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old="said=True, by=caller.user_id)",
         new="said=True)",
         tests=("tests/integration/test_account_feed.py::test_each_listed_thread_says_what_awaits_its_reader",),
@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-answer-id-of-another-question",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old='if row["parent_id"] != question.message_id or row["run_id"] is None:',
         new='if row["run_id"] is None:',
         tests=("tests/integration/test_leases.py::test_the_id_of_an_answer_is_that_of_one_question",),
@@ -106,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-send-does-not-move-the-leaf",
-        file="app/khala/store/sends.py",
+        file="app/khala/store/threads/sends.py",
         old="meta_revision = revision + 1, active_leaf = $3,",
         new="meta_revision = revision + 1,",
         tests=("tests/integration/test_branches.py::test_a_thread_tells_the_message_that_it_goes_on_from",),
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-blocked-run-lets-the-next-one-pass",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old=("                AND earlier.status IN ('queued', 'running', 'blocked'))\n    ), admitted"),
         new=("                AND earlier.status IN ('queued', 'running'))\n    ), admitted"),
         tests=(
@@ -124,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-cancel-wakes-no-executor",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old=('        await _end_unheld(connection, row, revision)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
         new="        await _end_unheld(connection, row, revision)\n",
         tests=(
@@ -135,7 +135,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-canceled-run-waits-for-approval",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="runs.c.cancel_requested_at.is_(None) & literal(bool(waits))",
         new="literal(bool(waits))",
         tests=(
@@ -146,7 +146,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-answered-run-waits-for-approval",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="waits = awaits and not await approvals.answered(connection, lease, awaits)",
         new="waits = awaits",
         tests=(
@@ -156,7 +156,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-zombie-hands-over-the-run-of-another",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old='(runs.c.epoch == lease.epoch) & (runs.c.status == "running")',
         new='(runs.c.status == "running")',
         tests=("tests/integration/test_leases.py::test_a_zombie_hands_over_nothing",),
@@ -164,7 +164,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-lease-is-never-renewed",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="UPDATE runs SET lease_expires_at = clock_timestamp() + make_interval(secs => $4)\n",
         new="UPDATE runs SET lease_expires_at = lease_expires_at + make_interval(secs => 0 * $4)\n",
         tests=(
@@ -175,7 +175,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-take-over-keeps-the-epoch",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="SET status = 'running', epoch = epoch + 1, lease_owner",
         new="SET status = 'running', epoch = greatest(epoch, 1), lease_owner",
         tests=(
@@ -186,7 +186,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-executor-claims-its-own-run",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="          AND id <> ALL($4::uuid[])\n",
         new="          AND $4::uuid[] IS NOT NULL\n",
         tests=("tests/integration/test_runs.py::test_a_run_that_the_caller_works_on_is_not_claimed_by_it_again",),
@@ -194,7 +194,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-guest-too-many",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="ELSE NOT guest OR number <= $5 END",
         new="ELSE NOT guest OR number <= $5 + 1 END",
         tests=("tests/integration/test_runs.py::test_guests_leave_places_for_who_has_an_account",),
@@ -202,7 +202,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-hand-over-counts-as-a-loss",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="lost = lost + (picked.was = 'running')::int",
         new="lost = lost + 1",
         tests=("tests/integration/test_leases.py::test_only_executors_that_were_lost_over_a_run_are_counted",),
@@ -210,7 +210,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-dead-executor-is-asked-to-cancel",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old='return bool(row.status == "running" and row.held)',
         new='return bool(row.status == "running")',
         tests=("tests/integration/test_leases.py::test_a_run_whose_executor_is_gone_is_canceled_at_once",),
@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-canceled-call-under-way-is-free",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="{row.id: row.thread_id}, cut_off=True)",
         new="{row.id: row.thread_id})",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
@@ -226,7 +226,7 @@ MUTANTS = (
     ),
     Mutant(
         name="viewers-may-cancel",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old=('thread_id, caller, "editor")\n        row = await _current'),
         new=('thread_id, caller, "viewer")\n        row = await _current'),
         tests=("tests/integration/test_leases.py::test_a_viewer_cancels_nothing",),
@@ -234,7 +234,7 @@ MUTANTS = (
     ),
     Mutant(
         name="busy-owners-come-first",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="(PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place",
         new="(PARTITION BY fairness_key ORDER BY id) AS place",
         tests=("tests/integration/test_leases.py::test_an_owner_who_has_runs_under_way_comes_after_who_has_none",),
@@ -242,7 +242,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-take-over-crosses-an-append",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="FOR NO KEY UPDATE OF runs, threads SKIP LOCKED",
         new="FOR NO KEY UPDATE OF runs SKIP LOCKED",
         tests=("tests/integration/test_leases.py::test_a_run_is_not_taken_over_while_its_thread_is_written_to",),
@@ -250,7 +250,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-run-that-was-taken-over-is-not-called-off",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old="WHERE run.id IS NULL OR run.cancel_requested_at IS NOT NULL",
         new="WHERE run.cancel_requested_at IS NOT NULL",
         tests=("tests/integration/test_leases.py::test_what_was_canceled_taken_over_or_deleted_is_called_off",),
@@ -258,7 +258,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-hand-over-wakes-nobody",
-        file="app/khala/store/runs.py",
+        file="app/khala/store/runs/runs.py",
         old=('        else:\n            await notify(connection, RUNS_CHANNEL, "")\n'),
         new="",
         tests=(

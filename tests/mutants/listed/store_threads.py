@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         name="private-keeps-the-links",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old='        if visibility == "private":\n            await _revoke_links(connection, thread_id)\n',
         new="",
         tests=("tests/integration/test_sharing.py::test_private_revokes_all_links_for_good_and_keeps_members",),
@@ -13,7 +13,7 @@ MUTANTS = (
     ),
     Mutant(
         name="private-cuts-no-follower",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old='{"visibility": visibility, "access_id": func.gen_random_uuid()}',
         new='{"visibility": visibility}',
         tests=(
@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-expired-link-lists-its-thread",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old="(share_links.c.key_hash == caller.share_key_hash) & ~ended",
         new="share_links.c.key_hash == caller.share_key_hash",
         tests=("tests/integration/test_access_store.py::test_a_link_lists_its_thread_for_as_long_as_it_lasts",),
@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-change-tells-nobody",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old=("    await notify(connection, THREADS_CHANNEL, str(thread_id))\n    return revision"),
         new="    return revision",
         tests=("tests/integration/test_notifications.py::test_observers_are_told",),
@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-reset-is-a-delta",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old="welcome, reset_revision=threads.c.revision + 1, active_leaf=None)",
         new="welcome, active_leaf=None)",
         tests=(
@@ -49,7 +49,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-page-repeats-its-cursor",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old="tuple_(threads.c.created_at, threads.c.id) < tuple_(*before)",
         new="tuple_(threads.c.created_at, threads.c.id) <= tuple_(*before)",
         tests=("tests/integration/test_api_threads.py::test_a_key_lists_its_own_threads_newest_first_page_by_page",),
@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         name="editors-may-publish",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old='"editor" if visibility is msgspec.UNSET else "owner"',
         new='"editor"',
         tests=("tests/integration/test_leases.py::test_an_editor_does_not_decide_who_may_read",),
@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-leaf-of-another-thread",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old="messages.c.id == message_id, messages.c.thread_id == thread_id)",
         new="messages.c.id == message_id)",
         tests=("tests/integration/test_branches.py::test_a_thread_goes_on_from_a_message_of_its_own_only",),
@@ -73,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-reset-keeps-reservations",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old="        await ledger.settle(await driver_of(connection), ended, cut_off=True)\n",
         new="",
         tests=(
@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-deleted-thread-wakes-no-executor",
-        file="app/khala/store/threads.py",
+        file="app/khala/store/threads/threads.py",
         old=('THREADS_CHANNEL, thread_ids)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
         new="THREADS_CHANNEL, thread_ids)\n",
         tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
@@ -92,7 +92,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-hundred-messages-are-too-many",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old="len(messages) > MOST_MESSAGES or",
         new="len(messages) >= MOST_MESSAGES or",
         tests=("tests/integration/test_cursors.py",),
@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-delta-without-its-last-messages",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old=" or len(messages) > MOST_MESSAGES or len(found)",
         new=" or len(found)",
         tests=("tests/integration/test_cursors.py",),
@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         name="two-thousand-parts-are-too-many",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old="len(found) > MOST_PARTS:",
         new="len(found) >= MOST_PARTS:",
         tests=("tests/integration/test_cursors.py",),
@@ -116,7 +116,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-delta-without-its-last-parts",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old="len(messages) > MOST_MESSAGES or len(found) > MOST_PARTS:",
         new="len(messages) > MOST_MESSAGES:",
         tests=("tests/integration/test_cursors.py",),
@@ -124,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         name="parts-are-cut-unseen",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old="LIMIT {MOST_PARTS + 1}",
         new="LIMIT {MOST_PARTS}",
         tests=("tests/integration/test_cursors.py",),
@@ -132,7 +132,7 @@ MUTANTS = (
     ),
     Mutant(
         name="messages-are-cut-unseen",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old="LIMIT {MOST_MESSAGES + 1}",
         new="LIMIT {MOST_MESSAGES}",
         tests=("tests/integration/test_cursors.py",),
@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-cursor-at-the-reset-starts-over",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old='row["reset_revision"] <= after < row["now"]',
         new='row["reset_revision"] < after < row["now"]',
         tests=(
@@ -151,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-snapshot-after-the-reset-says-reset",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old='reset=look["reset_revision"] > after)',
         new='reset=look["reset_revision"] >= after)',
         tests=("tests/integration/test_cursors.py::test_a_cursor_at_a_reset_goes_on_from_it",),
@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         name="there-is-always-more",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old='found[0]["total"] > len(found)',
         new='found[0]["total"] >= len(found)',
         tests=(
@@ -169,7 +169,7 @@ MUTANTS = (
     ),
     Mutant(
         name="older-messages-through-another-thread",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old='query = "SELECT position FROM messages WHERE id = $1 AND thread_id = $2"',
         new='query = "SELECT position FROM messages WHERE id = $1 AND $2::uuid IS NOT NULL"',
         tests=(
@@ -179,7 +179,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-known-title-is-told-again",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old='bool(row["meta_revision"] > after)',
         new='bool(row["meta_revision"] >= after)',
         tests=(
@@ -191,7 +191,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-page-of-any-size",
-        file="app/khala/store/changes.py",
+        file="app/khala/store/threads/thread_feed.py",
         old="WHERE messages.thread_id = $1 AND (newest.place = 1 OR newest.bytes <= $4) ORDER BY",
         new="WHERE messages.thread_id = $1 ORDER BY",
         tests=("tests/integration/test_cursors.py::test_a_page_has_one_message_or_as_many_as_fit_into_its_bytes",),
@@ -199,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-expired-session-opens-threads",
-        file="app/khala/store/access.py",
+        file="app/khala/store/sharing/access.py",
         old=("sessions.id = asked.credential\n                          AND sessions.expires_at > clock_timestamp())"),
         new="sessions.id = asked.credential)",
         tests=("tests/integration/test_access_store.py",),
@@ -207,7 +207,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-expired-token-opens-threads",
-        file="app/khala/store/access.py",
+        file="app/khala/store/sharing/access.py",
         old=(
             "api_tokens.id = asked.credential\n"
             "                          AND coalesce(api_tokens.expires_at > clock_timestamp(), true)))"
@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-expired-link-opens-its-thread",
-        file="app/khala/store/access.py",
+        file="app/khala/store/sharing/access.py",
         old="         AND coalesce(share_links.expires_at > clock_timestamp(), true)\n",
         new="",
         tests=(
@@ -229,7 +229,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-link-opens-every-thread",
-        file="app/khala/store/access.py",
+        file="app/khala/store/sharing/access.py",
         old="share_links ON share_links.thread_id = threads.id AND share_links.key_hash",
         new="share_links ON share_links.key_hash",
         tests=(
@@ -240,7 +240,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-deleted-thread-can-be-read",
-        file="app/khala/store/access.py",
+        file="app/khala/store/sharing/access.py",
         old="threads.id = asked.thread_id AND threads.deleted_at IS NULL",
         new="threads.id = asked.thread_id",
         tests=("tests/integration/test_access_store.py",),
@@ -248,7 +248,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-deleted-user-has-access",
-        file="app/khala/store/access.py",
+        file="app/khala/store/sharing/access.py",
         old="EXISTS (SELECT FROM users WHERE users.id = asked.user_id) AND (",
         new="(",
         tests=("tests/integration/test_access_store.py",),
@@ -256,7 +256,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-revoked-link-cuts-no-follower",
-        file="app/khala/store/sharing.py",
+        file="app/khala/store/sharing/sharing.py",
         old="[gone.key_hash])\n        await reopen(connection, thread_id)\n",
         new="[gone.key_hash])\n",
         tests=(
@@ -266,7 +266,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-removed-member-follows-on",
-        file="app/khala/store/sharing.py",
+        file="app/khala/store/sharing/sharing.py",
         old=('raise NotFound("This user is no member of the thread.")\n        await reopen(connection, thread_id)\n'),
         new='raise NotFound("This user is no member of the thread.")\n',
         tests=(
@@ -276,7 +276,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-link-too-many",
-        file="app/khala/store/sharing.py",
+        file="app/khala/store/sharing/sharing.py",
         old="scalar_one() >= MOST_LINKS:",
         new="scalar_one() > MOST_LINKS:",
         tests=("tests/integration/test_sharing.py::test_a_thread_has_at_most_fifty_links_that_are_good",),
@@ -284,7 +284,7 @@ MUTANTS = (
     ),
     Mutant(
         name="who-may-changed-unnoticed",
-        file="app/khala/store/sharing.py",
+        file="app/khala/store/sharing/sharing.py",
         old="await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())",
         new="await threads.bump(connection, thread_id)",
         tests=(

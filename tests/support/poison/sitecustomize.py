@@ -15,12 +15,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
-from khala.models import demo
-from khala.models.demo_tools import direct
+from khala.models.demo import model
+from khala.models.demo.tools import direct
 from khala.models.port import Event, Prompt
 
 HARMS = ("/hold", "/sleep", "/die", "/eat")
-demo_stream = demo.DemoModel.stream
+demo_stream = model.DemoModel.stream
 
 
 def harm(asked: str) -> None:
@@ -39,10 +39,10 @@ def harm(asked: str) -> None:
                 _ = [bytearray(64 << 20) for _ in range(1 << 20)]
 
 
-def stream(self: demo.DemoModel, prompt: Prompt) -> "AbstractAsyncContextManager[AsyncIterator[Event]]":
+def stream(self: model.DemoModel, prompt: Prompt) -> "AbstractAsyncContextManager[AsyncIterator[Event]]":
     """Harm this process before the answer."""
     harm(direct(prompt)[0])
     return demo_stream(self, prompt)
 
 
-demo.DemoModel.stream = stream  # type: ignore[method-assign,assignment]  # what this file is for
+model.DemoModel.stream = stream  # type: ignore[method-assign,assignment]  # what this file is for

@@ -9,7 +9,7 @@ import msgspec
 from khala.api.openai.errors import RunFailed
 from khala.domain.chat import Sent
 from khala.domain.parts import BlobRef, Failure, Finish, Notice, Part, PartData, Step, TextDelta, ToolCall, Usage
-from khala.domain.rounds import REPROMPTED
+from khala.domain.run_progress import REPROMPTED
 
 REASONS = {"length": "length", "tool_calls": "tool_calls"}
 """Finish reasons that OpenAI has a word for; all other answers that came to their end have stopped."""

@@ -6,10 +6,10 @@ from typing import Any, TypeAlias
 import msgspec
 from litestar import Response, get
 
+from khala.api.openai.completion_options import DEFAULTS, MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
 from khala.api.openai.errors import Failure
-from khala.api.openai.models import Model, Models
-from khala.api.openai.options import DEFAULTS, MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
-from khala.api.openai.request import MOST_MESSAGES, Completion
+from khala.api.openai.model_list import Model, Models
+from khala.api.openai.request_body import MOST_MESSAGES, Completion
 from khala.domain.idempotency import MAX_KEY
 
 Json: TypeAlias = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import msgspec
 from litestar import Request, Response
 
-from khala.api.problems import MEDIA_TYPE, STATUS, Problem
+from khala.api.http.problem_details import MEDIA_TYPE, STATUS, Problem
 from khala.domain.errors import KhalaError
 
 PREFIX = "/v1"

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from khala.api.bodies import check_storable, storable
-from khala.api.openai.request import (
+from khala.api.openai.request_body import (
     AssistantMessage,
     DeveloperMessage,
     FilePart,
@@ -25,7 +25,7 @@ from khala.api.openai.request import (
 )
 from khala.domain.errors import InvalidInput
 from khala.domain.fold import Block, TextBlock, ToolBlock
-from khala.models import arguments
+from khala.models import tool_arguments
 
 DATA_URL = re.compile(r"data:([A-Za-z0-9][\w.+-]*/[A-Za-z0-9][\w.+-]*)?((?:;[\w-]+=[^;,]*)*);base64,", re.ASCII)
 MOST_SUMMARY = 120
@@ -193,7 +193,7 @@ def settled(block: ToolBlock, output: str) -> ToolBlock:
 
 def _args(text: str, path: str) -> dict[str, Any]:
     """The arguments of an earlier call; a model that wrote none that can be read is told so."""
-    args, problem = arguments.read(text)
+    args, problem = tool_arguments.read(text)
     check_storable(args, path)
     return args if problem is None else {"…": storable(text, path)}
 

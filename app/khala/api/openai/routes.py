@@ -10,15 +10,15 @@ from litestar.params import PathParameter
 from litestar.response import Stream
 from structlog.contextvars import bind_contextvars
 
-from khala.api import functions
-from khala.api.callers import user_of
+from khala.api.accounts.authentication import user_of
 from khala.api.context import Context
-from khala.api.openai import history, ignored, options, streams
-from khala.api.openai.asking import ask
-from khala.api.openai.models import Model, Models
-from khala.api.openai.request import MOST_REQUEST
-from khala.api.openai.request import read as asking_of
-from khala.api.openai.streams import Asking
+from khala.api.openai import completion_options, history, ignored_fields, response_streams
+from khala.api.openai.completion_requests import ask
+from khala.api.openai.model_list import Model, Models
+from khala.api.openai.request_body import MOST_REQUEST
+from khala.api.openai.request_body import read as asking_of
+from khala.api.openai.response_streams import Asking
+from khala.api.tools import client_functions
 from khala.domain import idempotency, ids
 from khala.domain.access import Caller
 from khala.domain.idempotency import RequestIdentity
@@ -34,12 +34,12 @@ async def complete(
     user_of(caller)
     body = await request.body()
     asked = asking_of(body)
-    wish = options.read(asked, request.headers, context)
-    await functions.check(wish.options.functions, every="tools", each="tools[{}].function")
+    wish = completion_options.read(asked, request.headers, context)
+    await client_functions.check(wish.options.functions, every="tools", each="tools[{}].function")
     wish = msgspec.structs.replace(
         wish,
         identity=_identity(request, body, caller),
-        ignored=ignored.places(await request.json(), asked, wish.thread_id),
+        ignored=ignored_fields.places(await request.json(), asked, wish.thread_id),
     )
     accepted = await ask(context, caller, history.read(asked.messages), wish)
     sent = accepted.sent
@@ -47,9 +47,9 @@ async def complete(
     asking = Asking(context=context, caller=caller, wish=wish, accepted=accepted)
     headers = {"x-thread-id": str(sent.thread_id), "x-run-id": str(sent.run_id)}
     if not wish.stream:
-        whole = await streams.whole(asking, partial(_hung_up, request))
+        whole = await response_streams.whole(asking, partial(_hung_up, request))
         return Response(whole, headers=headers, media_type="application/json")
-    told = streams.events(asking) if wish.events else streams.chunks(asking)
+    told = response_streams.events(asking) if wish.events else response_streams.chunks(asking)
     headers |= {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Stream(told, media_type="text/event-stream", headers=headers)
 
@@ -58,7 +58,7 @@ async def complete(
 async def list_models(context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Models:
     """The models that may be asked for by name."""
     user_of(caller)
-    return Models(data=[_model(name) for name in (options.DEFAULTS[0], *context.models)])
+    return Models(data=[_model(name) for name in (completion_options.DEFAULTS[0], *context.models)])
 
 
 @get("/models/{name:path}", include_in_schema=False, lenient=True)
@@ -66,7 +66,7 @@ async def read_model(context: NamedDependency[Context], caller: NamedDependency[
     """One of them, or one that a pattern of the operator's allows."""
     user_of(caller)
     known = name.removeprefix("/")
-    options.model_named(known, context)
+    completion_options.model_named(known, context)
     return _model(known)
 
 
@@ -80,7 +80,7 @@ def _identity(request: Request[Any, Any, Any], body: bytes, caller: Caller) -> R
         caller,
         body,
         request.headers,
-        options.HEADERS,
+        completion_options.HEADERS,
         received=request.scope["state"]["began"],
         run_id=ids.new(),
     )

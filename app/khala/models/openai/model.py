@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 
 import aiohttp
 
-from khala.models import ending, failures
-from khala.models.catalog import ModelRef
-from khala.models.openai import body, refusals
-from khala.models.openai.answer import DONE, Answer
-from khala.models.openai.events import Events
-from khala.models.openai.http import BROKEN, KINDS, Http, more
+from khala.models import call_result, failures
+from khala.models.model_names import ModelRef
+from khala.models.openai import error_responses, request_body
+from khala.models.openai.answer_reader import DONE, Answer
+from khala.models.openai.http_client import BROKEN, KINDS, Http, more
+from khala.models.openai.sse_parser import Events
 from khala.models.port import Completed, Event, Prompt
 
 LINGER = 0.25
@@ -40,10 +40,10 @@ class ChatModel:
         """Call the model once. See `port.Model.stream`."""
         async with AsyncExitStack() as stack:
             try:
-                called = self._http.post("chat/completions", body.of(prompt, self.name))
+                called = self._http.post("chat/completions", request_body.of(prompt, self.name))
                 response = await stack.enter_async_context(called)
                 if response.status != SUCCESS:
-                    raise await refusals.read(response)
+                    raise await error_responses.read(response)
             except Exception as error:  # a border: the failure table names what it knows and keeps the rest as cause
                 asked = failures.demands(prompt)
                 raise failures.of(error, self.provider, kinds=KINDS, midstream=False, asked=asked) from error
@@ -68,7 +68,7 @@ class ChatModel:
 
     def _completed(self, answer: Answer, prompt: Prompt) -> Completed:
         counts = answer.counts
-        return ending.completed(
+        return call_result.completed(
             prompt,
             "".join(answer.heard),
             provider=self.provider,

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from khala.store.embedded import locks, wire
+from khala.store.embedded import locks, probe
 from khala.store.embedded.binaries import find_binaries
 from khala.store.embedded.layout import EmbeddedPostgresError, Layout, lay_out
 
@@ -97,12 +97,12 @@ class EmbeddedPostgres:
         """Whether the living keeper's own server accepts connections to our database."""
         token = locks.read(self.layout.keeper_lock)
         try:
-            answer = wire.ask(self.layout.socket, "khala", "SELECT current_setting('khala.keeper', true)")
-        except wire.Refused as refused:
-            if refused.code == wire.UNKNOWN_DATABASE:
+            answer = probe.ask(self.layout.socket, "khala", "SELECT current_setting('khala.keeper', true)")
+        except probe.Refused as refused:
+            if refused.code == probe.UNKNOWN_DATABASE:
                 self._create_database()
             # Full is alive.
-            return refused.code == wire.TOO_MANY_CONNECTIONS
+            return refused.code == probe.TOO_MANY_CONNECTIONS
         except OSError:
             return False
         self.version = answer.version
@@ -110,10 +110,10 @@ class EmbeddedPostgres:
 
     def _create_database(self) -> None:
         try:
-            wire.ask(self.layout.socket, "postgres", "CREATE DATABASE khala", seconds=START_SECONDS)
-        except wire.Refused as refused:
+            probe.ask(self.layout.socket, "postgres", "CREATE DATABASE khala", seconds=START_SECONDS)
+        except probe.Refused as refused:
             # Another process may be doing the same.
-            if refused.code not in (wire.DUPLICATE_DATABASE, wire.UNIQUE_VIOLATION):
+            if refused.code not in (probe.DUPLICATE_DATABASE, probe.UNIQUE_VIOLATION):
                 raise EmbeddedPostgresError(f"can't create the database: {refused}") from refused
         except OSError:
             # It went away: the caller looks again.
@@ -128,7 +128,7 @@ class EmbeddedPostgres:
             log_start = os.fstat(log).st_size
             # It forks and goes its own way, so that it is never our child; this waits for the fork only.
             subprocess.run(  # noqa: S603  # our own program
-                [sys.executable, "-S", "-s", "-P", "-m", "khala.store.embedded.keeper", home, binaries, str(lock)],
+                [sys.executable, "-S", "-s", "-P", "-m", "khala.store.embedded.supervisor", home, binaries, str(lock)],
                 cwd="/",
                 env={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.DEVNULL,

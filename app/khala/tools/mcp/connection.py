@@ -13,7 +13,7 @@ import structlog
 from khala.domain.chat import Wire
 from khala.tools.mcp.backoff import Backoff
 from khala.tools.mcp.config import Server
-from khala.tools.mcp.watch import Watch
+from khala.tools.mcp.connection_events import Watch
 from khala.tools.port import Call, Tool, ToolFailed
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
-from khala.tools.mcp import names
+from khala.tools.mcp import tool_names
 from khala.tools.mcp.config import McpConfig
 from khala.tools.mcp.connection import Connection, ServerState
 from khala.tools.mcp.tool import Adapter
@@ -15,7 +15,7 @@ class Connections:
     """The servers of a configuration. Without any, all of this is nothing."""
 
     def __init__(self, config: McpConfig) -> None:
-        prefixes = names.prefixes(config.servers)
+        prefixes = tool_names.prefixes(config.servers)
         self._connections = [Connection(one, Adapter(one, prefixes[name])) for name, one in config.servers.items()]
 
     async def run(self) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from mcp.client.streamable_http import streamable_http_client
 
 from khala.tools.mcp.config import Server
-from khala.tools.mcp.watch import FORGOTTEN, LOST, MOST_MESSAGE, REFUSED, TOO_LARGE, UNREACHABLE, Watch
+from khala.tools.mcp.connection_events import FORGOTTEN, LOST, MOST_MESSAGE, REFUSED, TOO_LARGE, UNREACHABLE, Watch
 
 CONNECTING = 10.0
 """Seconds to connect, to get a connection, and to send a request."""

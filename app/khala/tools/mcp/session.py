@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from khala.tools.mcp import http, stdio
 from khala.tools.mcp.config import Server
-from khala.tools.mcp.lenient import Lenient
-from khala.tools.mcp.watch import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, Watch
+from khala.tools.mcp.connection_events import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, Watch
+from khala.tools.mcp.tool_list import Lenient
 
 MOST_PAGES = 100
 MOST_TOOLS = 500

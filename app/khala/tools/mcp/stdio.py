@@ -19,11 +19,11 @@ from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from khala.tools.mcp.config import Server
-from khala.tools.mcp.watch import MOST_MESSAGE, TOO_LARGE, Watch
+from khala.tools.mcp.connection_events import MOST_MESSAGE, TOO_LARGE, Watch
 
 log = structlog.get_logger()
 
-KEEPER = Path(__file__).with_name("keeper.py")
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
 INHERITED = ("PATH", "HOME")
 """What a server gets of our own environment."""
 CHUNK = 1 << 16
@@ -71,7 +71,7 @@ async def started(server: Server, watch: Watch) -> AsyncIterator[Streams]:
 async def _spawned(server: Server) -> Process:
     env = environment(server)
     command, cwd = await asyncio.to_thread(_found, server, env.get("PATH", os.defpath))
-    program = [sys.executable, "-I", "-S", str(KEEPER), str(os.getpid()), command, *server.args]
+    program = [sys.executable, "-I", "-S", str(SUPERVISOR), str(os.getpid()), command, *server.args]
     return await asyncio.create_subprocess_exec(
         *program, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=cwd, start_new_session=True, limit=CHUNK
     )

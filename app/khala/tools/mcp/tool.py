@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from khala.domain.tools import Permission, Spec
-from khala.tools.mcp import names
+from khala.tools.mcp import tool_names
 from khala.tools.mcp.config import Server
 from khala.tools.port import Call, Result, Tool
 
@@ -54,7 +54,7 @@ class Adapter:
     def __call__(self, connection: "Connection", listed: "list[types.Tool]") -> dict[str, Tool]:
         """By full name, in the server's order."""
         good = {one.name: one for one in listed if self._takes(one)}
-        full = names.full_names(self._prefix, good)
+        full = tool_names.full_names(self._prefix, good)
         return {full[name]: McpTool(connection, name, self._spec(full[name], one)) for name, one in good.items()}
 
     def _takes(self, tool: "types.Tool") -> bool:
@@ -86,7 +86,7 @@ class Adapter:
 
 def _problem(tool: "types.Tool") -> str | None:
     """Why this can't be offered."""
-    from khala.tools.arguments import schema_problem
+    from khala.tools.validation.arguments import schema_problem
 
     if not tool.name or len(tool.name) > LONGEST_NAME:
         return f"A name has 1 to {LONGEST_NAME} characters."

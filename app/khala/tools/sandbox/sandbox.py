@@ -11,13 +11,13 @@ import structlog
 
 from khala.domain.errors import PayloadTooLarge
 from khala.tools.port import Sink, ToolFailed
-from khala.tools.sandbox import cgroup, trial
-from khala.tools.sandbox.cage import Broken, Cage, opened, pump
+from khala.tools.sandbox import cgroup, self_test
 from khala.tools.sandbox.cgroup import MemoryGroup, MemoryGroups
 from khala.tools.sandbox.command import build
+from khala.tools.sandbox.memory_usage import Usage
 from khala.tools.sandbox.program import Exit, Language, Program, Reason, SandboxOptions
 from khala.tools.sandbox.runtimes import ANSWER, TRIALS, Runtime, candidates
-from khala.tools.sandbox.usage import Usage
+from khala.tools.sandbox.sandbox_process import Broken, Cage, opened, pump
 
 TICK = 0.02
 """Seconds between looks at the memory, if looking takes less than a tenth of that."""
@@ -63,8 +63,8 @@ class Sandbox:
     async def find(cls, options: SandboxOptions | None = None) -> "Sandbox | None":
         """A sandbox with the languages that work here; None where this machine can't isolate: see `missing()`."""
         options = options or SandboxOptions()
-        tool = trial.found()
-        if tool is None or await asyncio.to_thread(trial.missing) is not None:
+        tool = self_test.found()
+        if tool is None or await asyncio.to_thread(self_test.missing) is not None:
             return None
         groups = await asyncio.to_thread(cgroup.find)
         trying = cls(tool, {}, options, groups=groups)

@@ -1,0 +1,177 @@
+"""The application: all routes under `/api`, the page, the OpenAPI document and the headers that every answer bears."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+from litestar import Litestar, Request, Router
+from litestar.config.cors import CORSConfig
+from litestar.datastructures import MutableScopeHeaders
+from litestar.di import Provide
+from litestar.exceptions import HTTPException, SerializationException
+from litestar.types import ControllerRouterHandler, Message, Scope
+from structlog.contextvars import bind_contextvars
+
+from khala.api.accounts import session_cookie
+from khala.api.accounts.account import Me
+from khala.api.accounts.api_tokens import Tokens
+from khala.api.accounts.authentication import caller
+from khala.api.accounts.oidc_login import Oidc
+from khala.api.accounts.sign_in import Auth
+from khala.api.blobs.blobs import Blobs
+from khala.api.blobs.uploads import upload
+from khala.api.bodies import MOST_BODY
+from khala.api.context import Context
+from khala.api.http import web_page
+from khala.api.http.allow_header import telling_methods
+from khala.api.http.problem_details import EXAMPLES, HANDLERS
+from khala.api.http.rate_limits import PAGE_FILE_COST
+from khala.api.http.request_origin import SAFE, refuse_cross_site
+from khala.api.http.request_telemetry import PROBES, count, route_of
+from khala.api.http.strict_fields import check_body, check_query
+from khala.api.mcp.routes import McpRoutes
+from khala.api.mcp.routes import endpoint as mcp_endpoint
+from khala.api.openai import errors as openai_errors
+from khala.api.openai.completion_options import HEADERS as OPENAI_HEADERS
+from khala.api.openai.document import read_document
+from khala.api.openai.routes import complete, list_models, read_model
+from khala.api.openapi import document
+from khala.api.operations.health import HealthRoutes
+from khala.api.operations.models import models
+from khala.api.runs.runs import Runs
+from khala.api.runs.tool_call_details import detail
+from khala.api.sharing.sharing import Sharing, claim_threads
+from khala.api.threads.event_stream import events
+from khala.api.threads.sockets import follow
+from khala.api.threads.threads import Threads
+from khala.api.tools.tools import ToolRules, Tools
+from khala.domain.errors import InvalidInput
+
+log = structlog.get_logger()
+
+HEADERS = {
+    "Content-Security-Policy": web_page.POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+"""What every answer bears, errors too."""
+NEVER_KEPT = ("/api/", "/v1/", "/autopilot/", "/mcp", "/groups", "/health")
+"""Where answers are that are true for a moment only."""
+NAMED = ("thread_id", "run_id")
+"""What of a path every line of the log names that is written while it is asked for."""
+KNOWN_HEADERS = (
+    "Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID",
+    "Idempotency-Key", "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", *OPENAI_HEADERS,
+)  # fmt: skip
+"""What pages of other origins, where they may call, may say."""
+TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
+"""What every answer bears where the operator says that the server is reached by TLS."""
+
+
+def application(context: Context, *, web: Path, version: str) -> Litestar:
+    """The ASGI application; `web` is the folder of the page's files."""
+
+    def give_context() -> Context:
+        return context
+
+    async def begin(request: Request[Any, Any, Any]) -> None:
+        request.scope["state"].setdefault("began", time.monotonic())
+        bind_contextvars(**{name: str(value) for name, value in request.path_params.items() if name in NAMED})
+        if not request.scope["path"].startswith(PROBES):
+            context.limiter.check(request, context.origins)
+        if request.method not in SAFE:
+            cookie = session_cookie.secret(request, context.origins) is not None
+            refuse_cross_site(request, context.origins, cookie=cookie)
+        if not request.scope["path"].startswith(PROBES):
+            check_query(request)
+        if not request.route_handler.opt.get("raw_body"):
+            await _take_only_json(request)
+
+    async def begin_file(request: Request[Any, Any, Any]) -> None:
+        context.limiter.check(request, context.origins, cost=PAGE_FILE_COST)
+
+    async def begin_document(request: Request[Any, Any, Any]) -> None:
+        context.limiter.check(request, context.origins)
+
+    routes: Sequence[ControllerRouterHandler] = [
+        Threads, Sharing, claim_threads, Runs, models, Blobs, upload, events, follow, Auth, Oidc, Me, Tokens,
+        Tools, ToolRules, HealthRoutes,
+    ]  # fmt: skip
+    openai_routes: Sequence[ControllerRouterHandler] = [complete, list_models, read_model, read_document]
+    handlers = openai_errors.shaped(HANDLERS)
+    return Litestar(
+        [
+            Router("/api", route_handlers=routes, before_request=begin),
+            Router("/", route_handlers=[McpRoutes, detail], before_request=begin),
+            Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=begin),
+            mcp_endpoint(context),
+            Router("/", route_handlers=web_page.routes(web), before_request=begin_file),
+        ],
+        dependencies={"context": Provide(give_context, sync_to_thread=False), "caller": Provide(caller)},
+        exception_handlers=handlers,
+        openapi_config=document.config(version, before_request=begin_document),
+        request_max_body_size=MOST_BODY,
+        cors_config=_cors(context.origins.allowed),
+        before_send=[_headers(context.origins.public_url), telling_methods(), _log],
+        logging_config=None,
+    )
+
+
+async def _take_only_json(request: Request[Any, Any, Any]) -> None:
+    """Refuse bodies that are not called JSON, which also keeps other sites' forms out, and those that are none.
+
+    Fields that the route does not know are refused, too.
+    """
+    if "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0":
+        return
+    if request.content_type[0].lower() != "application/json":
+        raise HTTPException(status_code=415, detail=EXAMPLES["unsupported_media_type"])
+    try:
+        body = await request.json()
+    except (SerializationException, ValueError, RecursionError) as error:
+        raise InvalidInput(f"The body is no JSON that can be read: {error}.") from error
+    check_body(request, body)
+
+
+def _headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[None]]:
+    always = HEADERS | (TLS_ONLY if public_url and public_url.startswith("https:") else {})
+
+    async def add(message: Message, scope: Scope) -> None:
+        if message["type"] != "http.response.start":
+            return
+        headers = MutableScopeHeaders.from_message(message)
+        for name, value in always.items():
+            headers.setdefault(name, value)
+        if scope["path"].startswith(NEVER_KEPT):
+            headers.setdefault("Cache-Control", "no-store")
+
+    return add
+
+
+async def _log(message: Message, scope: Scope) -> None:
+    """One line a request; how long it took until its answer began, in milliseconds. Probes are too many to be told."""
+    if message["type"] != "http.response.start" or scope["path"].startswith(PROBES):
+        return
+    began = scope["state"].get("began")
+    took = None if began is None else round((time.monotonic() - began) * 1000, 1)
+    # The path as it was sent, percent-encoded: what it decodes to could forge a line.
+    path = scope["raw_path"].decode("latin-1")
+    count(scope, message["status"], None if began is None else time.monotonic() - began)
+    log.info("request", method=scope.get("method"), path=path, route=route_of(scope), status=message["status"], ms=took)
+
+
+def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
+    if not origins:
+        return None
+    return CORSConfig(
+        allow_origins=list(origins),
+        allow_headers=[*KNOWN_HEADERS],
+        allow_credentials="*" not in origins,
+        expose_headers=["Retry-After", "x-thread-id", "x-run-id"],
+    )

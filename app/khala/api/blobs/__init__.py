@@ -1,0 +1,1 @@
+"""Blobs over REST: uploads and downloads."""

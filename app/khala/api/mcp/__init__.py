@@ -1,0 +1,1 @@
+"""Khala as an MCP server."""

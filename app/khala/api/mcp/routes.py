@@ -1,0 +1,135 @@
+"""Khala as an MCP server at `/mcp` and `/mcp/{group}`, its groups of tools, and the servers whose tools it uses."""
+
+import asyncio
+import importlib
+import time
+from typing import Annotated, Any
+
+from litestar import Controller, Request, asgi, get
+from litestar.di import NamedDependency
+from litestar.exceptions import MethodNotAllowedException, NotAuthorizedException
+from litestar.handlers import ASGIRouteHandler
+from litestar.types import Receive, Scope, Send
+from msgspec import Meta
+
+from khala.api.accounts import session_cookie
+from khala.api.accounts.authentication import BY_ACCOUNT, of_request, user_of
+from khala.api.bodies import MOST_BODY, Body, Items
+from khala.api.context import Context
+from khala.api.http.body_deadline import read_ahead
+from khala.api.http.problem_details import documented
+from khala.api.http.request_origin import refuse_cross_site
+from khala.api.mcp.offered_tools import Offering
+from khala.domain.access import Caller, needs_scope
+from khala.domain.errors import NotFound, Unauthorized
+from khala.tools.mcp import Group, ServerState
+
+ASKED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
+
+
+class GroupOfTools(Body, frozen=True, kw_only=True, omit_defaults=False):
+    """Tools that belong together. `patterns` say which; `tools` are those that the caller is offered at `path`."""
+
+    name: str
+    title: str
+    description: str
+    path: Annotated[str, Meta(description="Where an MCP client is offered them.")]
+    patterns: tuple[str, ...]
+    tools: list[str]
+
+
+class Up(Body, frozen=True, kw_only=True, omit_defaults=False):
+    """The process is up."""
+
+    ok: bool
+
+
+def endpoint(context: Context) -> ASGIRouteHandler:
+    """The MCP server. Every request stands for itself, so that any process may answer it."""
+
+    # Mounted, because Litestar loses its way with parameters in an ASGI handler's path.
+    @asgi("/mcp", is_mount=True, copy_scope=True)
+    async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
+        request: Request[Any, Any, Any] = Request(scope, receive, send)
+        request.scope["state"]["began"] = time.monotonic()
+        context.limiter.check(request, context.origins)
+        if request.method != "POST":
+            # Nothing is ever said unasked, and there are no sessions to end.
+            raise MethodNotAllowedException(headers={"Allow": "POST"})
+        refuse_cross_site(request, context.origins, cookie=session_cookie.secret(request, context.origins) is not None)
+        group = _group(context, scope["path"].strip("/"))
+        caller = await _asker(request, context)
+        # The SDK is large: whoever never asks is spared the second that it takes to load.
+        await asyncio.to_thread(importlib.import_module, "khala.api.mcp.server")
+        from khala.api.mcp.server import serve
+
+        receive = await read_ahead(receive, MOST_BODY)
+        await serve(Offering(context.toolbox, caller, group), scope, receive, send)
+
+    return mcp
+
+
+async def _asker(request: Request[Any, Any, Any], context: Context) -> Caller:
+    try:
+        caller = await of_request(request, context)
+    except Unauthorized as error:
+        raise NotAuthorizedException(error.message, headers={"WWW-Authenticate": "Bearer"}) from error
+    needs_scope(caller, "read")
+    return caller
+
+
+def _group(context: Context, name: str) -> Group | None:
+    if not name:
+        return None
+    group = context.groups.get(name)
+    if group is None:
+        raise NotFound("There is no such group of tools.")
+    return group
+
+
+class McpRoutes(Controller):
+    """What one should know before one connects."""
+
+    path = "/"
+    tags = ("Tools",)
+
+    @get(
+        "/groups",
+        operation_id="listGroups",
+        summary="List groups of tools",
+        response_description="All groups, with the tools that the caller is offered in each.",
+        responses=documented(*ASKED),
+    )
+    async def groups(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[GroupOfTools]:
+        """Each group is an MCP server of its own, at its path."""
+        offered = await Offering(context.toolbox, caller, None).tools()
+        return Items(items=[_shown(group, list(offered)) for group in context.groups.values()])
+
+    @get(
+        "/mcp-servers",
+        operation_id="listMcpServers",
+        summary="List the MCP servers whose tools are used",
+        response_description="How it is with each server, seen from this process.",
+        responses=documented(*ASKED),
+        security=BY_ACCOUNT,
+    )
+    async def servers(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ServerState]:
+        """Names and states only: addresses, commands and environments stay with the operator."""
+        user_of(caller)
+        return Items(items=context.connections.servers())
+
+    @get("/health", operation_id="health", summary="Is the process up?", response_description="It is.", tags=["Health"])
+    async def health(self) -> Up:
+        """The short answer; `/api/health/ready` tells whether it can do its work."""
+        return Up(ok=True)
+
+
+def _shown(group: Group, offered: list[str]) -> GroupOfTools:
+    return GroupOfTools(
+        name=group.name,
+        title=group.title,
+        description=group.description,
+        path=f"/mcp/{group.name}",
+        patterns=group.tools,
+        tools=[name for name in offered if group.has(name)],
+    )

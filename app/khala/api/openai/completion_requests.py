@@ -1,0 +1,148 @@
+"""Asks what a request asks: its messages become a thread, or join one, and a run that answers is queued."""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from khala.api.bodies import sendable
+from khala.api.context import Context
+from khala.api.openai import history as told
+from khala.api.openai.completion_options import Wish
+from khala.api.openai.history import Answered, File, History, Said, Turn
+from khala.blobs.content_type import Sniffer
+from khala.domain import ids
+from khala.domain.access import Caller
+from khala.domain.chat import Sent
+from khala.domain.errors import InvalidInput, KhalaError
+from khala.domain.fold import Block, TextBlock, ToolBlock
+from khala.store.runs import completion_requests
+from khala.store.runs.completion_requests import Accepted
+from khala.store.sharing import access
+from khala.store.threads import conversation_imports, sends, threads
+from khala.store.threads.conversation_imports import Conversation, Imported
+from khala.store.threads.sends import Question
+
+
+async def ask(context: Context, caller: Caller, history: History, wish: Wish) -> Accepted:
+    """Queue the conversation's answer, or join the run that the same request began. Raises what sending raises."""
+    request = wish.identity
+    if request is None:
+        return Accepted(sent=await _ask(context, caller, history, wish))
+    joined = await completion_requests.join(context.db, request) if request.may_be_known else None
+    if joined is not None:
+        return joined
+    try:
+        return Accepted(sent=await _ask(context, caller, history, wish), attempt=request.attempt)
+    except KhalaError:
+        # An equal request that came at the same time was faster; or this one was stored, and its commit went unheard.
+        joined = await completion_requests.join(context.db, request)
+        if joined is None:
+            raise
+        return joined
+
+
+async def _ask(context: Context, caller: Caller, history: History, wish: Wish) -> Sent:
+    """Store what is new of the conversation, and queue its answer."""
+    last = history.turns[-1]
+    if isinstance(last, Said):
+        if not last.files and not last.text.strip():
+            raise InvalidInput("A message needs text.", path="messages")
+        sendable(last.text, alone=False)
+    if wish.thread_id is None:
+        return await _anew(context, caller, history, wish)
+    if isinstance(last, Said):
+        question = await _question(context, caller, wish.thread_id, last, wish)
+        sent, _ = await sends.send(context.db, question, caller, context.limits)
+        return sent
+    return await _come_back(context, caller, wish.thread_id, history, wish)
+
+
+async def _anew(context: Context, caller: Caller, history: History, wish: Wish) -> Sent:
+    """A thread of all messages."""
+    thread_id = ids.new()
+    if not any(isinstance(turn, Said) and turn.files for turn in history.turns):
+        return await _begin(context, caller, thread_id, history, wish)
+    # Files are kept in a thread that is there; nobody knows of it yet, and nobody will if this fails.
+    await threads.create(context.db, thread_id, caller, title=history.title, welcome="", lasts=wish.lasts)
+    try:
+        return await _begin(context, caller, thread_id, history, wish)
+    except KhalaError:
+        await threads.remove(context.db, thread_id, caller)
+        raise
+
+
+async def _begin(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> Sent:
+    *before, last = history.turns
+    asks = isinstance(last, Said)
+    system = [Imported(role="system", content=(TextBlock(text=history.system),))] if history.system else []
+    earlier = [await _imported(context, caller, thread_id, turn) for turn in (before if asks else history.turns)]
+    conversation = Conversation(
+        title=history.title,
+        history=[*system, *earlier],
+        question=await _question(context, caller, thread_id, last if isinstance(last, Said) else Said(text=""), wish),
+        asks=asks,
+        lasts=wish.lasts,
+    )
+    return await conversation_imports.begin(context.db, conversation, caller, context.limits)
+
+
+async def _question(context: Context, caller: Caller, thread_id: UUID, said: Said, wish: Wish) -> Question:
+    return Question(
+        thread_id=thread_id,
+        message_id=ids.new(),
+        text=said.text,
+        attachments=await _kept(context, caller, thread_id, said.files),
+        options=wish.options,
+        request=wish.identity,
+    )
+
+
+async def _come_back(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> Sent:
+    """The newest answer's calls have come back: the same answer with what they came to goes on, in place of it."""
+    async with context.db.driver() as driver:
+        waiting = await conversation_imports.waiting(driver, thread_id, caller, list(history.results))
+    if waiting is None:
+        raise InvalidInput("The thread's newest answer has made no such call.", path="messages")
+    blocks = tuple(_settled(block, history.results) for block in waiting.content)
+    settled = Imported(role="assistant", content=blocks)
+    question = await _question(context, caller, thread_id, Said(text=""), wish)
+    return await conversation_imports.go_on(context.db, waiting, settled, question, caller, context.limits)
+
+
+def _settled(block: Block, results: Mapping[str, str]) -> Block:
+    if isinstance(block, ToolBlock) and block.tool_call_id in results:
+        return told.settled(block, results[block.tool_call_id])
+    return block
+
+
+async def _imported(context: Context, caller: Caller, thread_id: UUID, turn: Turn) -> Imported:
+    if isinstance(turn, Answered):
+        return Imported(role="assistant", content=turn.blocks)
+    text = (TextBlock(text=turn.text),) if turn.text else ()
+    return Imported(role="user", content=text, attachments=await _kept(context, caller, thread_id, turn.files))
+
+
+async def _kept(context: Context, caller: Caller, thread_id: UUID, files: Sequence[File]) -> tuple[UUID, ...]:
+    """Keep the files as uploads that wait for their message."""
+    if files:
+        async with context.db.driver() as driver:
+            await access.admit(driver, thread_id, caller, "editor")
+    return tuple([await _keep(context, caller, thread_id, file) for file in files])
+
+
+async def _keep(context: Context, caller: Caller, thread_id: UUID, file: File) -> UUID:
+    sniffer = Sniffer()
+    sniffer.feed(file.data)
+    media_type = sniffer.media_type(file.claimed)
+    if media_type is None:
+        raise InvalidInput("PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are taken.", path=file.path)
+    async with context.vault.spool(context.most_upload) as spool:
+        await spool.write(file.data)
+        kept = await context.vault.keep(
+            spool,
+            thread_id=thread_id,
+            media_type=media_type,
+            name=file.name or f"file.{media_type.rpartition('/')[2]}",
+            author_id=caller.author_id,
+            attached=False,
+        )
+    return kept.blob_id

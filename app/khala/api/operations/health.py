@@ -1,0 +1,32 @@
+"""Health: whether the process is up, and whether it can do its work."""
+
+from litestar import Controller, Response, get
+from litestar.di import NamedDependency
+
+from khala.api.context import Context
+from khala.api.http.problem_details import answer
+from khala.api.operations.readiness import Health
+
+
+class HealthRoutes(Controller):
+    """For load balancers and people."""
+
+    path = "/health"
+    tags = ("Health",)
+
+    @get("/live", operation_id="live", summary="Is the process up?", response_description="It is.")
+    async def live(self) -> dict[str, bool]:
+        """Answers as long as the process does."""
+        return {"ok": True}
+
+    @get(
+        "/ready",
+        operation_id="ready",
+        summary="Can it do its work?",
+        response_description="It can.",
+        responses={503: answer(Health, "Something is out of reach.")},
+    )
+    async def ready(self, context: NamedDependency[Context]) -> Response[Health]:
+        """Whether the database takes writes, notifications arrive, files have room, and the process is to go on."""
+        health = await context.readiness.examine(stopping=context.stopping.is_set())
+        return Response(health, status_code=200 if health.ok else 503)

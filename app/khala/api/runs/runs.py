@@ -1,0 +1,177 @@
+"""Runs over REST: read one, its parts and receipts, and call it off."""
+
+from typing import Annotated, Any
+
+import msgspec
+import structlog
+from litestar import Controller, Response, get, post
+from litestar.di import NamedDependency
+from litestar.openapi.spec import Example
+from litestar.params import BodyKwarg, QueryParameter
+from msgspec.structs import replace
+
+from khala.api.accounts.authentication import BY_KEY
+from khala.api.bodies import Cancel, Decision, Items, PartPage, check_storable, storable
+from khala.api.context import Context
+from khala.api.http.path_parameters import CallId, RunId
+from khala.api.http.problem_details import answer, documented
+from khala.api.openapi.document import OptionalBody, example
+from khala.domain.access import Caller
+from khala.domain.chat import ACTIVE, Receipt, Run
+from khala.domain.errors import InvalidInput, PayloadTooLarge, Unavailable
+from khala.domain.tools import Spec
+from khala.store.runs import parts, receipts, runs
+from khala.store.tools import approvals
+from khala.store.tools.approvals import Answer, Approval, Question
+from khala.tools.port import ToolFailed
+from khala.tools.validation import arguments
+
+log = structlog.get_logger()
+
+
+DENIED = ("invalid_input", "unauthorized", "forbidden", "run_not_found", "rate_limited", "unavailable")
+
+
+class Runs(Controller):
+    """Answers being written, and those that were."""
+
+    path = "/runs/{run_id:uuid}"
+    tags = ("Runs",)
+    security = BY_KEY
+
+    @get(
+        "/",
+        operation_id="readRun",
+        summary="Read a run",
+        response_description="The run.",
+        responses=documented(*DENIED),
+    )
+    async def read(self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId) -> Run:
+        """The run, once it has ended with its usage, cost and the reason why it stopped."""
+        return await runs.get(context.db, run_id, caller)
+
+    @get(
+        "/parts",
+        operation_id="readParts",
+        summary="Read a run's parts",
+        response_description="Parts, in order.",
+        responses=documented(*DENIED),
+    )
+    async def parts(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        run_id: RunId,
+        after: Annotated[int, QueryParameter(ge=-1, le=2**31 - 1, description="The last seq that you have.")] = -1,
+        limit: Annotated[int, QueryParameter(ge=1, le=1000, description="How many, at most.")] = 500,
+    ) -> PartPage:
+        """The run's parts after a seq, in order."""
+        async with context.db.snapshot() as driver:
+            run = await runs.admit(driver, run_id, caller)
+            found = await parts.of_run(driver, run.thread_id, run_id, after=after, limit=limit)
+        done = run.status not in ACTIVE and len(found) < limit
+        return PartPage(items=found, next_after=found[-1].seq if found else after, done=done)
+
+    @get(
+        "/receipts",
+        operation_id="readReceipts",
+        summary="Read a run's receipts",
+        response_description="Receipts, in order.",
+        responses=documented(*DENIED),
+    )
+    async def receipts(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
+    ) -> Items[Receipt]:
+        """What each model call of the run used, cost and took, and what each tool call came to."""
+        async with context.db.snapshot() as driver:
+            run = await runs.admit(driver, run_id, caller)
+            return Items(items=await receipts.of_run(driver, run.thread_id, run_id))
+
+    @get(
+        "/approvals",
+        operation_id="readApprovals",
+        summary="Read a run's approvals",
+        response_description="Approvals, in the order in which they were asked for.",
+        responses=documented(*DENIED),
+    )
+    async def asked(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
+    ) -> Items[Approval]:
+        """The tool calls of the run that somebody has to approve of, and what was said of them."""
+        async with context.db.snapshot() as driver:
+            run = await runs.admit(driver, run_id, caller)
+            found = await approvals.of_run(driver, run.thread_id, run_id)
+            may_edit = await approvals.may_edit(driver, run_id, caller)
+        asked = sorted(found.values(), key=lambda one: (one.created_at, one.tool_call_id))
+        return Items(items=[replace(one, may_edit=may_edit and one.state == "pending") for one in asked])
+
+    @post(
+        "/approvals/{call_id:str}",
+        operation_id="decide",
+        summary="Approve of a tool call, or deny it",
+        status_code=200,
+        response_description="What was decided; the run goes on.",
+        responses=documented(
+            *DENIED, "not_found", "conflict", "already_decided", "payload_too_large", "unsupported_media_type"
+        ),
+    )
+    async def decide(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        run_id: RunId,
+        call_id: CallId,
+        data: Annotated[Decision, BodyKwarg(examples=example("Yes", approved=True))],
+    ) -> Approval:
+        """Answer a call that waits. The first answer stands; the same again changes nothing, another one is 409.
+
+        Only the person for whom the call acts may send `editedArgs`.
+        """
+        question = await approvals.question(context.db, run_id, storable(call_id, "call_id"), caller)
+        if data.edited_args is not None:
+            await _check(question, data.edited_args)
+        answer = Answer(
+            approved=data.approved,
+            reason=None if data.reason is None else storable(data.reason, "reason"),
+            edited_args=data.edited_args if data.approved else None,
+            digest=data.digest,
+        )
+        decided = await approvals.answer(context.db, run_id, call_id, caller, answer)
+        log.info("decided", run_id=str(run_id), tool=decided.tool, state=decided.state)
+        return decided
+
+    @post(
+        "/cancel",
+        operation_id="cancelRun",
+        operation_class=OptionalBody,
+        summary="Call a run off",
+        status_code=202,
+        response_description="It ends at once, or as soon as its executor hears of it.",
+        responses=documented(*DENIED, "payload_too_large", "unsupported_media_type")
+        | {200: answer(Run, "It had ended already.")},
+    )
+    async def cancel(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        run_id: RunId,
+        data: Annotated[
+            Cancel | None, BodyKwarg(examples=[Example(summary="With a reason", value={"reason": "Off topic"})])
+        ] = None,
+    ) -> Response[Run]:
+        """End the run. What it has said stays; a run that has ended stays as it is, and answers 200."""
+        run, changed = await runs.cancel(context.db, run_id, caller)
+        log.info("cancel", run_id=str(run_id), changed=changed, reason=data.reason if data else None)
+        return Response(run, status_code=202 if changed else 200)
+
+
+async def _check(question: Question, args: dict[str, Any]) -> None:
+    check_storable(args, "editedArgs")
+    if len(msgspec.json.encode(args)) > arguments.MOST_ARGS:
+        raise PayloadTooLarge(f"editedArgs have at most {arguments.MOST_ARGS:,} bytes.")
+    try:
+        await arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
+    except ToolFailed as problem:
+        if problem.code == "unavailable":
+            raise Unavailable(problem.message) from problem
+        raise InvalidInput(problem.message, path="editedArgs") from problem

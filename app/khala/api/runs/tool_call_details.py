@@ -1,0 +1,96 @@
+"""Details of single tool calls, by a token that a stream on autopilot has told."""
+
+from typing import Annotated, Any
+
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import PathParameter
+
+from khala.api.accounts.authentication import BY_KEY
+from khala.api.bodies import Body
+from khala.api.context import Context
+from khala.api.http.problem_details import documented
+from khala.domain.access import Caller
+from khala.domain.fold import ToolBlock
+from khala.domain.parts import BlobRef
+from khala.store.runs import detail_tokens
+
+DENIED = ("invalid_input", "unauthorized", "forbidden", "not_found", "rate_limited", "unavailable")
+DetailToken = Annotated[str, PathParameter(description="The token, which `task_group_start` told.", max_length=100)]
+
+
+class Kept(Body, frozen=True, kw_only=True):
+    """A blob, and where its bytes are."""
+
+    blob_id: str
+    size: int
+    sha256: str
+    media_type: str
+    preview: str = ""
+    name: str | None = None
+    url: str
+
+
+class Detail(Body, frozen=True, kw_only=True, omit_defaults=False):
+    """A tool call with all that it came to: `output`, null until there is some, or a `blob`, where it is large.
+
+    Arguments that are large are in a blob, too.
+    """
+
+    task_id: str
+    tool: str
+    state: str
+    step: int
+    args: dict[str, Any] | None
+    args_blob: Kept | None
+    reason: str | None
+    summary: str | None
+    output: Any
+    blob: Kept | None
+    duration_ms: int | None
+
+
+@get(
+    "/autopilot/detail/{token:str}",
+    operation_id="readDetail",
+    tags=["Runs"],
+    summary="Read what a task came to",
+    security=BY_KEY,
+    response_description="The task, as far as it has come.",
+    responses=documented(*DENIED),
+)
+async def detail(context: NamedDependency[Context], caller: NamedDependency[Caller], token: DetailToken) -> Detail:
+    """The whole of a tool call, for whoever may read its thread. A token ends by itself; then it is 404."""
+    async with context.db.driver() as driver:
+        found = await detail_tokens.find(driver, token, caller)
+    return _told(found)
+
+
+def _told(block: ToolBlock) -> Detail:
+    return Detail(
+        task_id=block.tool_call_id,
+        tool=block.tool,
+        state=block.state,
+        step=block.step,
+        args=block.args,
+        args_blob=_kept(block.args_blob),
+        reason=block.reason,
+        summary=block.summary,
+        output=block.output,
+        blob=_kept(block.blob),
+        duration_ms=block.duration_ms,
+    )
+
+
+def _kept(ref: BlobRef | None) -> Kept | None:
+    if ref is None:
+        return None
+    return Kept(
+        blob_id=str(ref.blob_id),
+        size=ref.size,
+        sha256=ref.sha256,
+        media_type=ref.media_type,
+        preview=ref.preview,
+        name=ref.name,
+        url=f"/api/blobs/{ref.blob_id}",
+    )

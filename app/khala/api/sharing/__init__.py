@@ -1,0 +1,1 @@
+"""Sharing over REST: claims, members, invitations and links."""

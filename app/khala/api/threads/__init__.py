@@ -1,0 +1,1 @@
+"""Threads over REST, and their feed over WebSocket and server-sent events."""

@@ -1,0 +1,181 @@
+"""What one client says over its socket, and what is done about it."""
+
+import time
+from typing import Any, assert_never
+from uuid import UUID
+
+import msgspec
+
+from khala.api.accounts.authentication import of_token, with_keys
+from khala.api.bodies import NUL
+from khala.api.context import Context
+from khala.api.http import strict_fields
+from khala.domain import frames, unknown_fields
+from khala.domain.access import Caller, needs_scope
+from khala.domain.errors import Forbidden, InvalidInput, KhalaError, PayloadTooLarge, RateLimited, Unauthorized
+from khala.domain.token_bucket import Bucket
+from khala.live.access_guard import stands, without_account
+from khala.live.observer import Client
+
+MOST_FRAME = 64 * 1024
+"""Bytes of a client's frame."""
+MOST_SUBSCRIPTIONS = 100
+MOST_MISTAKES = 10
+"""Bad frames, or frames over the budget, after which the connection is closed."""
+MOST_STATE = 1024
+"""Bytes of a presence's state."""
+BUDGET = (300, 50.0)
+"""Frames at once, and a second."""
+PRESENCE_BUDGET = (20, 5.0)
+"""Presence frames at once, and a second."""
+
+decoder: msgspec.json.Decoder[frames.ClientFrame] = msgspec.json.Decoder(frames.ClientFrame)
+
+
+class Conversation:
+    """One connection: the account that it acts for, and what it has left of its budgets."""
+
+    def __init__(self, context: Context, client: Client, account: Caller) -> None:
+        self._context = context
+        self._live = context.live
+        self._client = client
+        self._account = account
+        self._watching: UUID | None = None
+        self._frames = Bucket(*BUDGET)
+        self._presence = Bucket(*PRESENCE_BUDGET)
+        self._mistakes = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the client has made too many mistakes to be listened to."""
+        return self._mistakes >= MOST_MISTAKES
+
+    async def answer(self, message: Any) -> frames.Frame | None:
+        """Do as the frame says; what is to be answered."""
+        try:
+            if not self._frames.take(time.monotonic()):
+                self._mistakes += 1
+                raise RateLimited("Too many frames. Send fewer.")
+            return await self._obey(_decoded(message))
+        except KhalaError as error:
+            self._mistakes += isinstance(error, (InvalidInput, PayloadTooLarge))
+            path = (error.path or None) if isinstance(error, InvalidInput) else None
+            return frames.Error(thread_id=_thread_id(message), code=error.code, message=error.message, path=path)
+
+    async def _obey(self, frame: frames.ClientFrame) -> frames.Frame | None:
+        match frame:
+            case frames.Subscribe():
+                await self._subscribe(frame)
+            case frames.Unsubscribe():
+                self._live.threads.part(self._client, frame.thread_id)
+            case frames.Announce():
+                self._announce(frame)
+            case frames.Watch():
+                await self._watch(frame.after)
+            case frames.Unwatch():
+                self._unwatch()
+            case frames.Authenticate():
+                return await self._authenticate(frame.token)
+            case frames.Ping():
+                return frames.Pong()
+            case _:
+                assert_never(frame)
+        return None
+
+    async def _subscribe(self, frame: frames.Subscribe) -> None:
+        hub, client = self._live.threads, self._client
+        if client.following(hub) >= MOST_SUBSCRIPTIONS and hub.of(client, frame.thread_id) is None:
+            raise RateLimited(f"A connection follows at most {MOST_SUBSCRIPTIONS} threads.")
+        caller = with_keys(self._current(), frame.anon_key, frame.share_key)
+        needs_scope(caller, "read")
+        ticket = await hub.admit(self._context.db, frame.thread_id, caller)
+        self._live.presence.joined(hub.join(client, frame.thread_id, frame.after, ticket))
+
+    def _announce(self, frame: frames.Announce) -> None:
+        subscription = self._live.threads.of(self._client, frame.thread_id)
+        if not self._presence.take(time.monotonic()):
+            raise RateLimited("Too much presence. Send what has changed, at most five times a second.")
+        if subscription is None:
+            raise InvalidInput("Follow the thread first, then be present in it.", path="threadId")
+        if frame.state is None:
+            self._live.presence.leave(subscription)
+        else:
+            self._live.presence.say(subscription, _state(frame.state))
+
+    async def _watch(self, after: int | None) -> None:
+        caller = self._current()
+        if caller.user_id is None:
+            raise Unauthorized("Sign in to follow your threads.")
+        needs_scope(caller, "read")
+        try:
+            ticket = await self._live.accounts.admit(self._context.db, caller.user_id, caller)
+        except Forbidden as error:
+            raise Unauthorized("Sign in again to follow your threads.") from error
+        self._unwatch()
+        self._live.accounts.join(self._client, caller.user_id, after, ticket)
+        self._watching = caller.user_id
+
+    def _unwatch(self) -> None:
+        if self._watching is not None:
+            self._live.accounts.part(self._client, self._watching)
+            self._watching = None
+
+    async def _authenticate(self, token: str) -> frames.Authenticated:
+        found = await of_token(token, self._context)
+        if found.user_id is None:
+            raise Unauthorized("This token is nobody's.")
+        self._account = msgspec.structs.replace(found, network=self._account.network)
+        for subscription in self._client.subscriptions.values():
+            if _prolongs(found, subscription.caller):
+                self._live.guard.renew(subscription, found)
+        return frames.Authenticated(user_id=found.user_id)
+
+    def _current(self) -> Caller:
+        """The account that the connection acts for, as long as what showed it lasts."""
+        return self._account if stands(self._account) else without_account(self._account)
+
+
+def _prolongs(new: Caller, old: Caller) -> bool:
+    if new.user_id != old.user_id or old.expires_at is None or "read" not in new.scopes:
+        return False
+    return new.expires_at is None or new.expires_at > old.expires_at
+
+
+def _state(state: dict[str, Any]) -> str:
+    """The state as it is stored: the same for the same."""
+    try:
+        encoded = msgspec.json.encode(state, order="deterministic")
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"This state can't be stored: {error}.", path="state") from error
+    if len(encoded) > MOST_STATE:
+        raise InvalidInput(f"A state has at most {MOST_STATE:,} bytes.", path="state")
+    if NUL.search(encoded):
+        raise InvalidInput("NUL characters can't be stored.", path="state")
+    return encoded.decode()
+
+
+def _decoded(message: Any) -> frames.ClientFrame:
+    text = message.get("text")
+    if text is None:
+        raise InvalidInput("Frames are JSON text.")
+    if len(text) > MOST_FRAME or len(text.encode()) > MOST_FRAME:
+        raise PayloadTooLarge(f"A frame has at most {MOST_FRAME:,} bytes.")
+    try:
+        frame = decoder.decode(text)
+        said = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"No frame of this protocol: {error}.") from error
+    strict_fields.refuse(unknown_fields.find(said, frames.ClientFrame))
+    return frame
+
+
+class _Named(msgspec.Struct, rename="camel"):
+    thread_id: UUID | None = None
+
+
+def _thread_id(message: Any) -> Any:
+    """The thread that a failed frame was about, as far as it can be read."""
+    try:
+        return msgspec.json.decode(message.get("text") or "{}", type=_Named).thread_id
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

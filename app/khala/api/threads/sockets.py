@@ -1,0 +1,66 @@
+"""The feed over WebSocket: subprotocol `khala.v1`, JSON text frames, specified in `docs/protocol.md`."""
+
+import asyncio
+from typing import Any
+
+from litestar import WebSocket, websocket
+from litestar.di import NamedDependency
+
+from khala.api.accounts.authentication import of_socket
+from khala.api.context import Context
+from khala.api.http.request_origin import welcome_origin
+from khala.api.http.websocket_protocol import LINE, Line
+from khala.api.threads.socket_session import Conversation
+from khala.domain import frames
+from khala.domain.errors import Forbidden
+from khala.live.encoded_frame import Body
+from khala.live.observer import Client, Out
+
+HEARTBEAT = 25
+"""Seconds within which a client should hear from the server, or ask with a ping."""
+
+Socket = WebSocket[Any, Any, Any]
+
+
+@websocket("/ws")
+async def follow(socket: Socket, context: NamedDependency[Context]) -> None:
+    """Answer the client's frames and send it what it follows, until either side ends it."""
+    if not welcome_origin(socket, context.origins):
+        raise Forbidden("This origin may not connect.")
+    context.limiter.check(socket, context.origins)
+    account = await of_socket(socket, context)
+    offered = socket.headers.get("sec-websocket-protocol", "")
+    chosen = frames.SUBPROTOCOL if frames.SUBPROTOCOL in offered.replace(" ", "").split(",") else None
+    await socket.accept(subprotocols=chosen)
+    line: Line = socket.scope["state"][LINE]
+    client = context.live.client(line.pulse, line.write)
+    try:
+        await _converse(socket, line, client, Conversation(context, client, account))
+    finally:
+        context.live.close(client)
+
+
+async def _converse(socket: Socket, line: Line, client: Client, conversation: Conversation) -> None:
+    async def send(out: Out) -> None:
+        await line.deliver(out.body.message)
+
+    await line.deliver(Body.of(frames.Hello(heartbeat_seconds=HEARTBEAT)).message)
+    async with asyncio.TaskGroup() as group:
+        pump = group.create_task(client.pump(send))
+        behaved = await _listen(socket, line, conversation)
+        pump.cancel()
+    if not behaved:
+        await socket.close(code=1008, reason="Too many bad frames.")
+
+
+async def _listen(socket: Socket, line: Line, conversation: Conversation) -> bool:
+    """Obey the client until it leaves; False if it has made too many mistakes to be listened to."""
+    while not conversation.over:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return True
+        answer = await conversation.answer(message)
+        if answer is not None:
+            # Past the outbox: a client that does not read its answers is not listened to.
+            await line.deliver(Body.of(answer).message)
+    return False

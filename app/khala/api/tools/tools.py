@@ -1,0 +1,282 @@
+"""Tools over REST: what there is, what users have made, and what becomes of calls."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+from litestar import Controller, delete, get, post, put
+from litestar.di import NamedDependency
+from litestar.params import BodyKwarg, PathParameter, QueryParameter
+from msgspec import Meta
+
+from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, user_of
+from khala.api.bodies import Body, Items, check_storable, storable
+from khala.api.context import Context
+from khala.api.http.path_parameters import ThreadId
+from khala.api.http.problem_details import documented
+from khala.api.openapi.document import example
+from khala.domain.access import Caller
+from khala.domain.tools import MOST_RULES, Action, Actor, CostClass, Permission, Rule, Spec
+from khala.store.sharing import access
+from khala.store.tools import tool_rules, user_tools
+from khala.store.tools.user_tools import Definition, ToolLanguage, UserTool
+from khala.tools.user_tools import MOST_CODE, checked
+
+DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
+IN_THREAD = (*DENIED, "thread_not_found")
+BODY = ("payload_too_large", "unsupported_media_type")
+BY_THREADS_KEY: list[dict[str, list[str]]] = [{"anonKey": []}, {"shareKey": []}]
+"""For the OpenAPI document: besides what its controller says, a thread's key is enough for this operation."""
+NOBODY = UUID(int=0)
+"""Owns what somebody has who has shown nothing: nothing."""
+SHOUT = {
+    "name": "shout",
+    "description": "Say it in capitals.",
+    "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    "language": "python",
+    "code": "import json, sys\nprint(json.dumps(json.load(sys.stdin)['text'].upper()))",
+}
+
+ToolName = Annotated[str, PathParameter(description="The tool's name.")]
+InThread = Annotated[
+    UUID | None, QueryParameter(name="threadId", description="As in this thread, where its rules go, too.")
+]
+
+
+class OfferedTool(Body, frozen=True, kw_only=True, omit_defaults=False):
+    """A tool that the caller may use. `action` is what becomes of a call by all rules, `timeout` in seconds."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    permissions: list[Permission]
+    timeout: float
+    cost: CostClass
+    idempotent: bool
+    source: str
+    action: Action
+
+
+class NewTool(Body, frozen=True, kw_only=True):
+    """A tool to be made: a program that reads its arguments as JSON on stdin and writes its result to stdout."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    language: ToolLanguage
+    code: Annotated[str, Meta(max_length=MOST_CODE)]
+    permissions: Annotated[Sequence[Permission], Meta(max_length=4)] = ()
+    timeout: int = 30
+    idempotent: bool = False
+
+
+class Decision(Body, frozen=True, kw_only=True):
+    """The user's word on a tool; with its `digest`, on just the one that they saw."""
+
+    approved: bool
+    digest: Annotated[str, Meta(max_length=64)] | None = None
+
+
+class Rules(Body, frozen=True, kw_only=True):
+    """Rules, of which the last that fits goes."""
+
+    items: Annotated[list[Rule], Meta(max_length=MOST_RULES)]
+
+
+RULES = Annotated[
+    Rules, BodyKwarg(examples=example("Ask before fetching", items=[{"pattern": "fetch_*", "action": "ask"}]))
+]
+
+
+class Tools(Controller):
+    """What agents can do."""
+
+    path = "/tools"
+    tags = ("Tools",)
+    security = BY_ACCOUNT
+
+    @get(
+        "/",
+        operation_id="listTools",
+        summary="Which tools are there?",
+        security=BY_THREADS_KEY,
+        response_description="Tools, the built-in ones first.",
+        responses=documented(*IN_THREAD),
+    )
+    async def page(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: InThread = None
+    ) -> Items[OfferedTool]:
+        """The tools that the caller may use, and whether calls of them run, or ask first."""
+        if thread_id is not None:
+            async with context.db.driver() as driver:
+                await access.admit(driver, thread_id, caller)
+        owner_id = caller.user_id or thread_id or NOBODY
+        actor = Actor(owner_id=owner_id, user_id=caller.user_id, thread_id=thread_id)
+        offer = await context.toolbox.offered(actor)
+        return Items(items=[_offered(tool.spec, offer.actions[name]) for name, tool in offer.tools.items()])
+
+    @post(
+        "/",
+        operation_id="makeTool",
+        summary="Make a tool",
+        response_description="The tool, which waits for its user's approval.",
+        responses=documented(*DENIED, "conflict", *BODY),
+    )
+    async def make(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        data: Annotated[NewTool, BodyKwarg(examples=example("In capitals", **SHOUT))],
+    ) -> UserTool:
+        """Register a program of one's own as a tool. It is offered once its user has approved of it."""
+        user_id = user_of(caller)
+        definition = Definition(
+            name=data.name,
+            description=storable(data.description, "description"),
+            parameters=data.parameters,
+            language=data.language,
+            permissions=tuple(dict.fromkeys(data.permissions)),
+            timeout=data.timeout,
+            idempotent=data.idempotent,
+        )
+        # In a thread: the check of a schema may take a tenth of a second.
+        await asyncio.to_thread(checked, definition, storable(data.code, "code"), taken=context.toolbox.taken)
+        check_storable(data.parameters, "parameters")
+        return await user_tools.add(context.db, user_id, definition, data.code)
+
+    @get(
+        "/mine",
+        operation_id="listMyTools",
+        summary="Which tools have I made?",
+        response_description="Tools by name, with their code and state.",
+        responses=documented(*DENIED),
+    )
+    async def mine(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[UserTool]:
+        """The account's own tools, in every state."""
+        user_id = user_of(caller)
+        async with context.db.driver() as driver:
+            return Items(items=await user_tools.of_user(driver, user_id))
+
+    @post(
+        "/{name:str}/decision",
+        operation_id="decideTool",
+        summary="Approve of a tool, or reject it",
+        opt={"scope": "account"},
+        status_code=200,
+        response_description="The tool.",
+        responses=documented(*DENIED, "not_found", "conflict", "already_decided", *BODY),
+    )
+    async def decide(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        name: ToolName,
+        data: Annotated[Decision, BodyKwarg(examples=example("Yes", approved=True))],
+    ) -> UserTool:
+        """Say whether a tool may be used. The first word stands; to take it back, delete the tool."""
+        user_id = user_of(caller)
+        return await user_tools.decide(
+            context.db, user_id, storable(name, "name"), approve=data.approved, digest=data.digest
+        )
+
+    @delete(
+        "/{name:str}",
+        operation_id="deleteTool",
+        summary="Delete a tool",
+        response_description="It is gone.",
+        responses=documented(*DENIED, "not_found"),
+    )
+    async def remove(self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: ToolName) -> None:
+        """Delete a tool of one's own. Calls of it fail from now on."""
+        await user_tools.remove(context.db, user_of(caller), storable(name, "name"))
+
+
+def _offered(spec: Spec, action: Action) -> OfferedTool:
+    return OfferedTool(
+        name=spec.name,
+        description=spec.description,
+        parameters=spec.parameters,
+        permissions=sorted(spec.permissions),
+        timeout=spec.timeout,
+        cost=spec.cost,
+        idempotent=spec.idempotent,
+        source=spec.source,
+        action=action,
+    )
+
+
+class ToolRules(Controller):
+    """What becomes of calls, by the user's rules and by a thread's."""
+
+    path = "/"
+    tags = ("Tools",)
+
+    @get(
+        "/me/tool-rules",
+        operation_id="readMyToolRules",
+        summary="What are my rules for tools?",
+        security=BY_ACCOUNT,
+        response_description="The rules.",
+        responses=documented(*DENIED),
+    )
+    async def mine(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[Rule]:
+        """The account's rules for calls of tools, in order."""
+        user_id = user_of(caller)
+        async with context.db.driver() as driver:
+            said, _ = await tool_rules.of(driver, thread_id=None, user_id=user_id)
+        return Items(items=list(said))
+
+    @put(
+        "/me/tool-rules",
+        operation_id="setMyToolRules",
+        summary="Set my rules for tools",
+        opt={"scope": "account"},
+        security=BY_ACCOUNT,
+        response_description="The rules.",
+        responses=documented(*DENIED, *BODY),
+    )
+    async def set_mine(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], data: RULES
+    ) -> Items[Rule]:
+        """Say what becomes of calls of tools that act for the account: they run, wait for approval, or fail."""
+        user_id = user_of(caller)
+        await tool_rules.set_user(context.db, user_id, _checked(data))
+        return Items(items=data.items)
+
+    @get(
+        "/threads/{thread_id:uuid}/tool-rules",
+        operation_id="readToolRules",
+        summary="What are the thread's rules for tools?",
+        security=BY_KEY,
+        response_description="The rules.",
+        responses=documented(*IN_THREAD),
+    )
+    async def of_thread(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
+    ) -> Items[Rule]:
+        """The rules for calls of tools in this thread, in order."""
+        async with context.db.driver() as driver:
+            return Items(items=list(await tool_rules.of_thread(driver, thread_id, caller)))
+
+    @put(
+        "/threads/{thread_id:uuid}/tool-rules",
+        operation_id="setToolRules",
+        summary="Set the thread's rules for tools",
+        opt={"scope": "account"},
+        security=BY_KEY,
+        response_description="The rules.",
+        responses=documented(*IN_THREAD, *BODY),
+    )
+    async def set_of_thread(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, data: RULES
+    ) -> Items[Rule]:
+        """Say what becomes of calls of tools in this thread, above what each user has said of their own."""
+        await tool_rules.set_thread(context.db, thread_id, _checked(data), caller)
+        return Items(items=data.items)
+
+
+def _checked(data: Rules) -> list[Rule]:
+    for place, rule in enumerate(data.items):
+        storable(rule.pattern, f"items.{place}.pattern")
+    return data.items

@@ -1,0 +1,105 @@
+"""The collector: deletes the bytes that nothing refers to any more, while nobody can begin to."""
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from khala.blobs.port import BlobStore
+from khala.domain.errors import Unavailable
+from khala.store.blobs import objects
+from khala.store.postgres.database import Database
+
+log = structlog.get_logger()
+
+INTERVAL = 60.0
+"""Seconds between two looks, about."""
+DAY = 24 * 3600.0
+BATCH = 100
+MOST = 10_000
+"""Objects that are deleted in one go; the rest has to wait for the next."""
+KEY = re.compile(r"[0-9a-f]{64}")
+
+
+class Collector:
+    """Any number of processes may run it: no object is taken by two."""
+
+    def __init__(self, db: Database, store: BlobStore) -> None:
+        self._db = db
+        self._store = store
+        # Not at once: a process that is started again and again would look through the store each time.
+        self._swept_at = time.monotonic() - DAY * random.uniform(0.5, 0.98)
+
+    async def run(self) -> None:
+        """Collect now and then, for ever."""
+        while True:
+            await asyncio.sleep(INTERVAL * random.uniform(0.5, 1.5))
+            try:
+                if time.monotonic() - self._swept_at > DAY:
+                    self._swept_at = time.monotonic()
+                    await self.sweep()
+                done = await self.collect()
+            except Unavailable as error:
+                log.warning("collect_failed", error=str(error.__cause__ or error))
+                continue
+            if done:
+                log.info("collected", objects=done)
+
+    async def due(self) -> int:
+        """How many objects there are to delete."""
+        async with self._db.driver() as driver:
+            return await objects.due(driver)
+
+    async def collect(self) -> int:
+        """Delete objects that nothing refers to, and that nobody meant to refer to for an hour. Returns how many."""
+        done = 0
+        while done < MOST:
+            found = await objects.release(self._db, BATCH)
+            deleted = [await self._delete(sha256) for sha256 in found]
+            done += sum(deleted)
+            if not any(deleted):
+                break
+        return done
+
+    async def _delete(self, sha256: bytes) -> bool:
+        async with objects.forgetting(self._db, sha256) as left:
+            if left:
+                await _to_its_end(self._store.delete(sha256.hex()))
+            return left
+
+    async def sweep(self, older: float = DAY) -> int:
+        """Find bytes that have no row, because somebody died between storing and noting it, and see to their deletion.
+
+        Only what was written so many seconds ago counts, and only in a store that is this database's.
+        """
+        async with self._db.driver() as driver:
+            name = await objects.owner_name(driver)
+        owner = await self._store.owner(name)
+        if owner != name:
+            log.warning("blobs_of_another_database", owner=owner, database=name)
+            return 0
+        adopted, batch = 0, []
+        async for key, size in self._store.older(older):
+            if KEY.fullmatch(key):
+                batch.append((bytes.fromhex(key), size))
+            if len(batch) >= 10 * BATCH:
+                adopted += await objects.adopt(self._db, batch)
+                batch = []
+        adopted += await objects.adopt(self._db, batch)
+        if adopted:
+            log.info("strays_found", objects=adopted)
+        return adopted
+
+
+async def _to_its_end(deleting: Coroutine[Any, Any, None]) -> None:
+    """Wait for it even if we are cancelled: once the lock is let go the bytes may be somebody's."""
+    task = asyncio.create_task(deleting)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

@@ -1,0 +1,99 @@
+"""The composition root of a process that executes a single run, which its parent has claimed."""
+
+import asyncio
+import ctypes
+import os
+import resource
+import signal
+import sys
+import threading
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import msgspec
+
+from khala.lifecycle import stopped_by_signal
+from khala.main import Workshop, blobs, bus_of, tools, watchdog
+from khala.runs.isolation import BEGAN, CRASHED
+from khala.settings import ISOLATED_POOL, Settings
+from khala.store.postgres.database import Database
+from khala.store.runs.runs import Claimed
+from khala.telemetry.tracing import tracing
+from khala.tools.mcp import Connections
+
+PR_SET_PDEATHSIG = 1
+MAX_DATA_BYTES = 768 << 20
+"""The most memory that the process may take for data (RLIMIT_DATA), and each program that it starts."""
+NICENESS = 5
+"""Other runs have the processor first."""
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+MAX_CLAIM_BYTES = 64 << 20
+
+
+def confine() -> None:
+    """Bound what this process takes, and have it end with its parent."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = MAX_DATA_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_DATA_BYTES)
+    if soft == resource.RLIM_INFINITY or soft > wanted:
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    os.nice(NICENESS)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        with suppress(OSError):  # some containers have it read-only
+            OOM_SCORE.write_text("1000")
+
+
+def claim() -> Claimed:
+    """The claim that the parent wrote to standard input. Raises `EOFError` if the parent ended before."""
+    text = b""
+    while not text.endswith(b"\n"):
+        # Not by `sys.stdin`, whose lock would be held by the thread that waits for its end.
+        more = os.read(0, 65_536)
+        if not more or len(text) > MAX_CLAIM_BYTES:
+            raise EOFError("The parent wrote no claim.")
+        text += more
+    return msgspec.json.decode(text, type=Claimed)
+
+
+def end_with_parent() -> None:
+    """End this process at once when the parent has closed its end of standard input."""
+
+    def wait() -> None:
+        while os.read(0, 65_536):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+async def execute(settings: Settings, claimed: Claimed) -> int:
+    """Execute the run until it ends or SIGTERM asks for its hand-over; returns the exit code."""
+    stop = stopped_by_signal()
+    settings = msgspec.structs.replace(settings, grace=0.0)
+    if settings.database_url is None:
+        raise RuntimeError("DATABASE_URL must name the database of the parent.")
+    async with AsyncExitStack() as stack:
+        started = await stack.enter_async_context(watchdog(settings, counts_marks=False))
+        await stack.enter_async_context(tracing(on=settings.traces))
+        bus = await bus_of(settings)
+        db = Database(settings.database_url, direct_url=settings.database_direct_url, pool_size=ISOLATED_POOL)
+        stack.push_async_callback(db.close)
+        vault = await stack.enter_async_context(blobs(settings, db))
+        toolbox = await stack.enter_async_context(tools(settings, db, vault, Connections(settings.mcp)))
+        workshop = Workshop(settings, db, toolbox, vault, bus, None)
+        async with workshop.working(), asyncio.TaskGroup() as group:
+            _begin()
+            started()
+            executing = group.create_task(workshop.executor.execute(claimed))
+            stopping = group.create_task(stop.wait())
+            await asyncio.wait({executing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not executing.done():
+                await workshop.executor.drain()
+            stopping.cancel()
+        return 0 if executing.result() else CRASHED
+
+
+def _begin() -> None:
+    """Tell the parent that the run is being executed; what is printed from now on goes to the log."""
+    os.write(1, BEGAN)
+    os.dup2(2, 1)

@@ -1,0 +1,222 @@
+"""The guard: looks again whether those who follow still may.
+
+Whoever is in doubt is handed nothing until the database has said what they may do now. Who may not is cut. When the
+database is away they go on waiting, and nobody is cut for that.
+"""
+
+import asyncio
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import islice
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from khala.domain.access import Caller
+from khala.domain.errors import Unavailable
+from khala.live.observer import FORBIDDEN, GONE, Source, Subscription
+from khala.store.accounts.account_feed import standing
+from khala.store.postgres.database import EVERYTHING, Database
+from khala.store.sharing.access import Admission
+
+log = structlog.get_logger()
+
+PAUSE = 0.25
+"""Seconds before another try, when the database is away; and before another look at what should have expired."""
+MOST = 500
+"""Subscriptions or credentials in one query."""
+
+
+class Guard:
+    """All subscriptions of this process that can end by themselves or are in doubt."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._users: dict[UUID, set[Subscription]] = defaultdict(set)
+        self._expiring: set[Subscription] = set()
+        self._next_expiry = math.inf
+        self._to_poll = False
+        self._doubted: dict[Subscription, None] = {}
+        self._wake = asyncio.Event()
+        self.heard = 0
+        """How often it was told of credentials that ended."""
+
+    def watch(self, subscription: Subscription) -> None:
+        """It has begun, or is followed by another grant or account than before."""
+        if subscription.caller.user_id is not None:
+            self._users[subscription.caller.user_id].add(subscription)
+        if subscription.expires_at is None:
+            self._expiring.discard(subscription)
+        else:
+            self._expiring.add(subscription)
+            # The database's clock may be behind ours: not at once again.
+            self._expect(max(subscription.expires_at.timestamp(), time.time() + PAUSE))
+
+    def forget(self, subscription: Subscription) -> None:
+        """It has ended."""
+        self._doubted.pop(subscription, None)
+        self._expiring.discard(subscription)
+        self._leave_account(subscription)
+
+    def doubt(self, subscription: Subscription) -> None:
+        """Hand it nothing until it is known what its caller may do now."""
+        if not subscription.ended:
+            subscription.hold()
+            self._doubted[subscription] = None
+            self._wake.set()
+
+    def renew(self, subscription: Subscription, account: Caller) -> None:
+        """The same user has shown the account anew."""
+        subscription.caller = msgspec.structs.replace(
+            subscription.caller,
+            name=account.name,
+            credential=account.credential,
+            scopes=account.scopes,
+            expires_at=account.expires_at,
+        )
+        self.doubt(subscription)
+
+    def notified(self, payload: str) -> None:
+        """The listener's word that credentials of these users have ended, or that any may have."""
+        self.heard += 1
+        users = list(self._users) if payload == EVERYTHING else map(UUID, payload.split(","))
+        for subscription in [one for user_id in users for one in self._users.get(user_id, ())]:
+            self.doubt(subscription)
+
+    def look_again(self) -> None:
+        """Any credential may have ended."""
+        self._to_poll = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look, for ever."""
+        while True:
+            await self._rest()
+            self._expire()
+            try:
+                if self._to_poll:
+                    await self._poll()
+                while self._doubted:
+                    await self._check()
+            except Unavailable as error:
+                log.warning("guard_failed", doubted=len(self._doubted), error=str(error.__cause__))
+                await asyncio.sleep(PAUSE)
+
+    async def _rest(self) -> None:
+        self._wake.clear()
+        if self._doubted or self._to_poll:
+            return
+        due = None if self._next_expiry == math.inf else max(0.0, self._next_expiry - time.time())
+        try:
+            async with asyncio.timeout(due):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _expect(self, at: float) -> None:
+        if at < self._next_expiry:
+            self._next_expiry = at
+            self._wake.set()
+
+    def _expire(self) -> None:
+        """Doubt all whose time is up. What is left is looked through only when the next one's is."""
+        now = time.time()
+        if now < self._next_expiry:
+            return
+        times = {one: one.expires_at.timestamp() for one in self._expiring if one.expires_at is not None}
+        due = [one for one, at in times.items() if at <= now]
+        self._next_expiry = min((at for at in times.values() if at > now), default=math.inf)
+        for subscription in due:
+            if not stands(subscription.caller):
+                self._strip(subscription)
+            self.doubt(subscription)
+
+    async def _poll(self) -> None:
+        self._to_poll = False
+        try:
+            await self._doubt_ended()
+        except BaseException:
+            self._to_poll = True
+            raise
+
+    async def _doubt_ended(self) -> None:
+        """Doubt all whose credentials have ended."""
+        accounts: dict[tuple[UUID | None, UUID | None], list[Subscription]] = defaultdict(list)
+        for subscription in [one for found in self._users.values() for one in found]:
+            accounts[subscription.caller.user_id, subscription.caller.credential].append(subscription)
+        for batch in _batches(accounts.values()):
+            async with self._db.driver() as driver:
+                found = await standing(driver, [subscriptions[0].caller for subscriptions in batch])
+            for subscription in [one for ok, group in zip(found, batch, strict=True) if not ok for one in group]:
+                self.doubt(subscription)
+
+    async def _check(self) -> None:
+        """What those in doubt may do now; who is doubted again meanwhile is looked at again."""
+        batch = list(islice(self._doubted, MOST))
+        for subscription in batch:
+            del self._doubted[subscription]
+        try:
+            await self._strip_ended(batch)
+            found = await self._admissions(batch)
+        except BaseException:
+            self._doubted = {one: None for one in batch if not one.ended} | self._doubted
+            raise
+        for subscription, admission in found:
+            if subscription not in self._doubted and not subscription.ended:
+                self._settle(subscription, admission)
+
+    async def _strip_ended(self, batch: list[Subscription]) -> None:
+        """Take the account from those whose session or token has ended; their keys may open the thread still."""
+        signed_in = [one for one in batch if one.caller.user_id is not None]
+        if not signed_in:
+            return
+        async with self._db.driver() as driver:
+            found = await standing(driver, [one.caller for one in signed_in])
+        for subscription, ok in zip(signed_in, found, strict=True):
+            if not ok:
+                self._strip(subscription)
+
+    async def _admissions(self, batch: list[Subscription]) -> list[tuple[Subscription, Admission | None]]:
+        sources: dict[Source, list[Subscription]] = defaultdict(list)
+        for subscription in batch:
+            sources[subscription.source].append(subscription)
+        found = [(group, await source.admissions(group)) for source, group in sources.items()]
+        return [pair for group, admissions in found for pair in zip(group, admissions, strict=True)]
+
+    def _settle(self, subscription: Subscription, admission: Admission | None) -> None:
+        if admission is None or admission.grant is None:
+            subscription.source.cut(subscription, GONE if admission is None else FORBIDDEN)
+            return
+        subscription.trust(admission.access_id, admission.grant)
+        self.watch(subscription)
+
+    def _strip(self, subscription: Subscription) -> None:
+        self._leave_account(subscription)
+        subscription.caller = without_account(subscription.caller)
+
+    def _leave_account(self, subscription: Subscription) -> None:
+        user_id = subscription.caller.user_id
+        if user_id is not None and user_id in self._users:
+            self._users[user_id].discard(subscription)
+            if not self._users[user_id]:
+                del self._users[user_id]
+
+
+def stands(caller: Caller) -> bool:
+    """Whether the time of what showed the account is not up."""
+    return caller.expires_at is None or caller.expires_at > datetime.now(UTC)
+
+
+def without_account(caller: Caller) -> Caller:
+    """What is left of the caller when the account is not theirs any more: the keys."""
+    return Caller(anon_key_hash=caller.anon_key_hash, share_key_hash=caller.share_key_hash, network=caller.network)
+
+
+def _batches(groups: Iterable[list[Subscription]]) -> Iterable[list[list[Subscription]]]:
+    remaining = iter(groups)
+    while batch := list(islice(remaining, MOST)):
+        yield batch

@@ -1,0 +1,103 @@
+"""Deliveries: how far behind the feed is; and in a run's trace, when its first text and its end were handed over."""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from itertools import islice
+from uuid import UUID
+
+import msgspec
+import structlog
+from opentelemetry.trace import SpanKind
+
+from khala.domain.errors import Unavailable
+from khala.domain.frames import DeltaFrame
+from khala.domain.parts import KIND_OF, Finish, Part, TextDelta
+from khala.live.feeds import Found, News
+from khala.signals import metrics, traces
+from khala.store.postgres.database import Database
+from khala.store.runs.runs import traceparents
+
+log = structlog.get_logger()
+
+FIRST_TEXT, END = "first_text", "end"
+KINDS = {KIND_OF[TextDelta]: FIRST_TEXT, KIND_OF[Finish]: END}
+MOST_RUNS = 10_000
+"""Runs that are remembered because their first text was handed over."""
+MOST_WAITING = 1000
+"""Deliveries that wait to be told; the oldest is dropped for another one."""
+MOST_AT_ONCE = 100
+PAUSE = 1.0
+"""Seconds between two looks into the database, at least."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """Something of a run was handed to all who follow its thread, between two times in nanoseconds since 1970."""
+
+    run_id: UUID
+    what: str
+    began: int
+    ended: int
+
+
+class Deliveries:
+    """What one process has handed over. Without traces nothing is kept, and nothing asked of the database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._begun: OrderedDict[UUID, None] = OrderedDict()
+        self._waiting: deque[Delivery] = deque(maxlen=MOST_WAITING)
+        self._wake = asyncio.Event()
+
+    def read(self, found: Iterable[Found], began: float) -> None:
+        """All of this was handed over now; the read of it began at this time, in monotonic seconds."""
+        news = [one.change.frame for one in found if isinstance(one.change, News)]
+        told = [frame.parts for frame in news if isinstance(frame, DeltaFrame) and frame.parts]
+        if not told:
+            return
+        now = time.time_ns()
+        oldest = min(parts[0].created_at for parts in told).timestamp()
+        metrics.FEED_LAG.observe(max(0.0, now / traces.NANO - oldest))
+        if traces.on():
+            since = now - int((time.monotonic() - began) * traces.NANO)
+            for parts in told:
+                self._keep(parts, since, now)
+
+    async def run(self) -> None:
+        """Tell of what was kept, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._tell(list(islice(self._waiting, MOST_AT_ONCE)))
+                await asyncio.sleep(PAUSE)
+
+    def _keep(self, parts: Iterable[Part], began: int, ended: int) -> None:
+        for part in parts:
+            what = KINDS.get(part.kind)
+            if what is None or (what == FIRST_TEXT and part.run_id in self._begun):
+                continue
+            if what == END:
+                self._begun.pop(part.run_id, None)
+            else:
+                self._begun[part.run_id] = None
+                if len(self._begun) > MOST_RUNS:
+                    self._begun.popitem(last=False)
+            self._waiting.append(Delivery(part.run_id, what, began, ended))
+            self._wake.set()
+
+    async def _tell(self, due: list[Delivery]) -> None:
+        try:
+            async with self._db.driver() as driver:
+                found = await traceparents(driver, [one.run_id for one in due])
+        except Unavailable as error:
+            log.warning("deliveries_failed", error=str(error.__cause__))
+            return
+        for one in due:
+            if self._waiting and self._waiting[0] is one:
+                self._waiting.popleft()
+            if one.run_id in found:
+                facts = {"khala.run.id": str(one.run_id), "khala.delivery": one.what}
+                parent = traces.within(found[one.run_id])
+                traces.told("deliver", one.began, one.ended, facts, parent=parent, kind=SpanKind.PRODUCER)

@@ -1,0 +1,71 @@
+"""Live, as a whole: the hubs of both feeds, the guard and presence, for the composition root and the API."""
+
+from collections.abc import Awaitable, Callable
+
+from khala.live.access_guard import Guard
+from khala.live.catch_up_reader import Reader
+from khala.live.delivery_metrics import Deliveries
+from khala.live.fallback_poll import Poll
+from khala.live.feeds import Accounts, Threads
+from khala.live.heartbeat import Pulse
+from khala.live.hub import Hub
+from khala.live.observer import Client, Write
+from khala.live.presence import Presence
+from khala.store.postgres.database import (
+    ACCOUNTS_CHANNEL,
+    CREDENTIALS_CHANNEL,
+    PRESENCE_CHANNEL,
+    THREADS_CHANNEL,
+    Database,
+)
+
+
+class Live:
+    """The feed reads through `inner`; clients are let in, and catch up, through `db`."""
+
+    def __init__(self, db: Database, inner: Database) -> None:
+        reader = Reader(db)
+        self.guard = Guard(inner)
+        self.deliveries = Deliveries(inner)
+        self.threads = Hub(inner, reader, Threads(), self.guard, self.deliveries)
+        self.accounts = Hub(inner, reader, Accounts(), self.guard, self.deliveries)
+        self.presence = Presence(inner, self.guard)
+        self.poll = Poll(inner, self._watching, self._look_again)
+
+    @property
+    def handlers(self) -> dict[str, Callable[[str], None]]:
+        """By channel, who hears what the listener hears."""
+        return {
+            THREADS_CHANNEL: self.threads.notified,
+            ACCOUNTS_CHANNEL: self.accounts.notified,
+            CREDENTIALS_CHANNEL: self.guard.notified,
+            PRESENCE_CHANNEL: self.presence.notified,
+        }
+
+    @property
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What runs for as long as the process does."""
+        return {
+            "hub": self.threads.run,
+            "accounts": self.accounts.run,
+            "guard": self.guard.run,
+            "presence": self.presence.run,
+            "poll": self.poll.run,
+            "deliveries": self.deliveries.run,
+        }
+
+    def client(self, pulse: Pulse | None = None, write: Write | None = None) -> Client:
+        """A new connection without subscriptions; what `write` can't send, its pump does."""
+        return Client(pulse=pulse, write=write, left=self.presence.left)
+
+    def close(self, client: Client) -> None:
+        """The connection is gone."""
+        for hub in (self.threads, self.accounts):
+            hub.close(client)
+
+    def _watching(self) -> bool:
+        return self.threads.watching or self.accounts.watching
+
+    def _look_again(self) -> None:
+        for watcher in (self.threads, self.accounts, self.guard):
+            watcher.look_again()

@@ -1,0 +1,102 @@
+"""The body of a request for a chat completion."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from khala.domain.tools import Spec
+from khala.models import prompt_files, prompt_order
+from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
+
+
+def of(prompt: Prompt, model: str) -> bytes:
+    """The JSON which asks a model for a stream with its usage at the end."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": list(_messages(prompt)),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if offered := prompt_order.offered(prompt):
+        body["tools"] = [_tool(spec) for spec in offered]
+        body["tool_choice"] = "auto" if prompt.tools else "none"
+    if prompt.max_output_tokens:
+        body["max_completion_tokens"] = prompt.max_output_tokens
+    return msgspec.json.encode(body)
+
+
+def _tool(spec: Spec) -> dict[str, Any]:
+    """A tool, not in the strict mode, which doesn't know every schema. OpenAI wants objects to have properties."""
+    schema = {"properties": {}, **spec.parameters} if spec.parameters.get("type") == "object" else spec.parameters
+    return {
+        "type": "function",
+        "function": {"name": spec.name, "description": spec.description, "parameters": schema},
+    }
+
+
+def _messages(prompt: Prompt) -> Iterator[dict[str, Any]]:
+    for turns in prompt_order.voices(prompt):
+        if turns[0].role == "assistant":
+            yield _assistant(turns)
+        else:
+            for turn in turns:
+                yield from _asked(turn)
+
+
+def _assistant(turns: Iterable[Turn]) -> dict[str, Any]:
+    texts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for turn in turns:
+        texts += [turn.text] if turn.text else []
+        calls += map(_call, turn.uses)
+    message: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) if texts else None}
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _call(use: ToolUse) -> dict[str, Any]:
+    arguments = msgspec.json.encode(use.args).decode()
+    return {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": arguments}}
+
+
+def _asked(turn: Turn) -> Iterator[dict[str, Any]]:
+    match turn.role:
+        case "tool":
+            yield from map(_outcome, turn.outcomes)
+        case "system":
+            yield {"role": "system", "content": turn.text}
+        case _:
+            yield {"role": "user", "content": _parts(turn) if turn.files else turn.text}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    """An outcome. The protocol has no mark for one that failed."""
+    told = outcome.text if outcome.ok else msgspec.json.encode({"error": outcome.text}).decode()
+    return {"role": "tool", "tool_call_id": outcome.id, "content": told}
+
+
+def _parts(turn: Turn) -> list[dict[str, Any]]:
+    parts = [part for file in turn.files for part in _file(file)]
+    return [*parts, _words(turn.text)] if turn.text.strip() else parts
+
+
+def _file(file: File) -> Iterator[dict[str, Any]]:
+    """A file, after its name; what models can't see is text."""
+    match prompt_files.sort(file):
+        case "image":
+            yield _words(prompt_files.head(file))
+            yield {"type": "image_url", "image_url": {"url": _uri(file)}}
+        case "pdf":
+            yield _words(prompt_files.head(file))
+            yield {"type": "file", "file": {"file_data": _uri(file), "filename": "filename.pdf"}}
+        case _:
+            yield _words(prompt_files.told(file))
+
+
+def _words(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _uri(file: File) -> str:
+    return f"data:{prompt_files.bare(file)};base64,{b64encode(file.data).decode()}"

@@ -1,0 +1,1 @@
+"""Providers through pydantic-ai: Anthropic and Google."""

@@ -1,0 +1,108 @@
+"""A provider's model behind our port by way of pydantic-ai: it does the calling, here its words become ours."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+
+import httpx2
+import pydantic_ai.models
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+)
+
+from khala.models import call_result, failures, tool_arguments
+from khala.models.model_names import ModelRef
+from khala.models.port import Completed, Event, Prompt, Reasoning, Text, ToolUse
+from khala.models.pydantic_ai import failures as library_failures
+from khala.models.pydantic_ai import http_responses, prompt_messages
+
+
+class ProviderModel:
+    """One model of Anthropic or Google."""
+
+    reads_tools = True
+
+    def __init__(self, model: pydantic_ai.models.Model, ref: ModelRef) -> None:
+        self.name = ref.name
+        self.provider: str = ref.provider
+        self._model = model
+
+    @asynccontextmanager
+    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[Event]]:
+        """Call the model once. See `port.Model.stream`."""
+        async with AsyncExitStack() as stack:
+            try:
+                with http_responses.noted() as opened:
+                    called = model_request_stream(
+                        self._model,
+                        list(prompt_messages.messages(prompt)),
+                        model_settings=prompt_messages.settings(prompt),
+                        model_request_parameters=prompt_messages.parameters(prompt),
+                    )
+                    response = await stack.enter_async_context(called)
+            except Exception as error:  # a border: the failure table names what it knows and keeps the rest as cause
+                asked = failures.demands(prompt)
+                raise library_failures.of(error, self.provider, midstream=False, asked=asked) from error
+            events = await stack.enter_async_context(aclosing(self._events(response, prompt)))
+            stack.push_async_callback(_close, opened)
+            yield events
+
+    async def _events(self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt) -> AsyncGenerator[Event]:
+        heard: list[str] = []
+        try:
+            async for event in response:
+                if (said := _said(event)) is not None:
+                    heard.append(said.text)
+                    yield said
+        except Exception as error:  # as above: whatever a broken stream makes of the libraries, it ends as ModelFailed
+            raise library_failures.of(error, self.provider, midstream=bool(heard)) from error
+        yield self._completed(response, prompt, "".join(heard))
+
+    def _completed(self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt, heard: str) -> Completed:
+        given = (response.provider_details or {}).get("finish_reason")
+        return call_result.completed(
+            prompt,
+            heard,
+            provider=self.provider,
+            reason=response.finish_reason or ("stop" if given else None),
+            uses=tuple(_uses(response)),
+            counts=(response.usage.input_tokens, response.usage.output_tokens),
+        )
+
+
+def _uses(response: pydantic_ai.models.StreamedResponse) -> Iterator[ToolUse]:
+    """The tools that are called, under ids that are unique in this answer."""
+    seen: set[str] = set()
+    for place, part in enumerate(response.get().parts):
+        if isinstance(part, ToolCallPart):
+            args, problem = tool_arguments.of(part.args)
+            use_id = part.tool_call_id if part.tool_call_id not in ("", *seen) else f"{part.tool_call_id}-{place}"
+            seen.add(use_id)
+            yield ToolUse(id=use_id, name=part.tool_name, args=args, problem=problem)
+
+
+async def _close(opened: list[httpx2.Response]) -> None:
+    for response in opened:
+        await response.aclose()
+
+
+def _said(event: ModelResponseStreamEvent) -> Text | Reasoning | None:
+    """What an event adds to the answer. Once per token: keep it thin."""
+    if isinstance(event, PartDeltaEvent):
+        delta = event.delta
+        if isinstance(delta, TextPartDelta):
+            return Text(delta.content_delta) if delta.content_delta else None
+        return Reasoning(delta.content_delta) if isinstance(delta, ThinkingPartDelta) and delta.content_delta else None
+    if isinstance(event, PartStartEvent):
+        part = event.part
+        if isinstance(part, TextPart):
+            return Text(part.content) if part.content else None
+        return Reasoning(part.content) if isinstance(part, ThinkingPart) and part.content else None
+    return None

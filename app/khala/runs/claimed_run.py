@@ -1,0 +1,44 @@
+"""One claimed run that an executor works on."""
+
+import asyncio
+from contextlib import AbstractContextManager
+
+from khala.domain import isolation_policy
+from khala.domain.isolation_policy import Stop
+from khala.runs.tool_executor import Answers
+from khala.signals import active_runs
+from khala.store.runs.runs import Claimed
+
+
+class Work:
+    """One claimed run being worked on."""
+
+    def __init__(self, claimed: Claimed) -> None:
+        self.claimed = claimed
+        self.answers = Answers()
+        self.crashed = False
+        """Whether it ended with an unhandled exception."""
+        self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+        if claimed.canceled:
+            self.stop(Stop.CANCEL)
+
+    @property
+    def isolated(self) -> bool:
+        """Whether the run is to be executed in a process of its own."""
+        return isolation_policy.isolated(self.claimed.lost)
+
+    def told(self) -> AbstractContextManager[None]:
+        """The run is under way, for the metrics and traces of this process, while this is open."""
+        return active_runs.working(
+            self.claimed.lease.run_id,
+            self.claimed.traceparent,
+            waited=self.claimed.queued_seconds,
+            attempt=self.claimed.lease.epoch,
+            taken_over=self.claimed.taken_over,
+            begun=self.claimed.next_seq > 0,
+        )
+
+    def stop(self, why: Stop) -> None:
+        """Ask for an early end; the first reason stands."""
+        if not self.stopped.done():
+            self.stopped.set_result(why)

@@ -1,0 +1,1 @@
+"""Accounts as rows: users, sessions, API tokens, sign-ins, claims and the audit trail."""

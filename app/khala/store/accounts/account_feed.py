@@ -1,0 +1,157 @@
+"""The account's feed: what changed in users' lists of threads and invitations since a revision, for many users at once.
+
+Everything here runs inside one repeatable-read transaction, as in `khala.store.threads.thread_feed`.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+import msgspec
+
+from khala.domain.access import Caller
+from khala.domain.accounts import Invitation
+from khala.domain.chat import Listed
+from khala.domain.frames import AccountDelta, AccountFrame
+from khala.store.postgres import rows
+from khala.store.postgres.database import Driver
+from khala.store.sharing import invitations
+from khala.store.threads.thread_feed import Behind, Gone, Unchanged
+
+MOST_LISTED = 200
+"""Threads that one frame tells of; a reader that is further behind starts over from the newest."""
+
+WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (user_id, after)"
+
+REVISIONS = f"""
+    SELECT users.id, users.revision, users.floor_revision, users.invited_revision
+    FROM {WATCHED} JOIN users ON users.id = watched.user_id
+"""
+
+LISTED = """
+    entry.user_id, entry.thread_id, entry.gone, entry.changed_at, entry.said_revision > entry.read_revision AS unread,
+    CASE WHEN threads.owner_id = entry.user_id THEN 'owner' ELSE memberships.role END AS role,
+    coalesce(active.running, false) AS running, coalesce(active.blocked, false) AS blocked, threads.*
+"""
+
+AROUND = """
+    LEFT JOIN threads ON threads.id = entry.thread_id AND threads.deleted_at IS NULL AND NOT entry.gone
+    LEFT JOIN memberships ON memberships.thread_id = threads.id AND memberships.user_id = entry.user_id
+    LEFT JOIN LATERAL (
+        SELECT true AS running, bool_or(status = 'blocked') AS blocked FROM runs
+        WHERE runs.thread_id = threads.id AND status IN ('queued', 'running', 'blocked') HAVING count(*) > 0
+    ) AS active ON true
+"""
+
+ENTRIES = f"""
+    SELECT {LISTED} FROM {WATCHED} CROSS JOIN LATERAL (
+        SELECT * FROM listings WHERE listings.user_id = watched.user_id AND listings.revision > watched.after
+        ORDER BY listings.revision, listings.thread_id LIMIT {MOST_LISTED + 1}
+    ) AS entry {AROUND} ORDER BY entry.revision, entry.thread_id
+"""
+
+# Both a list's revision and its time are set by the same stamp: this is the order of `changed_at`, by an index.
+NEWEST = f"""
+    SELECT {LISTED} FROM (
+        SELECT * FROM listings WHERE user_id = $1 AND NOT gone
+        ORDER BY revision DESC, thread_id DESC LIMIT {MOST_LISTED + 1}
+    ) AS entry {AROUND} ORDER BY entry.revision DESC, entry.thread_id DESC
+"""
+
+STANDING = """
+    SELECT asked.place FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS asked (place, user_id, credential)
+    JOIN users ON users.id = asked.user_id
+    WHERE asked.credential IS NULL
+       OR EXISTS (SELECT FROM sessions WHERE sessions.id = asked.credential
+                  AND sessions.expires_at > clock_timestamp())
+       OR EXISTS (SELECT FROM api_tokens WHERE api_tokens.id = asked.credential
+                  AND coalesce(api_tokens.expires_at > clock_timestamp(), true))
+"""
+
+Change = AccountDelta | Behind | Gone | Unchanged
+
+
+async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Change]:
+    """For each user, what changed in their list after the given revision. Three queries at most, however many users."""
+    found = {row["id"]: row for row in await driver.fetch(REVISIONS, list(cursors), list(cursors.values()))}
+    changed = {key: after for key, after in cursors.items() if key in found and _served(found[key], after)}
+    entries: dict[UUID, list[rows.Record]] = defaultdict(list)
+    for row in await driver.fetch(ENTRIES, list(changed), list(changed.values())) if changed else ():
+        entries[row["user_id"]].append(row)
+    invited = {key: tuple(of) for key, of in (await _invited(driver, found, changed)).items()}
+    return {
+        key: _change(found.get(key), after, entries.get(key, ()), invited.get(key)) for key, after in cursors.items()
+    }
+
+
+async def _invited(
+    driver: Driver, users: Mapping[UUID, rows.Record], changed: Mapping[UUID, int]
+) -> dict[UUID, list[Invitation]]:
+    """All open invitations of the users of whose one has changed since."""
+    due = [key for key, after in changed.items() if users[key]["invited_revision"] > after]
+    found = await invitations.of_users(driver, due) if due else {}
+    return {key: found.get(key, []) for key in due}
+
+
+def _served(user: rows.Record, after: int) -> bool:
+    return bool(user["floor_revision"] <= after < user["revision"])
+
+
+def _change(
+    user: rows.Record | None, after: int, entries: Sequence[rows.Record], invited: tuple[Invitation, ...] | None
+) -> Change:
+    if user is None:
+        return Gone()
+    if user["revision"] == after:
+        return Unchanged()
+    if not _served(user, after) or len(entries) > MOST_LISTED:
+        return Behind(revision=user["revision"], reset=False)
+    there, removed = _told(entries)
+    return AccountDelta(
+        since=after,
+        revision=user["revision"],
+        threads=there,
+        removed=removed,
+        invitations=msgspec.UNSET if invited is None else invited,
+    )
+
+
+def _told(entries: Sequence[rows.Record]) -> tuple[tuple[Listed, ...], tuple[UUID, ...]]:
+    """The threads that are in the list, and those that are not or not any more."""
+    there = tuple(_listed(row) for row in entries if row["role"] is not None)
+    return there, tuple(row["thread_id"] for row in entries if row["role"] is None)
+
+
+def _listed(row: rows.Record) -> Listed:
+    return Listed(
+        thread=rows.thread(row),
+        role=row["role"],
+        unread=row["unread"],
+        running=row["running"],
+        needs_approval=row["blocked"],
+        changed_at=row["changed_at"],
+    )
+
+
+async def whole(driver: Driver, user_id: UUID) -> AccountFrame | None:
+    """The newest of the user's list; None if there is no such user."""
+    revision = await driver.fetchval("SELECT revision FROM users WHERE id = $1", user_id)
+    if revision is None:
+        return None
+    entries = await driver.fetch(NEWEST, user_id)
+    there, _ = _told(entries[:MOST_LISTED])
+    return AccountFrame(
+        revision=revision,
+        whole=True,
+        threads=there,
+        has_more=len(entries) > MOST_LISTED,
+        invitations=tuple(await invitations.of_user(driver, user_id)),
+    )
+
+
+async def standing(driver: Driver, callers: Sequence[Caller]) -> list[bool]:
+    """Whether each of these callers' accounts is there, with the session or token that showed it. One query."""
+    users, credentials = [caller.user_id for caller in callers], [caller.credential for caller in callers]
+    found = await driver.fetch(STANDING, list(range(len(callers))), users, credentials)
+    stands = {row["place"] for row in found}
+    return [place in stands for place in range(len(callers))]

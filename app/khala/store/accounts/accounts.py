@@ -1,0 +1,258 @@
+"""Accounts: users, and the ways in which they show that they are who they are."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Select, delete, false, func, insert, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain import ids
+from khala.domain.access import Caller
+from khala.domain.accounts import Identity, LinkedIdentity, User
+from khala.domain.chat import ACTIVE
+from khala.domain.errors import Conflict, Unauthorized, Unavailable
+from khala.store.accounts import audit, sessions
+from khala.store.budgets import ledger
+from khala.store.postgres.database import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
+from khala.store.postgres.retries import retried
+from khala.store.runs import completion_requests, requesters
+from khala.store.schema.tables import (
+    api_tokens,
+    files,
+    identities,
+    memberships,
+    messages,
+    passwords,
+    runs,
+    todos,
+    users,
+)
+from khala.store.schema.tables import threads as threads_table
+from khala.store.threads import thread_lists, threads
+from khala.store.tools import workspace_owners
+
+TRIES = 10
+"""Tries to delete an account that keeps getting threads."""
+
+PROFILE = """
+    SELECT users.*, passwords.email AS login, (
+        SELECT coalesce(json_agg(json_build_object('issuer', issuer, 'email', email) ORDER BY created_at), '[]')
+        FROM identities WHERE identities.user_id = users.id) AS linked
+    FROM users LEFT JOIN passwords ON passwords.user_id = users.id WHERE users.id = $1
+"""
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored password's hash, and whose it is."""
+
+    user_id: UUID
+    hash: str
+
+
+@retried
+async def register(db: Database, email: str, password_hash: str, name: str | None, caller: Caller) -> UUID:
+    """A new user who signs in by this address and password. Raises `Conflict` if the address has an account."""
+    try:
+        async with db.transaction() as connection:
+            user_id = await _add(connection, name=name, email=email)
+            await connection.execute(insert(passwords).values(user_id=user_id, email=email, hash=password_hash))
+            await audit.record(connection, "registered", msgspec.structs.replace(caller, user_id=user_id))
+            return user_id
+    except IntegrityError as error:
+        raise Conflict("This address has an account. Sign in instead.") from error
+
+
+async def _add(connection: AsyncConnection, **columns: str | None) -> UUID:
+    user_id = ids.new()
+    await connection.execute(insert(users).values(id=user_id, **columns))
+    return user_id
+
+
+async def secret_of(driver: Driver, email: str) -> Secret | None:
+    """The password's hash of the account with this address."""
+    row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE email = $1", email)
+    return None if row is None else Secret(user_id=row["user_id"], hash=row["hash"])
+
+
+async def secret_of_user(driver: Driver, user_id: UUID) -> Secret | None:
+    """The password's hash of this user; None where they sign in otherwise."""
+    row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE user_id = $1", user_id)
+    return None if row is None else Secret(user_id=row["user_id"], hash=row["hash"])
+
+
+@retried
+async def rehash(db: Database, user_id: UUID, before: str, after: str) -> None:
+    """Replace the hash of an unchanged password, if it is still the one that was checked."""
+    known = (passwords.c.user_id == user_id) & (passwords.c.hash == before)
+    async with db.transaction() as connection:
+        await connection.execute(update(passwords).where(known).values(hash=after))
+
+
+@retried
+async def set_password(db: Database, caller: Caller, password_hash: str, *, email: str | None) -> None:
+    """Change the password, or give the account one with this address; all sessions but the caller's end."""
+    user_id = known(caller)
+    try:
+        async with db.transaction() as connection:
+            await connection.execute(select(func.now()))
+            await thread_lists.hold(await driver_of(connection), user_id)
+            if email is not None:
+                await connection.execute(insert(passwords).values(user_id=user_id, email=email, hash=password_hash))
+                fresh = update(users).where(users.c.id == user_id, users.c.email.is_(None))
+                await connection.execute(fresh.values(email=email))
+            else:
+                changed = update(passwords).where(passwords.c.user_id == user_id)
+                await connection.execute(changed.values(hash=password_hash, changed_at=func.now()))
+            await sessions.end_others(connection, user_id, caller.credential)
+            await audit.record(connection, "password_changed", caller)
+    except IntegrityError as error:
+        raise Conflict("This address has an account, or the account has a password by now.") from error
+
+
+@retried
+async def of_identity(db: Database, identity: Identity, caller: Caller) -> UUID:
+    """The user whom this identity belongs to; made when it is first seen. An equal address links nothing."""
+    where = (identities.c.issuer == identity.issuer) & (identities.c.subject == identity.subject)
+    async with db.transaction() as connection:
+        found = (await connection.execute(select(identities.c.user_id).where(where))).scalar_one_or_none()
+        if found is not None:
+            return UUID(str(found))
+        user_id = await _add(connection, name=identity.name, email=identity.email)
+        if await _link(connection, identity, user_id):
+            await audit.record(connection, "registered", msgspec.structs.replace(caller, user_id=user_id))
+            return user_id
+        # Somebody else has just made it: theirs stands.
+        await connection.execute(delete(users).where(users.c.id == user_id))
+        return UUID(str((await connection.execute(select(identities.c.user_id).where(where))).scalar_one()))
+
+
+@retried
+async def link(db: Database, identity: Identity, user_id: UUID, caller: Caller) -> None:
+    """Let this identity sign in to the account. Raises `Conflict` if it signs in to another one."""
+    where = (identities.c.issuer == identity.issuer) & (identities.c.subject == identity.subject)
+    async with db.transaction() as connection:
+        if not await _link(connection, identity, user_id):
+            found = (await connection.execute(select(identities.c.user_id).where(where))).scalar_one()
+            if found != user_id:
+                raise Conflict("This identity belongs to another account here.")
+        await audit.record(connection, "identity_linked", caller, issuer=identity.issuer)
+
+
+async def _link(connection: AsyncConnection, identity: Identity, user_id: UUID) -> bool:
+    row = {"issuer": identity.issuer, "subject": identity.subject, "email": identity.email, "user_id": user_id}
+    made = await connection.execute(
+        upsert(identities).values(**row).on_conflict_do_nothing().returning(identities.c.user_id)
+    )
+    return made.first() is not None
+
+
+@retried
+async def note_failure(db: Database, user_id: UUID, caller: Caller) -> None:
+    """Somebody gave a wrong password for this account."""
+    async with db.transaction() as connection:
+        await audit.record(connection, "sign_in_failed", Caller(user_id=user_id, network=caller.network))
+
+
+async def get(driver: Driver, user_id: UUID) -> User:
+    """The account as its user sees it."""
+    row = await driver.fetchrow(PROFILE, user_id)
+    if row is None:
+        raise Unauthorized("This account is gone.")
+    return User(
+        id=row["id"],
+        name=row["name"],
+        email=row["email"],
+        password=row["login"] is not None,
+        identities=msgspec.json.decode(row["linked"], type=tuple[LinkedIdentity, ...]),
+        created_at=row["created_at"],
+    )
+
+
+@retried
+async def rename(db: Database, user_id: UUID, name: str | None) -> None:
+    """Call the user so from now on; what they have written bears the name of then."""
+    async with db.transaction() as connection:
+        await connection.execute(update(users).where(users.c.id == user_id).values(name=name))
+
+
+async def remove(db: Database, caller: Caller) -> None:
+    """Delete the account with all that it owns. What it wrote in others' threads stays, without its name."""
+    for _ in range(TRIES):
+        if await _removed(db, known(caller), caller):
+            return
+    raise Unavailable("The account changes too fast to be deleted. Try again.", retry_after=1)
+
+
+@retried
+async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
+    """Whether it was done; not if it came to own another thread while those that it had were being locked."""
+    async with db.transaction() as connection:
+        await completion_requests.forget(connection, user_id)
+        await workspace_owners.close_gate(connection, user_id)
+        found = list(await connection.execute(_concerned(user_id).with_for_update()))
+        driver = await driver_of(connection)
+        # All at once, because runs are locked in the order of their ids.
+        await ledger.under_way(driver, [row.id for row in found])
+        await requesters.lost_role(driver, [row.id for row in found if not row.own], user_id)
+        await ledger.lock_ends(connection, [row.id for row in found if row.own])
+        await _hold_users(connection, user_id, [row.id for row in found])
+        if [row.id for row in await connection.execute(_concerned(user_id))] != [row.id for row in found]:
+            return False
+        await threads.close(connection, [row.id for row in found if row.own])
+        for row in found:
+            if not row.own:
+                await _leave(connection, row.id, user_id)
+        await audit.record(connection, "account_deleted", caller)
+        await connection.execute(delete(api_tokens).where(api_tokens.c.user_id == user_id))
+        for table in (files, todos):
+            await connection.execute(delete(table).where(table.c.owner_id == user_id))
+        await connection.execute(delete(users).where(users.c.id == user_id))
+        await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
+        return True
+
+
+def _concerned(user_id: UUID) -> Select[Any]:
+    """The threads that the user owns, is a member of, has written in or waits for an answer in, in lock order."""
+    own = threads_table.c.owner_id == user_id
+    joined = select(memberships.c.thread_id).where(memberships.c.user_id == user_id)
+    written = select(messages.c.thread_id).where(messages.c.author_id == user_id)
+    asked = select(runs.c.thread_id).where(runs.c.user_id == user_id, runs.c.status.in_(ACTIVE))
+    concerned = or_(own, *(threads_table.c.id.in_(found) for found in (joined, written, asked)))
+    query = select(threads_table.c.id, func.coalesce(own, false()).label("own"))
+    return query.where(concerned, threads_table.c.deleted_at.is_(None)).order_by(threads_table.c.id)
+
+
+async def _hold_users(connection: AsyncConnection, user_id: UUID, thread_ids: Sequence[UUID]) -> None:
+    """Lock the user, all whose lists these threads are on and all who are invited, in the order of locks of users."""
+    driver = await driver_of(connection)
+    query = """
+        SELECT id FROM users WHERE id = $1
+            OR id IN (SELECT user_id FROM listings WHERE thread_id = ANY($2::uuid[]) AND NOT gone)
+            OR id IN (SELECT user_id FROM invitations WHERE thread_id = ANY($2::uuid[]))
+        ORDER BY id FOR UPDATE
+    """
+    await driver.fetch(query, user_id, thread_ids)
+
+
+async def _leave(connection: AsyncConnection, thread_id: UUID, user_id: UUID) -> None:
+    revision = await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())
+    written: dict[str, Any] = {"author_name": None, "revision": revision, "updated_at": func.now()}
+    mine = (messages.c.thread_id == thread_id) & (messages.c.author_id == user_id)
+    await connection.execute(update(messages).where(mine).values(**written))
+
+
+def known(caller: Caller) -> UUID:
+    """The user who asks. Raises `Unauthorized` if it is nobody with an account."""
+    if caller.user_id is None:
+        raise Unauthorized("Sign in first.")
+    return caller.user_id
+
+
+async def name_of(driver: Driver, user_id: UUID) -> str | None:
+    """What the user is called."""
+    name: str | None = await driver.fetchval("SELECT name FROM users WHERE id = $1", user_id)
+    return name

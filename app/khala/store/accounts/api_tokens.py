@@ -1,0 +1,92 @@
+"""API tokens: secrets that act for a user, within scopes; stored as hashes."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import delete, func, insert, select
+
+from khala.domain import ids
+from khala.domain.access import Caller, Scope, key_hash
+from khala.domain.accounts import Token
+from khala.domain.errors import Conflict, NotFound
+from khala.store.accounts import audit
+from khala.store.postgres import rows
+from khala.store.postgres.database import CREDENTIALS_CHANNEL, Database, Driver, notify
+from khala.store.postgres.retries import retried
+from khala.store.schema.tables import api_tokens, users
+
+PREFIX = "khala_"
+"""What a token begins with, so that people and scanners know one when they see it."""
+MOST = 100
+"""Tokens that one user may have."""
+
+FIND = """
+    SELECT api_tokens.id, api_tokens.user_id, api_tokens.expires_at, api_tokens.scopes, users.name,
+           coalesce(api_tokens.used_at < clock_timestamp() - interval '10 minutes', true) AS stale
+    FROM api_tokens JOIN users ON users.id = api_tokens.user_id
+    WHERE secret_hash = $1 AND coalesce(expires_at > clock_timestamp(), true)
+"""
+
+
+@retried
+async def make(
+    db: Database, caller: Caller, name: str, scopes: Sequence[Scope], expires_at: datetime | None
+) -> tuple[Token, str]:
+    """A new token of the caller's, and its secret, which is told only now."""
+    secret = PREFIX + ids.new_secret()
+    row = {"id": ids.new(), "user_id": caller.user_id, "name": name, "scopes": list(scopes), "expires_at": expires_at}
+    async with db.transaction() as connection:
+        await connection.execute(select(users.c.id).where(users.c.id == caller.user_id).with_for_update(key_share=True))
+        mine = select(func.count()).where(api_tokens.c.user_id == caller.user_id)
+        if (await connection.execute(mine)).scalar_one() >= MOST:
+            raise Conflict(f"An account has at most {MOST} tokens. Delete one first.")
+        made = insert(api_tokens).values(**row, secret_hash=key_hash(secret)).returning(api_tokens)
+        token = _token((await connection.execute(made)).one()._mapping)
+        await audit.record(connection, "token_made", caller, token=str(token.id), name=name, scopes=list(scopes))
+    return token, secret
+
+
+async def find(driver: Driver, secret: str) -> Caller | None:
+    """Whoever this token acts for."""
+    row = await driver.fetchrow(FIND, key_hash(secret))
+    if row is None:
+        return None
+    if row["stale"]:
+        await driver.execute("UPDATE api_tokens SET used_at = now() WHERE id = $1", row["id"])
+    return Caller(
+        user_id=row["user_id"],
+        name=row["name"],
+        credential=row["id"],
+        scopes=frozenset(row["scopes"]),
+        expires_at=row["expires_at"],
+    )
+
+
+async def of_user(driver: Driver, user_id: UUID) -> list[Token]:
+    """All tokens of the user, the newest first."""
+    query = "SELECT * FROM api_tokens WHERE user_id = $1 ORDER BY created_at DESC, id DESC"
+    return [_token(row) for row in await driver.fetch(query, user_id)]
+
+
+@retried
+async def revoke(db: Database, token_id: UUID, caller: Caller) -> None:
+    """End one of the caller's tokens."""
+    async with db.transaction() as connection:
+        where = (api_tokens.c.id == token_id) & (api_tokens.c.user_id == caller.user_id)
+        gone = await connection.execute(delete(api_tokens).where(where).returning(api_tokens.c.id))
+        if gone.first() is None:
+            raise NotFound("There is no such token.")
+        await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))
+        await audit.record(connection, "token_revoked", caller, token=str(token_id))
+
+
+def _token(row: rows.Record) -> Token:
+    return Token(
+        id=row["id"],
+        name=row["name"],
+        scopes=tuple(row["scopes"]),
+        created_at=row["created_at"],
+        used_at=row["used_at"],
+        expires_at=row["expires_at"],
+    )

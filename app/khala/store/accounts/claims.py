@@ -1,0 +1,86 @@
+"""Claims: a thread that somebody began without an account becomes theirs, in place and in one transaction."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import case, delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain.access import Caller, author_of, opens
+from khala.domain.chat import ACTIVE, Thread
+from khala.domain.errors import Forbidden
+from khala.store.accounts import accounts, audit
+from khala.store.budgets import ledger
+from khala.store.postgres import rows
+from khala.store.postgres.database import Database, driver_of
+from khala.store.postgres.retries import retried
+from khala.store.schema.tables import approvals, memberships, messages, runs
+from khala.store.schema.tables import threads as threads_table
+from khala.store.sharing import invitations
+from khala.store.threads import thread_lists, threads
+from khala.store.tools import todos, workspace_files
+
+
+@retried
+async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) -> Thread:
+    """The thread, owned by the caller from now on; the key opens nothing any more.
+
+    Runs go on, links and members stay. Whoever is in by the key alone is let go. What was asked for by the key acts for
+    the claimer from now on; what others have asked for by links goes on with a guest's rights. The owner's second claim
+    changes nothing.
+    """
+    user_id = accounts.known(caller)
+    async with db.transaction() as connection:
+        row = await threads.lock(connection, thread_id)
+        if row.owner_id != user_id:
+            if not opens(row.anon_key_hash, key_hash):
+                raise Forbidden("This thread needs its key to be claimed, or has an owner.")
+            await _move(connection, thread_id, key_hash, user_id)
+            await audit.record(connection, "claimed", caller, thread_id=thread_id)
+        return rows.thread((await threads.lock(connection, thread_id))._mapping)
+
+
+async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, user_id: UUID) -> None:
+    driver = await driver_of(connection)
+    active = select(runs.c.id).where(runs.c.thread_id == thread_id, runs.c.status.in_(ACTIVE))
+    # Locked in the order in which heartbeats lock them.
+    ordered = active.order_by(runs.c.id).with_for_update(key_share=True)
+    active_ids = [row.id for row in await connection.execute(ordered)]
+    if active_ids:
+        await connection.execute(update(runs).where(runs.c.id.in_(active_ids)).values(fairness_key=user_id))
+        await _act_for(connection, active_ids, key_hash, user_id)
+    revision = await threads.bump(
+        connection,
+        thread_id,
+        owner_id=user_id,
+        anon_key_hash=None,
+        tool_rules_by=case(
+            (threads_table.c.tool_rules_by == author_of(key_hash), user_id), else_=threads_table.c.tool_rules_by
+        ),
+        access_id=func.gen_random_uuid(),
+        meta_revision=threads_table.c.revision + 1,
+    )
+    written = (messages.c.thread_id == thread_id) & (messages.c.author_id == author_of(key_hash))
+    name = await accounts.name_of(driver, user_id)
+    mine = {"author_id": user_id, "author_name": name, "revision": revision}
+    await connection.execute(update(messages).where(written).values(**mine))
+    await ledger.move(connection, thread_id, user_id)
+    member = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
+    await connection.execute(delete(memberships).where(member))
+    await thread_lists.add(driver, thread_id, user_id)
+    await invitations.remove(driver, thread_id, user_id)
+    # The user is locked by now: owners come after threads and users.
+    await workspace_files.move_all(driver, thread_id, user_id, f"claimed/{str(thread_id)[:8]}")
+    await todos.move_all(driver, thread_id, user_id)
+
+
+async def _act_for(connection: AsyncConnection, run_ids: Sequence[UUID], key_hash: bytes, user_id: UUID) -> None:
+    """What the guest with this key asked for is the user's from here on: tools act for them.
+
+    Questions that wait are about what the guest had: whoever else may write can't approve of them for the user.
+    """
+    asked = runs.c.id.in_(run_ids) & runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_of(key_hash))
+    moved = await connection.execute(update(runs).where(asked).values(user_id=user_id).returning(runs.c.id))
+    moved_ids = [row.id for row in moved]
+    waiting = approvals.c.run_id.in_(moved_ids) & (approvals.c.state == "pending")
+    await connection.execute(update(approvals).where(waiting).values(asker_only=True))

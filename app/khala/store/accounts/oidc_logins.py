@@ -1,0 +1,48 @@
+"""Logins under way at the OpenID Provider: what must be remembered until the browser comes back, by any process."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import delete, func, insert
+
+from khala.domain.access import key_hash
+from khala.store.postgres.database import Database
+from khala.store.postgres.retries import retried
+from khala.store.schema.tables import oidc_logins
+
+LIFE = timedelta(minutes=10)
+"""How long somebody has to sign in there."""
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """A login that has begun. `user_id` is the account to link to; without one it is a login."""
+
+    nonce: str
+    verifier: str
+    return_to: str
+    user_id: UUID | None = None
+
+
+@retried
+async def keep(db: Database, state: str, pending: Pending) -> None:
+    """Remember it under the state that the browser will bring back."""
+    async with db.transaction() as connection:
+        row = msgspec.structs.asdict(pending)
+        await connection.execute(
+            insert(oidc_logins).values(state_hash=key_hash(state), expires_at=func.now() + LIFE, **row)
+        )
+
+
+@retried
+async def take(db: Database, state: str) -> Pending | None:
+    """What was remembered under this state, once."""
+    async with db.transaction() as connection:
+        where = oidc_logins.c.state_hash == key_hash(state)
+        found = await connection.execute(
+            delete(oidc_logins).where(where).returning(oidc_logins, func.now().label("at"))
+        )
+        row = found.first()
+    if row is None or row.expires_at < row.at:
+        return None
+    return Pending(nonce=row.nonce, verifier=row.verifier, return_to=row.return_to, user_id=row.user_id)

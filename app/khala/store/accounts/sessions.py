@@ -1,0 +1,127 @@
+"""Sessions: browsers that are signed in, each known by the hash of its cookie's secret."""
+
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy import delete, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain import ids
+from khala.domain.access import Caller, key_hash
+from khala.domain.accounts import Session
+from khala.domain.errors import NotFound, Unauthorized
+from khala.store.accounts import audit
+from khala.store.postgres.database import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
+from khala.store.postgres.retries import retried
+from khala.store.schema.tables import passwords, sessions
+from khala.store.threads import thread_lists
+
+LIFE = timedelta(days=30)
+"""How long a session lasts, at the most."""
+MOST = 50
+"""Sessions that one user may have; the oldest end when there are more."""
+
+FIND = """
+    SELECT sessions.id, sessions.user_id, sessions.expires_at, users.name,
+           sessions.seen_at < clock_timestamp() - interval '10 minutes' AS stale
+    FROM sessions JOIN users ON users.id = sessions.user_id
+    WHERE secret_hash = $1 AND expires_at > clock_timestamp()
+"""
+
+OLD = f"""
+    DELETE FROM sessions WHERE id IN (
+        SELECT id FROM sessions WHERE user_id = $1 ORDER BY created_at DESC, id DESC OFFSET {MOST})
+"""
+
+
+@retried
+async def begin(
+    db: Database,
+    user_id: UUID,
+    caller: Caller,
+    *,
+    user_agent: str | None,
+    id_token: str | None = None,
+    proof: str | None = None,
+) -> str:
+    """A new session; returns the secret for its cookie. The one that the caller came with, if any, ends.
+
+    `proof` is the hash of the password that was shown: one that was changed meanwhile opens nothing.
+    """
+    secret = ids.new_secret()
+    row = {
+        "id": ids.new(),
+        "user_id": user_id,
+        "secret_hash": key_hash(secret),
+        "user_agent": user_agent,
+        "network": caller.network,
+        "id_token": id_token,
+    }
+    async with db.transaction() as connection:
+        # Whoever ends all sessions of the user, or deletes the account, holds this lock, too.
+        await connection.execute(select(func.now()))
+        for one in sorted({user_id, caller.user_id or user_id}):
+            await thread_lists.hold(await driver_of(connection), one)
+        if proof is not None:
+            query = select(passwords.c.hash).where(passwords.c.user_id == user_id).with_for_update(read=True)
+            if (await connection.execute(query)).scalar_one_or_none() != proof:
+                raise Unauthorized("The password was changed just now. Sign in again.")
+        await connection.execute(insert(sessions).values(**row, expires_at=func.now() + LIFE))
+        if caller.credential is not None:
+            await _end(connection, caller.user_id or user_id, sessions.c.id == caller.credential)
+        await connection.exec_driver_sql(OLD, (user_id,))
+        who = Caller(user_id=user_id, network=caller.network)
+        await audit.record(connection, "signed_in", who, session=str(row["id"]))
+    return secret
+
+
+async def find(driver: Driver, secret: str) -> Caller | None:
+    """Whoever is signed in by this secret."""
+    row = await driver.fetchrow(FIND, key_hash(secret))
+    if row is None:
+        return None
+    if row["stale"]:
+        await driver.execute("UPDATE sessions SET seen_at = now() WHERE id = $1", row["id"])
+    return Caller(user_id=row["user_id"], name=row["name"], credential=row["id"], expires_at=row["expires_at"])
+
+
+async def of_user(driver: Driver, user_id: UUID, current: UUID | None) -> list[Session]:
+    """All sessions of the user, the newest first."""
+    query = "SELECT * FROM sessions WHERE user_id = $1 AND expires_at > now() ORDER BY created_at DESC, id DESC"
+    return [
+        Session(
+            id=row["id"],
+            current=row["id"] == current,
+            user_agent=row["user_agent"],
+            network=row["network"],
+            created_at=row["created_at"],
+            seen_at=row["seen_at"],
+            expires_at=row["expires_at"],
+        )
+        for row in await driver.fetch(query, user_id)
+    ]
+
+
+@retried
+async def end(db: Database, session_id: UUID, caller: Caller) -> str | None:
+    """End one of the caller's sessions. Returns the ID token that it began with, if it did at an OpenID Provider."""
+    async with db.transaction() as connection:
+        where = (sessions.c.id == session_id) & (sessions.c.user_id == caller.user_id)
+        gone = await connection.execute(delete(sessions).where(where).returning(sessions.c.id_token))
+        row = gone.first()
+        if row is None:
+            raise NotFound("There is no such session.")
+        await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))
+        await audit.record(connection, "session_ended", caller, session=str(session_id))
+        id_token: str | None = row.id_token
+        return id_token
+
+
+async def end_others(connection: AsyncConnection, user_id: UUID, kept: UUID | None) -> None:
+    """End all sessions of the user but this one."""
+    await _end(connection, user_id, (sessions.c.user_id == user_id) & (sessions.c.id.is_distinct_from(kept)))
+
+
+async def _end(connection: AsyncConnection, user_id: UUID, which: object) -> None:
+    await connection.execute(delete(sessions).where(which))  # type: ignore[arg-type]
+    await notify(connection, CREDENTIALS_CHANNEL, str(user_id))

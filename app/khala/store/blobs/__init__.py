@@ -1,0 +1,1 @@
+"""Blobs as rows: objects by hash, and the references that open them."""

@@ -1,0 +1,1 @@
+"""Budgets as rows: reservations and settlement."""

@@ -1,0 +1,1 @@
+"""Operations on rows: retention, verification, export and import of accounts."""

@@ -1,0 +1,94 @@
+"""Export: everything that a user owns, as JSON lines, one thread at a time."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import msgspec
+
+from khala.domain.accounts import User
+from khala.domain.chat import Wire
+from khala.store.postgres import rows
+from khala.store.postgres.database import Database
+from khala.store.runs import parts, receipts
+from khala.store.tools import todos, user_tools, workspace_files
+
+PAGE = 500
+"""Rows that are held at once; no transaction stays open while a slow client reads them."""
+
+THREADS = "SELECT * FROM threads WHERE owner_id = $1 AND deleted_at IS NULL AND id > $2 ORDER BY id LIMIT 1"
+MESSAGES = f"SELECT * FROM messages WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE}"
+RUNS = f"SELECT * FROM runs WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE}"
+
+
+class File(Wire, frozen=True, kw_only=True):
+    """A file of the workspace; its bytes are written in base64."""
+
+    path: str
+    content: bytes
+
+
+async def lines(db: Database, user: User) -> AsyncIterator[bytes]:
+    """The export: the user and their workspace, then each thread with its messages, runs, parts and receipts."""
+    yield _line("user", user)
+    async for line in _workspace(db, user.id):
+        yield line
+    last = UUID(int=0)
+    while thread := await _first(db, THREADS, user.id, last):
+        last = thread["id"]
+        yield _line("thread", rows.thread(thread))
+        async for message in _paged(db, MESSAGES, last):
+            yield _line("message", rows.message(message))
+        async for run in _paged(db, RUNS, last):
+            yield _line("run", rows.run(run))
+            async for line in _of_run(db, last, run["id"]):
+                yield line
+
+
+async def _workspace(db: Database, user_id: UUID) -> AsyncIterator[bytes]:
+    """Files, one at a time, then todos and tools."""
+    async with db.driver() as driver:
+        entries = await workspace_files.entries(driver, user_id)
+    for entry in entries:
+        async with db.driver() as driver:
+            found = await workspace_files.contents(driver, user_id, [entry.path])
+        for path, content in found.items():
+            yield _line("file", File(path=path, content=content))
+    async with db.driver() as driver:
+        for todo in await todos.of(driver, user_id):
+            yield _line("todo", todo)
+        for tool in await user_tools.of_user(driver, user_id):
+            yield _line("tool", tool)
+
+
+async def _of_run(db: Database, thread_id: UUID, run_id: UUID) -> AsyncIterator[bytes]:
+    after, more = -1, True
+    while more:
+        async with db.driver() as driver:
+            found = await parts.of_run(driver, thread_id, run_id, after=after, limit=PAGE)
+        for part in found:
+            yield _line("part", part)
+        more, after = len(found) == PAGE, found[-1].seq if found else after
+    async with db.driver() as driver:
+        entries = await receipts.of_run(driver, thread_id, run_id)
+    for receipt in entries:
+        yield _line("receipt", receipt)
+
+
+async def _first(db: Database, query: str, *values: object) -> rows.Record | None:
+    async with db.driver() as driver:
+        row: rows.Record | None = await driver.fetchrow(query, *values)
+        return row
+
+
+async def _paged(db: Database, query: str, thread_id: UUID) -> AsyncIterator[rows.Record]:
+    position, more = -1, True
+    while more:
+        async with db.driver() as driver:
+            found = await driver.fetch(query, thread_id, position)
+        for row in found:
+            yield row
+        more, position = len(found) == PAGE, found[-1]["position"] if found else position
+
+
+def _line(kind: str, data: msgspec.Struct) -> bytes:
+    return msgspec.json.encode({"type": kind, "data": data}) + b"\n"

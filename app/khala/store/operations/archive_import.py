@@ -1,0 +1,205 @@
+"""Makes the rows of an archive, in one transaction that the caller has open: all of an account, or nothing of it.
+
+What comes from the archive is never believed about others: every row belongs to the account, every reference leads to
+another row of the same thread, runs that had not ended are canceled, and what would name other accounts of this
+deployment is left out unless the operator vouches for the archive.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import ARRAY, LargeBinary
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain.access import Role
+from khala.domain.archive_format import RefusedArchive
+from khala.store.budgets import ledger
+from khala.store.operations.archive_rows import BASE64, Kind
+from khala.store.postgres.database import Driver, driver_of
+from khala.store.runs import runs
+from khala.store.threads import thread_lists
+
+BATCH = 1000
+
+CHECKS: Mapping[str, str] = {
+    "a run whose messages are not in its thread": """
+        SELECT runs.id FROM runs
+        LEFT JOIN messages AS answer ON answer.id = runs.message_id AND answer.thread_id = runs.thread_id
+        LEFT JOIN messages AS asked ON asked.id = runs.user_message_id AND asked.thread_id = runs.thread_id
+        WHERE runs.thread_id = ANY($1::uuid[]) AND (answer.id IS NULL OR asked.id IS NULL) LIMIT 1""",
+    "a message whose run is not in its thread": """
+        SELECT messages.id FROM messages
+        LEFT JOIN runs ON runs.id = messages.run_id AND runs.thread_id = messages.thread_id
+        WHERE messages.thread_id = ANY($1::uuid[]) AND messages.run_id IS NOT NULL AND runs.id IS NULL LIMIT 1""",
+    "a message that follows one of another thread": """
+        SELECT messages.id FROM messages
+        LEFT JOIN messages AS parent ON parent.id = messages.parent_id AND parent.thread_id = messages.thread_id
+        WHERE messages.thread_id = ANY($1::uuid[]) AND messages.parent_id IS NOT NULL AND parent.id IS NULL LIMIT 1""",
+    "a thread that goes on from a message of another one": """
+        SELECT threads.id FROM threads
+        LEFT JOIN messages ON messages.id = threads.active_leaf AND messages.thread_id = threads.id
+        WHERE threads.id = ANY($1::uuid[]) AND threads.active_leaf IS NOT NULL AND messages.id IS NULL LIMIT 1""",
+    "a part whose run or message is not in its thread": """
+        SELECT part.run_id FROM message_parts AS part
+        LEFT JOIN runs ON runs.id = part.run_id AND runs.thread_id = part.thread_id
+            AND runs.message_id = part.message_id
+        WHERE part.thread_id = ANY($1::uuid[]) AND runs.id IS NULL LIMIT 1""",
+    **{
+        f"a row of {table} whose run is not in its thread": f"""
+        SELECT {table}.run_id FROM {table}
+        LEFT JOIN runs ON runs.id = {table}.run_id AND runs.thread_id = {table}.thread_id
+        WHERE {table}.thread_id = ANY($1::uuid[]) AND {table}.run_id IS NOT NULL AND runs.id IS NULL LIMIT 1"""
+        for table in ("receipts", "approvals", "blobs")
+    },
+}
+"""What must not be, and the query that finds it."""
+
+OTHERS = (
+    "UPDATE messages SET author_id = NULL WHERE thread_id = ANY($1::uuid[]) AND author_id <> $2"
+    " AND author_id IN (SELECT id FROM users)",
+    "UPDATE runs SET user_id = NULL WHERE thread_id = ANY($1::uuid[]) AND user_id <> $2"
+    " AND user_id IN (SELECT id FROM users)",
+    "UPDATE approvals SET decided_by = NULL WHERE thread_id = ANY($1::uuid[]) AND decided_by <> $2"
+    " AND decided_by IN (SELECT id FROM users)",
+    "UPDATE blobs SET author_id = NULL WHERE thread_id = ANY($1::uuid[]) AND author_id <> $2"
+    " AND author_id IN (SELECT id FROM users)",
+)
+"""Takes out who else of this deployment an archive says had a part in the threads `$1` of the user `$2`."""
+
+HOLD = """
+    WITH due AS (
+        SELECT sha256 FROM objects WHERE sha256 = ANY($1::bytea[]) AND stored ORDER BY sha256 FOR NO KEY UPDATE
+    )
+    UPDATE objects SET touched_at = clock_timestamp() FROM due WHERE objects.sha256 = due.sha256
+    RETURNING objects.sha256
+"""
+LISTED = """
+    INSERT INTO listings (user_id, thread_id, revision, changed_at)
+    SELECT owner_id, id, 1, updated_at FROM threads WHERE id = ANY($1::uuid[])
+    ON CONFLICT (user_id, thread_id) DO NOTHING
+"""
+IMPORTED = """
+    SELECT EXISTS (SELECT FROM audit
+                   WHERE user_id = $1 AND action = 'account_imported' AND detail->>'archive' = $2)
+"""
+
+
+async def known(driver: Driver, user_id: UUID) -> bool:
+    """Whether there is an account with this id."""
+    return bool(await driver.fetchval("SELECT EXISTS (SELECT FROM users WHERE id = $1)", user_id))
+
+
+async def imported(driver: Driver, user_id: UUID, digest: str) -> bool:
+    """Whether the account was made by an import of the archive with this digest."""
+    return bool(await driver.fetchval(IMPORTED, user_id, digest))
+
+
+async def copy(driver: Driver, kind: Kind, lines: Sequence[msgspec.Struct], fixed: Mapping[str, Any]) -> None:
+    """Make rows of these lines; `fixed` columns have the same value in all of them."""
+    columns = kind.columns
+    names = [column.name for column in columns] + list(fixed)
+    coded = {c.name for c in columns if isinstance(c.type, LargeBinary) and f"{kind.table.name}.{c.name}" not in BASE64}
+    arrays = {column.name for column in columns if isinstance(column.type, ARRAY)}
+    rest = tuple(fixed.values())
+
+    def value(name: str, given: Any) -> Any:
+        if name in coded and given is not None:
+            return bytes.fromhex(given)
+        if isinstance(given, msgspec.Raw):
+            return bytes(given).decode()
+        return list(given) if name in arrays else given
+
+    records = [(*(value(column.name, getattr(line, column.name)) for column in columns), *rest) for line in lines]
+    await driver.copy_records_to_table(kind.table.name, records=records, columns=names)
+
+
+async def lock_threads(driver: Driver, thread_ids: Sequence[UUID]) -> None:
+    """Lock the threads, and the runs in them that have not ended, which come before all else."""
+    await driver.execute("SELECT FROM threads WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", thread_ids)
+    await ledger.under_way(driver, thread_ids)
+
+
+async def lock_users(driver: Driver, user_ids: Iterable[UUID]) -> None:
+    """Lock those of the users who have an account here."""
+    query = "SELECT FROM users WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"
+    await driver.execute(query, list(set(user_ids)))
+
+
+async def hold_objects(driver: Driver, hashes: Sequence[bytes]) -> set[bytes]:
+    """Keep the collector from these objects until the transaction ends. Returns those that are stored."""
+    held: set[bytes] = set()
+    for start in range(0, len(hashes), BATCH):
+        held |= {row["sha256"] for row in await driver.fetch(HOLD, hashes[start : start + BATCH])}
+    return held
+
+
+async def stored(driver: Driver, sha256: bytes) -> None:
+    """Note that the object's bytes are in the store."""
+    query = "UPDATE objects SET stored = true, touched_at = clock_timestamp() WHERE sha256 = $1"
+    await driver.execute(query, sha256)
+
+
+async def check_references(driver: Driver, thread_ids: Sequence[UUID]) -> None:
+    """Raise `RefusedArchive` where something in these threads refers to anything outside of its thread."""
+    for what, query in CHECKS.items():
+        found = await driver.fetchval(query, thread_ids)
+        if found is not None:
+            raise RefusedArchive(f"There is {what}: {found}.")
+
+
+async def forget_others(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
+    """Take out other accounts of this deployment: the archive says that they wrote, asked or decided here."""
+    for command in OTHERS:
+        await driver.execute(command, thread_ids, user_id)
+
+
+async def end_runs(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> int:
+    """Cancel the runs that had not ended: nothing is carried out because of an import. Returns how many there were."""
+    driver = await driver_of(connection)
+    query = """
+        SELECT DISTINCT thread_id FROM runs
+        WHERE thread_id = ANY($1::uuid[]) AND status IN ('queued', 'running', 'blocked') ORDER BY thread_id
+    """
+    ended = 0
+    for row in await driver.fetch(query, thread_ids):
+        for run in await runs.active(connection, row["thread_id"]):
+            await runs.call_off(connection, run)
+            ended += 1
+    return ended
+
+
+async def list_threads(driver: Driver, thread_ids: Sequence[UUID]) -> None:
+    """Put those of the threads on their owner's list that are not there yet."""
+    await driver.execute(LISTED, thread_ids)
+
+
+class Membership(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A role that a user had in a thread. Their order is the one in which users are locked."""
+
+    user_id: UUID
+    thread_id: UUID
+    role: Role
+    created_at: datetime
+
+
+async def add_members(driver: Driver, members: Iterable[Membership]) -> int:
+    """Give these users their roles in threads again, if they have an account here. Returns how many had none."""
+    dropped = 0
+    for one in sorted(members):
+        if not await known(driver, one.user_id):
+            dropped += 1
+            continue
+        query = "INSERT INTO memberships (thread_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)"
+        await driver.execute(query, one.thread_id, one.user_id, one.role, one.created_at)
+        await thread_lists.add(driver, one.thread_id, one.user_id)
+    return dropped
+
+
+async def set_login(driver: Driver, user_id: UUID, email: str, password_hash: str) -> bool:
+    """Let the user sign in by this address and password; False if they have a password already."""
+    query = "INSERT INTO passwords (user_id, email, hash) VALUES ($1, $2, $3) ON CONFLICT (user_id) DO NOTHING"
+    done: str = await driver.execute(query, user_id, email, password_hash)
+    return done == "INSERT 0 1"

@@ -1,0 +1,361 @@
+"""The rows of an account's archive: which tables and columns it has, and why it has not the others.
+
+Each kind of line is one query over one table. A column is exported unless it is named in `left_out` with the reason; a
+table without a kind is named in `LEFT_OUT`. A test holds both to the schema.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import ARRAY, BigInteger, Column, Integer, LargeBinary, Numeric, SmallInteger, Table
+from sqlalchemy.dialects.postgresql import JSONB
+
+from khala.store.postgres.database import Driver
+from khala.store.postgres.rows import Record
+from khala.store.schema import tables
+
+MINE = "(SELECT id FROM threads WHERE owner_id = $1 AND deleted_at IS NULL)"
+STANDS = "coalesce(expires_at > clock_timestamp(), true)"
+BASE64 = frozenset({"files.content"})
+"""Bytes that are written in base64; all others are hashes, and are written as hex digits."""
+LEFT_OUT: Mapping[str, str] = {
+    "detail_tokens": "keys that end within the hour",
+    "completion_requests": "requests that may be sent again for a day, to one server",
+    "ephemeral_threads": "when threads end that are deleted soon; an import keeps what its owner has exported",
+    "oidc_logins": "sign-ins that have not ended, with their secrets",
+    "objects": "the store's own notes of bytes, which `blobs` name",
+    "processes": "servers that run now",
+    "presences": "people who are here now",
+}
+"""Tables that no archive has a line of, and why."""
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of line: `file` has the lines, `query` reads their rows for the user `$1`.
+
+    `left_out`: columns that are not exported, and why. `added`: text columns that the query has beside the table's.
+    `imported`: whether an import makes rows of the lines. `page`: rows that are held at once.
+    """
+
+    name: str
+    file: str
+    table: Table
+    query: str
+    left_out: Mapping[str, str] = {}
+    added: tuple[str, ...] = ()
+    imported: bool = True
+    page: int = 500
+
+    @property
+    def columns(self) -> list["Column[Any]"]:
+        """The columns of the table that are exported."""
+        return [column for column in self.table.columns if column.name not in self.left_out]
+
+    @property
+    def needed(self) -> bool:
+        """Whether an archive has at least one such line."""
+        return self.name == "user"
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        name="user",
+        file="user.jsonl",
+        table=tables.users,
+        query="SELECT * FROM users WHERE id = $1",
+        left_out={
+            "revision": "counts the changes of one server's list",
+            "floor_revision": "as `revision`",
+            "invited_revision": "as `revision`",
+        },
+    ),
+    Kind(
+        name="login",
+        file="logins.jsonl",
+        table=tables.passwords,
+        query="SELECT * FROM passwords WHERE user_id = $1",
+        left_out={"user_id": "the user", "hash": "a secret"},
+        imported=False,
+    ),
+    Kind(
+        name="identity",
+        file="identities.jsonl",
+        table=tables.identities,
+        query="SELECT * FROM identities WHERE user_id = $1 ORDER BY issuer, subject",
+        left_out={"user_id": "the user"},
+    ),
+    Kind(
+        name="session",
+        file="sessions.jsonl",
+        table=tables.sessions,
+        query="SELECT * FROM sessions WHERE user_id = $1 ORDER BY id",
+        left_out={"user_id": "the user", "secret_hash": "a secret", "id_token": "a secret"},
+        imported=False,
+    ),
+    Kind(
+        name="token",
+        file="tokens.jsonl",
+        table=tables.api_tokens,
+        query="SELECT * FROM api_tokens WHERE user_id = $1 ORDER BY id",
+        left_out={"user_id": "the user", "secret_hash": "a secret"},
+        imported=False,
+    ),
+    Kind(
+        name="thread",
+        file="threads.jsonl",
+        table=tables.threads,
+        query="SELECT * FROM threads WHERE owner_id = $1 AND deleted_at IS NULL ORDER BY id",
+        left_out={
+            "owner_id": "the user",
+            "anon_key_hash": "a secret",
+            "access_id": "means something to one server only",
+            "deleted_at": "deleted threads are not exported",
+        },
+    ),
+    Kind(
+        name="listing",
+        file="listings.jsonl",
+        table=tables.listings,
+        query=f"SELECT * FROM listings WHERE user_id = $1 AND NOT gone AND thread_id IN {MINE} ORDER BY thread_id",
+        left_out={
+            "user_id": "the user",
+            "revision": "counts the changes of one server's list",
+            "gone": "entries that are gone are not exported",
+        },
+    ),
+    Kind(
+        name="message",
+        file="messages.jsonl",
+        table=tables.messages,
+        query=f"SELECT * FROM messages WHERE thread_id IN {MINE} ORDER BY thread_id, position",
+        page=20,
+    ),
+    Kind(
+        name="run",
+        file="runs.jsonl",
+        table=tables.runs,
+        query=f"SELECT * FROM runs WHERE thread_id IN {MINE} ORDER BY thread_id, position, id",
+        left_out={
+            "fairness_key": "of one server's queue",
+            "lost": "of one server's executors",
+            "lease_owner": "of one server's executors",
+            "lease_expires_at": "of one server's executors",
+            "traceparent": "of one server's traces",
+            "asker_key_id": "stands for a key of one server",
+        },
+        page=50,
+    ),
+    Kind(
+        name="part",
+        file="parts.jsonl",
+        table=tables.message_parts,
+        query="SELECT part.* FROM runs JOIN message_parts AS part"
+        " ON part.run_id = runs.id AND part.thread_id = runs.thread_id"
+        f" WHERE runs.thread_id IN {MINE} ORDER BY part.run_id, part.seq",
+    ),
+    Kind(
+        name="receipt",
+        file="receipts.jsonl",
+        table=tables.receipts,
+        query=f"SELECT * FROM receipts WHERE thread_id IN {MINE} ORDER BY run_id, seq",
+    ),
+    Kind(
+        name="approval",
+        file="approvals.jsonl",
+        table=tables.approvals,
+        query=f"SELECT * FROM approvals WHERE thread_id IN {MINE} ORDER BY run_id, tool_call_id",
+        page=10,
+    ),
+    Kind(
+        name="charge",
+        file="charges.jsonl",
+        table=tables.usage_ledger,
+        query=f"SELECT * FROM usage_ledger WHERE run_id IN (SELECT id FROM runs WHERE thread_id IN {MINE})"
+        " AND (scope IN ('thread', 'run') OR (scope = 'user' AND key = uuid_send($1))) ORDER BY run_id, scope, measure",
+        left_out={"key": "follows from the scope"},
+        imported=False,
+    ),
+    Kind(
+        name="usage",
+        file="usage.jsonl",
+        table=tables.budgets,
+        query="SELECT * FROM budgets WHERE scope = 'user' AND key = uuid_send($1) ORDER BY measure, starts_at",
+        left_out={"key": "the user"},
+        imported=False,
+    ),
+    Kind(
+        name="blob",
+        file="blobs.jsonl",
+        table=tables.blobs,
+        query=f"SELECT * FROM blobs WHERE thread_id IN {MINE} AND {STANDS} ORDER BY id",
+    ),
+    Kind(
+        name="member",
+        file="members.jsonl",
+        table=tables.memberships,
+        query="SELECT memberships.*, users.name FROM memberships JOIN users ON users.id = memberships.user_id"
+        f" WHERE thread_id IN {MINE} ORDER BY thread_id, user_id",
+        added=("name",),
+    ),
+    Kind(
+        name="link",
+        file="links.jsonl",
+        table=tables.share_links,
+        query=f"SELECT * FROM share_links WHERE thread_id IN {MINE} AND {STANDS} ORDER BY thread_id, id",
+        left_out={"key_hash": "a secret"},
+        imported=False,
+    ),
+    Kind(
+        name="membership",
+        file="memberships.jsonl",
+        table=tables.memberships,
+        query="SELECT memberships.*, threads.title FROM memberships JOIN threads ON threads.id = memberships.thread_id"
+        " WHERE user_id = $1 AND threads.deleted_at IS NULL ORDER BY thread_id",
+        added=("title",),
+        left_out={"user_id": "the user"},
+        imported=False,
+    ),
+    Kind(
+        name="invitation",
+        file="invitations.jsonl",
+        table=tables.invitations,
+        query="SELECT invitations.*, threads.title FROM invitations JOIN threads ON threads.id = invitations.thread_id"
+        f" WHERE (user_id = $1 OR thread_id IN {MINE}) AND threads.deleted_at IS NULL ORDER BY thread_id, user_id",
+        added=("title",),
+        imported=False,
+    ),
+    Kind(
+        name="written",
+        file="written.jsonl",
+        table=tables.messages,
+        query="SELECT messages.* FROM messages JOIN threads ON threads.id = messages.thread_id"
+        " WHERE author_id = $1 AND threads.owner_id IS DISTINCT FROM $1 AND threads.deleted_at IS NULL"
+        " ORDER BY messages.id",
+        imported=False,
+        page=20,
+    ),
+    Kind(
+        name="file",
+        file="files.jsonl",
+        table=tables.files,
+        query='SELECT * FROM files WHERE owner_id = $1 ORDER BY path COLLATE "C"',
+        left_out={"owner_id": "the user"},
+        page=4,
+    ),
+    Kind(
+        name="todo",
+        file="todos.jsonl",
+        table=tables.todos,
+        query="SELECT * FROM todos WHERE owner_id = $1 ORDER BY id",
+        left_out={"owner_id": "the user"},
+    ),
+    Kind(
+        name="tool",
+        file="tools.jsonl",
+        table=tables.user_tools,
+        query='SELECT * FROM user_tools WHERE user_id = $1 ORDER BY name COLLATE "C"',
+        left_out={"user_id": "the user"},
+        page=20,
+    ),
+    Kind(
+        name="trace",
+        file="audit.jsonl",
+        table=tables.audit,
+        query="SELECT * FROM audit WHERE user_id = $1 ORDER BY id",
+        left_out={"user_id": "the user"},
+    ),
+)
+"""In the order in which an import takes them."""
+OBJECTS = f"SELECT sha256, max(size) AS size FROM blobs WHERE thread_id IN {MINE} AND {STANDS} GROUP BY 1 ORDER BY 1"
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+HEX = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{2})*$(?!\n)")]
+
+
+def line_type(kind: Kind) -> type[msgspec.Struct]:
+    """The struct of such a line: `{type, data}`, whose data has a field for each exported column."""
+    fields: list[Any] = [_field(kind, column) for column in kind.columns]
+    fields += [(name, str | None, None) for name in kind.added]
+    data = msgspec.defstruct(
+        f"Archived{kind.name.title()}",
+        fields,
+        rename="camel",
+        kw_only=True,
+        frozen=True,
+        omit_defaults=True,
+        forbid_unknown_fields=True,
+    )
+    tag = Annotated[str, msgspec.Meta(pattern=rf"^{kind.name}$(?!\n)")]
+    return msgspec.defstruct(
+        f"Archived{kind.name.title()}Line", [("type", tag), ("data", data)], frozen=True, forbid_unknown_fields=True
+    )
+
+
+def _field(kind: Kind, column: "Column[Any]") -> Any:
+    name, kept = str(column.name), _type(column, base64=f"{kind.table.name}.{column.name}" in BASE64)
+    if not column.nullable:
+        return name, kept
+    # JSON has a null of its own, which is none of the database's.
+    return name, kept if kept is msgspec.Raw else kept | None, None
+
+
+def _type(column: "Column[Any]", *, base64: bool) -> Any:
+    match column.type:
+        case JSONB():
+            return msgspec.Raw
+        case ARRAY():
+            return list[str]
+        case LargeBinary():
+            return bytes if base64 else HEX
+        case Numeric():
+            return Decimal
+        case SmallInteger():
+            return _whole(16)
+        case BigInteger():
+            return _whole(64)
+        case Integer():
+            return _whole(32)
+    python = column.type.python_type
+    return Moment if python is datetime else python
+
+
+def _whole(bits: int) -> Any:
+    most = 1 << (bits - 1)
+    return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
+
+
+class Encoder:
+    """Rows of one kind as lines."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._line = line_type(kind)
+        self._data = self._line.__annotations__["data"]
+        self._kind = kind
+        self._names = [column.name for column in kind.columns] + list(kind.added)
+        self._json = {column.name for column in kind.columns if isinstance(column.type, JSONB)}
+        self._encoder = msgspec.json.Encoder()
+
+    def line(self, row: Record) -> bytes:
+        """The row as a line, with its end."""
+        values = {name: self._value(name, row[name]) for name in self._names}
+        return self._encoder.encode(self._line(self._kind.name, self._data(**values))) + b"\n"
+
+    def _value(self, name: str, value: Any) -> Any:
+        if isinstance(value, bytes) and f"{self._kind.table.name}.{name}" not in BASE64:
+            return value.hex()
+        if isinstance(value, Decimal):
+            return f"{value.normalize():f}"
+        return msgspec.Raw(value.encode()) if name in self._json and value is not None else value
+
+
+async def pages(driver: Driver, name: str, query: str, user_id: UUID, page: int = 500) -> AsyncIterator[list[Record]]:
+    """The rows of a query, so many at once. The caller has a transaction open, and reads one query after the other."""
+    await driver.execute(f"DECLARE archive_{name} NO SCROLL CURSOR FOR {query}", user_id)
+    # A name of its own: the driver remembers the columns that a FETCH by this name brought.
+    while found := await driver.fetch(f"FETCH {page} FROM archive_{name}"):
+        yield found
+    await driver.execute(f"CLOSE archive_{name}")

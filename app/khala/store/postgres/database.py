@@ -1,0 +1,248 @@
+"""The database: transactions for commands, snapshots for reads, and the driver's own connection for the hot path."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias
+
+import asyncpg
+import msgspec
+from sqlalchemy import AsyncAdaptedQueuePool, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from khala.domain.errors import Unauthorized, Unavailable
+from khala.signals import metrics
+from khala.store.postgres import session_settings
+
+Driver: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+TOO_MANY = "Too many requests change the same at once; nothing was done. Try again in a moment."
+
+LOST = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    # It answers for another state than the driver thinks it is in: it has said goodbye, say, and not hung up yet.
+    asyncpg.InternalClientError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    # A migration has changed a table while the statement was prepared: the next try prepares it anew.
+    asyncpg.InvalidCachedStatementError,
+    InterfaceError,
+    OperationalError,
+    PoolTimeout,
+)
+"""What says that the database is out of reach or busy: the same command may succeed later."""
+
+COLLISIONS = {asyncpg.DeadlockDetectedError: "deadlock", asyncpg.SerializationError: "serialization"}
+"""What says that Postgres has ended a transaction over the locks of others, by its name in the metric."""
+
+CONNECTING = 10
+"""Seconds that a connection may take to be made."""
+CLOSING = 5
+"""Seconds that those who have a connection are given to return it at the end."""
+WAITING = 15
+"""Seconds that one may have to wait for a connection."""
+FOREIGN = ("channel_binding", "pgbouncer")
+"""Parameters of other drivers in URLs of managed databases; asyncpg would take them for settings of the server."""
+THREADS_CHANNEL = "khala_threads"
+"""NOTIFY channel: these threads have changed, look again."""
+RUNS_CHANNEL = "khala_runs"
+"""NOTIFY channel: a run was queued, or its cancel requested, look again."""
+ACCOUNTS_CHANNEL = "khala_accounts"
+"""NOTIFY channel: these users' lists of threads have changed, look again."""
+CREDENTIALS_CHANNEL = "khala_credentials"
+"""NOTIFY channel: sessions or tokens of these users have ended, check who follows by them."""
+PRESENCE_CHANNEL = "khala_presence"
+"""NOTIFY channel: who is present in these threads has changed, look again."""
+EVERYTHING = "*"
+"""A payload that names no thread: look at all you watch."""
+MOST_NAMED = 200
+"""Threads that one payload names; Postgres takes 7,999 bytes and an id has 36."""
+
+
+def asyncpg_url(url: str) -> URL:
+    """The same database for SQLAlchemy's asyncpg dialect; takes `postgres://` and `postgresql://` too."""
+    return make_url(url.replace("postgres://", "postgresql://", 1)).set(drivername="postgresql+asyncpg")
+
+
+def driver_url(url: str) -> str:
+    """The same database for asyncpg itself, without what managed databases add that asyncpg doesn't know."""
+    known = asyncpg_url(url).set(drivername="postgresql").difference_update_query(FOREIGN)
+    return known.render_as_string(hide_password=False)
+
+
+class Contended(Unavailable):
+    """Postgres has ended the transaction over the locks of others; the same command may succeed at once."""
+
+
+class Database:
+    """Connections to Postgres, so many at most. Whatever fails because the database is away raises `Unavailable`.
+
+    A transaction that is ended by a deadlock or a serialization failure raises `Contended`, which `retries.retried`
+    runs again.
+
+    There are two pools, each with half of them: SQLAlchemy's for commands, and the driver's own for what is done all
+    the time, because SQLAlchemy's asyncio layer takes ten times as long to hand out a connection as a small query does.
+
+    With a `direct_url`, `url` may lead to a pooler that lends a server connection for one transaction at a time, as
+    PgBouncer does: nothing is prepared or set there that is to outlast a transaction.
+    """
+
+    def __init__(
+        self, url: str, *, direct_url: str | None = None, pool_size: int = 16, timeout: float | None = 30
+    ) -> None:
+        """`timeout`: seconds that one statement may take."""
+        self.url = url
+        self.direct_url = direct_url or url
+        """Leads to Postgres itself, for what needs a session: LISTEN, and migrations."""
+        self.pooled = self.direct_url != url
+        """Whether a session's settings are those of a pooler, and ours go along with each transaction."""
+        # Both we and the listener connect by the URL as asyncpg reads it, with `sslmode` and all.
+        known = {"timeout": CONNECTING, "command_timeout": timeout, **session_settings.options(pooled=self.pooled)}
+        self.most = pool_size
+        """Connections that there may be."""
+        self._engine = create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=lambda **_: asyncpg.connect(driver_url(url), **known),
+            connect_args=session_settings.dialect_options(pooled=self.pooled),
+            pool_size=pool_size - pool_size // 2,
+            max_overflow=0,
+            pool_timeout=WAITING,
+            pool_pre_ping=True,
+            json_serializer=_dumps,
+            json_deserializer=str,
+            # What people say does not belong into the log of an error.
+            hide_parameters=True,
+        )
+        self._drivers: asyncpg.Pool[asyncpg.Record] | None = None
+        self._most_drivers = max(1, pool_size // 2)
+        self._known = known
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """SQLAlchemy's engine, for migrations."""
+        return self._engine
+
+    @property
+    def in_use(self) -> int:
+        """Connections that somebody has now."""
+        drivers, engine = self._drivers, self._engine.pool
+        taken = engine.checkedout() if isinstance(engine, AsyncAdaptedQueuePool) else 0
+        return taken + (0 if drivers is None else drivers.get_size() - drivers.get_idle_size())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """One command, one transaction: committed when the block ends, rolled back when it raises."""
+        began = time.monotonic()
+        async with _translated(), self._engine.begin() as connection:
+            metrics.DATABASE_WAIT.observe(time.monotonic() - began)
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Driver]:
+        """A read-only transaction in which every query sees the same state."""
+        async with self.driver() as driver, driver.transaction(isolation="repeatable_read", readonly=True):
+            yield driver
+
+    @asynccontextmanager
+    async def driver(self) -> AsyncIterator[Driver]:
+        """The driver's own connection, for the hot path; the caller opens the transaction."""
+        async with _translated():
+            drivers = self._drivers or await self._opened()
+            began = time.monotonic()
+            connection = await drivers.acquire(timeout=WAITING)
+            metrics.DATABASE_WAIT.observe(time.monotonic() - began)
+            try:
+                yield connection
+            except (*LOST, asyncio.CancelledError):
+                # Lost, or left in the midst of something: not to be used again.
+                connection.terminate()
+                raise
+            finally:
+                await drivers.release(connection)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._drivers is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._drivers.close(), CLOSING)
+        await self._engine.dispose()
+
+    async def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
+        """The driver's pool, which belongs to the event loop that uses it first. It makes no connection yet."""
+        pool: asyncpg.Pool[asyncpg.Record] = asyncpg.create_pool(
+            driver_url(self.url),
+            min_size=0,
+            max_size=self._most_drivers,
+            # Nothing here leaves a session other than it found it.
+            reset=_as_it_is,
+            **self._known,
+        )
+        self._drivers = pool
+        return await pool
+
+
+async def _as_it_is(_: Driver) -> None:
+    """Do nothing."""
+
+
+@asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    try:
+        yield
+    except LOST as error:
+        metrics.DATABASE_UNAVAILABLE.inc()
+        raise Unavailable("The database is out of reach. Try again in a moment.", retry_after=1) from error
+    except tuple(COLLISIONS) as error:
+        raise _contended(error) from error
+    except asyncpg.ForeignKeyViolationError as error:
+        raise _unknown_user(error) or error from error
+    except DBAPIError as error:
+        gone = _unknown_user(error.orig and error.orig.__cause__)
+        if gone is not None:
+            raise gone from error
+        cause = error.orig and error.orig.__cause__
+        if isinstance(cause, tuple(COLLISIONS)):
+            raise _contended(cause) from error
+        if isinstance(error.orig, LOST) or isinstance(error.orig and error.orig.__cause__, LOST):
+            metrics.DATABASE_UNAVAILABLE.inc()
+            raise Unavailable("The database is busy. Try again in a moment.", retry_after=1) from error
+        raise
+
+
+def _contended(error: BaseException | None) -> Contended:
+    """What it means to whoever asked that Postgres has ended the transaction; counted."""
+    cause = next(name for kind, name in COLLISIONS.items() if isinstance(error, kind))
+    metrics.DATABASE_DEADLOCKS.labels(cause).inc()
+    return Contended(TOO_MANY, retry_after=1)
+
+
+def _unknown_user(error: object) -> Unauthorized | None:
+    """What it means that a row refers to a user who is gone: whoever asked was deleted meanwhile."""
+    named = isinstance(error, asyncpg.ForeignKeyViolationError) and str(error.constraint_name).endswith("user_id_fkey")
+    return Unauthorized("This account is gone.") if named else None
+
+
+def _dumps(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+async def driver_of(connection: AsyncConnection) -> Driver:
+    """The driver's own connection beneath, within the same transaction, which must have begun with a statement."""
+    driver: Driver = (await connection.get_raw_connection()).driver_connection
+    return driver
+
+
+async def notify(connection: AsyncConnection, channel: str, payload: str) -> None:
+    """Tell the listeners, when the transaction commits."""
+    await connection.execute(text("SELECT pg_notify(:channel, :payload)"), {"channel": channel, "payload": payload})

@@ -1,0 +1,42 @@
+"""Retries of commands whose transaction Postgres ended over locks that other transactions held."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from khala.signals import metrics
+from khala.store.postgres.database import Contended
+
+MAX_TRIES = 5
+"""Times that one command is run, the first included."""
+FIRST_PAUSE_SECONDS = 0.02
+"""Upper bound of the pause before the second try; it doubles with each further one."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def retried(command: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Run the command again, whole, after a deadlock or a serialization failure: nothing of it was committed.
+
+    For commands that are one transaction and change nothing outside the database. Raises `Contended` when the last try
+    fails, too.
+    """
+
+    @wraps(command)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        for tried in range(1, MAX_TRIES):
+            try:
+                return await command(*args, **kwargs)
+            except Contended:
+                # Jitter: those that collided do not meet again at the same moment.
+                await asyncio.sleep(random.uniform(0, FIRST_PAUSE_SECONDS * 2 ** (tried - 1)))
+        try:
+            return await command(*args, **kwargs)
+        except Contended:
+            metrics.DATABASE_UNAVAILABLE.inc()
+            raise
+
+    return run

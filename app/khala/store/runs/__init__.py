@@ -1,0 +1,1 @@
+"""Runs as rows: leases, parts and their group commit, receipts, and requests that start runs."""

@@ -1,0 +1,145 @@
+"""Completion requests: a request that is sent again joins the run that it began, on whichever process it arrives.
+
+A request is remembered in the transaction that queues its run, so that one without the other is never seen. Rows of
+requests are locked before all others.
+"""
+
+import time
+from datetime import timedelta
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import BigInteger, cast, delete, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain.chat import Sent
+from khala.domain.errors import Conflict, IdempotencyKeyReused, RunNotFound
+from khala.domain.idempotency import RETRY_WINDOW, RequestIdentity
+from khala.store.postgres.database import Database, Driver, driver_of
+from khala.store.postgres.retries import retried
+from khala.store.schema.tables import completion_requests
+
+MAX_JOINED = 2**15 - 1
+"""Attempts are counted up to here; the column takes no more."""
+
+INSERT = """
+    INSERT INTO completion_requests (run_id, user_id, key_hash, fingerprint, first_attempt, attempts, expires_at)
+    VALUES ($1, $2, $3, $4, $5, $5, now() + $6::interval)
+    ON CONFLICT (user_id, key_hash) DO NOTHING RETURNING run_id
+"""
+"""Where another transaction is about to store the same key, this waits for its end."""
+
+JOIN_BY_KEY = f"""
+    UPDATE completion_requests SET attempts = least(greatest(attempts + 1, $3), {MAX_JOINED})
+    WHERE user_id = $1 AND key_hash = $2 AND expires_at > clock_timestamp()
+    RETURNING run_id, fingerprint, attempts
+"""
+
+SAME_REQUEST = f"""
+    SELECT run_id FROM completion_requests AS known
+    WHERE user_id = $1 AND fingerprint = $2 AND key_hash IS NULL
+      AND created_at > clock_timestamp() - interval '{RETRY_WINDOW.total_seconds():.0f} s'
+      AND (attempts < $3 OR ($3 = 0 AND first_attempt > 0 AND created_at > clock_timestamp() - $4::interval))
+      AND EXISTS (SELECT FROM runs WHERE runs.id = known.run_id)
+    ORDER BY created_at DESC LIMIT 1
+"""
+"""The newest run of the same request that no retry of this number has joined. Two requests that are equal, and are both
+retried, so join two runs. A first attempt that was overtaken by its retry joins the run that the retry began."""
+
+JOIN_BY_FINGERPRINT = """
+    UPDATE completion_requests SET attempts = greatest(attempts, $2), first_attempt = least(first_attempt, $2)
+    WHERE run_id = $1 RETURNING run_id, fingerprint, attempts
+"""
+
+RUN = "SELECT thread_id, message_id, user_message_id, revision FROM runs WHERE id = $1"
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that answers a request. `attempt` tells this request from later ones that have joined the same run."""
+
+    sent: Sent
+    attempt: int = 0
+
+
+async def begin(connection: AsyncConnection, request: RequestIdentity) -> None:
+    """Remember, in the transaction that is to queue its run and as the first of it, that the request was made.
+
+    Raises `Conflict` if it was made before: `join` then says which run it began.
+    """
+    if request.key_hash is None:
+        await _wait_for_equals(connection, request)
+    else:
+        known = completion_requests.c
+        same = (known.user_id == request.user_id) & (known.key_hash == request.key_hash)
+        await connection.execute(delete(completion_requests).where(same, known.expires_at <= func.clock_timestamp()))
+    driver = await driver_of(connection)
+    if request.key_hash is None and await driver.fetchval(SAME_REQUEST, *_known_by(request)) is not None:
+        raise Conflict("This request was made before.")
+    row = (request.run_id, request.user_id, request.key_hash, request.fingerprint, request.attempt, request.lifetime)
+    if await driver.fetchval(INSERT, *row) is None:
+        raise Conflict("This request was made before.")
+
+
+@retried
+async def join(db: Database, request: RequestIdentity) -> Accepted | None:
+    """The run that the same request began before; None if there is none.
+
+    Raises `IdempotencyKeyReused` for a key that came with another request, `RunNotFound` if its run is gone.
+    """
+    async with db.transaction() as connection:
+        if request.key_hash is None:
+            await _wait_for_equals(connection, request)
+            driver = await driver_of(connection)
+            run_id = await driver.fetchval(SAME_REQUEST, *_known_by(request))
+            joined = run_id and await driver.fetchrow(JOIN_BY_FINGERPRINT, run_id, request.attempt)
+        else:
+            await connection.execute(select(1))
+            driver = await driver_of(connection)
+            joined = await driver.fetchrow(JOIN_BY_KEY, request.user_id, request.key_hash, request.attempt)
+        if joined is None:
+            return None
+        if joined["fingerprint"] != request.fingerprint:
+            raise IdempotencyKeyReused("This Idempotency-Key came with another request before. Use a new one.")
+        # By a key each request that joins is another attempt; without one, the client has numbered it.
+        attempt = request.attempt if request.key_hash is None else joined["attempts"]
+        return Accepted(sent=await _sent(driver, joined["run_id"]), attempt=attempt)
+
+
+async def release(db: Database, accepted: Accepted) -> bool:
+    """Forget the request whose caller has left, and whose run is to be canceled; False if a later one has joined it."""
+    async with db.driver() as driver:
+        mine = "DELETE FROM completion_requests WHERE run_id = $1 AND attempts <= $2"
+        await driver.execute(mine, accepted.sent.run_id, accepted.attempt)
+        query = "SELECT true FROM completion_requests WHERE run_id = $1"
+        return await driver.fetchval(query, accepted.sent.run_id) is None
+
+
+async def forget(connection: AsyncConnection, user_id: UUID) -> None:
+    """Forget the requests of a user, whose account is being deleted. They are locked before all else."""
+    mine = select(completion_requests.c.run_id).where(completion_requests.c.user_id == user_id)
+    ordered = mine.order_by(completion_requests.c.run_id).with_for_update()
+    await connection.execute(delete(completion_requests).where(completion_requests.c.run_id.in_(ordered)))
+
+
+async def _wait_for_equals(connection: AsyncConnection, request: RequestIdentity) -> None:
+    """Until the transaction ends, no equal request is looked for or remembered elsewhere."""
+    lock = int.from_bytes(request.fingerprint[:8], "big", signed=True)
+    await connection.execute(select(func.pg_advisory_xact_lock(cast(lock, BigInteger))))
+
+
+def _known_by(request: RequestIdentity) -> tuple[object, ...]:
+    age = timedelta(seconds=time.monotonic() - request.received)
+    return request.user_id, request.fingerprint, request.attempt, age
+
+
+async def _sent(driver: Driver, run_id: UUID) -> Sent:
+    row = await driver.fetchrow(RUN, run_id)
+    if row is None:
+        raise RunNotFound("The answer to this Idempotency-Key is not there any more.")
+    return Sent(
+        thread_id=row["thread_id"],
+        user_message_id=row["user_message_id"],
+        assistant_message_id=row["message_id"],
+        run_id=run_id,
+        revision=row["revision"],
+    )

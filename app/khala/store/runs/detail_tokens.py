@@ -1,0 +1,53 @@
+"""Details: keys to what single tool calls have come to, each good for a while and for whoever may read the thread."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from khala.domain import ids
+from khala.domain.access import Caller, key_hash
+from khala.domain.errors import NotFound
+from khala.domain.fold import ToolBlock, fold
+from khala.domain.parts import read
+from khala.store.postgres.database import Driver
+from khala.store.sharing import access
+
+INSERT = """
+    INSERT INTO detail_tokens (token_hash, thread_id, run_id, tool_call_id, expires_at)
+    SELECT key.token_hash, $1, $2, key.tool_call_id, $5
+    FROM unnest($3::bytea[], $4::text[]) AS key (token_hash, tool_call_id)
+"""
+FIND = """
+    SELECT thread_id, run_id, tool_call_id FROM detail_tokens WHERE token_hash = $1 AND expires_at > clock_timestamp()
+"""
+PARTS = """
+    SELECT kind, data FROM message_parts
+    WHERE run_id = $1 AND kind IN ('tool-call', 'tool-status', 'tool-result') AND data->>'toolCallId' = $2
+    ORDER BY seq
+"""
+
+
+async def make(
+    driver: Driver, *, thread_id: UUID, run_id: UUID, calls: Sequence[str], lasts: timedelta
+) -> dict[str, str]:
+    """A token for each of these calls, told only now; all of them are kept by one insert."""
+    made = {call: ids.new_secret() for call in calls}
+    hashes = [key_hash(token) for token in made.values()]
+    await driver.execute(INSERT, thread_id, run_id, hashes, list(made), datetime.now(UTC) + lasts)
+    return made
+
+
+async def find(driver: Driver, token: str, caller: Caller) -> ToolBlock:
+    """The call that the token leads to, as far as it has come, if the caller may read its thread.
+
+    Raises `NotFound` for a token that is none or has expired, and as `access.admit` does.
+    """
+    row = await driver.fetchrow(FIND, key_hash(token))
+    if row is None:
+        raise NotFound("There is no such detail, or not any more.")
+    await access.admit(driver, row["thread_id"], caller)
+    stored = await driver.fetch(PARTS, row["run_id"], row["tool_call_id"])
+    for block in fold((), [read(part["kind"], part["data"].encode()) for part in stored]):
+        if isinstance(block, ToolBlock):
+            return block
+    raise NotFound("There is no such detail, or not any more.")

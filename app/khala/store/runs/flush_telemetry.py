@@ -1,0 +1,41 @@
+"""What is told of a flush: once for all its runs, and in a trace for what was more than the flow of text."""
+
+from collections.abc import Sequence
+
+from khala.domain.parts import KIND_OF, TextDelta
+from khala.signals import active_runs, metrics, traces
+from khala.store.runs.parts import Batch
+
+TEXT = KIND_OF[TextDelta]
+"""The kind of the parts that the answer's text is in."""
+
+
+def flushed(batches: Sequence[Batch], began: float, now: float) -> None:
+    """These were committed, between two times in monotonic seconds."""
+    metrics.FLUSH.observe(now - began)
+    metrics.FLUSH_RUNS.observe(len(batches))
+    parts = size = 0
+    for batch in batches:
+        parts += len(batch.parts)
+        for _, _, data in batch.parts:
+            size += len(data) if data.isascii() else len(data.encode())
+        run = active_runs.runs.get(batch.lease.run_id)
+        if run is not None and not (run.said and run.context is None):
+            _told(run, batch, began, now)
+    metrics.FLUSH_PARTS.inc(parts)
+    metrics.FLUSH_BYTES.inc(size)
+
+
+def _told(run: active_runs.Underway, batch: Batch, began: float, now: float) -> None:
+    first = not run.said and any(kind == TEXT for _, kind, _ in batch.parts)
+    if first:
+        run.said = True
+        metrics.FIRST_TEXT.observe(now - run.asked_at)
+    if run.context is not None and (first or any(kind != TEXT for _, kind, _ in batch.parts)):
+        facts: dict[str, str | int | bool] = {
+            "khala.run.id": str(batch.lease.run_id),
+            "khala.flush.parts": len(batch.parts),
+            "khala.flush.first_text": first,
+            "khala.flush.ends_run": batch.ending is not None,
+        }
+        traces.record("flush", now - began, facts, parent=run.context)

@@ -1,0 +1,45 @@
+"""Askers: a run acts with its asker's rights, so it ends when the asker may not write in its thread any more.
+
+The caller holds the rows of the threads. Each run is called off as by a cancel; one that waits for an approval is
+queued, so that the next executor ends it. No row but those of runs is locked, so this comes right after the threads.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from khala.domain.access import author_of
+from khala.store.postgres.database import RUNS_CHANNEL, Driver
+
+CALL_OFF = """
+    WITH due AS (
+        SELECT id, thread_id FROM runs
+        WHERE thread_id = ANY($1::uuid[]) AND status IN ('queued', 'running', 'blocked') AND {asked}
+        ORDER BY id FOR NO KEY UPDATE
+    ), called_off AS (
+        UPDATE runs SET cancel_requested_at = coalesce(runs.cancel_requested_at, clock_timestamp()),
+               status = CASE WHEN runs.status = 'blocked' THEN 'queued' ELSE runs.status END
+        FROM due WHERE runs.id = due.id AND runs.thread_id = due.thread_id RETURNING runs.id
+    )
+    SELECT pg_notify($3, '') FROM called_off LIMIT 1
+"""
+
+BY_USER = CALL_OFF.format(asked="user_id = $2")
+
+BY_KEYS = CALL_OFF.format(
+    asked="""asker_key_id = ANY($2::uuid[]) AND (user_id IS NULL OR (
+            NOT EXISTS (SELECT FROM threads WHERE threads.id = runs.thread_id AND threads.owner_id = runs.user_id)
+            AND NOT EXISTS (SELECT FROM memberships WHERE memberships.thread_id = runs.thread_id
+                            AND memberships.user_id = runs.user_id AND memberships.role IN ('editor', 'owner'))))"""
+)
+"""A user who has a role of their own needs no key."""
+
+
+async def lost_role(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
+    """Call off what this user has asked for in these threads, where they may not write any more."""
+    if thread_ids:
+        await driver.execute(BY_USER, thread_ids, user_id, RUNS_CHANNEL)
+
+
+async def lost_links(driver: Driver, thread_id: UUID, key_hashes: Sequence[bytes]) -> None:
+    """Call off what was asked for by these share keys, which open the thread no more."""
+    await driver.execute(BY_KEYS, [thread_id], [author_of(one) for one in key_hashes], RUNS_CHANNEL)

@@ -1,0 +1,148 @@
+"""Invitations as rows: memberships that their users have not accepted yet, and what users are told of them.
+
+Whatever changes an invitation holds its thread's row lock. What a user has been sent is counted, and told on the
+account's feed, under the user's row lock, which comes after all others.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+from khala.domain import invitations
+from khala.domain.access import Caller, Role
+from khala.domain.accounts import Invitation
+from khala.domain.errors import RateLimited
+from khala.domain.invitations import MAX_SENT_PER_DAY, MAX_SENT_TO_ONE_PER_DAY, OpenInvitations
+from khala.store.budgets import ledger
+from khala.store.postgres import rows
+from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MOST_NAMED, Driver
+
+SENT = "invitations"
+"""The scope, among those of budgets, in which the invitations of a day are counted."""
+
+IS_OPEN = """
+    invitations.declined_at IS NULL AND NOT EXISTS (
+        SELECT FROM memberships
+        WHERE memberships.thread_id = invitations.thread_id AND memberships.user_id = invitations.user_id)
+"""
+"""Of a row of `invitations`. Who has become a member otherwise has nothing to accept."""
+
+FIND = f"SELECT role FROM invitations WHERE thread_id = $1 AND user_id = $2 AND {IS_OPEN}"
+
+COUNTS = f"""
+    SELECT count(*) FILTER (WHERE {IS_OPEN}) AS received,
+           count(*) FILTER (WHERE {IS_OPEN} AND invited_by IS NOT DISTINCT FROM $3) AS from_sender,
+           max(declined_at) FILTER (WHERE thread_id = $2 OR invited_by IS NOT DISTINCT FROM $3) AS declined_at
+    FROM invitations WHERE user_id = $1
+"""
+
+PUT = """
+    INSERT INTO invitations (thread_id, user_id, role, invited_by) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (thread_id, user_id) DO UPDATE
+    SET role = EXCLUDED.role, invited_by = EXCLUDED.invited_by, created_at = now(), declined_at = NULL
+"""
+
+OF_USERS = f"""
+    SELECT invitations.user_id, invitations.thread_id, threads.title, invitations.role, invitations.created_at,
+           invitations.invited_by AS inviter_id, users.name AS invited_by
+    FROM invitations JOIN threads ON threads.id = invitations.thread_id AND threads.deleted_at IS NULL
+    LEFT JOIN users ON users.id = invitations.invited_by
+    WHERE invitations.user_id = ANY($1::uuid[]) AND {IS_OPEN}
+    ORDER BY invitations.created_at DESC, invitations.thread_id DESC
+"""
+
+CLOSE = "DELETE FROM invitations WHERE thread_id = ANY($1::uuid[]) RETURNING user_id"
+
+TELL = f"""
+    WITH bumped AS (
+        UPDATE users SET revision = revision + 1, invited_revision = revision + 1 WHERE id = ANY($1::uuid[])
+        RETURNING id
+    )
+    SELECT pg_notify($2, CASE WHEN count(*) > {MOST_NAMED} THEN '{EVERYTHING}' ELSE string_agg(id::text, ',') END)
+    FROM bumped HAVING count(*) > 0
+"""
+
+
+async def of_users(driver: Driver, user_ids: Sequence[UUID]) -> dict[UUID, list[Invitation]]:
+    """The open invitations of each of these users, the newest first. One query."""
+    found: dict[UUID, list[Invitation]] = defaultdict(list)
+    for row in await driver.fetch(OF_USERS, list(user_ids)):
+        found[row["user_id"]].append(_invitation(row))
+    return found
+
+
+async def of_user(driver: Driver, user_id: UUID) -> list[Invitation]:
+    """The user's open invitations, the newest first."""
+    return (await of_users(driver, [user_id]))[user_id]
+
+
+def _invitation(row: rows.Record) -> Invitation:
+    return Invitation(**{name: row[name] for name in Invitation.__struct_fields__})
+
+
+async def find(driver: Driver, thread_id: UUID, user_id: UUID) -> Role | None:
+    """The role that the user is invited to have in the thread; None without an open invitation."""
+    role: Role | None = await driver.fetchval(FIND, thread_id, user_id)
+    return role
+
+
+async def count_sent(driver: Driver, user_id: UUID, sender: Caller) -> None:
+    """Count one more invitation of today, by this sender to this user. Raises `RateLimited` over a limit.
+
+    Locks what it counts in `budgets`, so it comes before any lock of a user.
+    """
+    whole = ((sender.author_id or UUID(int=0)).bytes, MAX_SENT_PER_DAY)
+    pair = (_sender(sender) + user_id.bytes, MAX_SENT_TO_ONE_PER_DAY)
+    for key, most in sorted((whole, pair)):
+        left = await ledger.taken(driver, SENT, key, "sent", Decimal(1), most=most)
+        if left is not None:
+            raise RateLimited("You have sent too many invitations today. Try again tomorrow.", retry_after=left)
+
+
+def _sender(sender: Caller) -> bytes:
+    """Senders without an account count as one: they can make as many keys as they like."""
+    return (sender.user_id or UUID(int=0)).bytes
+
+
+async def put(driver: Driver, thread_id: UUID, user_id: UUID, role: Role, sender: Caller) -> None:
+    """Invite the user, whose row is locked. Raises `Conflict` where they may not be invited once more."""
+    row = await driver.fetchrow(COUNTS, user_id, thread_id, sender.user_id)
+    assert row is not None
+    invitations.check(OpenInvitations(**row), datetime.now(UTC))
+    await driver.execute(PUT, thread_id, user_id, role, sender.user_id)
+    await tell(driver, [user_id])
+
+
+async def change(driver: Driver, thread_id: UUID, user_id: UUID, role: Role) -> None:
+    """Offer another role by the invitation that is open."""
+    query = "UPDATE invitations SET role = $3 WHERE thread_id = $1 AND user_id = $2"
+    await driver.execute(query, thread_id, user_id, role)
+    await tell(driver, [user_id])
+
+
+async def decline(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
+    """Close the invitation, and remember that its user did not want it."""
+    query = "UPDATE invitations SET declined_at = now() WHERE thread_id = $1 AND user_id = $2"
+    await driver.execute(query, thread_id, user_id)
+    await tell(driver, [user_id])
+
+
+async def remove(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
+    """Forget the invitation, open or declined, if there is one."""
+    query = "DELETE FROM invitations WHERE thread_id = $1 AND user_id = $2"
+    if await driver.execute(query, thread_id, user_id) != "DELETE 0":
+        await tell(driver, [user_id])
+
+
+async def close(driver: Driver, thread_ids: Sequence[UUID]) -> None:
+    """Forget all invitations to these threads. The caller holds the rows of the users who have them."""
+    gone = {row["user_id"] for row in await driver.fetch(CLOSE, thread_ids)}
+    if gone:
+        await tell(driver, list(gone))
+
+
+async def tell(driver: Driver, user_ids: Sequence[UUID]) -> None:
+    """These users' invitations have changed, which their accounts' feeds say. The caller holds the rows of several."""
+    await driver.execute(TELL, user_ids, ACCOUNTS_CHANNEL)

@@ -1,0 +1,194 @@
+"""Imports: a conversation that was held elsewhere becomes a thread, as if it had been held here."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import func, insert, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain import ids
+from khala.domain.access import Caller, as_asker
+from khala.domain.chat import Role, RunOptions, Sent
+from khala.domain.errors import Conflict, Forbidden
+from khala.domain.fold import Block, Content, FileBlock, ToolBlock
+from khala.store.blobs import blobs
+from khala.store.postgres import rows
+from khala.store.postgres.database import Database, Driver
+from khala.store.postgres.retries import retried
+from khala.store.runs import completion_requests
+from khala.store.schema.tables import messages
+from khala.store.schema.tables import threads as threads_table
+from khala.store.sharing import access
+from khala.store.threads import sends, threads
+from khala.store.threads.sends import Limits, Question
+
+WAITING = """
+    SELECT messages.id, messages.content, messages.parent_id, runs.options, runs.user_id, runs.asker_key_id
+    FROM threads JOIN messages ON messages.id = threads.active_leaf
+    LEFT JOIN runs ON runs.id = messages.run_id AND runs.thread_id = messages.thread_id
+    WHERE threads.id = $1 AND messages.thread_id = $1 AND messages.role = 'assistant'
+"""
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to be stored; `attachments` are blobs that were uploaded to the thread and belong to no message yet."""
+
+    role: Role
+    content: tuple[Block, ...]
+    attachments: tuple[UUID, ...] = ()
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be a thread of the user's. Without `asks`, its last message is what is answered, not the question.
+
+    A thread with `lasts` ends by itself after that time, and is on no list.
+    """
+
+    title: str | None
+    history: Sequence[Imported]
+    question: Question
+    asks: bool = True
+    lasts: timedelta | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that has handed calls to its caller, and the message that it answers."""
+
+    leaf: UUID
+    content: Content
+    parent_id: UUID | None
+
+
+@retried
+async def begin(db: Database, conversation: Conversation, caller: Caller, limits: Limits) -> Sent:
+    """Store the thread, and queue its answer, all at once.
+
+    The thread may have been made before, as long as nothing was said in it; else `Conflict` is raised.
+    """
+    question = conversation.question
+    async with db.transaction() as connection:
+        if question.request is not None:
+            await completion_requests.begin(connection, question.request)
+        new = await _make(connection, caller, conversation)
+        leaf = await _append(connection, question.thread_id, caller, conversation.history)
+        if not conversation.asks and leaf is not None:
+            question = msgspec.structs.replace(question, message_id=leaf)
+        thread = await threads.lock(connection, question.thread_id, caller)
+        sent = await sends.ask(connection, thread, question, caller, limits, stored=not conversation.asks)
+        if new:
+            # The user's row is locked after the budgets, as in every send.
+            await threads.enlist(connection, question.thread_id, caller, conversation.lasts)
+        return sent
+
+
+async def waiting(driver: Driver, thread_id: UUID, caller: Caller, call_ids: Sequence[str]) -> Waiting | None:
+    """The answer that the thread goes on from, if it has handed all these calls to the caller.
+
+    Raises `Forbidden` where somebody else asked for the answer: it called their tools, so they tell what came of it.
+    """
+    await access.admit(driver, thread_id, caller, "editor")
+    row = await driver.fetchrow(WAITING, thread_id)
+    content = None if row is None else rows.content(row["content"])
+    if row is None or content is None or not _handed_over(content, row["options"]) >= set(call_ids):
+        return None
+    if row["options"] is not None and as_asker(caller, row["user_id"], row["asker_key_id"]) is None:
+        raise Forbidden("Only the person who asked may tell what their own tools came to.")
+    return Waiting(leaf=row["id"], content=content, parent_id=row["parent_id"])
+
+
+def _handed_over(content: Content, options: str | None) -> set[str]:
+    """The calls of tools that are the asker's own; all of them in an answer that was brought from elsewhere."""
+    calls = [block for block in content if isinstance(block, ToolBlock)]
+    if options is not None:
+        own = {function.name for function in msgspec.json.decode(options, type=RunOptions).functions}
+        calls = [call for call in calls if call.tool in own]
+    return {call.tool_call_id for call in calls}
+
+
+@retried
+async def go_on(
+    db: Database, waiting: Waiting, settled: Imported, question: Question, caller: Caller, limits: Limits
+) -> Sent:
+    """Store the answer with what its calls came to, in place of the one that waits, and queue how it goes on.
+
+    Raises `Conflict` if the thread has gone on meanwhile.
+    """
+    thread_id = question.thread_id
+    async with db.transaction() as connection:
+        if question.request is not None:
+            await completion_requests.begin(connection, question.request)
+        thread = await threads.lock(connection, thread_id, caller, "editor")
+        if thread.active_leaf != waiting.leaf:
+            raise Conflict("The thread has gone on meanwhile.")
+        leaf = await _append(connection, thread_id, caller, [settled], parent_id=waiting.parent_id)
+        assert leaf is not None
+        asked = msgspec.structs.replace(question, message_id=leaf)
+        return await sends.ask(connection, thread, asked, caller, limits, stored=True)
+
+
+async def _make(connection: AsyncConnection, caller: Caller, conversation: Conversation) -> bool:
+    """Make and lock the thread. Returns whether it is new."""
+    thread_id = conversation.question.thread_id
+    made = await connection.execute(
+        upsert(threads_table)
+        .values(id=thread_id, title=conversation.title, owner_id=caller.user_id)
+        .on_conflict_do_nothing()
+        .returning(threads_table.c.id)
+    )
+    new = made.first() is not None
+    await threads.lock(connection, thread_id, caller)
+    if not new and await _position(connection, thread_id):
+        raise Conflict("Something was said in this thread before.")
+    return new
+
+
+async def _append(
+    connection: AsyncConnection,
+    thread_id: UUID,
+    caller: Caller,
+    history: Sequence[Imported],
+    *,
+    parent_id: UUID | None = None,
+) -> UUID | None:
+    """Store these messages, each after the one before it; the id of the last one, if there is one."""
+    if not history:
+        return None
+    made = [ids.new() for _ in history]
+    before = await _position(connection, thread_id)
+    revision = await threads.go_on_from(connection, thread_id, made[-1])
+    stored: list[dict[str, Any]] = []
+    for place, message in enumerate(history):
+        by = {"author_id": caller.author_id, "author_name": caller.name} if message.role == "user" else {}
+        stored.append(
+            {
+                "id": made[place],
+                "thread_id": thread_id,
+                "parent_id": made[place - 1] if place else parent_id,
+                "position": before + place + 1,
+                "role": message.role,
+                "status": "final",
+                "content": await _content(connection, thread_id, message),
+                "revision": revision,
+                "author_id": by.get("author_id"),
+                "author_name": by.get("author_name"),
+            }
+        )
+    await connection.execute(insert(messages), stored)
+    return made[-1]
+
+
+async def _position(connection: AsyncConnection, thread_id: UUID) -> int:
+    query = select(func.coalesce(func.max(messages.c.position), 0)).where(messages.c.thread_id == thread_id)
+    position: int = (await connection.execute(query)).scalar_one()
+    return position
+
+
+async def _content(connection: AsyncConnection, thread_id: UUID, message: Imported) -> Content:
+    if not message.attachments:
+        return message.content
+    kept = await blobs.attach(connection, thread_id, message.attachments)
+    return (*message.content, *(FileBlock(blob=blob) for blob in kept))

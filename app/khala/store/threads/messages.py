@@ -1,0 +1,29 @@
+"""Messages as a run's prompt needs them: the path from the first message to the one that is answered."""
+
+from uuid import UUID
+
+from khala.domain.chat import Message
+from khala.store.postgres import rows
+from khala.store.postgres.database import Driver
+
+PATH = """
+    WITH RECURSIVE path AS (
+        SELECT id, parent_id, 1 AS depth FROM messages WHERE id = $1 AND thread_id = $4
+        UNION ALL
+        SELECT messages.id, messages.parent_id, path.depth + 1
+        FROM messages JOIN path ON messages.id = path.parent_id
+        WHERE path.depth < $2 AND messages.thread_id IS NOT DISTINCT FROM $4
+    ), sized AS (
+        SELECT messages.*, depth, sum(octet_length(content::text)) OVER (ORDER BY depth) AS bytes
+        FROM path JOIN messages USING (id) WHERE messages.thread_id IS NOT DISTINCT FROM $4
+    )
+    SELECT * FROM sized WHERE depth = 1 OR bytes <= $3 OR role = 'system' ORDER BY depth DESC
+"""
+
+
+async def path(driver: Driver, thread_id: UUID, leaf: UUID, *, most: int, most_bytes: int) -> list[Message]:
+    """The thread's messages from root to leaf in order; of a longer path the newest, at most so many and so much.
+
+    Instructions among them don't count.
+    """
+    return [rows.message(row) for row in await driver.fetch(PATH, leaf, most, most_bytes, thread_id)]

@@ -1,0 +1,319 @@
+"""The send: a question, its answer-to-be and the run that writes it, in one transaction and once per message id.
+
+Another answer to a question that was sent before is made the same way, once per the answer's id.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+import asyncpg
+import msgspec
+from sqlalchemy import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain import budgets, ids
+from khala.domain.access import Caller, shown_key
+from khala.domain.budgets import Ask, Policy
+from khala.domain.chat import RunOptions, Sent
+from khala.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
+from khala.domain.fold import Content, FileBlock, TextBlock, text_of
+from khala.domain.idempotency import RequestIdentity
+from khala.domain.parts import json_text
+from khala.signals import traces
+from khala.store.blobs import blobs
+from khala.store.budgets import ledger
+from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database, Driver, driver_of
+from khala.store.postgres.retries import retried
+from khala.store.postgres.rows import content
+from khala.store.runs import completion_requests, runs
+from khala.store.threads import thread_lists, threads
+
+ANSWER_TAKEN = "This answerId is taken."
+RETRY_AFTER = 5
+"""Seconds after which a full queue is worth another try."""
+
+SENT_BEFORE = """
+    SELECT messages.content, messages.revision, runs.id AS run_id, runs.message_id
+    FROM messages LEFT JOIN runs
+      ON runs.user_message_id = messages.id AND runs.thread_id IS NOT DISTINCT FROM messages.thread_id
+    WHERE messages.id = $1 AND messages.thread_id = $2 ORDER BY runs.position LIMIT 1
+"""
+"""Its own answer comes before all others. Not by `=`, which could lead to the index of all runs of the thread."""
+
+ANSWERED_BEFORE = """
+    SELECT messages.parent_id, runs.id AS run_id, runs.revision
+    FROM messages LEFT JOIN runs ON runs.message_id = messages.id AND runs.thread_id = messages.thread_id
+    WHERE messages.id = $1 AND messages.thread_id = $2
+"""
+
+ROOM = """
+    SELECT count(*) FILTER (WHERE fairness_key = $2) AS own, count(*) FILTER (WHERE status = 'queued') AS waiting,
+           count(*) FILTER (WHERE thread_id = $1) AS here,
+           (SELECT coalesce(max(position), 0) FROM messages WHERE thread_id = $1) AS last
+    FROM runs WHERE status IN ('queued', 'running', 'blocked')
+"""
+"""Active runs of this owner, those of everybody that wait, and the thread's; and the position of its last message."""
+
+ASK = """
+    INSERT INTO messages (id, thread_id, parent_id, position, role, status, content, author_id, author_name, revision)
+    VALUES ($1, $2, $3, $4, 'user', 'final', $5::text::jsonb, $6, $7, $8)
+"""
+
+QUEUE = f"""
+    WITH thread AS (
+        UPDATE threads SET revision = revision + 1, meta_revision = revision + 1, active_leaf = $3,
+               updated_at = clock_timestamp()
+        WHERE id = $1 RETURNING revision
+    ), answer AS (
+        INSERT INTO messages (id, thread_id, parent_id, position, role, status, run_id, revision)
+        SELECT $3, $1, $4, $5, 'assistant', 'streaming', $2, revision FROM thread
+    ), run AS (
+        INSERT INTO runs (id, thread_id, message_id, user_message_id, position, revision, fairness_key, status, options,
+                          user_id, asker_key_id, traceparent)
+        SELECT $2, $1, $3, $4, $5 - 1, revision, $6, 'queued', $7::text::jsonb, $8, $9, $10 FROM thread
+    )
+    SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify('{RUNS_CHANNEL}', '') FROM thread
+"""
+"""The thread's next revision, as `threads.go_on_from` makes it, with all that bears it. Returns the revision."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs may be under way: for one owner, and how many may wait in all; and what they may use."""
+
+    per_owner: int = 20
+    waiting: int = 1000
+    budgets: Policy = Policy()
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller sends; `parent_id` is the message that it follows, None for none, by default the active leaf.
+
+    `attachments` are blobs that were uploaded to the thread and belong to no message yet.
+    """
+
+    thread_id: UUID
+    message_id: UUID
+    text: str
+    attachments: tuple[UUID, ...] = ()
+    parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
+    options: RunOptions
+    request: RequestIdentity | None = None
+    """Of a request for a completion that may be sent again."""
+
+
+@retried
+async def send(db: Database, question: Question, caller: Caller, limits: Limits) -> tuple[Sent, bool]:
+    """Store the question and queue its run, and whether that is new: the same message id again changes nothing."""
+    try:
+        async with db.transaction() as connection:
+            if question.request is not None:
+                await completion_requests.begin(connection, question.request)
+            thread = await threads.lock(connection, question.thread_id, caller, "editor")
+            before = await _sent_before(await driver_of(connection), question)
+            if before is not None:
+                return before, False
+            return await ask(connection, thread, question, caller, limits), True
+    except asyncpg.UniqueViolationError as error:
+        raise Conflict("This messageId is taken.") from error
+
+
+@retried
+async def regenerate(
+    db: Database, question: Question, answer_id: UUID, caller: Caller, limits: Limits
+) -> tuple[Sent, bool]:
+    """Queue another answer to a question that is stored, and whether it is new: the same answer id changes nothing."""
+    try:
+        async with db.transaction() as connection:
+            thread = await threads.lock(connection, question.thread_id, caller, "editor")
+            driver = await driver_of(connection)
+            await _check_asked(driver, question)
+            before = await _answered_before(driver, question, answer_id)
+            if before is not None:
+                return before, False
+            return await ask(connection, thread, question, caller, limits, stored=True, answer_id=answer_id), True
+    except asyncpg.UniqueViolationError as error:
+        raise Conflict(ANSWER_TAKEN) from error
+
+
+async def ask(
+    connection: AsyncConnection,
+    thread: Row[tuple[object, ...]],
+    question: Question,
+    caller: Caller,
+    limits: Limits,
+    *,
+    stored: bool = False,
+    answer_id: UUID | None = None,
+) -> Sent:
+    """A send within a transaction that holds the thread's lock, for a message id that is new.
+
+    Of a message that is `stored` already the text says nothing: it is answered once more, or an answer whose tools have
+    come back goes on. `answer_id` is the id of the answer-to-be, if it has one.
+    """
+    driver = await driver_of(connection)
+    now = datetime.now(UTC)
+    asks = _asks(thread, question, caller, limits.budgets, now)
+    last, busy = await _room(connection, thread, question, limits)
+    if stored:
+        sent = await _queue(driver, thread, question, caller, last + 1, answer_id or ids.new())
+    else:
+        sent = await _store(connection, thread, question, caller, last + 1)
+    # As late as can be: windows are shared, and locked from here to the commit; users' rows are locked last.
+    ended = await _interrupt(connection, busy, asks, sent.revision)
+    await ledger.reserve(driver, sent.run_id, asks, now)
+    if ended:
+        await thread_lists.stamp(driver, [thread.id], said=True)
+    await thread_lists.stamp(driver, [thread.id], said=True, by=caller.user_id)
+    return sent
+
+
+def _asks(
+    thread: Row[tuple[object, ...]], question: Question, caller: Caller, policy: Policy, now: datetime
+) -> list[Ask]:
+    keys = budgets.payers(caller, question.thread_id, thread.owner_id, thread.anon_key_hash)
+    return budgets.asks(policy, keys, question.options.budget, now)
+
+
+# Both look into the thread alone: an id that another thread has is refused by the key when it is stored.
+async def _sent_before(driver: Driver, question: Question) -> Sent | None:
+    row = await driver.fetchrow(SENT_BEFORE, question.message_id, question.thread_id)
+    if row is None:
+        return None
+    if row["run_id"] is None:
+        raise Conflict("This messageId is taken.")
+    before = content(row["content"]) or ()
+    files = tuple(block.blob.blob_id for block in before if isinstance(block, FileBlock))
+    if text_of(before) != question.text or files != question.attachments:
+        raise Conflict("This messageId was sent before with another text or other attachments.")
+    return _sent(question, row["message_id"], row["run_id"], row["revision"])
+
+
+async def _answered_before(driver: Driver, question: Question, answer_id: UUID) -> Sent | None:
+    row = await driver.fetchrow(ANSWERED_BEFORE, answer_id, question.thread_id)
+    if row is None:
+        return None
+    if row["parent_id"] != question.message_id or row["run_id"] is None:
+        raise Conflict(ANSWER_TAKEN)
+    return _sent(question, answer_id, row["run_id"], row["revision"])
+
+
+async def _check_asked(driver: Driver, question: Question) -> None:
+    query = "SELECT role FROM messages WHERE id = $1 AND thread_id = $2"
+    if await driver.fetchval(query, question.message_id, question.thread_id) != "user":
+        raise InvalidInput("This is no user's message of this thread.", path="messageId")
+
+
+async def _room(
+    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, limits: Limits
+) -> tuple[int, Sequence[Row[tuple[object, ...]]]]:
+    """Raise what stands against another run. Returns the position of the last message, and the runs to be called off.
+
+    Those are locked; the ones that will end with this transaction take no room any more.
+    """
+    driver = await driver_of(connection)
+    room = await driver.fetchrow(ROOM, question.thread_id, _fairness_key(thread))
+    if room["here"] and question.options.if_busy == "reject":
+        raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
+    interrupts = room["here"] and question.options.if_busy == "interrupt"
+    busy = await runs.active(connection, question.thread_id) if interrupts else []
+    ends = [run for run in busy if not runs.held(run)]
+    own = room["own"] - sum(run.fairness_key == _fairness_key(thread) for run in ends)
+    waiting = room["waiting"] - sum(run.status == "queued" for run in ends)
+    if own >= limits.per_owner or waiting >= limits.waiting:
+        raise RateLimited("Too many answers are waiting to be written. Try again soon.", retry_after=RETRY_AFTER)
+    return room["last"], busy
+
+
+async def _interrupt(
+    connection: AsyncConnection, busy: Sequence[Row[tuple[object, ...]]], asks: Sequence[Ask], revision: int
+) -> bool:
+    """Call these runs off, in the send's own revision of the thread. Returns whether one of them has ended."""
+    if not busy:
+        return False
+    # All windows at once, because they would come one by one.
+    await ledger.lock(await driver_of(connection), asks, run_ids=[run.id for run in busy])
+    return any([await runs.call_off(connection, run, revision=revision) for run in busy])
+
+
+def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
+    key: UUID = thread.owner_id or thread.id
+    return key
+
+
+async def _store(
+    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, caller: Caller, position: int
+) -> Sent:
+    """The question at this position, and its answer-to-be."""
+    driver = await driver_of(connection)
+    parent_id = await _parent(driver, thread, question)
+    said = json_text(await _content(connection, question))
+    sent = await _queue(driver, thread, question, caller, position + 1, ids.new())
+    await driver.execute(
+        ASK,
+        question.message_id,
+        question.thread_id,
+        parent_id,
+        position,
+        said,
+        caller.author_id,
+        caller.name,
+        sent.revision,
+    )
+    return sent
+
+
+async def _queue(
+    driver: Driver,
+    thread: Row[tuple[object, ...]],
+    question: Question,
+    caller: Caller,
+    position: int,
+    answer_id: UUID,
+) -> Sent:
+    """The answer-to-be at this position, and the run that writes it."""
+    run_id = ids.new() if question.request is None else question.request.run_id
+    revision = await driver.fetchval(
+        QUEUE,
+        question.thread_id,
+        run_id,
+        answer_id,
+        question.message_id,
+        position,
+        _fairness_key(thread),
+        json_text(question.options),
+        caller.user_id,
+        shown_key(caller, thread.anon_key_hash),
+        traces.traceparent(),
+    )
+    return _sent(question, answer_id, run_id, revision)
+
+
+async def _content(connection: AsyncConnection, question: Question) -> Content:
+    text = (TextBlock(text=question.text),) if question.text else ()
+    if not question.attachments:
+        return text
+    kept = await blobs.attach(connection, question.thread_id, question.attachments)
+    return (*text, *(FileBlock(blob=blob) for blob in kept))
+
+
+def _sent(question: Question, answer_id: UUID, run_id: UUID, revision: int) -> Sent:
+    return Sent(
+        thread_id=question.thread_id,
+        user_message_id=question.message_id,
+        assistant_message_id=answer_id,
+        run_id=run_id,
+        revision=revision,
+    )
+
+
+async def _parent(driver: Driver, thread: Row[tuple[object, ...]], question: Question) -> UUID | None:
+    if question.parent_id is None:
+        return None
+    if question.parent_id is msgspec.UNSET:
+        leaf: UUID | None = thread.active_leaf
+        return leaf
+    query = "SELECT true FROM messages WHERE id = $1 AND thread_id = $2"
+    if await driver.fetchval(query, question.parent_id, thread.id) is None:
+        raise InvalidInput("The parent is no message of this thread.", path="parentId")
+    return question.parent_id

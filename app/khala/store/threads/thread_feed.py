@@ -1,0 +1,219 @@
+"""Reading a thread: whole, as a snapshot, or what changed since a revision, for many threads in one go.
+
+A revision and the rows that bear it belong together, so all of it runs inside one repeatable-read transaction; but for
+`glance`, whose one query sees one state anyway.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from khala.domain.chat import Delta, Message, Snapshot, Thread
+from khala.domain.errors import InvalidInput, ThreadNotFound
+from khala.domain.fold import fold
+from khala.domain.parts import Part
+from khala.store.postgres import rows
+from khala.store.postgres.database import Driver
+
+MOST_PARTS = 2000
+"""Parts that one delta carries; a reader that is further behind starts over from a snapshot."""
+MOST_BYTES = 2 << 20
+"""Bytes of content, as JSON, that a page of more than one message has: what agents do can be much."""
+MOST_MESSAGES = 100
+"""Messages that one delta carries, each with up to a whole text; as many as a snapshot has."""
+
+WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
+
+LOOK = f"""
+    SELECT watched.thread_id AS id, threads.revision AS now, threads.reset_revision, threads.meta_revision,
+           threads.access_id, part.*,
+           (SELECT true FROM messages
+            WHERE messages.thread_id = watched.thread_id AND revision > watched.after LIMIT 1) IS TRUE AS said
+    FROM {WATCHED}
+    JOIN threads ON threads.id = watched.thread_id AND threads.deleted_at IS NULL
+    LEFT JOIN LATERAL (
+        SELECT * FROM message_parts WHERE message_parts.thread_id = watched.thread_id AND revision > watched.after
+        ORDER BY revision, run_id, seq LIMIT {MOST_PARTS + 1}
+    ) AS part ON watched.after >= threads.reset_revision
+    ORDER BY part.revision, part.run_id, part.seq
+"""
+"""A row for each part, or one without a part; `said` is whether messages have changed, too. Mostly they have not."""
+
+THREADS = "SELECT * FROM threads WHERE id = ANY($1::uuid[])"
+
+MESSAGES = f"""
+    SELECT found.* FROM {WATCHED} CROSS JOIN LATERAL (
+        SELECT id, thread_id, parent_id, role, status, run_id, seq, author_id, author_name, finish,
+               created_at, updated_at, position,
+               CASE WHEN role <> 'assistant' OR run_id IS NULL THEN content END AS content
+        FROM messages WHERE messages.thread_id = watched.thread_id AND revision > watched.after
+        ORDER BY revision, position LIMIT {MOST_MESSAGES + 1}
+    ) AS found ORDER BY position
+"""
+
+PAGE = """
+    WITH RECURSIVE newest AS (
+        (
+            SELECT id, position, 1 AS place, coalesce(octet_length(content::text), 0)::bigint AS bytes FROM messages
+            WHERE thread_id = $1 AND ($2::int IS NULL OR position < $2) ORDER BY position DESC LIMIT 1
+        )
+        UNION ALL
+        SELECT older.id, older.position, newest.place + 1, newest.bytes + coalesce(octet_length(older.content::text), 0)
+        FROM newest CROSS JOIN LATERAL (
+            SELECT * FROM messages WHERE thread_id = $1 AND position < newest.position ORDER BY position DESC LIMIT 1
+        ) AS older
+        WHERE newest.place < $3 AND (newest.place = 1 OR newest.bytes <= $4)
+    )
+    SELECT messages.*, newest.total FROM (SELECT *, count(*) OVER () AS total FROM newest) AS newest
+    JOIN messages USING (id)
+    WHERE messages.thread_id = $1 AND (newest.place = 1 OR newest.bytes <= $4) ORDER BY messages.position DESC
+"""
+"""One message after the other, so that no more is looked at than is read: compressed, as it is stored, it tells little.
+"""
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """The reader's revision can't be served with a delta: the thread was reset since, or too much has happened."""
+
+    revision: int
+    reset: bool
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """The thread is not there any more."""
+
+
+class Unchanged(msgspec.Struct, frozen=True):
+    """Nothing has happened since the reader's revision."""
+
+
+Change = Delta | Behind | Gone | Unchanged
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What one read has found of a thread, and the `access_id` under which it stood at that moment."""
+
+    change: Change
+    access_id: UUID | None
+
+
+async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Look]:
+    """For each thread, what changed after the given revision. One query where only parts came, else up to three."""
+    found = await _looked(driver, cursors)
+    renamed = [key for key, rows in found.items() if _renamed(rows[0], cursors[key])]
+    said = [key for key, rows in found.items() if _said(rows[0], cursors[key])]
+    threads = {row["id"]: row for row in await driver.fetch(THREADS, renamed)} if renamed else {}
+    messages = await driver.fetch(MESSAGES, said, [cursors[key] for key in said]) if said else []
+    of_thread = _grouped(messages, "thread_id")
+    return {
+        key: _look(after, found.get(key), threads.get(key), of_thread.get(key, ())) for key, after in cursors.items()
+    }
+
+
+async def glance(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Look]:
+    """As `since`, by one query and in no transaction; without the threads of which that does not tell all."""
+    found = await _looked(driver, cursors)
+    return {
+        key: _look(after, found.get(key), None, ())
+        for key, after in cursors.items()
+        if key not in found or not (_renamed(found[key][0], after) or _said(found[key][0], after))
+    }
+
+
+async def _looked(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, list[rows.Record]]:
+    return _grouped(await driver.fetch(LOOK, list(cursors), list(cursors.values())), "id")
+
+
+def _served(row: rows.Record, after: int) -> bool:
+    return bool(row["reset_revision"] <= after < row["now"])
+
+
+def _renamed(row: rows.Record, after: int) -> bool:
+    return _served(row, after) and bool(row["meta_revision"] > after)
+
+
+def _said(row: rows.Record, after: int) -> bool:
+    return _served(row, after) and bool(row["said"])
+
+
+Found = TypeVar("Found", bound=rows.Record)
+
+
+def _grouped(found: Iterable[Found], name: str) -> dict[UUID, list[Found]]:
+    groups: dict[UUID, list[Found]] = defaultdict(list)
+    for row in found:
+        groups[row[name]].append(row)
+    return groups
+
+
+def _look(
+    after: int, found: Sequence[rows.Record] | None, thread: rows.Record | None, messages: Sequence[rows.Record]
+) -> Look:
+    if found is None:
+        return Look(Gone(), None)
+    return Look(_change(after, found, thread, messages), found[0]["access_id"])
+
+
+def _change(
+    after: int, found: Sequence[rows.Record], thread: rows.Record | None, messages: Sequence[rows.Record]
+) -> Change:
+    look = found[0]
+    if look["now"] == after:
+        return Unchanged()
+    if not _served(look, after) or len(messages) > MOST_MESSAGES or len(found) > MOST_PARTS:
+        return Behind(revision=look["now"], reset=look["reset_revision"] > after)
+    return Delta(
+        since=after,
+        revision=look["now"],
+        thread=None if thread is None else rows.thread(thread),
+        messages=tuple(map(rows.message, messages)),
+        parts=tuple(rows.part(row) for row in found if row["kind"] is not None),
+    )
+
+
+async def snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: bool = False) -> Snapshot:
+    """The thread with its newest `limit` messages; answers under way are folded as far as they have come."""
+    row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1 AND deleted_at IS NULL", thread_id)
+    if row is None:
+        raise ThreadNotFound("There is no such thread.")
+    thread: Thread = rows.thread(row)
+    messages, has_more = await _page(driver, thread_id, before=None, limit=limit)
+    return Snapshot(revision=thread.revision, thread=thread, messages=messages, has_more=has_more, reset=reset)
+
+
+async def older(driver: Driver, thread_id: UUID, *, before: UUID, limit: int) -> tuple[tuple[Message, ...], bool]:
+    """The `limit` messages before this one, in order, and whether there are more."""
+    query = "SELECT position FROM messages WHERE id = $1 AND thread_id = $2"
+    position = await driver.fetchval(query, before, thread_id)
+    if position is None:
+        raise InvalidInput("This is no message of the thread.", path="before")
+    return await _page(driver, thread_id, before=position, limit=limit)
+
+
+async def _page(driver: Driver, thread_id: UUID, *, before: int | None, limit: int) -> tuple[tuple[Message, ...], bool]:
+    found = (await driver.fetch(PAGE, thread_id, before, limit + 1, MOST_BYTES))[:limit]
+    has_more = bool(found) and found[0]["total"] > len(found)
+    messages = [rows.message(row) for row in reversed(found)]
+    live = await _live_parts(driver, thread_id, [m.run_id for m in messages if m.status == "streaming" and m.run_id])
+    return tuple(_with_parts(m, live[m.run_id]) if m.run_id in live else m for m in messages), has_more
+
+
+async def _live_parts(driver: Driver, thread_id: UUID, run_ids: list[UUID]) -> dict[UUID, list[Part]]:
+    if not run_ids:
+        return {}
+    query = """
+        SELECT * FROM message_parts WHERE run_id = ANY($1::uuid[]) AND thread_id IS NOT DISTINCT FROM $2
+        ORDER BY run_id, seq
+    """
+    live: dict[UUID, list[Part]] = {run_id: [] for run_id in run_ids}
+    for row in await driver.fetch(query, run_ids, thread_id):
+        live[row["run_id"]].append(rows.part(row))
+    return live
+
+
+def _with_parts(message: Message, parts: list[Part]) -> Message:
+    content = fold((), (part.read() for part in parts))
+    return msgspec.structs.replace(message, content=content, seq=len(parts))

@@ -1,0 +1,272 @@
+"""Threads: who may open one, and the row lock under which everything in it changes."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Row,
+    Uuid,
+    any_,
+    bindparam,
+    delete,
+    false,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain import ids
+from khala.domain.access import Caller, Role
+from khala.domain.chat import Thread
+from khala.domain.errors import Conflict, InvalidInput, ThreadNotFound
+from khala.domain.fold import TextBlock
+from khala.store.accounts import audit
+from khala.store.budgets import ledger
+from khala.store.postgres import rows
+from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+from khala.store.postgres.retries import retried
+from khala.store.runs import requesters
+from khala.store.schema.tables import (
+    blobs,
+    detail_tokens,
+    ephemeral_threads,
+    files,
+    memberships,
+    message_parts,
+    messages,
+    receipts,
+    runs,
+    share_links,
+    threads,
+    todos,
+)
+from khala.store.schema.tables import listings as listings_table
+from khala.store.sharing import access, invitations
+from khala.store.threads import thread_lists
+
+
+async def lock(
+    connection: AsyncConnection, thread_id: UUID, caller: Caller | None = None, needed: Role = "owner"
+) -> Row[Any]:
+    """The thread's row, locked until the transaction ends; with a caller, only if they have the role that is needed."""
+    query = select(threads).where(threads.c.id == thread_id, threads.c.deleted_at.is_(None)).with_for_update()
+    row = (await connection.execute(query)).first()
+    if row is None:
+        raise ThreadNotFound("There is no such thread.")
+    if caller is not None:
+        await access.admit(await driver_of(connection), thread_id, caller, needed)
+    return row
+
+
+async def bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> int:
+    """The thread's next revision, and these columns with it; whoever is watching is told at commit."""
+    command = (
+        update(threads)
+        .where(threads.c.id == thread_id)
+        .values(revision=threads.c.revision + 1, updated_at=text("clock_timestamp()"), **changes)
+        .returning(threads.c.revision)
+    )
+    revision: int = (await connection.execute(command)).scalar_one()
+    await notify(connection, THREADS_CHANNEL, str(thread_id))
+    return revision
+
+
+async def go_on_from(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> int:
+    """The thread's next revision, whose active branch ends with this message; observers hear of that, too."""
+    return await bump(connection, thread_id, meta_revision=threads.c.revision + 1, active_leaf=message_id)
+
+
+@retried
+async def create(
+    db: Database, thread_id: UUID, caller: Caller, *, title: str | None, welcome: str, lasts: timedelta | None = None
+) -> tuple[Thread, bool]:
+    """The caller's thread with this id, and whether it is new; made with its welcome if it was not there.
+
+    A thread made by a user is theirs from the start; anybody else's is opened by their anonymous key. One that `lasts`
+    so long ends by itself.
+    """
+    opened_by = {"anon_key_hash": caller.anon_key_hash} if caller.user_id is None else {"owner_id": caller.user_id}
+    async with db.transaction() as connection:
+        made = await connection.execute(
+            upsert(threads)
+            .values(id=thread_id, title=title, **opened_by)
+            .on_conflict_do_nothing()
+            .returning(threads.c.id)
+        )
+        new = made.first() is not None
+        await _lock_own(connection, thread_id, caller)
+        if new:
+            await _greet(connection, thread_id, welcome)
+            await enlist(connection, thread_id, caller, lasts)
+        return rows.thread((await lock(connection, thread_id))._mapping), new
+
+
+async def enlist(connection: AsyncConnection, thread_id: UUID, caller: Caller, lasts: timedelta | None) -> None:
+    """Put a thread that is new on its owner's list; or on none, and note when it ends, if it lasts for a time only."""
+    if lasts is not None:
+        ends = {"thread_id": thread_id, "expires_at": func.clock_timestamp() + lasts}
+        await connection.execute(insert(ephemeral_threads).values(ends))
+    elif caller.user_id is not None:
+        await thread_lists.add(await driver_of(connection), thread_id, caller.user_id)
+
+
+async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller) -> None:
+    try:
+        await lock(connection, thread_id, caller)
+    except ThreadNotFound as error:
+        raise Conflict("A thread with this id was deleted. Make one with another id.") from error
+
+
+async def _greet(connection: AsyncConnection, thread_id: UUID, welcome: str, **changes: Any) -> None:
+    revision = threads.c.revision + 1
+    row = await bump(connection, thread_id, meta_revision=revision, **changes)
+    if not welcome:
+        return
+    message_id = ids.new()
+    await connection.execute(
+        insert(messages).values(
+            id=message_id,
+            thread_id=thread_id,
+            position=1,
+            role="assistant",
+            status="final",
+            content=(TextBlock(text=welcome),),
+            revision=row,
+        )
+    )
+    await connection.execute(update(threads).where(threads.c.id == thread_id).values(active_leaf=message_id))
+
+
+async def page(db: Database, caller: Caller, *, before: tuple[datetime, UUID] | None, limit: int) -> list[Thread]:
+    """The caller's threads, newest first: on the account's list, or opened by the key that they showed.
+
+    `before` names the last one of the page before.
+    """
+    query = select(threads).where(or_(false(), *_opened(caller)), threads.c.deleted_at.is_(None))
+    if before is not None:
+        query = query.where(tuple_(threads.c.created_at, threads.c.id) < tuple_(*before))
+    query = query.order_by(threads.c.created_at.desc(), threads.c.id.desc()).limit(limit)
+    async with db.transaction() as connection:
+        return [rows.thread(row._mapping) for row in await connection.execute(query)]
+
+
+def _opened(caller: Caller) -> Iterator[ColumnElement[bool]]:
+    """The threads that each thing which the caller has shown leads to."""
+    if caller.user_id is not None:
+        mine = (listings_table.c.user_id == caller.user_id) & ~listings_table.c.gone
+        yield threads.c.id.in_(select(listings_table.c.thread_id).where(mine))
+    if caller.anon_key_hash is not None:
+        yield threads.c.anon_key_hash == caller.anon_key_hash
+    if caller.share_key_hash is not None:
+        ended = func.coalesce(share_links.c.expires_at <= func.clock_timestamp(), false())
+        linked = (share_links.c.key_hash == caller.share_key_hash) & ~ended
+        yield threads.c.id.in_(select(share_links.c.thread_id).where(linked))
+
+
+@retried
+async def change(
+    db: Database,
+    thread_id: UUID,
+    caller: Caller,
+    *,
+    title: str | msgspec.UnsetType | None = msgspec.UNSET,
+    visibility: str | msgspec.UnsetType = msgspec.UNSET,
+    active_leaf: UUID | msgspec.UnsetType = msgspec.UNSET,
+) -> Thread:
+    """Give the thread a title, or take it away; say which message is gone on from, and who else may read it.
+
+    `private` revokes all links. Raises `InvalidInput` where the message is none of the thread's.
+    """
+    async with db.transaction() as connection:
+        row = await lock(connection, thread_id, caller, "editor" if visibility is msgspec.UNSET else "owner")
+        changes: dict[str, Any] = {}
+        if title is not msgspec.UNSET and title != row.title:
+            changes["title"] = title
+        if active_leaf is not msgspec.UNSET and active_leaf != row.active_leaf:
+            await _check_message(connection, thread_id, active_leaf)
+            changes["active_leaf"] = active_leaf
+        if visibility is not msgspec.UNSET and visibility != row.visibility:
+            changes |= {"visibility": visibility, "access_id": func.gen_random_uuid()}
+            await audit.record(connection, "visibility_set", caller, thread_id=thread_id, visibility=visibility)
+        if visibility == "private":
+            await _revoke_links(connection, thread_id)
+        if changes:
+            await retell(connection, thread_id, **changes)
+        return rows.thread((await lock(connection, thread_id))._mapping)
+
+
+async def _revoke_links(connection: AsyncConnection, thread_id: UUID) -> None:
+    gone = delete(share_links).where(share_links.c.thread_id == thread_id).returning(share_links.c.key_hash)
+    key_hashes = [row.key_hash for row in await connection.execute(gone)]
+    await requesters.lost_links(await driver_of(connection), thread_id, key_hashes)
+
+
+async def _check_message(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> None:
+    query = select(messages.c.id).where(messages.c.id == message_id, messages.c.thread_id == thread_id)
+    if (await connection.execute(query)).first() is None:
+        raise InvalidInput("This is no message of this thread.", path="activeLeaf")
+
+
+async def retell(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> None:
+    """Change what the thread says of itself: observers and the lists of its members hear of it."""
+    await bump(connection, thread_id, meta_revision=threads.c.revision + 1, **changes)
+    await thread_lists.stamp(await driver_of(connection), [thread_id])
+
+
+@retried
+async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
+    """Delete the thread: it is closed at once, runs under way lose their lease, and its contents are purged soon."""
+    async with db.transaction() as connection:
+        await lock(connection, thread_id, caller)
+        await close(connection, [thread_id])
+        await audit.record(connection, "thread_deleted", caller, thread_id=thread_id)
+
+
+async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
+    """Close these threads, whose locks the caller holds, to everybody and for ever."""
+    driver = await driver_of(connection)
+    await ledger.cut_off(connection, thread_ids)
+    await thread_lists.hold_all(driver, thread_ids)
+    await thread_lists.stamp(driver, thread_ids, gone=True)
+    await invitations.close(driver, thread_ids)
+    these = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
+    for table in (runs, memberships, share_links, ephemeral_threads):
+        await connection.execute(delete(table).where(table.c.thread_id == these))
+    closed = {"owner_id": None, "anon_key_hash": None, "title": None, "visibility": "private"}
+    await connection.execute(
+        update(threads).where(threads.c.id == these).values(**closed, deleted_at=func.clock_timestamp())
+    )
+    await driver.execute("SELECT pg_notify($1, id::text) FROM unnest($2::uuid[]) AS id", THREADS_CHANNEL, thread_ids)
+    await notify(connection, RUNS_CHANNEL, "")
+
+
+@retried
+async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) -> Thread:
+    """Empty the thread, so that only its welcome is left; every observer starts over from a snapshot."""
+    async with db.transaction() as connection:
+        await lock(connection, thread_id, caller)
+        ended = await ledger.under_way(await driver_of(connection), [thread_id])
+        for table in (message_parts, messages):
+            await connection.execute(delete(table).where(table.c.thread_id == thread_id))
+        await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
+        # By what the receipts say, before they are gone.
+        await ledger.settle(await driver_of(connection), ended, cut_off=True)
+        # Blobs after runs: one that a run is just adding holds the run's row until it is there.
+        for table in (receipts, detail_tokens, runs, blobs):
+            await connection.execute(delete(table).where(table.c.thread_id == thread_id))
+        for table in (files, todos):
+            await connection.execute(delete(table).where(table.c.owner_id == thread_id))
+        await thread_lists.stamp(await driver_of(connection), [thread_id])
+        await notify(connection, RUNS_CHANNEL, "")
+        return rows.thread((await lock(connection, thread_id))._mapping)

@@ -1,0 +1,1 @@
+"""Rows of tools: approvals, rules, users' own tools, and the workspace's files and todos."""

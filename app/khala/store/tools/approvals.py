@@ -1,0 +1,270 @@
+"""Approvals: tool calls that wait for somebody's word. The first answer stands.
+
+Everything here changes under the thread's row lock, as a run's status does: an answer and a run that lets go of its
+executor can't miss each other.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import ColumnElement, Row, and_, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain.access import Caller, as_asker
+from khala.domain.chat import ACTIVE, Wire
+from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
+from khala.store.accounts import account_feed
+from khala.store.postgres import rows
+from khala.store.postgres.database import RUNS_CHANNEL, Database, Driver, driver_of, notify
+from khala.store.postgres.retries import retried
+from khala.store.runs.parts import Lease
+from khala.store.schema.tables import approvals, runs
+from khala.store.sharing import access
+from khala.store.threads import thread_lists, threads
+
+State: TypeAlias = Literal["pending", "approved", "denied", "expired"]
+
+MOST_EXPIRED = 100
+"""Threads whose questions expire in one go."""
+
+EXPIRED = """
+    SELECT id FROM threads WHERE id IN (
+        SELECT thread_id FROM approvals WHERE state = 'pending' AND expires_at <= clock_timestamp() LIMIT $1)
+    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+EXPIRE = """
+    UPDATE approvals SET state = 'expired', decided_at = clock_timestamp()
+    WHERE state = 'pending' AND expires_at <= clock_timestamp() AND thread_id = ANY($1::uuid[])
+    RETURNING run_id
+"""
+
+OF_RUNS = """
+    SELECT approvals.* FROM approvals JOIN unnest($1::uuid[], $2::uuid[]) AS asked (run_id, thread_id)
+      ON approvals.run_id = asked.run_id AND approvals.thread_id IS NOT DISTINCT FROM asked.thread_id
+    WHERE approvals.run_id = ANY($1::uuid[])
+"""
+
+WAKE = """
+    UPDATE runs SET status = 'queued' FROM (
+        SELECT id, thread_id FROM runs WHERE id = ANY($1::uuid[]) AND thread_id = ANY($2::uuid[]) AND status = 'blocked'
+        ORDER BY id FOR NO KEY UPDATE
+    ) AS due WHERE runs.id = due.id AND runs.thread_id = due.thread_id
+"""
+
+
+NOT_THEIR_CALL = (
+    "Only the person for whom this call is made may change its arguments. You may approve or deny it as it was asked."
+)
+ASKED_BEFORE_CLAIM = (
+    "This was asked before the thread was claimed. Only its new owner may approve of it; you may deny it."
+)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody says to a question. `digest` is that of the call which they saw, if they say."""
+
+    approved: bool
+    reason: str | None = None
+    edited_args: dict[str, Any] | None = None
+    digest: str | None = None
+
+
+class Approval(Wire, frozen=True, kw_only=True):
+    """A question and the answer to it, if there is one."""
+
+    run_id: UUID
+    tool_call_id: str
+    tool: str
+    args: dict[str, Any]
+    digest: str
+    state: State
+    reason: str | None = None
+    edited_args: dict[str, Any] | None = None
+    decided_by: UUID | None = None
+    decided_name: str | None = None
+    created_at: datetime
+    expires_at: datetime
+    decided_at: datetime | None = None
+    may_edit: bool = False
+    """Whether who reads this is the one for whom the call acts, and so may give it other arguments."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A question before it is answered: what has to fit the arguments that somebody gives instead."""
+
+    tool: str
+    parameters: dict[str, Any]
+
+
+async def question(db: Database, run_id: UUID, tool_call_id: str, caller: Caller) -> Question:
+    """The question, if the caller may answer it."""
+    async with db.driver() as driver:
+        thread_id = await _thread(driver, run_id)
+        await access.admit(driver, thread_id, caller, "editor")
+        query = "SELECT tool, parameters FROM approvals WHERE run_id = $1 AND tool_call_id = $2 AND thread_id = $3"
+        row = await driver.fetchrow(query, run_id, tool_call_id, thread_id)
+    if row is None:
+        raise NotFound("This call awaits no approval.")
+    return Question(tool=row["tool"], parameters=msgspec.json.decode(row["parameters"], type=dict[str, Any]))
+
+
+@retried
+async def answer(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, given: Answer) -> Approval:
+    """Answer the question: the run goes on. The same answer again changes nothing, another one is refused.
+
+    It takes the role editor. To change the arguments takes to be the asker, because the call acts with their rights:
+    all others answer just what was asked.
+    """
+    async with db.driver() as driver:
+        thread_id = await _thread(driver, run_id)
+    async with db.transaction() as connection:
+        await threads.lock(connection, thread_id, caller, "editor")
+        run = await _run(connection, thread_id, run_id)
+        row = await _row(connection, run, tool_call_id)
+        if row.state == "pending":
+            await _decide(connection, run, row, caller, given)
+        elif not _same(row, given):
+            raise AlreadyDecided(f"This call was {row.state} before.")
+        return _approval((await _row(connection, run, tool_call_id))._mapping)
+
+
+async def _decide(
+    connection: AsyncConnection,
+    run: Row[tuple[object, ...]],
+    row: Row[tuple[object, ...]],
+    caller: Caller,
+    given: Answer,
+) -> None:
+    if run.status not in ACTIVE or run.cancel_requested_at is not None:
+        raise Conflict("The run has ended, or is about to; there is nothing to decide any more.")
+    if given.digest is not None and given.digest != row.digest:
+        raise Conflict("This is not the call that was shown: its digest is another.")
+    needs_asker = given.edited_args is not None or (given.approved and row.asker_only)
+    if needs_asker and not await _is_asker(await driver_of(connection), run._mapping, caller):
+        raise Forbidden(ASKED_BEFORE_CLAIM if given.edited_args is None else NOT_THEIR_CALL)
+    said = {
+        "state": "approved" if given.approved else "denied",
+        "reason": given.reason,
+        "edited_args": given.edited_args if given.approved else None,
+        "decided_by": caller.author_id,
+        "decided_name": caller.name,
+        "decided_at": func.clock_timestamp(),
+    }
+    await connection.execute(update(approvals).where(_this(run, row.tool_call_id)).values(**said))
+    if run.status == "blocked":
+        its = (runs.c.id == run.id) & (runs.c.thread_id == run.thread_id)
+        await connection.execute(update(runs).where(its).values(status="queued"))
+        await thread_lists.stamp(await driver_of(connection), [run.thread_id])
+    await notify(connection, RUNS_CHANNEL, "")
+
+
+async def _is_asker(driver: Driver, run: rows.Record, caller: Caller) -> bool:
+    """Whether the caller has asked for the run, and may write by that alone: by their account, or by the same key."""
+    asker = as_asker(caller, run["user_id"], run["asker_key_id"])
+    if asker is None:
+        return False
+    if asker.user_id is not None and not (await account_feed.standing(driver, [caller]))[0]:
+        return False
+    (admission,) = await access.admissions(driver, [(run["thread_id"], asker)])
+    return admission is not None and admission.grant is not None and admission.grant.allows("editor")
+
+
+async def may_edit(driver: Driver, run_id: UUID, caller: Caller) -> bool:
+    """Whether the caller may give other arguments to the calls of this run."""
+    row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
+    return row is not None and await _is_asker(driver, row, caller)
+
+
+def _same(row: Row[tuple[object, ...]], given: Answer) -> bool:
+    edited = None if row.edited_args is None else msgspec.json.decode(row.edited_args)
+    return row.state == ("approved" if given.approved else "denied") and edited == (
+        given.edited_args if given.approved else None
+    )
+
+
+async def answered(connection: AsyncConnection, lease: Lease, tool_call_ids: Sequence[str]) -> bool:
+    """Whether one of these questions of the run has its answer; the caller holds the thread's lock."""
+    query = select(approvals.c.tool_call_id).where(
+        approvals.c.run_id == lease.run_id,
+        approvals.c.thread_id == lease.thread_id,
+        approvals.c.tool_call_id.in_(tool_call_ids),
+        approvals.c.state != "pending",
+    )
+    return (await connection.execute(query.limit(1))).first() is not None
+
+
+async def of_run(driver: Driver, thread_id: UUID, run_id: UUID) -> dict[str, Approval]:
+    """All questions of a run of this thread, by tool call."""
+    return (await of_runs(driver, {run_id: thread_id}))[run_id]
+
+
+async def of_runs(driver: Driver, thread_ids: Mapping[UUID, UUID]) -> dict[UUID, dict[str, Approval]]:
+    """All questions of these runs, by run and tool call; given are the threads of the runs, by run."""
+    found: dict[UUID, dict[str, Approval]] = {run_id: {} for run_id in thread_ids}
+    for row in await driver.fetch(OF_RUNS, list(thread_ids), list(thread_ids.values())):
+        found[row["run_id"]][row["tool_call_id"]] = _approval(row)
+    return found
+
+
+@retried
+async def expire(db: Database) -> int:
+    """Answer the questions whose time is up with a no; returns how many there were."""
+    async with db.driver() as driver, driver.transaction(isolation="read_committed"):
+        due = [row["id"] for row in await driver.fetch(EXPIRED, MOST_EXPIRED)]
+        if not due:
+            return 0
+        ended = [row["run_id"] for row in await driver.fetch(EXPIRE, due)]
+        await driver.execute(WAKE, ended, due)
+        await thread_lists.stamp(driver, due)
+        await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)
+        return len(ended)
+
+
+async def _thread(driver: Driver, run_id: UUID) -> UUID:
+    thread_id: UUID | None = await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", run_id)
+    if thread_id is None:
+        raise RunNotFound("There is no such run.")
+    return thread_id
+
+
+async def _run(connection: AsyncConnection, thread_id: UUID, run_id: UUID) -> Row[tuple[object, ...]]:
+    query = select(runs).where(runs.c.id == run_id, runs.c.thread_id == thread_id)
+    row = (await connection.execute(query.with_for_update())).first()
+    if row is None:
+        raise RunNotFound("There is no such run.")
+    return row
+
+
+async def _row(connection: AsyncConnection, run: Row[tuple[object, ...]], tool_call_id: str) -> Row[tuple[object, ...]]:
+    row = (await connection.execute(select(approvals).where(_this(run, tool_call_id)))).first()
+    if row is None:
+        raise NotFound("This call awaits no approval.")
+    return row
+
+
+def _this(run: Row[tuple[object, ...]], tool_call_id: str) -> ColumnElement[bool]:
+    its = {"run_id": run.id, "thread_id": run.thread_id, "tool_call_id": tool_call_id}
+    return and_(*(approvals.c[name] == value for name, value in its.items()))
+
+
+def _approval(row: rows.Record) -> Approval:
+    json = dict[str, Any]
+    return Approval(
+        run_id=row["run_id"],
+        tool_call_id=row["tool_call_id"],
+        tool=row["tool"],
+        args=msgspec.json.decode(row["args"], type=json),
+        digest=row["digest"],
+        state=row["state"],
+        reason=row["reason"],
+        edited_args=rows.decoded(row["edited_args"], json),
+        decided_by=row["decided_by"],
+        decided_name=row["decided_name"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        decided_at=row["decided_at"],
+    )

@@ -1,0 +1,92 @@
+"""Rules for tools: what users, and the owners of threads, have said of calls."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import update
+
+from khala.domain.access import Caller
+from khala.domain.errors import Unauthorized
+from khala.domain.tools import Rule
+from khala.store.postgres import rows
+from khala.store.postgres.database import Database, Driver
+from khala.store.postgres.retries import retried
+from khala.store.schema.tables import threads as threads_table
+from khala.store.schema.tables import users
+from khala.store.sharing import access
+from khala.store.threads import threads
+
+RULES = """
+    SELECT (SELECT tool_rules FROM users WHERE id = $1) AS of_user, threads.tool_rules AS of_thread,
+           ($1::uuid IS NOT NULL AND (threads.owner_id IS DISTINCT FROM $1
+                OR (threads.tool_rules IS NOT NULL AND coalesce(threads.tool_rules_by, CASE WHEN NOT EXISTS (
+                    SELECT FROM memberships WHERE memberships.thread_id = threads.id AND memberships.role = 'owner'
+                ) THEN threads.owner_id END) IS DISTINCT FROM $1))) AS foreign_thread
+    FROM (SELECT $2::uuid AS id) AS asked
+    LEFT JOIN threads ON threads.id = asked.id AND threads.deleted_at IS NULL
+"""
+"""Rules of which it is not noted who set them are the owner's, unless somebody else owns the thread, too."""
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules that go for one who acts in a thread.
+
+    `foreign`: the thread is somebody else's, or its rules are; they may not allow what the user's own don't.
+    """
+
+    user: tuple[Rule, ...] = ()
+    thread: tuple[Rule, ...] = ()
+    foreign: bool = False
+
+
+async def read(driver: Driver, *, thread_id: UUID | None, user_id: UUID | None) -> Rules:
+    """What this user said of tools, and what was said of them in this thread."""
+    if thread_id is None and user_id is None:
+        return Rules()
+    row = await driver.fetchrow(RULES, user_id, thread_id)
+    assert row is not None
+    foreign = thread_id is not None and row["foreign_thread"]
+    return Rules(user=_rules(row["of_user"]), thread=_rules(row["of_thread"]), foreign=foreign)
+
+
+async def of(
+    driver: Driver, *, thread_id: UUID | None, user_id: UUID | None
+) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+    """The user's rules and the thread's."""
+    found = await read(driver, thread_id=thread_id, user_id=user_id)
+    return found.user, found.thread
+
+
+async def of_thread(driver: Driver, thread_id: UUID, caller: Caller) -> tuple[Rule, ...]:
+    """The thread's rules, if the caller may read it."""
+    await access.admit(driver, thread_id, caller)
+    return (await read(driver, thread_id=thread_id, user_id=None)).thread
+
+
+@retried
+async def set_user(db: Database, user_id: UUID, rules: Sequence[Rule]) -> None:
+    """These are the user's rules from now on."""
+    async with db.transaction() as connection:
+        command = update(users).where(users.c.id == user_id).values(tool_rules=_stored(rules))
+        if (await connection.execute(command.returning(users.c.id))).first() is None:
+            raise Unauthorized("This account is gone.")
+
+
+@retried
+async def set_thread(db: Database, thread_id: UUID, rules: Sequence[Rule], caller: Caller) -> None:
+    """These are the thread's rules from now on, if the caller owns it."""
+    async with db.transaction() as connection:
+        await threads.lock(connection, thread_id, caller)
+        mine = threads_table.c.id == thread_id
+        said = {"tool_rules": _stored(rules), "tool_rules_by": caller.author_id}
+        await connection.execute(update(threads_table).where(mine).values(**said))
+
+
+def _stored(rules: Sequence[Rule]) -> list[Any]:
+    return [msgspec.to_builtins(rule) for rule in rules]
+
+
+def _rules(stored: str | None) -> tuple[Rule, ...]:
+    return rows.decoded(stored, tuple[Rule, ...]) or ()

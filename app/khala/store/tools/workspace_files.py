@@ -1,0 +1,177 @@
+"""Files that agents work on: rows by owner and path. There is no path to the machine's own files."""
+
+from collections.abc import Callable, Iterator, Sequence
+from uuid import UUID
+
+import msgspec
+
+from khala.domain.chat import Wire
+from khala.domain.errors import Conflict, NotFound, PayloadTooLarge
+from khala.store.postgres.database import Database, Driver
+from khala.store.postgres.retries import retried
+from khala.store.tools import workspace_owners
+
+MOST_BYTES = 1 << 20
+"""Of one file."""
+MOST_FILES = 1000
+"""Of one owner."""
+MOST_TOTAL = 50 << 20
+"""Bytes of all files of one owner."""
+MOST_OF_GUEST = 5 << 20
+"""Bytes of all files of a guest's thread: guests can begin as many threads as they like."""
+
+WRITE = """
+    INSERT INTO files (owner_id, path, content) VALUES ($1, $2, $3)
+    ON CONFLICT (owner_id, path) DO UPDATE SET content = EXCLUDED.content, changed_at = now()
+"""
+ENTRIES = """
+    SELECT path, octet_length(content) AS size FROM files WHERE owner_id = $1 ORDER BY path COLLATE "C"
+"""
+OTHERS = """
+    SELECT count(*) AS many, coalesce(sum(octet_length(content)), 0) AS bytes,
+           EXISTS (SELECT FROM users WHERE id = $1) AS known,
+           min(path) FILTER (WHERE path = ANY ($3::text[]) OR starts_with(path, $2 || '/')) AS in_the_way
+    FROM files WHERE owner_id = $1 AND path <> $2
+"""
+
+
+MOVE = """
+    UPDATE files SET owner_id = $2, path = moves.after
+    FROM unnest($3::text[], $4::text[]) AS moves (before, after) WHERE owner_id = $1 AND path = moves.before
+"""
+
+
+class Entry(Wire, frozen=True, kw_only=True):
+    """A file, without what is in it; `size` in bytes."""
+
+    path: str
+    size: int
+
+
+async def entries(driver: Driver, owner_id: UUID) -> list[Entry]:
+    """All files of the owner, by path."""
+    return [Entry(path=row["path"], size=row["size"]) for row in await driver.fetch(ENTRIES, owner_id)]
+
+
+async def read(driver: Driver, owner_id: UUID, path: str) -> bytes:
+    """What is in the file. Raises `NotFound`."""
+    content: bytes | None = await driver.fetchval(
+        "SELECT content FROM files WHERE owner_id = $1 AND path = $2", owner_id, path
+    )
+    if content is None:
+        raise NotFound(f"There is no file {path}.")
+    return content
+
+
+async def contents(driver: Driver, owner_id: UUID, paths: Sequence[str]) -> dict[str, bytes]:
+    """What is in these files, as far as they are there."""
+    query = "SELECT path, content FROM files WHERE owner_id = $1 AND path = ANY ($2::text[])"
+    return {row["path"]: row["content"] for row in await driver.fetch(query, owner_id, paths)}
+
+
+@retried
+async def write(db: Database, owner_id: UUID, path: str, content: bytes) -> None:
+    """Make the file, or put this in place of what is in it.
+
+    Raises `PayloadTooLarge` where it or all files together would be too large, `Conflict` where a file and a folder
+    would have the same name.
+    """
+    async with workspace_owners.changing(db, owner_id) as driver:
+        await _put(driver, owner_id, path, content)
+
+
+@retried
+async def change(db: Database, owner_id: UUID, path: str, edit: Callable[[bytes], bytes]) -> None:
+    """Edit the file while nobody else does. Raises as `read` and `write`, and what `edit` raises."""
+    async with workspace_owners.changing(db, owner_id) as driver:
+        await _put(driver, owner_id, path, edit(await read(driver, owner_id, path)))
+
+
+async def _put(driver: Driver, owner_id: UUID, path: str, content: bytes) -> None:
+    if len(content) > MOST_BYTES:
+        raise PayloadTooLarge(f"A file has at most {MOST_BYTES:,} bytes; this would have {len(content):,}.")
+    others = await driver.fetchrow(OTHERS, owner_id, path, list(folders(path)))
+    assert others is not None
+    if others["in_the_way"] is not None:
+        raise Conflict(f"{path} can't be a file: {others['in_the_way']} is one.")
+    if others["many"] >= MOST_FILES:
+        raise PayloadTooLarge(f"There are {MOST_FILES:,} files, which is the most. Delete some first.")
+    most = MOST_TOTAL if others["known"] else MOST_OF_GUEST
+    if others["bytes"] + len(content) > most:
+        raise PayloadTooLarge(f"All files together have at most {most:,} bytes. Delete some first.")
+    await driver.execute(WRITE, owner_id, path, content)
+
+
+def folders(path: str) -> Iterator[str]:
+    """The folders that the path leads through, the outermost first."""
+    steps = path.split("/")
+    return ("/".join(steps[:depth]) for depth in range(1, len(steps)))
+
+
+@retried
+async def delete(db: Database, owner_id: UUID, path: str) -> None:
+    """Delete the file. Raises `NotFound`."""
+    async with workspace_owners.changing(db, owner_id) as driver:
+        status = await driver.execute("DELETE FROM files WHERE owner_id = $1 AND path = $2", owner_id, path)
+        if status == "DELETE 0":
+            raise NotFound(f"There is no file {path}.")
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A file gets another name."""
+
+    before: str
+    after: str
+
+
+async def move_all(driver: Driver, before: UUID, after: UUID, folder: str) -> None:
+    """Give all files to another owner, whose own stay: what would meet one of those goes into this folder.
+
+    The limits of one owner don't go for what comes in this way.
+    """
+    for owner_id in sorted((before, after)):
+        await workspace_owners.lock(driver, owner_id)
+    taken = {entry.path for entry in await entries(driver, after)}
+    moves = moved([entry.path for entry in await entries(driver, before)], taken, folder)
+    await driver.execute(
+        MOVE,
+        before,
+        after,
+        [move.before for move in moves],
+        [move.after for move in moves],
+    )
+
+
+def moved(paths: Sequence[str], taken: set[str], folder: str) -> list[Move]:
+    """Where each of these files goes among those that are there: no file may have the name of another or a folder."""
+    there = _Names(taken)
+    all_names = _Names({*taken, *paths})
+    moves = []
+    for path in paths:
+        after = path
+        if there.meets(path):
+            after = all_names.free(f"{folder}/{path}")
+            all_names.add(after)
+        moves.append(Move(path, after))
+    return moves
+
+
+class _Names:
+    def __init__(self, paths: set[str]) -> None:
+        self._files = set(paths)
+        self._folders = {folder for path in paths for folder in folders(path)}
+
+    def add(self, path: str) -> None:
+        self._files.add(path)
+        self._folders.update(folders(path))
+
+    def meets(self, path: str) -> bool:
+        """Whether a file or folder of this name is there, or a file where it needs a folder."""
+        return path in self._files or path in self._folders or not self._files.isdisjoint(folders(path))
+
+    def free(self, path: str) -> str:
+        """The path, with as many strokes behind its first folder as it takes for it to meet nothing."""
+        folder, _, rest = path.partition("/")
+        while self.meets(f"{folder}/{rest}"):
+            folder += "_"
+        return f"{folder}/{rest}"

@@ -1,0 +1,77 @@
+"""What is in the workspace: folders, and the files that a pattern fits."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from khala.domain.tools import Spec
+from khala.store.postgres.database import Database
+from khala.store.tools import workspace_files
+from khala.store.tools.workspace_files import Entry
+from khala.tools import paths, text_output
+from khala.tools.port import Call, Result, ToolFailed
+from khala.tools.workspace_tools import FS, schema
+
+
+class ListDirectory:
+    """`list_directory`."""
+
+    spec = Spec(
+        name="list_directory",
+        description="List a folder of the workspace: its files with their sizes in bytes, and its folders.",
+        parameters=schema(path={"type": "string", "description": "The folder; all of the workspace unless given."}),
+        permissions=FS,
+        idempotent=True,
+    )
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def run(self, args: dict[str, Any], call: Call) -> Result:
+        """The folder's lines."""
+        folder = paths.folder(args.get("path", ""))
+        async with self._db.driver() as driver:
+            found = await workspace_files.entries(driver, call.actor.owner_id)
+        lines = _listed(found, folder)
+        if not lines and folder:
+            raise ToolFailed(f"There is no folder {folder}", code="not_found")
+        return await text_output.text(call, "\n".join(lines) or "It is empty.", text_output.counted(len(lines), "name"))
+
+
+def _listed(entries: Sequence[Entry], folder: str) -> list[str]:
+    names: dict[str, str] = {}
+    for entry in entries:
+        if entry.path.startswith(folder):
+            name, below, _ = entry.path.removeprefix(folder).partition("/")
+            names[name + below] = "" if below else f"  {entry.size}"
+    return [name + size for name, size in sorted(names.items())]
+
+
+class Glob:
+    """`glob`."""
+
+    spec = Spec(
+        name="glob",
+        description="Find files of the workspace by a pattern of their whole path.",
+        parameters=schema(
+            "pattern",
+            pattern={
+                "type": "string",
+                "minLength": 1,
+                "description": "As in src/**/*.py: ** any folders, * and ? within a name, [a-z], {a,b}.",
+            },
+        ),
+        permissions=FS,
+        idempotent=True,
+    )
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def run(self, args: dict[str, Any], call: Call) -> Result:
+        """The paths."""
+        wanted = paths.glob(args["pattern"])
+        async with self._db.driver() as driver:
+            entries = await workspace_files.entries(driver, call.actor.owner_id)
+        found = [entry.path for entry in entries if wanted.search(entry.path)]
+        summary = text_output.counted(len(found), "file")
+        return await text_output.text(call, "\n".join(found) or "No file has such a path.", summary)

@@ -1,0 +1,85 @@
+"""Todos as tools: add, list, complete."""
+
+from typing import Any
+
+from khala.domain.tools import Spec
+from khala.store.postgres.database import Database
+from khala.store.tools import todos
+from khala.tools import text_output
+from khala.tools.port import Call, Result, ToolFailed
+from khala.tools.workspace_tools import encoded, schema
+
+
+class TodoAdd:
+    """`todo_add`."""
+
+    spec = Spec(
+        name="todo_add",
+        description="Add something to the list of todos. Gives its number.",
+        parameters=schema(
+            "text",
+            text={
+                "type": "string",
+                "minLength": 1,
+                "maxLength": todos.LONGEST,
+                "description": "What is to be done.",
+            },
+        ),
+        idempotent=True,
+    )
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def run(self, args: dict[str, Any], call: Call) -> Result:
+        """Add it; the same call again adds nothing."""
+        text = args["text"]
+        encoded(text, "text")
+        if "\0" in text:
+            raise ToolFailed("text: NUL characters can't be stored.", code="bad_arguments")
+        number = await todos.add(self._db, call.actor.owner_id, text, key=call.idempotency_key)
+        return Result(output={"id": number, "text": text}, media_type="application/json", summary=f"Todo {number}")
+
+
+class TodoList:
+    """`todo_list`."""
+
+    spec = Spec(
+        name="todo_list",
+        description="List all todos by their numbers, those that are done, too.",
+        parameters=schema(),
+        idempotent=True,
+    )
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def run(self, args: dict[str, Any], call: Call) -> Result:
+        """The list."""
+        async with self._db.driver() as driver:
+            found = await todos.of(driver, call.actor.owner_id)
+        still = sum(not todo.done for todo in found)
+        return await text_output.json(
+            call, {"todos": found}, f"{text_output.counted(len(found), 'todo')}, {still} open"
+        )
+
+
+class TodoComplete:
+    """`todo_complete`."""
+
+    spec = Spec(
+        name="todo_complete",
+        description="Mark a todo as done.",
+        parameters=schema(
+            "id", id={"type": "integer", "minimum": 1, "maximum": 2**31 - 1, "description": "Its number."}
+        ),
+        idempotent=True,
+    )
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def run(self, args: dict[str, Any], call: Call) -> Result:
+        """Complete it."""
+        todo = await todos.complete(self._db, call.actor.owner_id, int(args["id"]))
+        return Result(output=f"Todo {todo.id} is done: {todo.text}", summary=f"Todo {todo.id} is done")

@@ -1,0 +1,1 @@
+"""Validation of tool arguments against JSON Schemas."""

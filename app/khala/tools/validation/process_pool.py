@@ -1,0 +1,64 @@
+"""Checks of arguments that may take long: each in a process of its own, a few at once, killed at a deadline."""
+
+import asyncio
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import structlog
+
+from khala.tools.port import ToolFailed
+from khala.tools.validation import process
+
+log = structlog.get_logger()
+
+MAX_PROCESSES = 2
+MAX_WAITING = 16
+"""Checks that wait for a process, or are in one."""
+DEADLINE_SECONDS = 10.0
+"""Of one check, with the start of its process; the process may use less of a processor's time."""
+
+_THREADS = ThreadPoolExecutor(MAX_PROCESSES, thread_name_prefix="heavy_checks")
+_PLACES = threading.BoundedSemaphore(MAX_WAITING)
+
+
+async def problems(schema: Any, args: Any) -> list[str]:
+    """What does not fit.
+
+    Raises `ToolFailed`: `bad_arguments` for what takes too long, or too much memory; `unavailable` where too many wait.
+    """
+    asked = msgspec.json.encode([schema, args])
+    if not _PLACES.acquire(blocking=False):
+        raise ToolFailed("Too many arguments are being checked. Try again later.", code="unavailable")
+    checking = _THREADS.submit(_checked, asked)
+    # The place is free when the check has ended, which may be after this task is cancelled.
+    checking.add_done_callback(lambda _: _PLACES.release())
+    return await asyncio.wrap_future(checking)
+
+
+def _checked(asked: bytes) -> list[str]:
+    try:
+        ended = subprocess.run(  # noqa: S603  # our own program
+            process.COMMAND,
+            input=asked,
+            capture_output=True,
+            timeout=DEADLINE_SECONDS,
+            env=process.environment(),
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        log.warning("arguments_check_killed", seconds=DEADLINE_SECONDS)
+        raise _too_long() from error
+    except OSError as error:
+        log.exception("arguments_check_not_started")
+        raise ToolFailed("The arguments can't be checked now. Try again later.", code="unavailable") from error
+    if ended.returncode != 0:
+        log.warning("arguments_check_died", code=ended.returncode, error=ended.stderr[-1000:].decode(errors="replace"))
+        raise _too_long()
+    return msgspec.json.decode(ended.stdout, type=list[str])
+
+
+def _too_long() -> ToolFailed:
+    return ToolFailed("These arguments take too long to check.", code="bad_arguments")
