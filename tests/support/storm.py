@@ -10,10 +10,11 @@ from khala.store.postgres.database import Database
 from khala.store.runs.parts import Lease
 from tests.support.store import batch, claim, ending, write
 
-ROUND = 250
-"""Calls of one round."""
-AT_ONCE = 250
-"""Parts of one transaction, outside of the storm itself."""
+CALLS_PER_STEP = 250
+MAX_PARTS_PER_TRANSACTION = 250
+"""For all transactions but those of `rage`."""
+BUSY_MACHINE_SECONDS = 60.0
+"""Added to the time that the updates of `rage` take on a free machine."""
 
 
 class Storm:
@@ -32,7 +33,7 @@ class Storm:
         lease = next(one.lease for one in await claim(db, lease=600) if one.lease.run_id == run_id)
         return cls(db, lease, tasks)
 
-    async def begin(self, *, each: int = ROUND) -> None:
+    async def begin(self, *, each: int = CALLS_PER_STEP) -> None:
         """Tell all calls, in rounds of `each`."""
         for first in range(0, self.tasks, each):
             step = first // each + 1
@@ -44,7 +45,7 @@ class Storm:
     async def rage(self, seconds: float, *, each: int = 20, every: float = 0.016) -> None:
         """Say of `each` calls, every so many seconds, how far they are."""
         begin = time.monotonic()
-        async with asyncio.timeout(seconds * 3):
+        async with asyncio.timeout(seconds + BUSY_MACHINE_SECONDS):
             for tick in range(round(seconds / every)):
                 await self._tell(*(self._progress((tick * each + i) % self.tasks, tick) for i in range(each)))
                 self.updates += each
@@ -56,8 +57,8 @@ class Storm:
             ToolResult(tool_call_id=f"call-{i}", ok=True, summary=f"found {i}", duration_ms=i + 1, output={"n": i})
             for i in range(self.tasks)
         ]
-        for first in range(0, self.tasks, AT_ONCE):
-            await self._tell(*results[first : first + AT_ONCE])
+        for first in range(0, self.tasks, MAX_PARTS_PER_TRANSACTION):
+            await self._tell(*results[first : first + MAX_PARTS_PER_TRANSACTION])
         await write(self._db, ending(self._lease, len(self._parts), fold((), self._parts)))
 
     @staticmethod
@@ -65,7 +66,7 @@ class Storm:
         return ToolStatus(tool_call_id=f"call-{call}", state="running", reason=f"at {tick}")
 
     async def _tell(self, *parts: PartData) -> None:
-        for first in range(0, len(parts), AT_ONCE):
-            some = parts[first : first + AT_ONCE]
+        for first in range(0, len(parts), MAX_PARTS_PER_TRANSACTION):
+            some = parts[first : first + MAX_PARTS_PER_TRANSACTION]
             await write(self._db, batch(self._lease, len(self._parts), *some))
             self._parts += some
