@@ -19,7 +19,7 @@ from khala.settings import ISOLATED_POOL, Settings
 from khala.store.postgres.database import Database
 from khala.store.runs.runs import Claimed
 from khala.telemetry.tracing import tracing
-from khala.tools.mcp import Connections
+from khala.tools.mcp import McpConnections
 
 PR_SET_PDEATHSIG = 1
 MAX_DATA_BYTES = 768 << 20
@@ -79,8 +79,8 @@ async def execute(settings: Settings, claimed: Claimed) -> int:
         db = Database(settings.database_url, direct_url=settings.database_direct_url, pool_size=ISOLATED_POOL)
         stack.push_async_callback(db.close)
         vault = await stack.enter_async_context(blobs(settings, db))
-        toolbox = await stack.enter_async_context(tools(settings, db, vault, Connections(settings.mcp)))
-        workshop = Workshop(settings, db, toolbox, vault, bus, None)
+        tool_registry = await stack.enter_async_context(tools(settings, db, vault, McpConnections(settings.mcp)))
+        workshop = Workshop(settings, db, tool_registry, vault, bus, None)
         async with workshop.working(), asyncio.TaskGroup() as group:
             _begin()
             started()

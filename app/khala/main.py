@@ -39,9 +39,9 @@ from khala.models.token_counter import Counter
 from khala.runs import isolation
 from khala.runs.executor import Executor
 from khala.runs.executor_options import ExecutorOptions
-from khala.runs.isolation import Isolation
-from khala.runs.model_turn import Models
-from khala.runs.tool_executor import Kit
+from khala.runs.isolation import IsolatedExecutor
+from khala.runs.model_turn import ModelDependencies
+from khala.runs.tool_executor import ToolDependencies
 from khala.settings import INNER_POOL, Settings
 from khala.store.embedded import EmbeddedPostgres
 from khala.store.operations.retention import Policy, Retention
@@ -52,9 +52,9 @@ from khala.store.runs.writer import Writer
 from khala.telemetry.endpoint import watched
 from khala.telemetry.gauges import Gauges
 from khala.telemetry.tracing import tracing
-from khala.tools.mcp import Connections
+from khala.tools.mcp import McpConnections
 from khala.tools.sandbox import Sandbox
-from khala.tools.tool_registry import Toolbox
+from khala.tools.tool_registry import ToolRegistry
 from khala.watchdog import watched_loop
 
 if TYPE_CHECKING:
@@ -104,13 +104,15 @@ async def blobs(settings: Settings, db: Database) -> AsyncIterator[Vault]:
 
 
 @asynccontextmanager
-async def tools(settings: Settings, db: Database, vault: Vault, connections: Connections) -> AsyncIterator[Toolbox]:
+async def tools(
+    settings: Settings, db: Database, vault: Vault, connections: McpConnections
+) -> AsyncIterator[ToolRegistry]:
     """The tools that there are."""
     async with background({"mcp": connections.run}):
         sandbox = await Sandbox.find()  # while the servers start
         # A run that is taken over goes on with its tools, and would take one for missing that is not there yet.
         await connections.settled(SETTLING)
-        yield Toolbox(db, vault, sandbox=sandbox, connections=connections, options=settings.tools)
+        yield ToolRegistry(db, vault, sandbox=sandbox, connections=connections, options=settings.tools)
 
 
 @asynccontextmanager
@@ -136,10 +138,10 @@ class Workshop:
         self,
         settings: Settings,
         db: Database,
-        toolbox: Toolbox,
+        tool_registry: ToolRegistry,
         vault: Vault,
         bus: Bus | None,
-        isolation: Isolation | None,
+        isolation: IsolatedExecutor | None,
     ) -> None:
         self._providers = Providers(settings.providers)
         self._models = settings.models
@@ -155,9 +157,11 @@ class Workshop:
             grace=settings.grace,
             cooldown=settings.cooldown,
         )
-        kit = Kit(toolbox=toolbox, vault=vault, approval_seconds=settings.approval_hours * 3600)
-        models = Models(open=self._providers.open, store_reasoning=settings.reasoning)
-        self.executor = Executor(db, self._writer, models, self._counter, kit, options, isolation)
+        tool_dependencies = ToolDependencies(
+            tool_registry=tool_registry, vault=vault, approval_seconds=settings.approval_hours * 3600
+        )
+        models = ModelDependencies(open=self._providers.open, store_reasoning=settings.reasoning)
+        self.executor = Executor(db, self._writer, models, self._counter, tool_dependencies, options, isolation)
 
     def _warm(self) -> None:
         for ref in self._models:
@@ -207,10 +211,10 @@ async def running(
         await migrations.upgrade(db.direct_url)
         inner = await stack.enter_async_context(_pool_of_our_own(db))
         vault = await stack.enter_async_context(blobs(settings, db))
-        connections = Connections(settings.mcp)
-        toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
-        apart = Isolation(isolation.environment(db.url, db.direct_url, environment))
-        workshop = Workshop(settings, inner, toolbox, vault, bus, apart) if with_executor else None
+        connections = McpConnections(settings.mcp)
+        tool_registry = await stack.enter_async_context(tools(settings, db, vault, connections))
+        apart = IsolatedExecutor(isolation.environment(db.url, db.direct_url, environment))
+        workshop = Workshop(settings, inner, tool_registry, vault, bus, apart) if with_executor else None
         live = Live(db, inner)
         handlers = live.handlers
         if workshop:
@@ -235,7 +239,7 @@ async def running(
         provider = Provider(settings.oidc) if settings.oidc else None
         if provider:
             stack.push_async_callback(provider.aclose)
-        app = _application(settings, db, vault, toolbox, connections, live, readiness, provider, stopping)
+        app = _application(settings, db, vault, tool_registry, connections, live, readiness, provider, stopping)
         server = UnsignalledServer(_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
@@ -277,10 +281,10 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         db = await stack.enter_async_context(database(settings))
         vault = await stack.enter_async_context(blobs(settings, db))
         await migrations.upgrade(db.direct_url)
-        connections = Connections(settings.mcp)
-        toolbox = await stack.enter_async_context(tools(settings, db, vault, connections))
-        apart = Isolation(isolation.environment(db.url, db.direct_url))
-        workshop = Workshop(settings, db, toolbox, vault, bus, apart)
+        connections = McpConnections(settings.mcp)
+        tool_registry = await stack.enter_async_context(tools(settings, db, vault, connections))
+        apart = IsolatedExecutor(isolation.environment(db.url, db.direct_url))
+        workshop = Workshop(settings, db, tool_registry, vault, bus, apart)
         handlers = {RUNS_CHANNEL: workshop.executor.notified}
         listener = Listener(db.direct_url, handlers)
         readiness = Readiness(db, listener, vault)
@@ -334,8 +338,8 @@ def _application(
     settings: Settings,
     db: Database,
     vault: Vault,
-    toolbox: Toolbox,
-    connections: Connections,
+    tool_registry: ToolRegistry,
+    connections: McpConnections,
     live: Live,
     readiness: Readiness,
     provider: Provider | None,
@@ -345,7 +349,7 @@ def _application(
         db=db,
         vault=vault,
         most_upload=settings.most_upload,
-        toolbox=toolbox,
+        tool_registry=tool_registry,
         connections=connections,
         groups=settings.mcp.groups,
         live=live,

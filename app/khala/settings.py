@@ -27,8 +27,8 @@ from khala.models.providers import ProviderSettings
 from khala.store.blobs.blobs import Room
 from khala.store.threads.sends import Limits
 from khala.tools import ssrf_guard
-from khala.tools.mcp import BadConfig, McpConfig
-from khala.tools.tool_registry import ToolboxOptions
+from khala.tools.mcp import McpConfig, McpConfigError
+from khala.tools.tool_registry import ToolRegistryOptions
 
 WELCOME = "Hi! Ask me anything. Your conversation is kept, even if you close this page."
 NETWORK_LIMITS = (
@@ -60,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     blob_url: str | None
     most_upload: int
     room: Room
-    tools: ToolboxOptions
+    tools: ToolRegistryOptions
     mcp: McpConfig
     models: tuple[ModelRef, ...]
     allowed_models: tuple[str, ...]
@@ -241,7 +241,7 @@ def _usd(read: "_Reader", scope: budgets.Scope, name: str, default: Decimal | in
     return Limit(scope=scope, measure="usd", most=read.amount(name, default), window=DAY)
 
 
-def _tools(read: "_Reader") -> ToolboxOptions:
+def _tools(read: "_Reader") -> ToolRegistryOptions:
     """Which tools there are, and what the operator says of calls. An empty KHALA_TOOLS offers none."""
     asked = [Rule(pattern=pattern, action="ask") for pattern in read.patterns("KHALA_TOOLS_ASK", "")]
     denied = [Rule(pattern=pattern, action="deny") for pattern in read.patterns("KHALA_TOOLS_DENY", "")]
@@ -249,7 +249,7 @@ def _tools(read: "_Reader") -> ToolboxOptions:
         allow = ssrf_guard.networks(read.words("KHALA_FETCH_ALLOW"))
     except ValueError as error:
         raise BadSetting(f"KHALA_FETCH_ALLOW must be addresses and networks like 10.0.0.0/8: {error}.") from error
-    return ToolboxOptions(offered=read.patterns("KHALA_TOOLS", "*"), rules=(*asked, *denied), fetch_allow=allow)
+    return ToolRegistryOptions(offered=read.patterns("KHALA_TOOLS", "*"), rules=(*asked, *denied), fetch_allow=allow)
 
 
 def _mcp(read: "_Reader", home: Path, env: Mapping[str, str]) -> McpConfig:
@@ -258,7 +258,7 @@ def _mcp(read: "_Reader", home: Path, env: Mapping[str, str]) -> McpConfig:
     path = Path(given).expanduser().absolute() if given else usual if usual.is_file() else None
     try:
         return McpConfig.read(path, env)
-    except BadConfig as error:
+    except McpConfigError as error:
         raise BadSetting(f"KHALA_MCP_CONFIG: {error}") from error
 
 

@@ -22,8 +22,8 @@ from khala.domain.access import Caller, key_hash
 from khala.domain.budgets import DAY, FIRST, HOUR, Limit, Measure, Policy, Scope
 from khala.domain.chat import RunBudget, RunOptions, Sent
 from khala.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActive
-from khala.runs.budget_meter import Meter
-from khala.runs.usage_tally import Tally
+from khala.runs.budget_meter import BudgetMeter
+from khala.runs.usage_tally import UsageTally
 from khala.store.accounts import claims
 from khala.store.budgets import ledger
 from khala.store.operations import retention
@@ -368,7 +368,7 @@ async def test_time_is_reserved_piece_by_piece_until_there_is_none(
         monkeypatch.setitem(portions, "seconds", Decimal("0.1"))
     sent = await ask(db, await new_thread(db), limits=limited(limit("thread", "seconds", "0.35")))
     async with db.driver() as driver:
-        meter = Meter(db, sent.run_id, await ledger.account(driver, sent.thread_id, sent.run_id), Tally())
+        meter = BudgetMeter(db, sent.run_id, await ledger.account(driver, sent.thread_id, sent.run_id), UsageTally())
     assert (await levels(db))["thread", "seconds"] == (Decimal("0.1"), 0)
     with pytest.raises(BudgetExhausted, match="this chat"):
         await asyncio.wait_for(meter.watch(), 5)

@@ -14,15 +14,15 @@ from khala.domain.flush_policy import FlushPolicy
 from khala.models.model_names import parse
 from khala.models.providers import Providers, ProviderSettings
 from khala.models.token_counter import Counter
-from khala.runs.claimed_run import Work
 from khala.runs.executor import Executor
 from khala.runs.executor_options import ExecutorOptions
-from khala.runs.model_turn import Models
-from khala.runs.tool_executor import Kit
+from khala.runs.model_turn import ModelDependencies
+from khala.runs.run_execution import RunExecution
+from khala.runs.tool_executor import ToolDependencies
 from khala.store.postgres.database import Database, asyncpg_url
 from khala.store.runs.writer import Writer
 from khala.store.threads import threads
-from khala.tools.tool_registry import Toolbox, ToolboxOptions
+from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
 from tests.support import postgres
 from tests.support.blobs import vault_of
 from tests.support.ports import free_port
@@ -139,10 +139,12 @@ async def an_executor(db: Database) -> AsyncIterator[Executor]:
     """One that knows this database, and does nothing by itself."""
     providers = Providers(ProviderSettings())
     options = ExecutorOptions(models=(parse("demo"),), system="")
-    toolbox = Toolbox(db, None, sandbox=None, connections=None, options=ToolboxOptions())
+    tool_registry = ToolRegistry(db, None, sandbox=None, connections=None, options=ToolRegistryOptions())
     async with vault_of(db) as vault:
-        kit = Kit(toolbox=toolbox, vault=vault)
-        yield Executor(db, Writer(db, FlushPolicy()), Models(open=providers.open), Counter(), kit, options)
+        tool_dependencies = ToolDependencies(tool_registry=tool_registry, vault=vault)
+        yield Executor(
+            db, Writer(db, FlushPolicy()), ModelDependencies(open=providers.open), Counter(), tool_dependencies, options
+        )
     await providers.aclose()
 
 
@@ -152,7 +154,7 @@ async def test_a_run_whose_database_goes_away_when_it_is_begun_is_dropped_and_no
     nowhere = Database(f"postgresql://khala@127.0.0.1:{free_port()}/khala")
     async with an_executor(nowhere) as executor:
         with capture_logs() as logs:
-            await executor._work(Work(claimed))
+            await executor._work(RunExecution(claimed))
     assert [(one["event"], one["log_level"]) for one in logs] == [("run_dropped", "warning")]
     await nowhere.close()
 
@@ -164,7 +166,7 @@ async def test_a_run_whose_thread_is_reset_when_it_is_begun_is_lost_and_no_crash
     await threads.reset(db, thread_id, CALLER, welcome="")
     async with an_executor(db) as executor:
         with capture_logs() as logs:
-            await executor._work(Work(claimed))
+            await executor._work(RunExecution(claimed))
     said = [(one["event"], one["log_level"]) for one in logs if one["log_level"] != "debug"]
     assert said == [("run_lost", "info")]
 

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import text
 
 from khala.domain.chat import RunOptions
-from khala.runs.claimed_run import Work
-from khala.runs.isolation import COMMAND, Isolation, environment
+from khala.runs.isolation import COMMAND, IsolatedExecutor, environment
+from khala.runs.run_execution import RunExecution
 from khala.store.postgres.database import Database
 from khala.store.runs import runs
 from khala.store.runs.parts import Lease
@@ -123,13 +123,13 @@ def test_a_claim_travels_to_a_process_as_it_is() -> None:
     assert msgspec.json.decode(msgspec.json.encode(claimed), type=Claimed) == claimed
 
 
-async def frozen(db: Database, database_url: str, word: str, **env: str) -> tuple[Isolation, Work]:
+async def frozen(db: Database, database_url: str, word: str, **env: str) -> tuple[IsolatedExecutor, RunExecution]:
     """A claimed run that harms the process it is executed in."""
     await ask(db, await new_thread(db), word)
     await lose(db)
     (claimed,) = await claim(db)
     given = {**os.environ, **POISONED, "KHALA_MODEL": "demo", "KHALA_WATCHDOG_SECONDS": "0", "KHALA_LOG": "json", **env}
-    return Isolation(environment(database_url, database_url, given)), Work(claimed)
+    return IsolatedExecutor(environment(database_url, database_url, given)), RunExecution(claimed)
 
 
 async def test_a_process_is_killed_when_its_run_takes_longer_than_it_may(db: Database, database_url: str) -> None:

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from khala.domain.tools import NAME
-from khala.tools.mcp import Server
-from khala.tools.port import ToolFailed
+from khala.tools.mcp import McpServerConfig
+from khala.tools.port import ToolError
 from tests.support import everything
 from tests.support.mcp_client import (
     ROOT,
@@ -43,7 +43,7 @@ def journal(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def either(how: str, journal: Path, **settings: Any) -> AsyncIterator[tuple[Server, OverHttp | None]]:
+async def either(how: str, journal: Path, **settings: Any) -> AsyncIterator[tuple[McpServerConfig, OverHttp | None]]:
     if how == "stdio":
         yield stdio(journal, **settings), None
         return
@@ -83,7 +83,7 @@ async def test_large_results_go_to_the_sink_and_too_large_ones_fail_alone(how: s
         sink = Collected()
         big = await use(connections, "peculiar__big", a_call(sink=sink), n=1_000_000)
         assert (big.output, len(sink.content)) == (None, 1_000_000)
-        with pytest.raises(ToolFailed) as failed:
+        with pytest.raises(ToolError) as failed:
             await use(connections, "peculiar__huge")
         assert failed.value.code == "too_large"
         assert (await use(connections, "peculiar__echo", text="still here")).output == "still here"
@@ -99,7 +99,7 @@ async def test_a_hundred_calls_at_once_each_get_their_own_answer(how: str, journ
 @both
 async def test_a_server_that_hangs_is_timed_out_and_told(how: str, journal: Path) -> None:
     async with either(how, journal, timeout=1.0) as (server, _), connected(server) as connections:
-        with pytest.raises(ToolFailed) as failed:
+        with pytest.raises(ToolError) as failed:
             await use(connections, "peculiar__hang")
         assert failed.value.code == "timeout"
         await eventually(lambda: len(calls(journal, "hang", "cancelled")) == 1)
@@ -143,12 +143,12 @@ async def test_a_server_killed_in_a_call_is_an_unknown_outcome_and_comes_back(ho
         await eventually(lambda: len(calls(journal, "once")) == 1)
         began = time.monotonic()
         _kill(journal, "once")
-        with pytest.raises(ToolFailed) as failed:
+        with pytest.raises(ToolError) as failed:
             await call
         assert (failed.value.code, time.monotonic() - began < SOON) == ("unknown", True)
         if http is not None:
             await eventually(lambda: state(connections).state == "failed")
-            with pytest.raises(ToolFailed) as failed:
+            with pytest.raises(ToolError) as failed:
                 await use(connections, "peculiar__echo", text="anybody?")
             assert failed.value.code == "unavailable"
             http.start()
@@ -182,7 +182,7 @@ async def test_a_repeated_call_whose_server_dies_again_is_not_tried_a_third_time
             _kill(journal, "once")
             if http is not None:
                 http.start()
-        with pytest.raises(ToolFailed) as failed:
+        with pytest.raises(ToolError) as failed:
             await call
         assert failed.value.code == "unknown"
         await eventually(lambda: state(connections).state == "ready")
@@ -201,10 +201,10 @@ async def test_a_http_server_that_forgets_the_session_is_asked_again(journal: Pa
 
 
 async def test_a_server_that_never_starts_is_no_trouble_of_the_others(journal: Path) -> None:
-    silent = Server(name="silent", command=sys.executable, args=("-c", "import time; time.sleep(60)"))
-    missing = Server(name="missing", command="no-such-program-anywhere")
-    dying = Server(name="dying", command=sys.executable, args=("-c", "raise SystemExit(3)"))
-    deaf = Server(name="deaf", url=f"http://127.0.0.1:{free_port()}/mcp?token=hush")
+    silent = McpServerConfig(name="silent", command=sys.executable, args=("-c", "import time; time.sleep(60)"))
+    missing = McpServerConfig(name="missing", command="no-such-program-anywhere")
+    dying = McpServerConfig(name="dying", command=sys.executable, args=("-c", "raise SystemExit(3)"))
+    deaf = McpServerConfig(name="deaf", url=f"http://127.0.0.1:{free_port()}/mcp?token=hush")
     good = stdio(journal)
     async with connected(silent, missing, dying, deaf, good, ready=False) as connections:
         await eventually(lambda: state(connections).state == "ready")
@@ -262,7 +262,7 @@ async def test_one_tool_that_is_none_spoils_nothing() -> None:
         "    if 'id' in asked:\n"
         "        print(json.dumps({'jsonrpc': '2.0', 'id': asked['id'], 'result': said}), flush=True)\n"
     )
-    async with connected(Server(name="odd", command=sys.executable, args=("-c", program))) as connections:
+    async with connected(McpServerConfig(name="odd", command=sys.executable, args=("-c", program))) as connections:
         assert set(connections.tools()) == {"odd__good", "odd__plain"}
         assert connections.tools()["odd__plain"].spec.parameters == {"type": "object"}
 
@@ -279,7 +279,7 @@ async def test_a_program_gets_no_more_of_the_environment_than_it_was_given(
 
 async def test_closing_ends_all_programs_and_what_they_have_started_within_five_seconds(journal: Path) -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)"
-    unwilling = Server(name="unwilling", command=sys.executable, args=("-c", stubborn))
+    unwilling = McpServerConfig(name="unwilling", command=sys.executable, args=("-c", stubborn))
     async with connected(stdio(journal), unwilling, ready=False) as connections:
         await eventually(lambda: state(connections).state == "ready")
         me = psutil.Process()
@@ -317,7 +317,7 @@ async def test_programs_end_with_the_process_that_started_them(journal: Path) ->
 
 async def test_the_reference_server_over_stdio() -> None:
     command, *args = everything.command("stdio")
-    async with connected(Server(name="everything", command=command, args=tuple(args))) as connections:
+    async with connected(McpServerConfig(name="everything", command=command, args=tuple(args))) as connections:
         await _reference(connections)
 
 
@@ -329,7 +329,7 @@ async def test_the_reference_server_over_http() -> None:
         *everything.command("streamableHttp"), env=env, stdout=null, stderr=null
     )
     try:
-        async with connected(Server(name="everything", url=f"http://127.0.0.1:{port}/mcp")) as connections:
+        async with connected(McpServerConfig(name="everything", url=f"http://127.0.0.1:{port}/mcp")) as connections:
             await _reference(connections)
     finally:
         process.kill()

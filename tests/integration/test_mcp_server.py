@@ -23,8 +23,8 @@ from khala.domain.tools import Spec
 from khala.store.accounts import api_tokens
 from khala.store.postgres.database import Database
 from khala.store.tools import todos
-from khala.tools.mcp import Server
-from khala.tools.port import Call, Result, Tool
+from khala.tools.mcp import McpServerConfig
+from khala.tools.port import CallContext, CallResult, Tool
 from tests.support.cast import Person, person
 from tests.support.inside import Inside
 from tests.support.mcp_client import connected, use
@@ -182,16 +182,16 @@ class Shouting:
     ended = asyncio.Event()
     spec = Spec(name="shout", description="Shouts.", parameters={"type": "object"})
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         call.progress("breathing in")
         if args["how"] == "for ever":
             await self._for_ever()
         await asyncio.sleep(0.05)
         if args["how"] == "text":
-            return Result(output="a" * args["size"])
+            return CallResult(output="a" * args["size"])
         for _ in range(args["size"] // 1000):
             await call.sink.write(b"a" * 1000)
-        return Result(media_type=args["how"])
+        return CallResult(media_type=args["how"])
 
     async def _for_ever(self) -> None:
         try:
@@ -315,7 +315,7 @@ async def test_servers_are_shown_to_accounts_without_their_secrets(server: Insid
 
 async def test_khala_can_use_another_khala(server: Inside, store: Database) -> None:
     owner = await person(store)
-    other = Server(name="khala", url=f"{server.url}/mcp/tasks", headers=owner.headers)
+    other = McpServerConfig(name="khala", url=f"{server.url}/mcp/tasks", headers=owner.headers)
     async with connected(other) as connections:
         assert set(connections.tools()) == {"khala__todo_add", "khala__todo_list", "khala__todo_complete"}
         assert (await use(connections, "khala__todo_list")).ok

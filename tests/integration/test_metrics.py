@@ -243,7 +243,7 @@ async def test_a_port_that_is_taken_is_said_and_nothing_is_served(database_url: 
 
 
 def test_labels_that_are_no_closed_list_stay_bounded() -> None:
-    bounded = metrics.Bounded(2)
+    bounded = metrics.BoundedLabel(2)
     assert [bounded(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", metrics.OTHER, "a", metrics.OTHER]
 
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from khala.domain import ids
 from khala.domain.tools import Actor
-from khala.tools.port import Call, Result
+from khala.tools.port import CallContext, CallResult
 from khala.tools.run_code import RunCode
 from khala.tools.sandbox import Sandbox
 from tests.support.programs import Heard, sandbox
@@ -21,11 +21,11 @@ async def inside() -> AsyncIterator[Sandbox]:
     yield await sandbox()
 
 
-async def run(inside: Sandbox, code: str, heard: Heard, language: str = "python", seconds: float = 10) -> Result:
+async def run(inside: Sandbox, code: str, heard: Heard, language: str = "python", seconds: float = 10) -> CallResult:
     tool = RunCode(inside, seconds=seconds)
     args = {"language": language, "code": code, "stdin": "given"}
     jsonschema_rs.validate(tool.spec.parameters, args)
-    call = Call(id="1", idempotency_key="1", actor=Actor(owner_id=ids.new()), sink=heard)
+    call = CallContext(id="1", idempotency_key="1", actor=Actor(owner_id=ids.new()), sink=heard)
     return await tool.run(args, call)
 
 

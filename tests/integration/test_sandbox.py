@@ -15,10 +15,10 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from khala.tools import sandbox as package
-from khala.tools.port import ToolFailed
+from khala.tools.port import ToolError
 from khala.tools.sandbox import Language, Program, Sandbox, SandboxOptions
 from khala.tools.sandbox import sandbox as finding
-from khala.tools.sandbox.runtimes import Runtime
+from khala.tools.sandbox.runtimes import LanguageRuntime
 from tests.support.programs import Heard, pulse, running, said, sandbox, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -41,7 +41,7 @@ async def test_a_start_tells_of_an_unfit_runtime_only_where_the_language_has_no_
 ) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\nexit 1\n")
-    unfit = Runtime(command=(str(broken),), suffix=".py", shown=(str(tmp_path),))
+    unfit = LanguageRuntime(command=(str(broken),), suffix=".py", shown=(str(tmp_path),))
     working = {language: [runtime] for language, runtime in inside.runtimes.items()}
     for runtimes, expected in ((working["python"], []), ([], ["sandbox_language_missing"])):
         tried = {**working, "python": [unfit, *runtimes]}
@@ -212,7 +212,7 @@ async def test_so_many_run_at_once_and_no_more() -> None:
     marker = _marker()
     first = asyncio.create_task(said(small, f"sleep {marker}", "shell", seconds=60))
     await until(lambda: bool(running(marker)))
-    with pytest.raises(ToolFailed, match="Too many") as failure:
+    with pytest.raises(ToolError, match="Too many") as failure:
         await said(small, "echo me too", "shell")
     assert failure.value.code == "unavailable"
     first.cancel()

@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from khala.domain.tools import Actor, Rule, Spec
 from khala.store.postgres.database import Database
-from khala.tools.port import Call, Result
-from khala.tools.tool_registry import Toolbox, ToolboxOptions
+from khala.tools.port import CallContext, CallResult
+from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
 from tests.support.calls_of_tools import call, guest, user
 from tests.support.cast import owned_thread, person
 from tests.support.inside import Inside
@@ -33,10 +33,10 @@ async def store(server: Inside) -> AsyncIterator[Database]:
     await database.close()
 
 
-def toolbox(store: Database, *patterns: str, deny: str | None = None, connections: Any = None) -> Toolbox:
+def tool_registry(store: Database, *patterns: str, deny: str | None = None, connections: Any = None) -> ToolRegistry:
     rules = () if deny is None else (Rule(pattern=deny, action="deny"),)
-    options = ToolboxOptions(offered=patterns or ("*",), rules=rules)
-    return Toolbox(store, None, sandbox=None, connections=connections, options=options)
+    options = ToolRegistryOptions(offered=patterns or ("*",), rules=rules)
+    return ToolRegistry(store, None, sandbox=None, connections=connections, options=options)
 
 
 def rules(*said: tuple[str, str]) -> dict[str, Any]:
@@ -156,8 +156,8 @@ class Served:
     def __init__(self, name: str) -> None:
         self.spec = Spec(name=name, description="", parameters={"type": "object"}, source=name.partition("__")[0])
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
-        return Result(output="done")
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
+        return CallResult(output="done")
 
 
 class Server:
@@ -177,31 +177,36 @@ class Servers:
         return [Server()]
 
 
-async def names_of(box: Toolbox, actor: Actor, *patterns: str) -> list[str]:
+async def names_of(box: ToolRegistry, actor: Actor, *patterns: str) -> list[str]:
     return list((await box.offered(actor, patterns or None)).tools)
 
 
 async def test_servers_tools_come_after_the_built_in_ones_and_cant_take_their_names(store: Database) -> None:
     who = user((await person(store)).id)
     served = Servers("zeal__b", "files__delete_file", "read_file", "bad name", "alpha__a")
-    found = await names_of(toolbox(store, connections=served), who)
+    found = await names_of(tool_registry(store, connections=served), who)
     assert found[0] == "read_file"
     assert found[-3:] == ["alpha__a", "files__delete_file", "zeal__b"]
-    assert "files" in toolbox(store, connections=served).taken
-    denied = await names_of(toolbox(store, connections=served, deny="delete_file"), who)
+    assert "files" in tool_registry(store, connections=served).taken
+    denied = await names_of(tool_registry(store, connections=served, deny="delete_file"), who)
     assert not [name for name in denied if "delete_file" in name]
 
 
 async def test_patterns_of_the_operator_and_of_a_run_leave_tools_out(store: Database) -> None:
     who = user((await person(store)).id)
-    assert await names_of(toolbox(store, "todo_*", "grep"), who) == ["grep", "todo_add", "todo_list", "todo_complete"]
-    assert await names_of(toolbox(store, "todo_*"), who, "*_list", "read_file", "") == ["todo_list"]
-    box = Toolbox(store, None, sandbox=None, connections=None, options=ToolboxOptions(offered=()))
+    assert await names_of(tool_registry(store, "todo_*", "grep"), who) == [
+        "grep",
+        "todo_add",
+        "todo_list",
+        "todo_complete",
+    ]
+    assert await names_of(tool_registry(store, "todo_*"), who, "*_list", "read_file", "") == ["todo_list"]
+    box = ToolRegistry(store, None, sandbox=None, connections=None, options=ToolRegistryOptions(offered=()))
     assert await names_of(box, who) == []
 
 
 async def test_what_a_call_needs_and_its_actor_lacks_is_named(store: Database) -> None:
-    fetch = (await toolbox(store).offered(user((await person(store)).id))).tools["fetch_url"]
+    fetch = (await tool_registry(store).offered(user((await person(store)).id))).tools["fetch_url"]
     visitor = guest((await person(store)).id)
     said = await call(fetch, visitor, url="http://127.0.0.1/")
     assert (said.ok, said.result.code) == (False, "forbidden")

@@ -14,7 +14,7 @@ import pytest_asyncio
 from khala.domain.tools import Actor
 from khala.store.blobs import blobs
 from khala.store.postgres.database import Database
-from khala.tools.port import Call, ToolFailed
+from khala.tools.port import CallContext, ToolError
 from khala.tools.read_blob import ReadBlob
 from tests.support.blobs import vault_of
 from tests.support.client import Thread
@@ -219,9 +219,9 @@ async def test_the_tool_reads_blobs_of_its_conversation_alone(server: Inside, th
 
 async def _use(tool: ReadBlob, blob_id: str, thread_id: UUID) -> None:
 
-    def call(thread_id: Any) -> Call:
+    def call(thread_id: Any) -> CallContext:
         actor = Actor(owner_id=uuid4(), thread_id=thread_id)
-        return Call(id="c", idempotency_key="k", actor=actor, sink=None)  # type: ignore[arg-type]
+        return CallContext(id="c", idempotency_key="k", actor=actor, sink=None)  # type: ignore[arg-type]
 
     mine = call(thread_id)
     said = await tool.run({"blobId": blob_id, "mode": "grep", "pattern": "row 42$", "context": 1}, mine)
@@ -235,7 +235,7 @@ async def _use(tool: ReadBlob, blob_id: str, thread_id: UUID) -> None:
         ({"blobId": "x", "mode": "head"}, mine, "bad_arguments"),
         ({"blobId": blob_id, "mode": "grep", "pattern": "("}, mine, "bad_arguments"),
     ):
-        with pytest.raises(ToolFailed) as failed:
+        with pytest.raises(ToolError) as failed:
             await tool.run(args, who)
         assert failed.value.code == code
 

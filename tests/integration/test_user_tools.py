@@ -14,7 +14,7 @@ from khala.store.tools import user_tools
 from khala.store.tools.user_tools import Definition
 from khala.tools.port import Tool
 from khala.tools.sandbox import Sandbox, missing
-from khala.tools.tool_registry import Toolbox, ToolboxOptions
+from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
 from tests.support.calls_of_tools import call, user
 from tests.support.cast import Person, person
 from tests.support.inside import Inside
@@ -50,10 +50,10 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def toolbox(store: Database) -> Toolbox:
+async def tool_registry(store: Database) -> ToolRegistry:
     sandbox = await Sandbox.find()
     assert sandbox is not None, missing()
-    return Toolbox(store, None, sandbox=sandbox, connections=None, options=ToolboxOptions())
+    return ToolRegistry(store, None, sandbox=sandbox, connections=None, options=ToolRegistryOptions())
 
 
 class Maker:
@@ -76,11 +76,11 @@ class Maker:
     async def decide(self, name: str, *, approved: bool = True, **more: Any) -> httpx.Response:
         return await self.ask("POST", f"/{name}/decision", {"approved": approved} | more)
 
-    async def usable(self, toolbox: Toolbox, **changes: Any) -> Tool:
+    async def usable(self, tool_registry: ToolRegistry, **changes: Any) -> Tool:
         """A tool of this kind, approved of and offered."""
         made = await self.make(**changes)
         assert (await self.decide(made["name"])).status_code == 200
-        return (await toolbox.offered(self.actor)).tools[made["name"]]
+        return (await tool_registry.offered(self.actor)).tools[made["name"]]
 
     @property
     def actor(self) -> Actor:
@@ -93,28 +93,28 @@ async def maker(server: Inside, store: Database) -> Maker:
 
 
 async def test_a_tool_is_offered_once_its_user_approves_and_to_nobody_else(
-    maker: Maker, store: Database, toolbox: Toolbox
+    maker: Maker, store: Database, tool_registry: ToolRegistry
 ) -> None:
     made = await maker.make()
     assert (made["state"], "decidedAt" in made) == ("pending", False)
-    assert "shout" not in (await toolbox.offered(maker.actor)).tools
+    assert "shout" not in (await tool_registry.offered(maker.actor)).tools
     assert (await maker.decide("shout")).json()["state"] == "approved"
-    offered = (await toolbox.offered(maker.actor)).tools
+    offered = (await tool_registry.offered(maker.actor)).tools
     assert (offered["shout"].spec.source, *offered["shout"].spec.permissions) == ("user", "code")
-    assert "shout" not in (await toolbox.offered(user((await person(store)).id))).tools
+    assert "shout" not in (await tool_registry.offered(user((await person(store)).id))).tools
     said = await call(offered["shout"], maker.actor, text="en taro adun")
     assert said.json == {"said": "EN TARO ADUN"}
     assert "text: this is missing" in (await call(offered["shout"], maker.actor)).text
 
 
-async def test_the_first_word_on_a_tool_stands(maker: Maker, toolbox: Toolbox) -> None:
+async def test_the_first_word_on_a_tool_stands(maker: Maker, tool_registry: ToolRegistry) -> None:
     await maker.make()
     assert (await maker.decide("none")).status_code == 404
     assert (await maker.decide("shout", approved=False)).json()["state"] == "rejected"
     assert (await maker.decide("shout", approved=False)).status_code == 200
     refused = await maker.decide("shout")
     assert (refused.status_code, refused.json()["code"]) == (409, "already_decided")
-    assert "shout" not in (await toolbox.offered(maker.actor)).tools
+    assert "shout" not in (await tool_registry.offered(maker.actor)).tools
     assert (await maker.ask("DELETE", "/shout")).status_code == 204
     assert (await maker.ask("DELETE", "/shout")).status_code == 404
     await maker.make()
@@ -188,9 +188,9 @@ async def test_a_user_has_at_most_so_many_tools(maker: Maker, monkeypatch: pytes
 
 
 async def test_a_tool_that_was_changed_or_deleted_since_it_was_offered_does_not_run(
-    maker: Maker, toolbox: Toolbox
+    maker: Maker, tool_registry: ToolRegistry
 ) -> None:
-    tool = await maker.usable(toolbox)
+    tool = await maker.usable(tool_registry)
     await maker.ask("DELETE", "/shout")
     assert (await call(tool, maker.actor, text="x")).result.code == "not_found"
     await maker.make(description="Something else.")
@@ -199,42 +199,42 @@ async def test_a_tool_that_was_changed_or_deleted_since_it_was_offered_does_not_
 
 
 async def test_what_a_program_says_is_json_or_text_and_what_is_long_is_passed_on(
-    maker: Maker, toolbox: Toolbox
+    maker: Maker, tool_registry: ToolRegistry
 ) -> None:
-    plain = await maker.usable(toolbox, name="plain", code="print('En taro', end='')")
+    plain = await maker.usable(tool_registry, name="plain", code="print('En taro', end='')")
     assert (await call(plain, maker.actor, text="x")).result.output == "En taro"
-    long = await maker.usable(toolbox, name="long", code="print('x' * 200_000, end='')")
+    long = await maker.usable(tool_registry, name="long", code="print('x' * 200_000, end='')")
     said = await call(long, maker.actor, text="x")
     assert (said.result.output, said.content) == (None, b"x" * 200_000)
 
 
 async def test_a_program_that_fails_or_lasts_too_long_is_a_failure_with_its_reason(
-    maker: Maker, toolbox: Toolbox
+    maker: Maker, tool_registry: ToolRegistry
 ) -> None:
-    crash = await maker.usable(toolbox, name="crash", code="raise ValueError('no pylon')")
+    crash = await maker.usable(tool_registry, name="crash", code="raise ValueError('no pylon')")
     said = await call(crash, maker.actor, text="x")
     assert (said.ok, said.result.code) == (False, "failed")
     assert "ValueError: no pylon" in said.text
-    slow = await maker.usable(toolbox, name="slow", code="import time\ntime.sleep(60)", timeout=1)
+    slow = await maker.usable(tool_registry, name="slow", code="import time\ntime.sleep(60)", timeout=1)
     said = await call(slow, maker.actor, text="x")
     assert (said.result.code, said.text) == ("timeout", "Timed out after 1 s.")
 
 
 async def test_a_program_reaches_no_network_and_none_of_our_files(
-    maker: Maker, toolbox: Toolbox, server: Inside
+    maker: Maker, tool_registry: ToolRegistry, server: Inside
 ) -> None:
     port = server.url.rpartition(":")[2]
     code = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 2)"
-    said = await call(await maker.usable(toolbox, name="reach", code=code), maker.actor, text="x")
+    said = await call(await maker.usable(tool_registry, name="reach", code=code), maker.actor, text="x")
     assert not said.ok
     look = "import os\nprint(os.environ.get('DATABASE_URL'), os.path.exists('/work'), os.path.exists('/etc/shadow'))"
-    said = await call(await maker.usable(toolbox, name="look", code=look), maker.actor, text="x")
+    said = await call(await maker.usable(tool_registry, name="look", code=look), maker.actor, text="x")
     assert said.text.strip() == "None False False"
 
 
-async def test_javascript_is_run_too(maker: Maker, toolbox: Toolbox) -> None:
+async def test_javascript_is_run_too(maker: Maker, tool_registry: ToolRegistry) -> None:
     code = "let s=''; process.stdin.on('data', d => s += d).on('end', () => console.log(JSON.parse(s).text.length))"
-    tool = await maker.usable(toolbox, language="javascript", code=code)
+    tool = await maker.usable(tool_registry, language="javascript", code=code)
     assert (await call(tool, maker.actor, text="four")).result.output == 4
 
 
@@ -261,7 +261,7 @@ async def test_a_schema_that_would_hold_up_the_server_is_refused(maker: Maker, p
 
 
 async def test_a_tool_that_was_approved_before_its_schema_was_refused_fails_as_bad_arguments(
-    maker: Maker, store: Database, toolbox: Toolbox
+    maker: Maker, store: Database, tool_registry: ToolRegistry
 ) -> None:
     definition = Definition(
         name="old",
@@ -272,7 +272,7 @@ async def test_a_tool_that_was_approved_before_its_schema_was_refused_fails_as_b
     )
     await user_tools.add(store, maker.who.id, definition, "print(1)")
     await user_tools.decide(store, maker.who.id, "old", approve=True, digest=None)
-    tool = (await toolbox.offered(maker.actor)).tools["old"]
+    tool = (await tool_registry.offered(maker.actor)).tools["old"]
     async with asyncio.timeout(20):
         said = await call(tool, maker.actor, a="a" * 60 + "b")
     assert said.text == "The schema of old can't be used. Only the whole schema may have a $schema, not a part of it."
@@ -289,10 +289,10 @@ async def test_a_tool_that_was_approved_before_its_schema_was_refused_fails_as_b
     ids=["items that hash alike", "millions of errors", "a pattern of many states"],
 )
 async def test_the_server_answers_while_arguments_are_checked(
-    maker: Maker, toolbox: Toolbox, schema: dict[str, Any], value: Any
+    maker: Maker, tool_registry: ToolRegistry, schema: dict[str, Any], value: Any
 ) -> None:
     name = f"heavy{len(str(value))}"
-    tool = await maker.usable(toolbox, name=name, parameters={"type": "object", "properties": {"a": schema}})
+    tool = await maker.usable(tool_registry, name=name, parameters={"type": "object", "properties": {"a": schema}})
     checking = asyncio.create_task(call(tool, maker.actor, a=value))
     # The server and the call share this event loop: it answers many times before the check has ended.
     for _ in range(5):

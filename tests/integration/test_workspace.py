@@ -14,8 +14,8 @@ from khala.domain.tools import Actor
 from khala.store.postgres.database import Database
 from khala.store.tools import todos, workspace_files
 from khala.tools import file_search
-from khala.tools.directory_tools import Glob, ListDirectory
-from khala.tools.file_search import Grep
+from khala.tools.directory_tools import GlobFiles, ListDirectory
+from khala.tools.file_search import GrepFiles
 from khala.tools.port import Tool
 from khala.tools.todo_tools import TodoAdd, TodoComplete, TodoList
 from khala.tools.workspace_tools import DeleteFile, EditFile, ReadFile, WriteFile
@@ -92,7 +92,7 @@ async def test_nobody_sees_the_files_and_todos_of_another(db: Database) -> None:
         await call(TodoAdd(db), actor, text=f"for {actor.owner_id}", key="the same")
     for actor in (one, other, visitor, next_door):
         assert await read(db, actor, "secret.txt") == f"of {actor.owner_id}"
-        found = await call(Grep(db), actor, pattern="of ")
+        found = await call(GrepFiles(db), actor, pattern="of ")
         assert found.text == f"[1 matching line]\nsecret.txt:1:of {actor.owner_id}"
         listed = (await call(TodoList(db), actor)).json["todos"]
         assert [(todo["id"], todo["text"]) for todo in listed] == [(1, f"for {actor.owner_id}")]
@@ -126,7 +126,9 @@ async def test_what_is_no_text_is_said_to_be_none(db: Database) -> None:
     for tool, args in either.items():
         said = await call(tool, actor, path="image.png", **args)
         assert (said.ok, said.text) == (False, "image.png is no text (UTF-8), but 6 bytes of something else.")
-    assert (await call(Grep(db), actor, pattern="PNG")).text == "[0 matching lines; 1 file not searched, being no text]"
+    assert (
+        await call(GrepFiles(db), actor, pattern="PNG")
+    ).text == "[0 matching lines; 1 file not searched, being no text]"
 
 
 async def test_an_edit_needs_the_old_text_exactly_once_unless_all_is_meant(db: Database) -> None:
@@ -223,7 +225,7 @@ async def test_a_glob_finds_paths(db: Database, pattern: str, found: str) -> Non
     actor = await somebody(db)
     for path in ("src/a.py", "src/deep/b.py", "src/deep/er/c.ts", "top.md"):
         await write(db, actor, path, "x")
-    said = await call(Glob(db), actor, pattern=pattern)
+    said = await call(GlobFiles(db), actor, pattern=pattern)
     assert said.text == (found.replace(" ", "\n") or "No file has such a path.")
 
 
@@ -232,7 +234,7 @@ async def every_line(db: Database, actor: Actor, pattern: str, **args: Any) -> l
     lines: list[str] = []
     after: dict[str, Any] = {}
     for _ in range(100):
-        said = await call(Grep(db), actor, pattern=pattern, **args, **after)
+        said = await call(GrepFiles(db), actor, pattern=pattern, **args, **after)
         assert said.ok, said.text
         head, *page = said.text.split("\n")
         lines += page
@@ -273,28 +275,30 @@ async def test_a_search_says_how_many_lines_there_are_and_shows_what_is_around(d
     actor = await somebody(db)
     await write(db, actor, "src/a.py", "one\ntwo\nTHREE\nfour\nfive\nthree\n")
     await write(db, actor, "b.md", "three")
-    said = await call(Grep(db), actor, pattern="three", glob="*.py", ignoreCase=True, context=1)
+    said = await call(GrepFiles(db), actor, pattern="three", glob="*.py", ignoreCase=True, context=1)
     assert said.text.split("\n") == [
         "[2 matching lines]",
         "src/a.py-2-two", "src/a.py:3:THREE", "src/a.py-4-four", "src/a.py-5-five", "src/a.py:6:three",
     ]  # fmt: skip
-    assert (await call(Grep(db), actor, pattern="three", path="b.md")).text == "[1 matching line]\nb.md:1:three"
-    assert (await call(Grep(db), actor, pattern="three", path="src/")).text == "[1 matching line]\nsrc/a.py:6:three"
-    assert (await call(Grep(db), actor, pattern="(")).result.code == "bad_arguments"
-    assert (await call(Grep(db), actor, pattern="a(?=b)")).result.code == "bad_arguments"
-    assert (await call(Grep(db), actor, pattern="a", path="none")).result.code == "not_found"
+    assert (await call(GrepFiles(db), actor, pattern="three", path="b.md")).text == "[1 matching line]\nb.md:1:three"
+    assert (
+        await call(GrepFiles(db), actor, pattern="three", path="src/")
+    ).text == "[1 matching line]\nsrc/a.py:6:three"
+    assert (await call(GrepFiles(db), actor, pattern="(")).result.code == "bad_arguments"
+    assert (await call(GrepFiles(db), actor, pattern="a(?=b)")).result.code == "bad_arguments"
+    assert (await call(GrepFiles(db), actor, pattern="a", path="none")).result.code == "not_found"
 
 
 async def test_a_pattern_that_would_backtrack_for_ever_does_not(db: Database) -> None:
     actor = await somebody(db)
     await write(db, actor, "a", "a" * 100_000 + "!")
-    assert (await call(Grep(db), actor, pattern="^(a+)+$")).text == "[0 matching lines]"
+    assert (await call(GrepFiles(db), actor, pattern="^(a+)+$")).text == "[0 matching lines]"
 
 
 async def test_a_long_line_is_shown_around_what_was_found(db: Database) -> None:
     actor = await somebody(db)
     await write(db, actor, "min.js", "x" * 50_000 + "needle" + "y" * 50_000)
-    said = await call(Grep(db), actor, pattern="needle")
+    said = await call(GrepFiles(db), actor, pattern="needle")
     assert "needle" in said.text
     assert "of 100,006 characters" in said.text
     assert len(said.text) < 2000
@@ -305,11 +309,11 @@ async def test_a_line_longer_than_a_piece_is_searched_whole(db: Database) -> Non
     for name, text in (("a", "x" * 65_500 + "needle" + "y" * 100_000), ("b", "needle" + "y" * 200_000),
                        ("c", "x" * 200_000 + "needle"), ("d", "é" * 100_000)):  # fmt: skip
         await write(db, actor, name, text)
-    said = await call(Grep(db), actor, pattern="needle")
+    said = await call(GrepFiles(db), actor, pattern="needle")
     assert [line[:4] for line in said.text.split("\n")] == ["[3 m", "a:1:", "b:1:", "c:1:"]
     assert all("needle" in line for line in said.text.split("\n")[1:])
-    assert (await call(Grep(db), actor, pattern="^y|x$|^é{9}$")).text == "[0 matching lines]"
-    assert (await call(Grep(db), actor, pattern="needle$")).text.startswith("[1 matching line]\nc:1:")
+    assert (await call(GrepFiles(db), actor, pattern="^y|x$|^é{9}$")).text == "[0 matching lines]"
+    assert (await call(GrepFiles(db), actor, pattern="needle$")).text.startswith("[1 matching line]\nc:1:")
 
 
 class Slow:
@@ -335,7 +339,7 @@ async def test_slow_searches_keep_nobody_else_waiting_and_end_when_they_are_canc
     await write(db, actor, "a", "x\n" * 5000)
     slow = Slow()
     monkeypatch.setattr(file_search, "compiled", lambda *_, **__: slow)
-    calls = [asyncio.create_task(call(Grep(db), actor, pattern="x")) for _ in range(40)]
+    calls = [asyncio.create_task(call(GrepFiles(db), actor, pattern="x")) for _ in range(40)]
     try:
         async with asyncio.timeout(20):
             # All in the default pool would wait behind forty searches.
@@ -358,7 +362,7 @@ async def test_a_search_whose_time_is_up_fails_with_a_word_on_what_to_do(
     actor = await somebody(db)
     await write(db, actor, "a", "x\n" * 5000)
     monkeypatch.setattr(file_search, "SECONDS", -1.0)
-    said = await call(Grep(db), actor, pattern="x")
+    said = await call(GrepFiles(db), actor, pattern="x")
     assert said.result.code == "timeout"
     assert "simpler pattern" in said.text
 

@@ -9,7 +9,7 @@ from khala.domain import ids
 from khala.domain.errors import PayloadTooLarge
 from khala.domain.tools import Actor
 from khala.tools.invocation import invoke
-from khala.tools.port import Call, Result, Tool
+from khala.tools.port import CallContext, CallResult, Tool
 
 
 class Kept:
@@ -28,7 +28,7 @@ class Kept:
 class Said(msgspec.Struct, frozen=True):
     """What a call came to, with what is in its sink."""
 
-    result: Result
+    result: CallResult
     content: bytes
 
     @property
@@ -60,5 +60,5 @@ def guest(thread_id: UUID) -> Actor:
 async def call(tool: Tool, actor: Actor, /, *, key: str | None = None, **args: Any) -> Said:
     """Call it; a key of its own unless one is given."""
     sink = Kept()
-    made = Call(id="call", idempotency_key=key or str(ids.new()), actor=actor, sink=sink)
+    made = CallContext(id="call", idempotency_key=key or str(ids.new()), actor=actor, sink=sink)
     return Said(await invoke(tool, args, made), bytes(sink.content))

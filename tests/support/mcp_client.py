@@ -13,8 +13,8 @@ import httpx
 
 from khala.domain import ids
 from khala.domain.tools import Actor
-from khala.tools.mcp import Connections, McpConfig, Server, ServerState
-from khala.tools.port import Call, Result
+from khala.tools.mcp import McpConfig, McpConnections, McpServerConfig, ServerState
+from khala.tools.port import CallContext, CallResult
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -31,8 +31,8 @@ class Collected:
         self.content += data
 
 
-def a_call(key: str | None = None, *, told: list[str] | None = None, sink: Collected | None = None) -> Call:
-    return Call(
+def a_call(key: str | None = None, *, told: list[str] | None = None, sink: Collected | None = None) -> CallContext:
+    return CallContext(
         id="call",
         idempotency_key=key or ids.new().hex,
         actor=Actor(owner_id=UUID(int=1), user_id=UUID(int=1)),
@@ -41,10 +41,10 @@ def a_call(key: str | None = None, *, told: list[str] | None = None, sink: Colle
     )
 
 
-def stdio(journal: Path, name: str = "peculiar", **settings: Any) -> Server:
+def stdio(journal: Path, name: str = "peculiar", **settings: Any) -> McpServerConfig:
     """The server of `tests/support/mcp_server.py` as a program."""
     args = ("-m", "tests.support.mcp_server", "stdio", str(journal))
-    return Server(name=name, command=sys.executable, args=args, cwd=str(ROOT), **settings)
+    return McpServerConfig(name=name, command=sys.executable, args=args, cwd=str(ROOT), **settings)
 
 
 class OverHttp:
@@ -55,8 +55,8 @@ class OverHttp:
         self._journal = journal
         self._process: subprocess.Popen[bytes] | None = None
 
-    def server(self, name: str = "peculiar", **settings: Any) -> Server:
-        return Server(name=name, url=f"http://127.0.0.1:{self.port}/mcp", **settings)
+    def server(self, name: str = "peculiar", **settings: Any) -> McpServerConfig:
+        return McpServerConfig(name=name, url=f"http://127.0.0.1:{self.port}/mcp", **settings)
 
     def start(self) -> None:
         command = [sys.executable, "-m", "tests.support.mcp_server", "http", str(self._journal), str(self.port)]
@@ -89,9 +89,9 @@ async def over_http(journal: Path) -> AsyncIterator[OverHttp]:
 
 
 @contextlib.asynccontextmanager
-async def connected(*servers: Server, ready: bool = True) -> AsyncIterator[Connections]:
+async def connected(*servers: McpServerConfig, ready: bool = True) -> AsyncIterator[McpConnections]:
     """Connections that run for as long as this is open; `ready`: only once all are."""
-    connections = Connections(McpConfig(servers={one.name: one for one in servers}))
+    connections = McpConnections(McpConfig(servers={one.name: one for one in servers}))
     running = asyncio.create_task(connections.run())
     try:
         if ready:
@@ -112,13 +112,13 @@ async def eventually(holds: Callable[[], bool], what: object = "", seconds: floa
 
 
 def _shown(what: object) -> object:
-    return what.servers() if isinstance(what, Connections) else what
+    return what.servers() if isinstance(what, McpConnections) else what
 
 
-def state(connections: Connections, name: str = "peculiar") -> ServerState:
+def state(connections: McpConnections, name: str = "peculiar") -> ServerState:
     return next(one for one in connections.servers() if one.name == name)
 
 
-async def use(connections: Connections, tool: str, call: Call | None = None, **args: Any) -> Result:
+async def use(connections: McpConnections, tool: str, call: CallContext | None = None, **args: Any) -> CallResult:
     """Call a tool by its full name."""
     return await connections.tools()[tool].run(args, call or a_call())

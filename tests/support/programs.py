@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from khala.domain.errors import PayloadTooLarge
-from khala.tools.sandbox import Exit, Language, Program, Sandbox, SandboxOptions, missing
+from khala.tools.sandbox import Language, Program, ProgramExit, Sandbox, SandboxOptions, missing
 
 
 class Heard:
@@ -36,7 +36,7 @@ class Heard:
 class Said:
     """How a program ended, and what it said."""
 
-    def __init__(self, end: Exit, heard: Heard) -> None:
+    def __init__(self, end: ProgramExit, heard: Heard) -> None:
         self.end = end
         self.out = heard.text
         self.err = end.stderr.decode(errors="replace")

@@ -37,8 +37,8 @@ from khala.domain.chat import RunBudget, RunOptions
 from khala.domain.errors import BudgetExhausted
 from khala.domain.parts import Usage
 from khala.models.prices import cost
-from khala.runs.budget_meter import Meter, _least, rate
-from khala.runs.usage_tally import Tally, size
+from khala.runs.budget_meter import BudgetMeter, _least, rate
+from khala.runs.usage_tally import UsageTally, size
 from khala.settings import BadSetting, from_environment
 from khala.store.budgets.ledger import Account, Entry
 
@@ -267,14 +267,14 @@ def test_the_tightest_of_several_limits_counts() -> None:
 def test_time_of_earlier_executors_counts() -> None:
     account = Account(entries=(entry("run", "seconds", 60),), seconds=Decimal(50))
     database: Any = None
-    meter = Meter(database, ids.new(), account, Tally())
+    meter = BudgetMeter(database, ids.new(), account, UsageTally())
     assert 9 < meter._seconds_left() <= 10
 
 
 def test_all_tokens_of_a_run_count() -> None:
     database: Any = None
-    tally = Tally(Usage(input_tokens=30, output_tokens=40))
-    meter = Meter(database, ids.new(), Account(entries=(entry("run", "tokens", 100),)), tally)
+    tally = UsageTally(Usage(input_tokens=30, output_tokens=40))
+    meter = BudgetMeter(database, ids.new(), Account(entries=(entry("run", "tokens", 100),)), tally)
     assert meter.affords("demo", "demo") == 30
 
 

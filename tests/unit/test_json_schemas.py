@@ -9,7 +9,7 @@ import pytest
 
 from khala.domain.errors import InvalidInput
 from khala.domain.json_schemas import MAX_SCHEMA_PARTS, MAX_WORK, SchemaGraph
-from khala.tools.port import ToolFailed
+from khala.tools.port import ToolError
 from khala.tools.validation import arguments, process_pool
 from khala.tools.validation.arguments import ToolSchema
 from khala.tools.validation.validator import problems, validator
@@ -127,7 +127,7 @@ async def test_only_so_many_checks_wait_for_a_process(monkeypatch: pytest.Monkey
     monkeypatch.setattr(process_pool, "_PLACES", threading.BoundedSemaphore(1))
     first = asyncio.create_task(process_pool.problems({"required": ["a"]}, {}))
     await asyncio.sleep(0)  # it has taken the place
-    with pytest.raises(ToolFailed, match="Too many arguments") as refused:
+    with pytest.raises(ToolError, match="Too many arguments") as refused:
         await process_pool.problems({}, {})
     assert refused.value.code == "unavailable"
     assert await first == ["a: this is missing"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from khala.domain.tools import NAME, SEPARATOR
 from khala.settings import BadSetting, from_environment
-from khala.tools.mcp import BadConfig, McpConfig, tool_names
+from khala.tools.mcp import McpConfig, McpConfigError, tool_names
 
 TWELVE = {
     "core", "files", "tasks", "web", "code", "data", "memory", "agents", "planning", "browser", "security", "devtools",
@@ -97,14 +97,14 @@ def test_groups_are_overridden_extended_and_taken_away(path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_its_place(path: Path, said: Any, place: str) -> None:
-    with pytest.raises(BadConfig) as bad:
+    with pytest.raises(McpConfigError) as bad:
         read(path, said, OTHER="hush-hush")
     assert place in str(bad.value)
     assert str(path) in str(bad.value)
 
 
 def test_a_secret_is_never_repeated(path: Path) -> None:
-    with pytest.raises(BadConfig) as bad:
+    with pytest.raises(McpConfigError) as bad:
         read(path, {"mcpServers": {"a": {"url": "ftp://x?token=${SECRET}"}}}, SECRET="hush-hush")
     assert "hush" not in str(bad.value)
 

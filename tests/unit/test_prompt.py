@@ -22,9 +22,9 @@ from khala.runs.prompt import (
     KEPT_ROUNDS,
     SHORT,
     SUMMARY,
-    Conversation,
-    Fitted,
-    Ruler,
+    FittedPrompt,
+    ModelTokenCounter,
+    PromptInput,
     fit,
     instructed,
     told,
@@ -33,7 +33,7 @@ from khala.runs.prompt import (
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Letters(Ruler):
+class Letters(ModelTokenCounter):
     """Every character is a token."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Letters(Ruler):
         return len(text)
 
 
-RULER = Letters()
+TOKEN_COUNTER = Letters()
 
 
 def message(number: int, *blocks: Block | str, role: Literal["user", "assistant", "system"] = "user") -> Message:
@@ -85,18 +85,25 @@ def fitted(
     tools: Sequence[Spec] = (),
     instruction: str = "",
     reads_tools: bool = True,
-) -> Fitted:
+) -> FittedPrompt:
     progress = Progress(rounds=list(rounds), said=said, compaction=compaction)
-    conversation = Conversation(history=history, progress=progress, files=files or {}, instruction=instruction)
-    return fit(conversation, system="system", tools=tools, limit=limit, ruler=RULER, reads_tools=reads_tools)
+    conversation = PromptInput(history=history, progress=progress, files=files or {}, instruction=instruction)
+    return fit(
+        conversation, system="system", tools=tools, limit=limit, token_counter=TOKEN_COUNTER, reads_tools=reads_tools
+    )
 
 
-def cost(found: Fitted) -> int:
+def cost(found: FittedPrompt) -> int:
     prompt = found.prompt
-    return len(prompt.system) + len(prompt.said) + RULER.turns(prompt.turns) + sum(map(estimate_tool, prompt.tools))
+    return (
+        len(prompt.system)
+        + len(prompt.said)
+        + TOKEN_COUNTER.turns(prompt.turns)
+        + sum(map(estimate_tool, prompt.tools))
+    )
 
 
-def texts(found: Fitted) -> list[str]:
+def texts(found: FittedPrompt) -> list[str]:
     return [turn.text for turn in found.prompt.turns]
 
 
@@ -339,11 +346,14 @@ def test_instructions_of_a_run_come_after_the_operators_and_before_the_threads()
 
 def test_instructions_take_room_from_the_history_and_not_from_the_question() -> None:
     history = [message(1, "a" * 50), message(2, "b" * 50, role="assistant"), message(3, "c" * 50)]
-    conversation = Conversation(history=history, progress=Progress())
+    conversation = PromptInput(history=history, progress=Progress())
     dropped = {
-        size: [one.id.int for one in fit(conversation, system="s" * size, tools=(), limit=150, ruler=RULER).dropped]
+        size: [
+            one.id.int
+            for one in fit(conversation, system="s" * size, tools=(), limit=150, token_counter=TOKEN_COUNTER).dropped
+        ]
         for size in (0, 1, 51, 100)
     }
     assert dropped == {0: [], 1: [1], 51: [1, 2], 100: [1, 2]}
     with pytest.raises(ModelFailed, match="longer than the model"):
-        fit(conversation, system="s" * 101, tools=(), limit=150, ruler=RULER)
+        fit(conversation, system="s" * 101, tools=(), limit=150, token_counter=TOKEN_COUNTER)

@@ -9,41 +9,43 @@ import pytest
 from khala.blobs.blob_service import Vault
 from khala.blobs.spool import spooled
 from khala.domain.tools import Actor
-from khala.runs.tool_results import PLENTY, Allowance, Kept, kept, one_line
-from khala.tools.port import Result
+from khala.runs.tool_results import PLENTY, InlineAllowance, StoredOutput, one_line, store_output
+from khala.tools.port import CallResult
 
 ACTOR = Actor(owner_id=UUID(int=1), thread_id=UUID(int=2))
 NO_VAULT = cast("Vault", None)
 
 
-async def of(tmp_path: Path, result: Result, said: bytes = b"", allowance: Allowance | None = None) -> Kept:
+async def of(
+    tmp_path: Path, result: CallResult, said: bytes = b"", allowance: InlineAllowance | None = None
+) -> StoredOutput:
     async with spooled(tmp_path, 1 << 20) as sink:
         await sink.write(said)
-        return await kept(result, sink, NO_VAULT, ACTOR, allowance or Allowance())
+        return await store_output(result, sink, NO_VAULT, ACTOR, allowance or InlineAllowance())
 
 
 async def test_small_output_is_in_the_part(tmp_path: Path) -> None:
-    assert (await of(tmp_path, Result(output={"a": 1}))).output == {"a": 1}
-    assert (await of(tmp_path, Result(), b"hello\nyou")).output == "hello\nyou"
-    assert (await of(tmp_path, Result(), b"hello\nyou")).summary == "hello you"
-    assert (await of(tmp_path, Result(output=""))).output == ""
+    assert (await of(tmp_path, CallResult(output={"a": 1}))).output == {"a": 1}
+    assert (await of(tmp_path, CallResult(), b"hello\nyou")).output == "hello\nyou"
+    assert (await of(tmp_path, CallResult(), b"hello\nyou")).summary == "hello you"
+    assert (await of(tmp_path, CallResult(output=""))).output == ""
 
 
 @pytest.mark.parametrize("odd", ["\ud800", {"a": "\ud800"}, object(), {1: {2, 3, object()}}])
 async def test_what_is_no_json_is_a_failure_that_says_so(tmp_path: Path, odd: Any) -> None:
-    found = await of(tmp_path, Result(output=odd))
+    found = await of(tmp_path, CallResult(output=odd))
     assert found.ok is isinstance(odd, str)  # a text is mended
     assert found.summary
 
 
 async def test_failures_have_a_code(tmp_path: Path) -> None:
-    assert (await of(tmp_path, Result(ok=False, output="no"))).code == "failed"
-    assert (await of(tmp_path, Result(ok=False, output="no", code="timeout"))).code == "timeout"
-    assert (await of(tmp_path, Result(output="yes"))).code is None
+    assert (await of(tmp_path, CallResult(ok=False, output="no"))).code == "failed"
+    assert (await of(tmp_path, CallResult(ok=False, output="no", code="timeout"))).code == "timeout"
+    assert (await of(tmp_path, CallResult(output="yes"))).code is None
 
 
 def test_a_run_has_so_much_output_in_its_parts_and_then_less() -> None:
-    allowance = Allowance()
+    allowance = InlineAllowance()
     assert not allowance.take(3001)
     taken = 0
     while allowance.take(3000):

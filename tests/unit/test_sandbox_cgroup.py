@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from khala.tools.sandbox import cgroup
-from khala.tools.sandbox.cgroup import V1, V2, Layout
+from khala.tools.sandbox.cgroup import V1, V2, CgroupLayout
 
 V2_MOUNT = "30 23 0:26 {root} {at} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 V1_MOUNT = "40 32 0:35 {root} {at} rw,relatime - cgroup cgroup rw,memory"
 CPU_MOUNT = "41 32 0:36 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu"
 
 
-def looked_for(folder: Path, mounts: list[str], own: list[str]) -> list[tuple[str, Layout]]:
+def looked_for(folder: Path, mounts: list[str], own: list[str]) -> list[tuple[str, CgroupLayout]]:
     (folder / "self").mkdir()
     (folder / "self/mountinfo").write_text("\n".join(mounts))
     (folder / "self/cgroup").write_text("\n".join(own))

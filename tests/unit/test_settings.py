@@ -12,7 +12,7 @@ from khala.models.model_names import ModelRef
 from khala.settings import BadSetting, Settings, from_environment
 from khala.store.blobs.blobs import Room
 from khala.store.threads.sends import Limits
-from khala.tools.tool_registry import ToolboxOptions
+from khala.tools.tool_registry import ToolRegistryOptions
 
 
 def test_the_way_past_a_pooler_goes_with_the_way_through_it() -> None:
@@ -211,7 +211,7 @@ def test_settings_are_read_from_what_is_given_and_nothing_else(monkeypatch: pyte
 
 
 def test_tools_are_all_offered_unless_said_otherwise_and_the_operators_rules_are_read() -> None:
-    assert from_environment({}).tools == ToolboxOptions()
+    assert from_environment({}).tools == ToolRegistryOptions()
     assert from_environment({"KHALA_TOOLS": ""}).tools.offered == ()
     found = from_environment({
         "KHALA_TOOLS": "read_*, grep", "KHALA_TOOLS_ASK": "fetch_url", "KHALA_TOOLS_DENY": "delete_*",

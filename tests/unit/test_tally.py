@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from khala.domain.parts import Usage
 from khala.models.port import Prompt
 from khala.runs.model_turn import _estimated
-from khala.runs.usage_tally import WIDE, Call
+from khala.runs.usage_tally import WIDE, ModelCall
 
 
 @given(st.text(), st.floats(min_value=0, max_value=50))
 def test_no_more_is_taken_than_one_character_that_nothing_is_reserved_for(text: str, enough: float) -> None:
-    call = Call(cast("Any", None))
+    call = ModelCall(cast("Any", None))
     call.enough = enough
     while text and call.size <= enough:
         fitting = call.fitting(text)
@@ -25,11 +25,11 @@ def test_no_more_is_taken_than_one_character_that_nothing_is_reserved_for(text: 
 
 
 def test_all_is_taken_where_nothing_is_limited() -> None:
-    assert Call(cast("Any", None)).fitting("word " * 1000) == 5000
+    assert ModelCall(cast("Any", None)).fitting("word " * 1000) == 5000
 
 
 def test_what_fits_just_so_is_taken_whole() -> None:
-    call = Call(cast("Any", None))
+    call = ModelCall(cast("Any", None))
     call.enough = 5
     assert [call.fitting("12345"), call.fitting("123456")] == [5, 6]
     call.text("12345")
@@ -44,7 +44,7 @@ class Simple:
 
 def test_a_call_that_nobody_accounted_for_pays_for_what_it_said_and_thought() -> None:
     prompt = Prompt(system="Be brief, and say nothing that you do not know.", turns=())
-    call = Call(cast("Any", Simple()))
+    call = ModelCall(cast("Any", Simple()))
     assert _estimated(call, prompt).usage == Usage(), "it was never made"
     call.asked = True
     silent = _estimated(call, prompt).usage.output_tokens

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from khala.domain.tools import Spec
-from khala.tools.port import ToolFailed
+from khala.tools.port import ToolError
 from khala.tools.validation import process_pool
 from khala.tools.validation.arguments import MAX_ARGS_DEPTH, MOST_ARGS, check, schema_problem
 from khala.tools.validation.validator import MAX_PROBLEM_LENGTH, MAX_PROBLEMS
@@ -27,7 +27,7 @@ FILE = {
 def problem(parameters: dict[str, Any], args: dict[str, Any]) -> str | None:
     try:
         asyncio.run(check(Spec(name="tool", description="", parameters=parameters), args))
-    except ToolFailed as error:
+    except ToolError as error:
         return f"{error.code}: {error.message}"
     return None
 

@@ -10,7 +10,7 @@ from khala.domain import ids
 from khala.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge, Unavailable
 from khala.domain.tools import Permission, Spec
 from khala.tools import invocation as invoking
-from khala.tools.port import Call, Result, ToolFailed
+from khala.tools.port import CallContext, CallResult, ToolError
 from tests.support.calls_of_tools import call, guest, user
 
 
@@ -28,14 +28,14 @@ class Probe:
             permissions=permissions,
         )
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         try:
             if isinstance(self.what, BaseException):
                 raise self.what
             await self.what()
         finally:
             self.cleaned = True
-        return Result(output="done")
+        return CallResult(output="done")
 
 
 async def nothing() -> None:
@@ -63,7 +63,7 @@ WHO = user(ids.new())
 @pytest.mark.parametrize(
     ("error", "message", "code"),
     [
-        (ToolFailed("No pylon.", code="not_found"), "No pylon.", "not_found"),
+        (ToolError("No pylon.", code="not_found"), "No pylon.", "not_found"),
         (NotFound("No such file."), "No such file.", "not_found"),
         (InvalidInput("Not so."), "Not so.", "bad_arguments"),
         (PayloadTooLarge("Too much."), "Too much.", "too_large"),

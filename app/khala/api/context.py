@@ -15,8 +15,8 @@ from khala.identity.oidc import Provider
 from khala.live.service import Live
 from khala.store.postgres.database import Database
 from khala.store.threads.sends import Limits
-from khala.tools.mcp import Connections, Group
-from khala.tools.tool_registry import Toolbox
+from khala.tools.mcp import McpConnections, ToolGroup
+from khala.tools.tool_registry import ToolRegistry
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,9 +26,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     vault: Vault
     most_upload: int
     """Bytes of a file that somebody uploads."""
-    toolbox: Toolbox
-    connections: Connections
-    groups: Mapping[str, Group]
+    tool_registry: ToolRegistry
+    connections: McpConnections
+    groups: Mapping[str, ToolGroup]
     """Groups of tools, by name."""
     live: Live
     readiness: Readiness

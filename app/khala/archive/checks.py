@@ -17,7 +17,7 @@ from khala.domain.tools import MOST_RULES, Rule
 from khala.store.tools import todos, workspace_files
 from khala.store.tools.user_tools import Definition
 from khala.tools import paths, user_tools
-from khala.tools.port import ToolFailed
+from khala.tools.port import ToolError
 
 MAX_PART_BYTES = 1 << 20
 MAX_TEXTS: Mapping[tuple[str, str], int] = {
@@ -97,7 +97,7 @@ def _file(data: Any) -> None:
     try:
         if paths.normal(data.path) != data.path:
             raise ValueError(f"{data.path!r} is not how this path is stored.")
-    except ToolFailed as error:
+    except ToolError as error:
         raise ValueError(str(error)) from error
     if len(data.content) > workspace_files.MOST_BYTES:
         raise ValueError(f"A file has at most {workspace_files.MOST_BYTES:,} bytes.")

@@ -21,12 +21,12 @@ from khala.models.port import Model, Prompt, ToolUse
 from khala.models.prices import context_window
 from khala.models.token_counter import Counter
 from khala.runs import prompt
-from khala.runs.budget_meter import Meter
+from khala.runs.budget_meter import BudgetMeter
 from khala.runs.compaction import Compactor
-from khala.runs.model_turn import Outcome, PromptFor, Said, Turn
-from khala.runs.prompt import Conversation, Ruler
-from khala.runs.prompt_files import Files
-from khala.runs.tool_executor import Hands
+from khala.runs.model_turn import ModelReply, ModelTurn, PromptBuilder, RunOutcome
+from khala.runs.prompt import ModelTokenCounter, PromptInput
+from khala.runs.prompt_files import PromptFiles
+from khala.runs.tool_executor import ToolExecutor
 from khala.store.runs.writer import Stream
 
 log = structlog.get_logger()
@@ -38,7 +38,7 @@ TOOLS_SHARE = 0.1
 NO_TOOLS = "You have used your tools. Answer now with what you know."
 
 
-class Manner(msgspec.Struct, frozen=True, kw_only=True):
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How runs are asked for: instructions, the most that a prompt may take in tokens, seconds between two rounds."""
 
     system: str
@@ -54,12 +54,12 @@ class Autopilot:
         *,
         stream: Stream,
         progress: Progress,
-        meter: Meter,
-        turn: Turn,
-        hands: Hands,
+        meter: BudgetMeter,
+        turn: ModelTurn,
+        tool_executor: ToolExecutor,
         counter: Counter,
-        files: Files,
-        manner: Manner,
+        files: PromptFiles,
+        config: RunConfig,
         options: RunOptions,
         history: Sequence[Message],
     ) -> None:
@@ -67,10 +67,10 @@ class Autopilot:
         self._progress = progress
         self._meter = meter
         self._turn = turn
-        self._hands = hands
+        self._tool_executor = tool_executor
         self._counter = counter
         self._files = files
-        self._manner = manner
+        self._config = config
         self._options = options
         self._history = history
         self._compactor = Compactor(turn, history, progress)
@@ -78,32 +78,32 @@ class Autopilot:
         calls = autopilot.MOST_CALLS if budget is None or budget.tool_calls is None else budget.tool_calls
         self._limits = Limits(steps=options.rounds, calls=calls)
 
-    async def run(self) -> Outcome:
+    async def run(self) -> RunOutcome:
         """Go on until the run ends, or has to wait for somebody's approval."""
         while True:
             tools = await self._offer()
             rounds = self._progress.rounds
             if rounds and not rounds[-1].over:
-                awaited = await self._hands.finish(rounds[-1])
+                awaited = await self._tool_executor.finish(rounds[-1])
                 if awaited:
-                    return Outcome("blocked", "blocked", awaits=awaited)
+                    return RunOutcome("blocked", "blocked", awaits=awaited)
             if self._handed_over():
-                return Outcome("final", "tool_calls")
+                return RunOutcome("final", "tool_calls")
             why = autopilot.stop(rounds, self._limits) if self._progress.steps else None
             if why is not None:
                 return await self._conclude(why)
             if rounds:
-                await asyncio.sleep(self._manner.cooldown)
+                await asyncio.sleep(self._config.cooldown)
             said = await self._ask(tools)
-            if isinstance(said, Outcome):
+            if isinstance(said, RunOutcome):
                 return said
             if said.completed.uses:
                 await self._begin(said.completed.uses)
             elif not self._reprompts(said.text, tools):
-                return Outcome("final", said.completed.finish_reason)
+                return RunOutcome("final", said.completed.finish_reason)
 
     async def _offer(self) -> list[Spec]:
-        offered = await self._hands.offer(self._options.tools)
+        offered = await self._tool_executor.offer(self._options.tools)
         return offered if self._limits.calls else []
 
     async def _begin(self, uses: Sequence[ToolUse]) -> None:
@@ -111,7 +111,7 @@ class Autopilot:
         if len(uses) > left:
             self._say(Notice(code="left_out", message=f"{len(uses) - left} of {len(uses)} calls are over the limit."))
         cost: dict[str, Any] = {"usage": self._meter.tally.usage, "cost_usd": self._meter.tally.cost_usd}
-        await self._hands.begin(uses[:left], step=self._progress.steps + 1, most=self._limits.steps, spent=cost)
+        await self._tool_executor.begin(uses[:left], step=self._progress.steps + 1, most=self._limits.steps, spent=cost)
 
     def _handed_over(self) -> bool:
         """Whether the caller has to carry out tools of its own before the model goes on."""
@@ -119,37 +119,37 @@ class Autopilot:
         own = {function.name for function in self._options.functions}
         return bool(rounds) and any(call.tool in own for call in rounds[-1].calls)
 
-    async def _ask(self, tools: Sequence[Spec], instruction: str = "") -> Said | Outcome:
+    async def _ask(self, tools: Sequence[Spec], instruction: str = "") -> ModelReply | RunOutcome:
         said = await self._turn.ask(self._prompt_for(tools, instruction), self._stream.text)
-        if isinstance(said, Said):
+        if isinstance(said, ModelReply):
             self._progress.said = said.text
         return said
 
-    def _prompt_for(self, tools: Sequence[Spec], instruction: str) -> PromptFor:
+    def _prompt_for(self, tools: Sequence[Spec], instruction: str) -> PromptBuilder:
         async def build(model: Model) -> Prompt:
             await self._counter.ready(model.name)
-            ruler, limit = Ruler(self._counter, model.name), self._limit(model)
-            conversation = Conversation(
+            token_counter, limit = ModelTokenCounter(self._counter, model.name), self._limit(model)
+            conversation = PromptInput(
                 history=self._history,
                 progress=self._progress,
                 files=await self._files.read(self._history),
                 instruction=instruction,
             )
 
-            def fitted() -> prompt.Fitted:
+            def fitted() -> prompt.FittedPrompt:
                 return prompt.fit(
                     conversation,
-                    system=self._manner.system,
+                    system=self._config.system,
                     tools=tools,
                     limit=limit,
-                    ruler=ruler,
+                    token_counter=token_counter,
                     reads_tools=model.reads_tools,
                     tools_limit=TOOLS_SHARE * self._meter.affords(model.provider, model.name),
                 )
 
             found = fitted()
             if found.dropped or found.tight:
-                summary = await self._compactor.summary(found, ruler, limit)
+                summary = await self._compactor.summary(found, token_counter, limit)
                 if summary is not None:
                     self._say(summary)
                     found = fitted()
@@ -159,7 +159,7 @@ class Autopilot:
 
     def _limit(self, model: Model) -> int:
         window = context_window(model.provider, model.name)
-        most = self._manner.context_tokens
+        most = self._config.context_tokens
         return most if window is None else min(most, int(window * (1 - OUTPUT_SHARE)))
 
     def _reprompts(self, text: str, tools: Sequence[Spec]) -> bool:
@@ -172,21 +172,21 @@ class Autopilot:
         self._say(Notice(code=REPROMPTED, message="It was told to go on by itself."))
         return True
 
-    async def _conclude(self, why: autopilot.Stop) -> Outcome:
+    async def _conclude(self, why: autopilot.Stop) -> RunOutcome:
         """The last word: without tools, and with autopilot as a summary after a word about why."""
         if not self._options.autopilot and why == "max_steps":
             said = await self._ask((), NO_TOOLS)
-            return said if isinstance(said, Outcome) else Outcome("final", said.completed.finish_reason)
+            return said if isinstance(said, RunOutcome) else RunOutcome("final", said.completed.finish_reason)
         steps, calls = self._progress.steps, sum(1 for _ in self._progress.calls)
         sentence = autopilot.SENTENCES[why].format(steps=steps, calls=calls)
         if why not in self._progress.notices:
             self._say(Notice(code=why, message=sentence))
         said = await self._ask((), autopilot.SUMMARY.format(why=sentence))
-        if isinstance(said, Outcome):
+        if isinstance(said, RunOutcome):
             return said
         if not said.text:
             self._stream.text(sentence)
-        return Outcome("final", why)
+        return RunOutcome("final", why)
 
     def _say(self, part: PartData) -> None:
         self._stream.add(part)

@@ -21,7 +21,7 @@ from khala.domain.parts import Usage
 from khala.models.port import Prompt
 from khala.models.prices import cost
 from khala.models.token_counter import estimate_usage
-from khala.runs.usage_tally import TOKEN_SIZE, Call, Tally
+from khala.runs.usage_tally import TOKEN_SIZE, ModelCall, UsageTally
 from khala.store.budgets import ledger
 from khala.store.budgets.ledger import Account, Entry
 from khala.store.postgres.database import Database
@@ -37,7 +37,7 @@ SAMPLE = 1000
 """Tokens of output by which a price is sounded."""
 
 
-class Rate(msgspec.Struct, frozen=True, kw_only=True):
+class CallRate(msgspec.Struct, frozen=True, kw_only=True):
     """What a call costs by estimate: its prompt at once, in tokens and USD, then USD for each token that is said.
 
     `usd` is None where the price is not known.
@@ -48,20 +48,20 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_token: Decimal = Decimal(0)
 
 
-class Meter:
+class BudgetMeter:
     """What one run may still use. `exhausted` says that a limit stopped it."""
 
-    def __init__(self, db: Database, run_id: UUID, account: Account, tally: Tally) -> None:
+    def __init__(self, db: Database, run_id: UUID, account: Account, tally: UsageTally) -> None:
         self.exhausted = False
         self._db = db
         self._run_id = run_id
         self._account = account
         self.tally = tally
-        self._rate = Rate(tokens=0, usd=None)
+        self._rate = CallRate(tokens=0, usd=None)
         self._reserved = _least(account.entries)
         self._reserving = asyncio.Lock()
 
-    async def begin(self, call: Call, prompt: Prompt) -> None:
+    async def begin(self, call: ModelCall, prompt: Prompt) -> None:
         """Have enough reserved for the prompt, before the call is made. Raises `BudgetExhausted`."""
         if not self._reserved:
             return
@@ -69,7 +69,7 @@ class Meter:
         self._rate = rate(call.model.provider, call.model.name, asked)
         await self.more(call)
 
-    async def more(self, call: Call) -> None:
+    async def more(self, call: ModelCall) -> None:
         """Have enough reserved for what was said, and say how much more there is room for. Raises `BudgetExhausted`."""
         await self._cover(self._needs(call.size))
         call.enough = self._enough()
@@ -145,13 +145,13 @@ class Meter:
             return entries
 
 
-def rate(provider: str, model: str, asked: int) -> Rate:
+def rate(provider: str, model: str, asked: int) -> CallRate:
     """The rate of a call whose prompt has so many tokens."""
     usd = cost(provider, model, Usage(input_tokens=asked))
     further = cost(provider, model, Usage(input_tokens=asked, output_tokens=SAMPLE))
     if usd is None or further is None:
-        return Rate(tokens=asked, usd=None)
-    return Rate(tokens=asked, usd=usd, usd_per_token=(further - usd) / SAMPLE)
+        return CallRate(tokens=asked, usd=None)
+    return CallRate(tokens=asked, usd=usd, usd_per_token=(further - usd) / SAMPLE)
 
 
 def _least(entries: tuple[Entry, ...]) -> dict[Measure, Decimal]:

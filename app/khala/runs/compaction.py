@@ -14,8 +14,8 @@ from khala.domain.run_progress import Progress, Round
 from khala.models.port import Model, Prompt
 from khala.models.port import Turn as Told
 from khala.runs import prompt
-from khala.runs.model_turn import Said, Turn
-from khala.runs.prompt import KEPT_ROUNDS, SHORT, Conversation, Fitted, Ruler
+from khala.runs.model_turn import ModelReply, ModelTurn
+from khala.runs.prompt import KEPT_ROUNDS, SHORT, FittedPrompt, ModelTokenCounter, PromptInput
 
 log = structlog.get_logger()
 
@@ -36,29 +36,29 @@ INSTRUCTION = (
 class Compactor:
     """Asks for the summaries of one run."""
 
-    def __init__(self, turn: Turn, history: Sequence[Message], progress: Progress) -> None:
+    def __init__(self, turn: ModelTurn, history: Sequence[Message], progress: Progress) -> None:
         self._turn = turn
         self._history = history
         self._progress = progress
         self._asked_at: set[int] = set()
 
-    async def summary(self, found: Fitted, ruler: Ruler, limit: int) -> Compaction | None:
+    async def summary(self, found: FittedPrompt, token_counter: ModelTokenCounter, limit: int) -> Compaction | None:
         """A summary of what is oldest, or None where there is none to be had; then the oldest is just left out."""
         round_ = len(self._progress.rounds)
         if round_ in self._asked_at or len(self._asked_at) >= MOST_SUMMARIES:
             return None
         self._asked_at.add(round_)
-        messages = self._old_messages(found, ruler, limit) if found.dropped else []
+        messages = self._old_messages(found, token_counter, limit) if found.dropped else []
         rounds = prompt.unsummarised(self._progress)[:-KEPT_ROUNDS] if found.tight else []
         if not messages and not rounds:
             return None
-        turns = self._turns(messages, rounds, ruler, limit)
+        turns = self._turns(messages, rounds, token_counter, limit)
 
         async def build(_: Model) -> Prompt:
             return Prompt(system=SYSTEM, turns=turns)
 
         said = await self._turn.ask(build)
-        if not isinstance(said, Said) or not said.text.strip():
+        if not isinstance(said, ModelReply) or not said.text.strip():
             log.warning("no_summary", messages=len(messages), rounds=len(rounds))
             return None
         before = self._progress.compaction or Compaction(summary="")
@@ -68,22 +68,22 @@ class Compactor:
             step=max((before.step, *(round_.step for round_ in rounds))),
         )
 
-    def _old_messages(self, found: Fitted, ruler: Ruler, limit: int) -> list[Message]:
+    def _old_messages(self, found: FittedPrompt, token_counter: ModelTokenCounter, limit: int) -> list[Message]:
         """The messages that found no room, and of the others all but the newest."""
-        _, messages = prompt.since_summary(Conversation(history=self._history, progress=self._progress))
+        _, messages = prompt.since_summary(PromptInput(history=self._history, progress=self._progress))
         room = limit * KEPT_SHARE
         cut = len(found.dropped)
         for place in range(len(messages) - 2, cut - 1, -1):
-            room -= ruler.turns(prompt.turns_of(messages[place]))
+            room -= token_counter.turns(prompt.turns_of(messages[place]))
             if room < 0:
                 return list(messages[: place + 1])
         return list(messages[:cut])
 
     def _turns(
-        self, messages: Sequence[Message], rounds: Sequence[Round], ruler: Ruler, limit: int
+        self, messages: Sequence[Message], rounds: Sequence[Round], token_counter: ModelTokenCounter, limit: int
     ) -> tuple[Told, ...]:
         """What is to be summarised, as much of its end as the model can read, and the request."""
-        before, _ = prompt.since_summary(Conversation(history=self._history, progress=self._progress))
+        before, _ = prompt.since_summary(PromptInput(history=self._history, progress=self._progress))
         old = [turn for message in messages for turn in prompt.turns_of(message)]
         # Told as text, so that no call stands without its outcome where the beginning is cut off.
         old += prompt.own_turns(rounds, most=lambda _: SHORT)
@@ -91,10 +91,10 @@ class Compactor:
         # About a quarter of what can be read: so one that is long doesn't take the place of all others, or has none.
         told = [Told(role=_voice(turn), text=prompt.shortened(text, limit)) for turn, text in whole if text]
         request = Told(role="user", text=INSTRUCTION)
-        room = limit - ruler.text(SYSTEM) - ruler.turns((*before, request))
+        room = limit - token_counter.text(SYSTEM) - token_counter.turns((*before, request))
         kept: list[Told] = []
         for turn in reversed(told):
-            room -= ruler.turns((turn,))
+            room -= token_counter.turns((turn,))
             if room < 0:
                 break
             kept.append(turn)

@@ -17,15 +17,15 @@ from khala.models import model_names
 from khala.models.model_names import ModelRef
 from khala.models.token_counter import Counter
 from khala.runs import prompt
-from khala.runs.autopilot import Autopilot, Manner
-from khala.runs.budget_meter import Meter
-from khala.runs.claimed_run import Work
+from khala.runs.autopilot import Autopilot, RunConfig
+from khala.runs.budget_meter import BudgetMeter
 from khala.runs.executor_options import ExecutorOptions
-from khala.runs.isolation import Isolation, time_limit
-from khala.runs.model_turn import Models, Outcome, Turn, failed, stopped, tell
-from khala.runs.prompt_files import Files
-from khala.runs.tool_executor import Hands, Kit
-from khala.runs.usage_tally import Tally
+from khala.runs.isolation import IsolatedExecutor, time_limit
+from khala.runs.model_turn import ModelDependencies, ModelTurn, RunOutcome, failed, stopped, tell
+from khala.runs.prompt_files import PromptFiles
+from khala.runs.run_execution import RunExecution
+from khala.runs.tool_executor import ToolDependencies, ToolExecutor
+from khala.runs.usage_tally import UsageTally
 from khala.signals import metrics
 from khala.store.budgets import ledger
 from khala.store.postgres.database import Database, Driver
@@ -56,21 +56,21 @@ class Executor:
         self,
         db: Database,
         writer: Writer,
-        models: Models,
+        models: ModelDependencies,
         counter: Counter,
-        kit: Kit,
+        tool_dependencies: ToolDependencies,
         options: ExecutorOptions,
-        isolation: Isolation | None = None,
+        isolation: IsolatedExecutor | None = None,
     ) -> None:
         self.id = f"executor-{ids.new()}"
         self._db = db
         self._writer = writer
         self._models = models
         self._counter = counter
-        self._kit = kit
+        self._dependencies = tool_dependencies
         self._options = options
         self._isolation = isolation
-        self._working: dict[UUID, Work] = {}
+        self._working: dict[UUID, RunExecution] = {}
         self._wake = asyncio.Event()
         self._free = asyncio.Event()
         self._draining = False
@@ -137,10 +137,10 @@ class Executor:
             if work.claimed.lease.run_id in called_off:
                 work.stop(Stop.CANCEL)
         for one in claimed:
-            self._working[one.lease.run_id] = work = Work(one)
+            self._working[one.lease.run_id] = work = RunExecution(one)
             group.create_task(self._work(work))
 
-    async def _claim(self, driver: Driver, working: list[Work]) -> list[Claimed]:
+    async def _claim(self, driver: Driver, working: list[RunExecution]) -> list[Claimed]:
         room = 0 if self._draining else self._options.concurrency - len(working)
         if not room:
             return []
@@ -179,11 +179,11 @@ class Executor:
     async def execute(self, claimed: Claimed) -> bool:
         """Execute this one run, whose lease the caller's parent renews, and claim none; False if that crashed."""
         self._draining = True
-        self._working[claimed.lease.run_id] = work = Work(claimed)
+        self._working[claimed.lease.run_id] = work = RunExecution(claimed)
         await self._work(work)
         return not work.crashed
 
-    async def _work(self, work: Work) -> None:
+    async def _work(self, work: RunExecution) -> None:
         lease = work.claimed.lease
         apart = self._isolation if work.isolated and work.claimed.lost < self._options.attempts else None
         try:
@@ -212,7 +212,7 @@ class Executor:
             self._free.set()
             self._wake.set()
 
-    async def _isolate(self, work: Work, isolation: Isolation) -> None:
+    async def _isolate(self, work: RunExecution, isolation: IsolatedExecutor) -> None:
         """Have a process of its own execute the run, and see to what that process has left undone."""
         lease = work.claimed.lease
         metrics.RUNS_CLAIMED.labels("yes" if work.claimed.taken_over else "no").inc()
@@ -234,7 +234,7 @@ class Executor:
             return
         await self._conclude(work, found)
 
-    async def _conclude(self, work: Work, found: Verdict) -> None:
+    async def _conclude(self, work: RunExecution, found: Verdict) -> None:
         """End or let go of a run whose own process is gone."""
         if found is Verdict.DROPPED:
             metrics.RUNS_ENDED.labels("dropped").inc()
@@ -243,7 +243,7 @@ class Executor:
         interrupted = failed("interrupted", INTERRUPTED) if found is Verdict.INTERRUPTED else None
         await self._end(work, stream, meter.tally, interrupted)
 
-    async def _resume(self, work: Work) -> tuple[Stream, Meter, Progress]:
+    async def _resume(self, work: RunExecution) -> tuple[Stream, BudgetMeter, Progress]:
         """The run as it is stored, ready to be gone on with."""
         claimed = work.claimed
         run_id = claimed.lease.run_id
@@ -259,10 +259,10 @@ class Executor:
             content=fold((), stored),
             on_lost=lambda: work.stop(Stop.LOST),
         )
-        meter = Meter(self._db, run_id, account, Tally(account.usage, account.usd))
+        meter = BudgetMeter(self._db, run_id, account, UsageTally(account.usage, account.usd))
         return stream, meter, run_progress.read(stored)
 
-    async def _carry_out(self, work: Work) -> None:
+    async def _carry_out(self, work: RunExecution) -> None:
         stream, meter, progress = await self._resume(work)
         answer = asyncio.create_task(self._answer(work, stream, meter, progress))
         clock = asyncio.create_task(meter.watch())
@@ -275,7 +275,7 @@ class Executor:
             await _stop(answer)
         await self._end(work, stream, meter.tally, outcome)
 
-    async def _end(self, work: Work, stream: Stream, tally: Tally, outcome: Outcome | None) -> None:
+    async def _end(self, work: RunExecution, stream: Stream, tally: UsageTally, outcome: RunOutcome | None) -> None:
         """The one place where work on a run ends: by its outcome, or by the reason for which it was stopped."""
         why = None if outcome else work.stopped.result()
         if outcome is not None and outcome.status != "blocked":
@@ -295,7 +295,7 @@ class Executor:
         metrics.RUNS_ENDED.labels(ended).inc()
         log.info("run_ended", outcome=ended, ms=tally.finish("").total_ms)
 
-    async def _answer(self, work: Work, stream: Stream, meter: Meter, progress: Progress) -> Outcome:
+    async def _answer(self, work: RunExecution, stream: Stream, meter: BudgetMeter, progress: Progress) -> RunOutcome:
         claimed = work.claimed
         if claimed.lost >= self._options.attempts:
             return failed("interrupted", INTERRUPTED)
@@ -312,17 +312,19 @@ class Executor:
         if not history:
             raise LeaseLost  # the thread was reset or deleted since the run was claimed
         system, history = prompt.instructed(self._options.system, history, asked=claimed.options.instructions)
-        turn = Turn(stream, meter, self._models, self._candidates(claimed))
+        turn = ModelTurn(stream, meter, self._models, self._candidates(claimed))
         functions = claimed.options.functions
         return await Autopilot(
             stream=stream,
             progress=progress,
             meter=meter,
             turn=turn,
-            hands=Hands(stream, progress, lambda: self._actor(claimed), self._kit, work.answers, functions),
+            tool_executor=ToolExecutor(
+                stream, progress, lambda: self._actor(claimed), self._dependencies, work.answers, functions
+            ),
             counter=self._counter,
-            files=Files(self._kit.vault, claimed.lease.thread_id),
-            manner=Manner(
+            files=PromptFiles(self._dependencies.vault, claimed.lease.thread_id),
+            config=RunConfig(
                 system=system,
                 context_tokens=self._options.context_tokens,
                 cooldown=self._options.cooldown,
@@ -342,7 +344,7 @@ class Executor:
         return list(dict.fromkeys([*first, *self._options.models]))
 
 
-async def _hear(driver: Driver, working: list[Work]) -> None:
+async def _hear(driver: Driver, working: list[RunExecution]) -> None:
     """Tell the runs that wait for approval what people have said."""
     asking = {work.claimed.lease.run_id: work for work in working if work.answers.asking}
     if asking:
@@ -351,11 +353,11 @@ async def _hear(driver: Driver, working: list[Work]) -> None:
             asking[run_id].answers.hear(found)
 
 
-def _leases(working: list[Work]) -> list[Lease]:
+def _leases(working: list[RunExecution]) -> list[Lease]:
     return [work.claimed.lease for work in working]
 
 
-async def _stop(answer: "asyncio.Task[Outcome]") -> None:
+async def _stop(answer: "asyncio.Task[RunOutcome]") -> None:
     """Cancel until it ends: a library that is closing a connection may swallow the first word."""
     while not answer.done():
         answer.cancel()
@@ -364,7 +366,7 @@ async def _stop(answer: "asyncio.Task[Outcome]") -> None:
         log.debug("answer_stopped", error=repr(answer.exception()))
 
 
-def _outcome(answer: "asyncio.Task[Outcome]") -> Outcome:
+def _outcome(answer: "asyncio.Task[RunOutcome]") -> RunOutcome:
     """The answer's outcome; a fault of ours is told like any other failure, and logged."""
     try:
         return answer.result()

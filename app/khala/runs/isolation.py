@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from khala.domain.isolation_policy import Stop
-from khala.runs.claimed_run import Work
+from khala.runs.run_execution import RunExecution
 from khala.store.budgets.ledger import Account
 from khala.store.runs.runs import Claimed
 
@@ -47,13 +47,13 @@ class ChildExit(msgspec.Struct, frozen=True, kw_only=True):
     code: int
 
 
-class Isolation:
+class IsolatedExecutor:
     """Starts children. `environment` is theirs: what this process was configured by, and where its database is."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
 
-    async def execute(self, work: Work, seconds: float | None) -> ChildExit:
+    async def execute(self, work: RunExecution, seconds: float | None) -> ChildExit:
         """Execute the run in a child and return how that ended. It is killed after `seconds`, if there is a limit.
 
         Where the work is stopped, the child is asked to hand over, or is given time to end by itself, and then killed.
@@ -80,7 +80,7 @@ class Isolation:
         )  # fmt: skip
 
 
-async def _watch(process: Process, work: Work, seconds: float | None) -> bool:
+async def _watch(process: Process, work: RunExecution, seconds: float | None) -> bool:
     """Return when the child has ended or has to; whether it had begun."""
     assert process.stdout is not None
     async with asyncio.TaskGroup() as group:
@@ -110,7 +110,7 @@ async def _tell(process: Process, claimed: Claimed) -> None:
         await process.stdin.drain()
 
 
-async def _wind_down(process: Process, work: Work, ended: "asyncio.Task[int]") -> None:
+async def _wind_down(process: Process, work: RunExecution, ended: "asyncio.Task[int]") -> None:
     if ended.done() or not work.stopped.done():
         return
     hand_over = work.stopped.result() is Stop.HAND_OVER

@@ -15,9 +15,9 @@ from khala.models import retry_policy
 from khala.models.model_names import BadModel, ModelRef
 from khala.models.port import Completed, Model, ModelFailed, Prompt, Reasoning, Text
 from khala.models.token_counter import estimate_usage
-from khala.runs.budget_meter import Meter
+from khala.runs.budget_meter import BudgetMeter
 from khala.runs.call_telemetry import model_called
-from khala.runs.usage_tally import TOKEN_SIZE, Call
+from khala.runs.usage_tally import TOKEN_SIZE, ModelCall
 from khala.signals import metrics
 from khala.store.runs.writer import Stream
 
@@ -27,48 +27,52 @@ NO_RESPONSE = "No response. Please try again."
 BUDGET = BudgetExhausted.code
 
 
-Reason: TypeAlias = Literal["stop", "length", "max_steps", "no_progress", "tool_calls", "budget", "error", "blocked"]
+RunEndReason: TypeAlias = Literal[
+    "stop", "length", "max_steps", "no_progress", "tool_calls", "budget", "error", "blocked"
+]
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """How work on a run ended: the run's state, and the finish's reason; `awaits` are calls that wait for approval."""
 
     status: Literal["final", "error", "blocked"]
-    reason: Reason
+    reason: RunEndReason
     failure: Failure | None = None
     awaits: Sequence[str] = ()
 
 
-class Said(NamedTuple):
+class ModelReply(NamedTuple):
     """What a model said: all its text, with what it had said before it was interrupted, and how it ended."""
 
     text: str
     completed: Completed
 
 
-PromptFor: TypeAlias = Callable[[Model], Awaitable[Prompt]]
+PromptBuilder: TypeAlias = Callable[[Model], Awaitable[Prompt]]
 """Builds what a model is asked, since models differ in how much they read."""
-Tell: TypeAlias = Callable[[str], None]
+TextListener: TypeAlias = Callable[[str], None]
 
 
-class Models(msgspec.Struct, frozen=True, kw_only=True):
+class ModelDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn needs of the models: how to open one, and whether reasoning is stored."""
 
     open: Callable[[ModelRef], Model]
     store_reasoning: bool = False
 
 
-class Turn:
+class ModelTurn:
     """Asks models, first the first one. One that gave way to another is not asked again in this run."""
 
-    def __init__(self, stream: Stream, meter: Meter, models: Models, candidates: Sequence[ModelRef]) -> None:
+    def __init__(
+        self, stream: Stream, meter: BudgetMeter, models: ModelDependencies, candidates: Sequence[ModelRef]
+    ) -> None:
         self._stream = stream
         self._meter = meter
         self._models = models
         self._candidates = list(candidates)
         self._attempt = 0
 
-    async def ask(self, prompt_for: PromptFor, tell: Tell | None = None) -> Said | Outcome:
+    async def ask(self, prompt_for: PromptBuilder, tell: TextListener | None = None) -> ModelReply | RunOutcome:
         """Let the first model speak that can; notices say which could not. Without `tell` nobody hears the text."""
         while True:
             ref, *others = self._candidates
@@ -87,7 +91,9 @@ class Turn:
                 return failed("no_response", NO_RESPONSE)
             self._switch(others, f"{ref} said nothing.")
 
-    async def _ask(self, ref: ModelRef, prompt_for: PromptFor, tell: Tell, *, more_models: bool) -> Said:
+    async def _ask(
+        self, ref: ModelRef, prompt_for: PromptBuilder, tell: TextListener, *, more_models: bool
+    ) -> ModelReply:
         """Call one model as often as the retry policy allows."""
         began = time.monotonic()
         tries = 0
@@ -116,9 +122,9 @@ class Turn:
         except BadModel as error:
             raise ModelFailed("refused", f"The model {ref} is not set up here.") from error
 
-    async def _call(self, model: Model, prompt_for: PromptFor, tell: Tell) -> Said:
+    async def _call(self, model: Model, prompt_for: PromptBuilder, tell: TextListener) -> ModelReply:
         prompt = await prompt_for(model)
-        call = Call(model)
+        call = ModelCall(model)
         self._attempt += 1
         try:
             await self._meter.begin(call, prompt)
@@ -130,9 +136,9 @@ class Turn:
             self._settle(call, BUDGET if self._meter.exhausted else "canceled", _estimated(call, prompt))
             raise
         self._settle(call, completed.finish_reason, completed)
-        return Said(prompt.said + "".join(call.chunks), completed)
+        return ModelReply(prompt.said + "".join(call.chunks), completed)
 
-    async def _listen(self, call: Call, prompt: Prompt, tell: Tell) -> Completed:
+    async def _listen(self, call: ModelCall, prompt: Prompt, tell: TextListener) -> Completed:
         call.asked = True
         async with call.model.stream(prompt) as events:
             async for event in events:
@@ -141,7 +147,7 @@ class Turn:
                 await self._take(call, event, tell)
         raise ModelFailed("invalid_response", "The model's answer ended without an end.", midstream=bool(call.chunks))
 
-    async def _take(self, call: Call, event: Text | Reasoning, tell: Tell) -> None:
+    async def _take(self, call: ModelCall, event: Text | Reasoning, tell: TextListener) -> None:
         """Tell what came in one read, no more of it at a time than there is something reserved for."""
         rest = event.text
         while rest:
@@ -162,7 +168,7 @@ class Turn:
         if self._models.store_reasoning:
             self._stream.reason(text)
 
-    def _settle(self, call: Call, outcome: str, completed: Completed) -> None:
+    def _settle(self, call: ModelCall, outcome: str, completed: Completed) -> None:
         price = self._meter.tally.add(call, completed.usage)
         model_called(call, outcome, time.monotonic() - call.began, completed.usage, price)
         self._stream.receipt("model", call.facts(outcome, self._attempt, completed), price)
@@ -176,14 +182,14 @@ def _nobody(text: str) -> None:
     """Hear nothing."""
 
 
-def failed(code: str, message: str) -> Outcome:
+def failed(code: str, message: str) -> RunOutcome:
     """The outcome of a turn that went wrong."""
-    return Outcome("error", "error", Failure(code=code, message=message))
+    return RunOutcome("error", "error", Failure(code=code, message=message))
 
 
-def stopped(reached: BudgetExhausted) -> Outcome:
+def stopped(reached: BudgetExhausted) -> RunOutcome:
     """The outcome of a turn that a limit stopped."""
-    return Outcome("error", "budget", Failure(code=BUDGET, message=reached.message))
+    return RunOutcome("error", "budget", Failure(code=BUDGET, message=reached.message))
 
 
 def tell(stream: Stream, failure: Failure) -> None:
@@ -192,7 +198,7 @@ def tell(stream: Stream, failure: Failure) -> None:
     stream.add(failure)
 
 
-def _estimated(call: Call, prompt: Prompt) -> Completed:
+def _estimated(call: ModelCall, prompt: Prompt) -> Completed:
     """The end of a call that the provider did not account for; one that was never made used nothing."""
     said = "".join(call.chunks)
     usage = estimate_usage(prompt, said, tools=call.model.reads_tools) if call.asked else Usage()

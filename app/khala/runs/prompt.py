@@ -44,7 +44,7 @@ TIGHT = 0.5
 SUMMARY = "What was said and done before, in summary:\n\n"
 
 
-class Conversation(msgspec.Struct, kw_only=True):
+class PromptInput(msgspec.Struct, kw_only=True):
     """All that a prompt can tell: messages up to the question, and what its answer has done so far.
 
     `files` are the contents of attached files, as far as they were read; `instruction` is a last word of ours.
@@ -56,7 +56,7 @@ class Conversation(msgspec.Struct, kw_only=True):
     instruction: str = ""
 
 
-class Fitted(msgspec.Struct, frozen=True, kw_only=True):
+class FittedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt within its limit, and the messages that found no room in it, oldest first.
 
     `tight` says that what the answer itself has done takes most of the room, or more than there was.
@@ -67,7 +67,7 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
     tight: bool
 
 
-class Ruler:
+class ModelTokenCounter:
     """Measures turns in tokens of one model."""
 
     def __init__(self, counter: Counter, model: str) -> None:
@@ -84,15 +84,15 @@ class Ruler:
 
 
 def fit(
-    conversation: Conversation,
+    conversation: PromptInput,
     *,
     system: str,
     tools: Sequence[Spec],
     limit: int,
-    ruler: Ruler,
+    token_counter: ModelTokenCounter,
     reads_tools: bool = True,
     tools_limit: float = math.inf,
-) -> Fitted:
+) -> FittedPrompt:
     """The prompt in at most `limit` tokens: what doesn't fit are outcomes of rounds, then the oldest of all there is.
 
     Of more tools than a part of the limit can describe, or `tools_limit` tokens, the first are offered.
@@ -102,20 +102,20 @@ def fit(
     progress = conversation.progress
     summary, messages = since_summary(conversation)
     ending = (Turn(role="user", text=conversation.instruction),) if conversation.instruction else ()
-    fixed = ruler.text(system) + ruler.text(progress.said) + ruler.turns((*summary, *ending))
+    fixed = token_counter.text(system) + token_counter.text(progress.said) + token_counter.turns((*summary, *ending))
     offered, taken = _affordable(tools, min(TOOLS_SHARE * limit, tools_limit)) if reads_tools else (tuple(tools), 0)
     room = limit - fixed - taken
     older = [(message, turns_of(message, conversation.files)) for message in messages[:-1]]
-    question = _question(messages[-1], conversation.files, room, ruler)
-    room -= ruler.turns(question)
-    own, cut = _own(progress, room, ruler)
-    taken = ruler.turns(own)
+    question = _question(messages[-1], conversation.files, room, token_counter)
+    room -= token_counter.turns(question)
+    own, cut = _own(progress, room, token_counter)
+    taken = token_counter.turns(own)
     room -= taken
     if room < 0:
         raise ModelFailed("context_exceeded", "This message is longer than the model can read.")
-    kept = _newest(older, room, ruler)
+    kept = _newest(older, room, token_counter)
     turns = (turn for _, said in older[len(older) - kept :] for turn in said)
-    return Fitted(
+    return FittedPrompt(
         prompt=Prompt(
             system=system,
             turns=(*summary, *turns, *question, *own, *ending),
@@ -186,7 +186,7 @@ def texts(turn: Turn) -> Iterator[str]:
         yield prompt_files.text(file) or ""
 
 
-def since_summary(conversation: Conversation) -> tuple[tuple[Turn, ...], Sequence[Message]]:
+def since_summary(conversation: PromptInput) -> tuple[tuple[Turn, ...], Sequence[Message]]:
     """The newest summary of older messages, if there is one, and the messages after those that it stands for."""
     messages = conversation.history
     found: tuple[str, UUID | None] | None = None
@@ -222,37 +222,37 @@ def _affordable(tools: Sequence[Spec], limit: float) -> tuple[tuple[Spec, ...], 
     return tuple(tools), taken
 
 
-def _own(progress: Progress, room: int, ruler: Ruler) -> tuple[list[Turn], bool]:
+def _own(progress: Progress, room: int, token_counter: ModelTokenCounter) -> tuple[list[Turn], bool]:
     """The turns of the answer under way, and whether they had to make room.
 
     What does is first the outcomes of all but the newest rounds, then those of the newest, then the oldest rounds.
     """
     rounds = unsummarised(progress)
     turns = list(own_turns(rounds, most=lambda _: OUTCOME))
-    if ruler.turns(turns) <= room:
+    if token_counter.turns(turns) <= room:
         return turns, False
     newest = {id(round_) for round_ in rounds[-KEPT_ROUNDS:]}
     for most in (OUTCOME, EARLIER, SHORT):
         turns = list(own_turns(rounds, most=lambda one, most=most: most if id(one) in newest else SHORT))  # type: ignore[misc]
-        if ruler.turns(turns) <= room:
+        if token_counter.turns(turns) <= room:
             return turns, True
-    while len(rounds) > 1 and ruler.turns(turns) > room:
+    while len(rounds) > 1 and token_counter.turns(turns) > room:
         rounds = rounds[1:]
         turns = list(own_turns(rounds, most=lambda _: SHORT))
     return turns, True
 
 
-def _question(message: Message, read: Mapping[UUID, bytes], room: int, ruler: Ruler) -> list[Turn]:
+def _question(message: Message, read: Mapping[UUID, bytes], room: int, token_counter: ModelTokenCounter) -> list[Turn]:
     """The message that is answered, with its files if there is room for them; else they are only mentioned."""
     turns = turns_of(message, read, whole=True)
-    return turns if ruler.turns(turns) <= room else turns_of(message, whole=True)
+    return turns if token_counter.turns(turns) <= room else turns_of(message, whole=True)
 
 
-def _newest(older: Sequence[tuple[Message, list[Turn]]], room: int, ruler: Ruler) -> int:
+def _newest(older: Sequence[tuple[Message, list[Turn]]], room: int, token_counter: ModelTokenCounter) -> int:
     """How many of the newest messages fit."""
     kept = 0
     for _, turns in reversed(older):
-        room -= ruler.turns(turns)
+        room -= token_counter.turns(turns)
         if room < 0:
             break
         kept += 1

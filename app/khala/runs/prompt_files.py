@@ -19,7 +19,7 @@ MOST_BYTES = 20 << 20
 """Bytes of them all."""
 
 
-class Files:
+class PromptFiles:
     """Reads the attached files of a history, once."""
 
     def __init__(self, vault: Vault, thread_id: UUID) -> None:

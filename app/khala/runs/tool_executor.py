@@ -26,13 +26,13 @@ from khala.domain.tools import Action, Actor, Spec, digest
 from khala.models.port import ToolUse
 from khala.runs import tool_results
 from khala.runs.call_telemetry import tool_called
-from khala.runs.tool_results import Kept
+from khala.runs.tool_results import StoredOutput
 from khala.store.runs.writer import LeaseLost, Stream
 from khala.store.tools.approvals import Approval
 from khala.tools import port
 from khala.tools.invocation import invoke
-from khala.tools.port import Tool, ToolFailed
-from khala.tools.tool_registry import Toolbox
+from khala.tools.port import Tool, ToolError
+from khala.tools.tool_registry import ToolRegistry
 from khala.tools.validation import arguments
 
 log = structlog.get_logger()
@@ -53,15 +53,15 @@ UNKNOWN = (
 )
 
 
-class Kit(msgspec.Struct, frozen=True, kw_only=True):
+class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What runs work with besides models. `approval_seconds`: how long a question waits for its answer."""
 
-    toolbox: Toolbox
+    tool_registry: ToolRegistry
     vault: Vault
     approval_seconds: float = 86_400.0
 
 
-class Answers:
+class ApprovalDecisions:
     """What people have said about calls of this run that wait for approval."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Answers:
             self.news.set()
 
 
-class Hands:
+class ToolExecutor:
     """Carries out the calls of one run. `who` tells for whom: a guest may have become a user meanwhile."""
 
     def __init__(
@@ -86,24 +86,24 @@ class Hands:
         stream: Stream,
         progress: Progress,
         who: Callable[[], Awaitable[Actor]],
-        kit: Kit,
-        answers: Answers,
+        tool_dependencies: ToolDependencies,
+        answers: ApprovalDecisions,
         functions: Sequence[Function] = (),
     ) -> None:
         self._stream = stream
         self._progress = progress
         self._who = who
-        self._kit = kit
+        self._dependencies = tool_dependencies
         self._answers = answers
         self._functions = {function.name: function for function in functions}
         self._tools: dict[str, Tool] = {}
         self._actions: dict[str, Action] = {}
-        self._inline = tool_results.Allowance()
+        self._inline = tool_results.InlineAllowance()
 
     async def offer(self, patterns: Sequence[str] | None) -> list[Spec]:
         """The tools that the model may call now, those of the caller's own included."""
         self._actor = await self._who()
-        offer = await self._kit.toolbox.offered(self._actor, patterns)
+        offer = await self._dependencies.tool_registry.offered(self._actor, patterns)
         self._tools, self._actions = offer.tools, offer.actions
         own = [
             Spec(name=one.name, description=one.description, parameters=one.parameters, source="caller")
@@ -167,9 +167,9 @@ class Hands:
 
     async def _keep(self, data: bytes) -> BlobRef:
         assert self._actor.thread_id is not None
-        async with self._kit.vault.spool() as spool:
+        async with self._dependencies.vault.spool() as spool:
             await spool.write(data)
-            return await self._kit.vault.keep(
+            return await self._dependencies.vault.keep(
                 spool, thread_id=self._actor.thread_id, run_id=self._actor.run_id, media_type="application/json"
             )
 
@@ -220,7 +220,7 @@ class Hands:
         """Whether the arguments are no good, so that nobody needs to be asked."""
         try:
             await arguments.check(tool.spec, call.args or {})
-        except ToolFailed as problem:
+        except ToolError as problem:
             self._fail(call, problem.message, problem.code)
             return True
         return False
@@ -232,7 +232,7 @@ class Hands:
             state="blocked",
             reason=f"{call.tool} needs somebody's approval.",
             digest=digest(call.tool, args),
-            expires_at=datetime.now(UTC) + timedelta(seconds=self._kit.approval_seconds),
+            expires_at=datetime.now(UTC) + timedelta(seconds=self._dependencies.approval_seconds),
         )
         self._progress.apply(status)
         self._stream.ask(status, call.tool, args, tool.spec.parameters)
@@ -269,8 +269,8 @@ class Hands:
         if call.args is not None or call.args_blob is None:
             return True
         try:
-            kept = await self._kit.vault.find(call.args_blob.blob_id, self._actor.thread_id)
-            async with self._kit.vault.read(kept) as chunks:
+            kept = await self._dependencies.vault.find(call.args_blob.blob_id, self._actor.thread_id)
+            async with self._dependencies.vault.read(kept) as chunks:
                 data = b"".join([chunk async for chunk in chunks])
             call.args = msgspec.json.decode(data, type=dict[str, Any])
         except (KhalaError, msgspec.MsgspecError) as error:
@@ -284,16 +284,18 @@ class Hands:
         began = time.monotonic()
         args = call.args or {}
         try:
-            async with self._kit.vault.spool() as sink:
+            async with self._dependencies.vault.spool() as sink:
                 with self._progress_of(call) as progress:
-                    about = port.Call(
+                    about = port.CallContext(
                         id=call.id, idempotency_key=call.id, actor=self._actor, sink=sink, progress=progress
                     )
                     result = await invoke(tool, args, about)
-                kept = await tool_results.kept(result, sink, self._kit.vault, self._actor, self._inline)
+                kept = await tool_results.store_output(
+                    result, sink, self._dependencies.vault, self._actor, self._inline
+                )
         except KhalaError as error:
             lost = f"It may have run, but what it put out could not be kept: {error.message}"
-            kept = tool_results.failure(lost, "unknown")
+            kept = tool_results.failed_output(lost, "unknown")
         self._end(call, kept, milliseconds=int((time.monotonic() - began) * 1000), source=tool.spec.source)
 
     @contextmanager
@@ -314,9 +316,9 @@ class Hands:
             left = 0
 
     def _fail(self, call: Call, message: str, code: str) -> None:
-        self._end(call, tool_results.failure(message, code), milliseconds=0, source=None)
+        self._end(call, tool_results.failed_output(message, code), milliseconds=0, source=None)
 
-    def _end(self, call: Call, kept: Kept, *, milliseconds: int, source: str | None) -> None:
+    def _end(self, call: Call, kept: StoredOutput, *, milliseconds: int, source: str | None) -> None:
         answer = self._answers.given.get(call.id)
         args = call.args or {}
         facts: dict[str, Any] = {

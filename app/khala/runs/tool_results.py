@@ -12,7 +12,7 @@ from khala.domain.errors import KhalaError
 from khala.domain.flush_policy import storable
 from khala.domain.parts import BlobRef
 from khala.domain.tools import Actor
-from khala.tools.port import Result
+from khala.tools.port import CallResult
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ PAUSE = 0.5
 """Seconds between two tries to keep an output."""
 
 
-class Allowance:
+class InlineAllowance:
     """How much output the parts of one run may hold still, so that the message stays of a size that can be sent."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Allowance:
         return True
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class StoredOutput(msgspec.Struct, frozen=True, kw_only=True):
     """An output as its part tells it. `size` is its bytes, `code` names what failed."""
 
     ok: bool
@@ -52,12 +52,14 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None = None
 
 
-def failure(message: str, code: str) -> Kept:
+def failed_output(message: str, code: str) -> StoredOutput:
     """A call that came to nothing."""
-    return Kept(ok=False, summary=one_line(message), output=message, size=len(message.encode()), code=code)
+    return StoredOutput(ok=False, summary=one_line(message), output=message, size=len(message.encode()), code=code)
 
 
-async def kept(result: Result, sink: Spool, vault: Vault, actor: Actor, allowance: Allowance) -> Kept:
+async def store_output(
+    result: CallResult, sink: Spool, vault: Vault, actor: Actor, allowance: InlineAllowance
+) -> StoredOutput:
     """The result with its output where it belongs. What can't be kept is a failure that says so, never just lost."""
     output, media_type = result.output, result.media_type
     if output is None and sink.size <= INLINE and _is_text(media_type, sink.head):
@@ -67,20 +69,22 @@ async def kept(result: Result, sink: Spool, vault: Vault, actor: Actor, allowanc
     try:
         encoded = msgspec.json.encode(output)
     except (ValueError, TypeError, RecursionError) as error:
-        return failure(f"It ran, but what it gave back is no JSON that can be kept: {error}.", "failed")
+        return failed_output(f"It ran, but what it gave back is no JSON that can be kept: {error}.", "failed")
     said = result.summary or (_begin(sink.head) if output is None else _text(output, encoded))
     about: dict[str, Any] = {"ok": result.ok, "code": result.code or (None if result.ok else "failed")}
     if output is None and sink.size:
         return await _in_blob(sink, media_type, said, vault, actor, about)
     if output is None or allowance.take(len(encoded)):
-        return Kept(**about, summary=one_line(said), output=output, size=0 if output is None else len(encoded))
+        return StoredOutput(**about, summary=one_line(said), output=output, size=0 if output is None else len(encoded))
     async with vault.spool() as spool:
         await spool.write(output.encode() if isinstance(output, str) else encoded)
         kind = "text/plain; charset=utf-8" if isinstance(output, str) else "application/json"
         return await _in_blob(spool, kind, said, vault, actor, about)
 
 
-async def _in_blob(spool: Spool, media_type: str, said: str, vault: Vault, actor: Actor, about: dict[str, Any]) -> Kept:
+async def _in_blob(
+    spool: Spool, media_type: str, said: str, vault: Vault, actor: Actor, about: dict[str, Any]
+) -> StoredOutput:
     assert actor.thread_id is not None
     for tries in range(1, TRIES + 1):
         try:
@@ -91,8 +95,8 @@ async def _in_blob(spool: Spool, media_type: str, said: str, vault: Vault, actor
                 await asyncio.sleep(PAUSE)
             why = error.message
         else:
-            return Kept(**about, summary=one_line(said), blob=blob, size=spool.size)
-    return failure(f"It ran, but its output of {spool.size:,} bytes could not be kept: {why}", "unavailable")
+            return StoredOutput(**about, summary=one_line(said), blob=blob, size=spool.size)
+    return failed_output(f"It ran, but its output of {spool.size:,} bytes could not be kept: {why}", "unavailable")
 
 
 def one_line(text: str) -> str:

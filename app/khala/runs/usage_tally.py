@@ -15,7 +15,7 @@ WIDE = 3
 """Bytes of a character in text that isn't plain ASCII, near enough."""
 
 
-class Call:
+class ModelCall:
     """One model call: its clock, and how much text has come.
 
     `asked` says that it was made, `size` is about how many bytes it has said and thought, `thoughts` how many of them
@@ -70,7 +70,7 @@ def size(text: str) -> int:
     return len(text) if text.isascii() else WIDE * len(text)
 
 
-class Tally:
+class UsageTally:
     """All calls of one run: those of earlier executors had this usage and cost."""
 
     def __init__(self, usage: Usage = NOTHING, cost: Decimal | None = None) -> None:
@@ -80,7 +80,7 @@ class Tally:
         self.cost = cost
         self.model: Model | None = None
 
-    def add(self, call: Call, usage: Usage) -> Decimal | None:
+    def add(self, call: ModelCall, usage: Usage) -> Decimal | None:
         """Count a call that ended, however it ended; returns what it cost in USD, None if the price is unknown."""
         self.model = call.model
         self.usage += usage

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind
 from khala.signals import metrics, traces
 
 
-class Underway:
+class ActiveRun:
     """One of them: when it was asked for, in monotonic seconds, its trace, and whether its answer has text so far."""
 
     __slots__ = ("asked_at", "context", "said")
@@ -23,7 +23,7 @@ class Underway:
         self.said = said
 
 
-runs: dict[UUID, Underway] = {}
+runs: dict[UUID, ActiveRun] = {}
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def working(
     }
     with traces.span("run", SpanKind.CONSUMER, traceparent, facts):
         here = context.get_current() if traces.on() else None
-        mine = runs[run_id] = Underway(time.monotonic() - waited, here, said=begun)
+        mine = runs[run_id] = ActiveRun(time.monotonic() - waited, here, said=begun)
         try:
             yield
         finally:

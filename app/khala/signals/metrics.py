@@ -119,7 +119,7 @@ DATABASE_DEADLOCKS = _counter(
 )
 
 
-class Bounded:
+class BoundedLabel:
     """The first values of a label as they are, and `other` for whatever comes after `most`."""
 
     def __init__(self, most: int = MOST_VALUES) -> None:
@@ -135,9 +135,9 @@ class Bounded:
         return value
 
 
-model = Bounded()
+model = BoundedLabel()
 """Names of models: callers may choose among those that the operator's patterns fit."""
-outcome = Bounded()
+outcome = BoundedLabel()
 """Codes of how something ended."""
 
 

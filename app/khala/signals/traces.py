@@ -14,7 +14,7 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-Attributes: TypeAlias = Mapping[str, str | int | float | bool]
+SpanAttributes: TypeAlias = Mapping[str, str | int | float | bool]
 
 NANO = 1_000_000_000
 PROPAGATOR = TraceContextTextMapPropagator()
@@ -62,7 +62,7 @@ def within(parent: str | None) -> Context:
 
 
 @contextmanager
-def span(name: str, kind: SpanKind, parent: str | None, attributes: Attributes) -> Iterator[Span]:
+def span(name: str, kind: SpanKind, parent: str | None, attributes: SpanAttributes) -> Iterator[Span]:
     """A span that others happen inside of. It may be ended before; what follows is still within it."""
     if _tracer is None:
         yield trace.INVALID_SPAN
@@ -84,7 +84,7 @@ def span(name: str, kind: SpanKind, parent: str | None, attributes: Attributes) 
 def record(
     name: str,
     seconds: float,
-    attributes: Attributes,
+    attributes: SpanAttributes,
     *,
     parent: Context | None = None,
     kind: SpanKind = SpanKind.INTERNAL,
@@ -103,7 +103,7 @@ def told(
     name: str,
     began: int,
     ended: int,
-    attributes: Attributes,
+    attributes: SpanAttributes,
     *,
     parent: Context | None = None,
     kind: SpanKind = SpanKind.INTERNAL,

@@ -8,7 +8,7 @@ from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
 from khala.store.tools.workspace_files import Entry
 from khala.tools import paths, text_output
-from khala.tools.port import Call, Result, ToolFailed
+from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.workspace_tools import FS, schema
 
 
@@ -26,14 +26,14 @@ class ListDirectory:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """The folder's lines."""
         folder = paths.folder(args.get("path", ""))
         async with self._db.driver() as driver:
             found = await workspace_files.entries(driver, call.actor.owner_id)
         lines = _listed(found, folder)
         if not lines and folder:
-            raise ToolFailed(f"There is no folder {folder}", code="not_found")
+            raise ToolError(f"There is no folder {folder}", code="not_found")
         return await text_output.text(call, "\n".join(lines) or "It is empty.", text_output.counted(len(lines), "name"))
 
 
@@ -46,7 +46,7 @@ def _listed(entries: Sequence[Entry], folder: str) -> list[str]:
     return [name + size for name, size in sorted(names.items())]
 
 
-class Glob:
+class GlobFiles:
     """`glob`."""
 
     spec = Spec(
@@ -67,7 +67,7 @@ class Glob:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """The paths."""
         wanted = paths.glob(args["pattern"])
         async with self._db.driver() as driver:

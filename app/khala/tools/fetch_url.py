@@ -16,8 +16,8 @@ import msgspec
 
 from khala.domain.tools import Spec
 from khala.tools import readable, text_output
-from khala.tools.port import Call, Result, ToolFailed
-from khala.tools.ssrf_guard import Guarded, Network, Resolve, Resolver
+from khala.tools.port import CallContext, CallResult, ToolError
+from khala.tools.ssrf_guard import HostResolver, IPNetwork, ResolveHost, SsrfGuardedBackend
 from khala.tools.workspace_tools import schema
 
 MIB = 1 << 20
@@ -50,7 +50,7 @@ def _trust() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
     """An answer whose body is to come."""
 
     url: httpx.URL
@@ -100,12 +100,16 @@ class FetchUrl:
     )
 
     def __init__(
-        self, *, allow: Sequence[Network] = (), resolve: Resolve | None = None, trust: ssl.SSLContext | None = None
+        self,
+        *,
+        allow: Sequence[IPNetwork] = (),
+        resolve: ResolveHost | None = None,
+        trust: ssl.SSLContext | None = None,
     ) -> None:
-        self._backend = Guarded(allow, resolve or Resolver())
+        self._backend = SsrfGuardedBackend(allow, resolve or HostResolver())
         self._ssl = trust
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """What is there."""
         most = int(args.get("maxBytes", USUAL))
         try:
@@ -115,14 +119,14 @@ class FetchUrl:
                     return await _page(answer, most, call)
                 return await _raw(answer, most, call)
         except TimeoutError as error:
-            raise ToolFailed(f"Timed out after {TOTAL:g} s.", code="timeout") from error
+            raise ToolError(f"Timed out after {TOTAL:g} s.", code="timeout") from error
         except httpcore.TimeoutException as error:
-            raise ToolFailed("The host takes too long to answer.", code="timeout") from error
+            raise ToolError("The host takes too long to answer.", code="timeout") from error
         except (httpcore.NetworkError, httpcore.ProtocolError, ssl.SSLError) as error:
-            raise ToolFailed(f"The connection failed: {str(error)[:200] or 'it ended'}.", code="unavailable") from error
+            raise ToolError(f"The connection failed: {str(error)[:200] or 'it ended'}.", code="unavailable") from error
 
     @asynccontextmanager
-    async def _final(self, url: httpx.URL) -> AsyncIterator[Answer]:
+    async def _final(self, url: httpx.URL) -> AsyncIterator[FetchResponse]:
         """The answer behind all redirects; each leads through the same checks as the first address."""
         for _ in range(REDIRECTS + 1):
             async with self._answer(url) as answer:
@@ -131,10 +135,10 @@ class FetchUrl:
                     yield answer
                     return
             url = _url(where, url)
-        raise ToolFailed(f"It redirects more than {REDIRECTS} times.")
+        raise ToolError(f"It redirects more than {REDIRECTS} times.")
 
     @asynccontextmanager
-    async def _answer(self, url: httpx.URL) -> AsyncIterator[Answer]:
+    async def _answer(self, url: httpx.URL) -> AsyncIterator[FetchResponse]:
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         headers = [(b"Host", url.netloc), *HEADERS]
         context = await asyncio.to_thread(_trust) if self._ssl is None else self._ssl
@@ -144,29 +148,29 @@ class FetchUrl:
         )
         async with pool, pool.stream("GET", target, headers=headers, extensions={"timeout": TIMEOUTS}) as response:
             told = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-            yield Answer(url=url, status=response.status, headers=told, body=response.aiter_stream())
+            yield FetchResponse(url=url, status=response.status, headers=told, body=response.aiter_stream())
 
 
 def _url(text: str, base: httpx.URL | None = None) -> httpx.URL:
-    """The address, if it is one that may be asked. Raises `ToolFailed`."""
+    """The address, if it is one that may be asked. Raises `ToolError`."""
     try:
         url = httpx.URL(text) if base is None else base.join(text)
         if len(str(url)) > LONGEST_URL:
-            raise ToolFailed("url: it is too long.", code="bad_arguments")
+            raise ToolError("url: it is too long.", code="bad_arguments")
     except (httpx.InvalidURL, ValueError) as error:
-        raise ToolFailed("url: this is no address.", code="bad_arguments") from error
+        raise ToolError("url: this is no address.", code="bad_arguments") from error
     if url.scheme not in ("http", "https") or not url.raw_host:
-        raise ToolFailed("url: it must begin with http:// or https:// and a host.", code="bad_arguments")
+        raise ToolError("url: it must begin with http:// or https:// and a host.", code="bad_arguments")
     if url.userinfo:
-        raise ToolFailed("url: it may have no user name or password in it.", code="bad_arguments")
+        raise ToolError("url: it may have no user name or password in it.", code="bad_arguments")
     return url.copy_with(fragment=None)
 
 
-def _check(answer: Answer, most: int) -> None:
+def _check(answer: FetchResponse, most: int) -> None:
     if answer.status != HTTPStatus.OK:
         fault = "unavailable" if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "failed"
         message = f"{answer.url.host} answered {answer.status} {_phrase(answer.status)}".rstrip()
-        raise ToolFailed(f"{message}.", code=CODES.get(answer.status, fault))
+        raise ToolError(f"{message}.", code=CODES.get(answer.status, fault))
     length = answer.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > most:
         raise _too_large(most)
@@ -179,21 +183,21 @@ def _phrase(status: int) -> str:
         return ""
 
 
-def _too_large(most: int) -> ToolFailed:
-    return ToolFailed(f"It is larger than {most:,} bytes. Ask with maxBytes, up to {MOST:,}.", code="too_large")
+def _too_large(most: int) -> ToolError:
+    return ToolError(f"It is larger than {most:,} bytes. Ask with maxBytes, up to {MOST:,}.", code="too_large")
 
 
-def _is_page(answer: Answer) -> bool:
+def _is_page(answer: FetchResponse) -> bool:
     return answer.media_type in ("text/html", "application/xhtml+xml")
 
 
-async def _page(answer: Answer, most: int, call: Call) -> Result:
+async def _page(answer: FetchResponse, most: int, call: CallContext) -> CallResult:
     content = bytearray()
     async for piece in _plain(answer, most):
         content += piece
         if len(content) > MOST_PAGE:
             message = f"A page of more than {MOST_PAGE:,} bytes is not made into text: ask with format raw."
-            raise ToolFailed(message, code="too_large")
+            raise ToolError(message, code="too_large")
     title, text = await asyncio.to_thread(_read, bytes(content), answer.charset)
     head = "\n".join(filter(None, (title, str(answer.url))))
     return await text_output.text(call, f"{head}\n\n{text}", title or str(answer.url))
@@ -203,19 +207,19 @@ def _read(content: bytes, charset: str | None) -> tuple[str, str]:
     return readable.text(readable.decoded(content, charset))
 
 
-async def _raw(answer: Answer, most: int, call: Call) -> Result:
+async def _raw(answer: FetchResponse, most: int, call: CallContext) -> CallResult:
     size = 0
     async for piece in _plain(answer, most):
         size += len(piece)
         await call.sink.write(piece)
     charset = f"; charset={answer.charset}" if answer.charset and answer.media_type.startswith("text/") else ""
     summary = f"{text_output.counted(size, 'byte')} of {answer.media_type} from {answer.url.host}"
-    return Result(media_type=answer.media_type + charset, summary=summary)
+    return CallResult(media_type=answer.media_type + charset, summary=summary)
 
 
-async def _plain(answer: Answer, most: int) -> AsyncIterator[bytes]:
+async def _plain(answer: FetchResponse, most: int) -> AsyncIterator[bytes]:
     """The body, decompressed, as long as it has at most so many bytes, both before and after that."""
-    unpack = _Unpacker(answer.headers.get("content-encoding", ""))
+    unpack = _Decompressor(answer.headers.get("content-encoding", ""))
     packed = size = 0
     async for chunk in answer.body:
         packed += len(chunk)
@@ -229,13 +233,13 @@ async def _plain(answer: Answer, most: int) -> AsyncIterator[bytes]:
     unpack.finish()
 
 
-class _Unpacker:
+class _Decompressor:
     """Decompresses a little at a time, so that a small body can't become a large one at once."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding.strip().lower()
         if self._encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise ToolFailed("The body is encoded in a way that was not asked for.")
+            raise ToolError("The body is encoded in a way that was not asked for.")
         self._packed = self._encoding not in ("", "identity")
         self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
         self._begun = False
@@ -247,7 +251,7 @@ class _Unpacker:
         try:
             yield from self._inflated(chunk)
         except zlib.error as error:
-            raise ToolFailed("The body is not compressed as it says.") from error
+            raise ToolError("The body is not compressed as it says.") from error
 
     def _inflated(self, chunk: bytes) -> Iterator[bytes]:
         if self._inflate.eof:
@@ -273,4 +277,4 @@ class _Unpacker:
 
     def finish(self) -> None:
         if self._packed and self._begun and not self._inflate.eof:
-            raise ToolFailed("The body ended too soon.", code="unavailable")
+            raise ToolError("The body ended too soon.", code="unavailable")

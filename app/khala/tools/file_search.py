@@ -16,7 +16,7 @@ from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
 from khala.store.tools.workspace_files import Entry
 from khala.tools import paths, text_output
-from khala.tools.port import Call, Result, ToolFailed
+from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.workspace_tools import FS, schema
 
 PAGE = 200
@@ -42,33 +42,33 @@ EDGE = BORDER.decode()
 _threads = Threads(SEARCHING, "grep")
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+class LinePosition(msgspec.Struct, frozen=True, order=True):
     """A line, by its file and its number from 1."""
 
     path: str
     line: int
 
     @classmethod
-    def read(cls, cursor: str) -> "Place":
+    def read(cls, cursor: str) -> "LinePosition":
         """The place that a cursor names."""
         path, _, line = cursor.rpartition(":")
         if not path or not line.isascii() or not line.isdigit() or len(line) > 9:
-            raise ToolFailed("after: give what the page before named, as in notes.md:12.", code="bad_arguments")
+            raise ToolError("after: give what the page before named, as in notes.md:12.", code="bad_arguments")
         return cls(path, int(line))
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked for, and where this page begins."""
 
     pattern: Pattern
     context: int
-    after: Place | None
+    after: LinePosition | None
 
 
-class Grep:
+class GrepFiles:
     """`grep`."""
 
     spec = Spec(
@@ -103,13 +103,13 @@ class Grep:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """One page of matches."""
         after = args.get("after")
-        query = Query(
+        query = SearchQuery(
             pattern=compiled(args["pattern"], ignore_case=args.get("ignoreCase", False)),
             context=int(args.get("context", 0)),
-            after=None if after is None else Place.read(after),
+            after=None if after is None else LinePosition.read(after),
         )
         page = _Page(query, time.monotonic() + SECONDS)
         entries = await self._chosen(args, call.actor.owner_id)
@@ -133,7 +133,7 @@ class Grep:
             entries = await workspace_files.entries(driver, owner_id)
         chosen = [entry for entry in entries if not folder or f"{entry.path}/".startswith(folder)]
         if folder and not chosen:
-            raise ToolFailed(f"There is no file or folder {folder.removesuffix('/')}.", code="not_found")
+            raise ToolError(f"There is no file or folder {folder.removesuffix('/')}.", code="not_found")
         return chosen if fits is None else await _threads.run(_fitting, chosen, fits)
 
 
@@ -157,7 +157,7 @@ def _batches(entries: Sequence[Entry]) -> Iterator[list[str]]:
 class _Page:
     """Counts all matches, and gathers those of this page."""
 
-    def __init__(self, query: Query, deadline: float) -> None:
+    def __init__(self, query: SearchQuery, deadline: float) -> None:
         self._query = query
         self._deadline = deadline
         self.stopped = False
@@ -165,13 +165,13 @@ class _Page:
         self._said: list[str] = []
         self._chars = 0
         self._shown = 0
-        self._last: Place | None = None
+        self._last: LinePosition | None = None
         self._full = False
         self._binary = 0
         self.total = 0
 
     def take(self, contents: Sequence[tuple[str, bytes]]) -> None:
-        """Look through these files. Raises `ToolFailed` where the time is up."""
+        """Look through these files. Raises `ToolError` where the time is up."""
         for path, content in contents:
             try:
                 lines = content.decode().split("\n")
@@ -190,7 +190,7 @@ class _Page:
         for number in found:
             if self._full:
                 return
-            if after is None or Place(path, number) > after:
+            if after is None or LinePosition(path, number) > after:
                 told = self._show(path, lines, number, told, matches)
 
     def _found(self, number: int, line: str) -> int | None:
@@ -214,7 +214,7 @@ class _Page:
     def _go_on(self) -> None:
         if self.stopped or time.monotonic() > self._deadline:
             said = "The search takes too long: give a simpler pattern, or fewer files with path or glob."
-            raise ToolFailed(said, code="timeout")
+            raise ToolError(said, code="timeout")
 
     def _show(self, path: str, lines: list[str], number: int, told: int, matches: set[int]) -> int:
         """Add the match and the lines around it that were not told yet; returns the last line that was."""
@@ -232,7 +232,7 @@ class _Page:
         self._said += said_now
         self._chars += size
         self._shown += 1
-        self._last = Place(path, number)
+        self._last = LinePosition(path, number)
         return until
 
     def _line(self, path: str, number: int, text: str, match: bool) -> str:  # noqa: FBT001  # private, and read at once

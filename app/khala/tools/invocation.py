@@ -7,7 +7,7 @@ import structlog
 
 from khala.domain.errors import KhalaError
 from khala.domain.tools import Spec
-from khala.tools.port import Call, Result, Tool, ToolFailed
+from khala.tools.port import CallContext, CallResult, Tool, ToolError
 from khala.tools.validation import arguments
 
 log = structlog.get_logger()
@@ -21,10 +21,10 @@ CODES = {
 }  # fmt: skip
 """A failure's code by that of the error which was raised; all others are `failed`."""
 
-_left_behind: set["asyncio.Task[Result]"] = set()
+_left_behind: set["asyncio.Task[CallResult]"] = set()
 
 
-async def invoke(tool: Tool, args: dict[str, Any], call: Call) -> Result:
+async def invoke(tool: Tool, args: dict[str, Any], call: CallContext) -> CallResult:
     """What the call came to. Raises nothing but `CancelledError`: every failure is a result with a message and a code.
 
     When this returns or raises the tool's task has ended, unless it ignores its cancellation for two seconds.
@@ -35,7 +35,7 @@ async def invoke(tool: Tool, args: dict[str, Any], call: Call) -> Result:
         return _forbidden(spec, missing)
     try:
         await arguments.check(spec, args)
-    except ToolFailed as error:
+    except ToolError as error:
         return _failed(error.message, error.code)
     task = asyncio.create_task(tool.run(args, call), name=f"tool {spec.name}")
     try:
@@ -49,15 +49,15 @@ async def invoke(tool: Tool, args: dict[str, Any], call: Call) -> Result:
         raise
 
 
-def _forbidden(spec: Spec, missing: frozenset[Any]) -> Result:
+def _forbidden(spec: Spec, missing: frozenset[Any]) -> CallResult:
     names = ", ".join(sorted(missing))
     return _failed(f"{spec.name} needs the permission {names}, which this caller does not have.", "forbidden")
 
 
-def _outcome(task: "asyncio.Task[Result]", spec: Spec) -> Result:
+def _outcome(task: "asyncio.Task[CallResult]", spec: Spec) -> CallResult:
     try:
         return task.result()
-    except ToolFailed as error:
+    except ToolError as error:
         return _failed(error.message, error.code)
     except KhalaError as error:
         return _failed(error.message, CODES.get(error.code, "failed"))
@@ -66,11 +66,11 @@ def _outcome(task: "asyncio.Task[Result]", spec: Spec) -> Result:
         return _failed("The tool failed inside.", "failed")
 
 
-def _failed(message: str, code: str) -> Result:
-    return Result(ok=False, output=message, summary=message, code=code)
+def _failed(message: str, code: str) -> CallResult:
+    return CallResult(ok=False, output=message, summary=message, code=code)
 
 
-async def _end(task: "asyncio.Task[Result]", spec: Spec) -> None:
+async def _end(task: "asyncio.Task[CallResult]", spec: Spec) -> None:
     """Cancel it, and wait until it has cleaned up, but not for ever."""
     # Kept until it ends, because nothing else does, and its end is looked at, whoever waits.
     _left_behind.add(task)
@@ -81,7 +81,7 @@ async def _end(task: "asyncio.Task[Result]", spec: Spec) -> None:
         log.error("tool_left_behind", tool=spec.name, seconds=PATIENCE)
 
 
-def _forget(task: "asyncio.Task[Result]") -> None:
+def _forget(task: "asyncio.Task[CallResult]") -> None:
     _left_behind.discard(task)
     if not task.cancelled():
         task.exception()

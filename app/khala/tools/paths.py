@@ -4,7 +4,7 @@ import re
 import unicodedata
 
 from khala.blobs.patterns import Pattern, compiled
-from khala.tools.port import ToolFailed
+from khala.tools.port import ToolError
 
 LONGEST = 512
 """Characters of a path."""
@@ -17,14 +17,14 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def normal(path: str, *, new: bool = False) -> str:
-    """The path as it is stored: relative, without empty steps and `.`. Raises `ToolFailed` for one that can't be."""
+    """The path as it is stored: relative, without empty steps and `.`. Raises `ToolError` for one that can't be."""
     steps = _steps(path)
     if not steps:
-        raise ToolFailed("path: this names no file.", code="bad_arguments")
+        raise ToolError("path: this names no file.", code="bad_arguments")
     normalised = "/".join(steps)
     many = 1 if new else ROOM
     if len(normalised) > LONGEST * many or len(steps) > DEEPEST * many:
-        raise ToolFailed(f"path: it has at most {LONGEST} characters and {DEEPEST} steps.", code="bad_arguments")
+        raise ToolError(f"path: it has at most {LONGEST} characters and {DEEPEST} steps.", code="bad_arguments")
     return normalised
 
 
@@ -36,23 +36,23 @@ def folder(path: str) -> str:
 
 def _steps(path: str) -> list[str]:
     if CONTROL.search(path):
-        raise ToolFailed("path: it has control characters.", code="bad_arguments")
+        raise ToolError("path: it has control characters.", code="bad_arguments")
     if path.startswith("/"):
-        raise ToolFailed("path: it must be relative to the workspace, so without / in front.", code="bad_arguments")
+        raise ToolError("path: it must be relative to the workspace, so without / in front.", code="bad_arguments")
     steps = [step for step in unicodedata.normalize("NFC", path).split("/") if step not in ("", ".")]
     if ".." in steps:
-        raise ToolFailed("path: .. leads nowhere here.", code="bad_arguments")
+        raise ToolError("path: .. leads nowhere here.", code="bad_arguments")
     return steps
 
 
 def glob(pattern: str, *, names: bool = False) -> Pattern:
     """What finds the paths that this pattern fits: `*`, `?`, `[a-z]`, `{a,b}`, and `**` for any number of folders.
 
-    With `names` a pattern without `/` fits files of that name in any folder. Raises `ToolFailed`.
+    With `names` a pattern without `/` fits files of that name in any folder. Raises `ToolError`.
     """
     if not pattern or len(pattern) > LONGEST_GLOB or CONTROL.search(pattern):
         message = f"A glob has 1 to {LONGEST_GLOB} characters, and no control characters."
-        raise ToolFailed(message, code="bad_arguments")
+        raise ToolError(message, code="bad_arguments")
     wanted = unicodedata.normalize("NFC", pattern.removeprefix("./"))
     if names and "/" not in wanted:
         wanted = f"**/{wanted}"

@@ -16,7 +16,7 @@ class Sink(Protocol):
         ...
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a tool.
 
     `idempotency_key` is the same whenever this call is tried, and no other call's. `progress` tells whoever watches how
@@ -30,7 +30,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     progress: Callable[[str], None] = lambda _: None
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a call came to.
 
     `output` is text or JSON; None where it was written to the sink, as bytes of `media_type`. `summary` is what a
@@ -42,10 +42,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str = "text/plain; charset=utf-8"
     summary: str | None = None
     code: str | None = None
-    """Of a failure: see `ToolFailed.code`."""
+    """Of a failure: see `ToolError.code`."""
 
 
-class ToolFailed(Exception):
+class ToolError(Exception):
     """A call failed in a way that the model should hear of; the message is for it and for the person who watches."""
 
     def __init__(self, message: str, *, code: str = "failed") -> None:
@@ -60,6 +60,6 @@ class Tool(Protocol):
 
     spec: Spec
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
-        """Do it. Arguments fit the schema. Raises `ToolFailed`."""
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
+        """Do it. Arguments fit the schema. Raises `ToolError`."""
         ...

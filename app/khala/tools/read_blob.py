@@ -11,7 +11,7 @@ from khala.blobs.line_views import MOST_CONTEXT, Bounds
 from khala.domain.errors import BlobNotFound, InvalidInput, Unavailable
 from khala.domain.tools import Spec
 from khala.store.blobs.blobs import Blob
-from khala.tools.port import Call, Result, ToolFailed
+from khala.tools.port import CallContext, CallResult, ToolError
 
 MOST_TEXT = 4000
 """Characters of lines that one call gives, about."""
@@ -47,7 +47,7 @@ SPEC = Spec(
 )
 
 
-class Args(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ReadBlobArguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What is looked at."""
 
     blob_id: UUID
@@ -68,11 +68,11 @@ class ReadBlob:
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Lines with their numbers, as text."""
         asked = _asked(args)
         if call.actor.thread_id is None:
-            raise ToolFailed("There is no conversation here that could have blobs.", code="not_found")
+            raise ToolError("There is no conversation here that could have blobs.", code="not_found")
         question = Question(
             mode=asked.mode,
             lines=min(asked.lines, MOST_LINES),
@@ -86,19 +86,19 @@ class ReadBlob:
             blob = await self._vault.find(asked.blob_id, call.actor.thread_id)
             seen = await look(self._vault, blob, question, Bounds(line=MOST_LINE, text=MOST_TEXT, seconds=SECONDS))
         except InvalidInput as error:
-            raise ToolFailed(error.message, code="bad_arguments") from error
+            raise ToolError(error.message, code="bad_arguments") from error
         except BlobNotFound as error:
-            raise ToolFailed(error.message, code="not_found") from error
+            raise ToolError(error.message, code="not_found") from error
         except Unavailable as error:
-            raise ToolFailed(error.message, code="unavailable") from error
-        return Result(output=_told(seen, blob), summary=_summary(seen, asked))
+            raise ToolError(error.message, code="unavailable") from error
+        return CallResult(output=_told(seen, blob), summary=_summary(seen, asked))
 
 
-def _asked(args: dict[str, Any]) -> Args:
+def _asked(args: dict[str, Any]) -> ReadBlobArguments:
     try:
-        return msgspec.convert(args, Args)
+        return msgspec.convert(args, ReadBlobArguments)
     except msgspec.ValidationError as error:
-        raise ToolFailed(f"These arguments can't be used: {error}.", code="bad_arguments") from error
+        raise ToolError(f"These arguments can't be used: {error}.", code="bad_arguments") from error
 
 
 def _told(seen: Look, blob: Blob) -> str:
@@ -110,7 +110,7 @@ def _told(seen: Look, blob: Blob) -> str:
     return "\n".join(told) or "[There are no such lines.]"
 
 
-def _summary(seen: Look, asked: Args) -> str:
+def _summary(seen: Look, asked: ReadBlobArguments) -> str:
     if seen.binary:
         return "It is binary."
     what = "lines with the pattern" if asked.mode == "grep" else "lines"

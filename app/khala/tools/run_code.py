@@ -4,8 +4,8 @@ from typing import Any
 
 from khala.domain.errors import PayloadTooLarge
 from khala.domain.tools import Spec
-from khala.tools.port import Call, Result, Sink
-from khala.tools.sandbox import Exit, Program, Sandbox
+from khala.tools.port import CallContext, CallResult, Sink
+from khala.tools.sandbox import Program, ProgramExit, Sandbox
 from khala.tools.sandbox.program import MIB
 
 SECONDS = 30.0
@@ -40,20 +40,20 @@ class RunCode:
             approval="ask",
         )
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
-        """Run it. A program that fails is a result, from which the model can learn; `ToolFailed` where none can run."""
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
+        """Run it. A program that fails is a result, from which the model can learn; `ToolError` where none can run."""
         program = Program(
             language=args["language"],
             code=args["code"],
             stdin=args.get("stdin", "").encode("utf-8", "replace"),
             seconds=self._seconds,
         )
-        output = _Watched(call.sink)
+        output = _RecordingSink(call.sink)
         end = await self._sandbox.run(program, output)
         return await _result(end, output)
 
 
-class _Watched:
+class _RecordingSink:
     """Passes output on to the sink, and remembers its end."""
 
     def __init__(self, sink: Sink) -> None:
@@ -67,7 +67,7 @@ class _Watched:
         await self._sink.write(data)
 
 
-async def _result(end: Exit, output: _Watched) -> Result:
+async def _result(end: ProgramExit, output: _RecordingSink) -> CallResult:
     ok = end.reason == "exited" and end.code == 0
     summary = f"{_ended(end)} in {end.seconds:.2f} s"
     notes = _notes(end, ok=ok)
@@ -75,24 +75,24 @@ async def _result(end: Exit, output: _Watched) -> Result:
     told = f"{summary}\n[the end of its output]\n{_text(output.tail)}{notes}"
     try:
         if end.reason == "output":
-            return Result(ok=False, output=told, summary=summary, code=code)
+            return CallResult(ok=False, output=told, summary=summary, code=code)
         if notes:
             await output.write(notes.encode())
     except PayloadTooLarge:
         # The sink is full: what matters is told in its stead.
-        return Result(ok=False, output=told, summary=summary, code="too_large")
+        return CallResult(ok=False, output=told, summary=summary, code="too_large")
     # Nothing in the sink is no output: say so, and make no blob of it.
-    return Result(ok=ok, output=None if output.size else "", summary=summary, code=code)
+    return CallResult(ok=ok, output=None if output.size else "", summary=summary, code=code)
 
 
-def _notes(end: Exit, *, ok: bool) -> str:
+def _notes(end: ProgramExit, *, ok: bool) -> str:
     """What the model should know beside the output."""
     stderr = _text(end.stderr).rstrip("\n")
     errors = f"\n[stderr]\n{stderr}\n" if stderr else ""
     return errors if ok else f"{errors}\n[{_ended(end)}]\n"
 
 
-def _ended(end: Exit) -> str:
+def _ended(end: ProgramExit) -> str:
     match end.reason:
         case "exited":
             return f"exited {end.code}"

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import httpcore
 
-from khala.tools.port import ToolFailed
+from khala.tools.port import ToolError
 
-Address: TypeAlias = IPv4Address | IPv6Address
-Network: TypeAlias = IPv4Network | IPv6Network
-Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+IPAddress: TypeAlias = IPv4Address | IPv6Address
+IPNetwork: TypeAlias = IPv4Network | IPv6Network
+ResolveHost: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """A host's addresses, as text."""
 
 PORTS = frozenset({80, 443})
@@ -21,7 +21,7 @@ MOST_ADDRESSES = 4
 LOOKUPS = 8
 """Names that are looked up at once: each takes a thread for as long as the name server likes."""
 UNICAST6 = IPv6Network("2000::/3")
-NEVER: tuple[Network, ...] = (
+NEVER: tuple[IPNetwork, ...] = (
     # What answers cloud machines about themselves, at an address that looks like any other.
     IPv4Network("168.63.129.16/32"),
     IPv4Network("192.88.99.0/24"),
@@ -33,7 +33,7 @@ NEVER: tuple[Network, ...] = (
 NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 
 
-class Resolver:
+class HostResolver:
     """A host's addresses, as this machine sees them."""
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ class Resolver:
         return [str(address[0]) for *_, address in found]
 
 
-def networks(words: Iterable[str]) -> tuple[Network, ...]:
+def networks(words: Iterable[str]) -> tuple[IPNetwork, ...]:
     """Addresses and networks as an operator names them. Raises `ValueError`."""
     return tuple(ip_network(word, strict=False) for word in words)
 
 
-def is_public(address: Address) -> bool:
+def is_public(address: IPAddress) -> bool:
     """Whether it is one of the open internet, and leads to nothing else in disguise."""
     if isinstance(address, IPv6Address):
         inner = _embedded(address)
@@ -71,14 +71,14 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour
 
 
-class Guarded(httpcore.AsyncNetworkBackend):
+class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
     """Connects to public addresses, and to those in the networks that the operator allows.
 
     A name is looked up once for each connection, and the connection goes to an address that was looked at: a name that
     answers otherwise the next time changes nothing. All of a name's addresses must be good.
     """
 
-    def __init__(self, allow: Sequence[Network], resolve: Resolve) -> None:
+    def __init__(self, allow: Sequence[IPNetwork], resolve: ResolveHost) -> None:
         self._allow = allow
         self._resolve = resolve
         self._inner = httpcore.AnyIOBackend()
@@ -91,32 +91,32 @@ class Guarded(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """A connection to one of the host's addresses. Raises `ToolFailed` (`forbidden`) where that may not be."""
+        """A connection to one of the host's addresses. Raises `ToolError` (`forbidden`) where that may not be."""
         refused: Exception | None = None
         for address in (await self._addresses(host, port))[:MOST_ADDRESSES]:
             try:
                 return await self._inner.connect_tcp(str(address), port, timeout, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 refused = error
-        raise ToolFailed(f"{host} can't be connected to.", code="unavailable") from refused
+        raise ToolError(f"{host} can't be connected to.", code="unavailable") from refused
 
-    async def _addresses(self, host: str, port: int) -> list[Address]:
+    async def _addresses(self, host: str, port: int) -> list[IPAddress]:
         try:
             found = [ip_address(text) for text in await self._resolve(host, port)]
         except (OSError, UnicodeError, ValueError) as error:
-            raise ToolFailed(f"There is no host {host}.", code="not_found") from error
+            raise ToolError(f"There is no host {host}.", code="not_found") from error
         if not found:
-            raise ToolFailed(f"There is no host {host}.", code="not_found")
+            raise ToolError(f"There is no host {host}.", code="not_found")
         for address in found:
             if self._allowed(address):
                 continue
             if not is_public(address):
-                raise ToolFailed(f"{host} is not on the open internet, and may not be fetched.", code="forbidden")
+                raise ToolError(f"{host} is not on the open internet, and may not be fetched.", code="forbidden")
             if port not in PORTS:
-                raise ToolFailed(f"Port {port} may not be fetched from, only 80 and 443.", code="forbidden")
+                raise ToolError(f"Port {port} may not be fetched from, only 80 and 443.", code="forbidden")
         return found
 
-    def _allowed(self, address: Address) -> bool:
+    def _allowed(self, address: IPAddress) -> bool:
         bare = (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
         return any(bare in network for network in self._allow)
 
@@ -124,7 +124,7 @@ class Guarded(httpcore.AsyncNetworkBackend):
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore.AsyncNetworkStream:
         """Never."""
-        raise ToolFailed("Only hosts can be fetched from.", code="forbidden")
+        raise ToolError("Only hosts can be fetched from.", code="forbidden")
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

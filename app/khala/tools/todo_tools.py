@@ -6,7 +6,7 @@ from khala.domain.tools import Spec
 from khala.store.postgres.database import Database
 from khala.store.tools import todos
 from khala.tools import text_output
-from khala.tools.port import Call, Result, ToolFailed
+from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.workspace_tools import encoded, schema
 
 
@@ -31,14 +31,14 @@ class TodoAdd:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Add it; the same call again adds nothing."""
         text = args["text"]
         encoded(text, "text")
         if "\0" in text:
-            raise ToolFailed("text: NUL characters can't be stored.", code="bad_arguments")
+            raise ToolError("text: NUL characters can't be stored.", code="bad_arguments")
         number = await todos.add(self._db, call.actor.owner_id, text, key=call.idempotency_key)
-        return Result(output={"id": number, "text": text}, media_type="application/json", summary=f"Todo {number}")
+        return CallResult(output={"id": number, "text": text}, media_type="application/json", summary=f"Todo {number}")
 
 
 class TodoList:
@@ -54,7 +54,7 @@ class TodoList:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """The list."""
         async with self._db.driver() as driver:
             found = await todos.of(driver, call.actor.owner_id)
@@ -79,7 +79,7 @@ class TodoComplete:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Complete it."""
         todo = await todos.complete(self._db, call.actor.owner_id, int(args["id"]))
-        return Result(output=f"Todo {todo.id} is done: {todo.text}", summary=f"Todo {todo.id} is done")
+        return CallResult(output=f"Todo {todo.id} is done: {todo.text}", summary=f"Todo {todo.id} is done")

@@ -1,4 +1,4 @@
-"""The toolbox: which tools there are, who is offered which, and what becomes of calls."""
+"""The tool registry: which tools there are, who is offered which, and what becomes of calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,17 +11,17 @@ from khala.domain.tools import NAME, STRICTNESS, Action, Actor, Rule, Spec, deci
 from khala.store.postgres.database import Database
 from khala.store.tools import tool_rules, user_tools
 from khala.store.tools.tool_rules import Rules
-from khala.tools.directory_tools import Glob, ListDirectory
+from khala.tools.directory_tools import GlobFiles, ListDirectory
 from khala.tools.fetch_url import FetchUrl
-from khala.tools.file_search import Grep
-from khala.tools.mcp import Connections
+from khala.tools.file_search import GrepFiles
+from khala.tools.mcp import McpConnections
 from khala.tools.port import Tool
 from khala.tools.read_blob import ReadBlob
 from khala.tools.run_code import RunCode
 from khala.tools.sandbox import Sandbox
-from khala.tools.ssrf_guard import Network
+from khala.tools.ssrf_guard import IPNetwork
 from khala.tools.todo_tools import TodoAdd, TodoComplete, TodoList
-from khala.tools.user_tools import ProgramTool
+from khala.tools.user_tools import UserProgramTool
 from khala.tools.workspace_tools import DeleteFile, EditFile, ReadFile, WriteFile
 
 log = structlog.get_logger()
@@ -30,22 +30,22 @@ MOST_NAMED = 100
 """Tools that the log names because they can't be offered."""
 
 
-class ToolboxOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ToolRegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator says: patterns of what is offered at all, rules that nobody loosens, networks to fetch from."""
 
     offered: tuple[str, ...] = ("*",)
     rules: tuple[Rule, ...] = ()
-    fetch_allow: tuple[Network, ...] = ()
+    fetch_allow: tuple[IPNetwork, ...] = ()
 
 
-class Offer(msgspec.Struct, frozen=True):
+class OfferedTools(msgspec.Struct, frozen=True):
     """The tools that somebody is offered, and what becomes of calls of each, by name."""
 
     tools: dict[str, Tool]
     actions: dict[str, Action]
 
 
-class Toolbox:
+class ToolRegistry:
     """All tools of this process. The built-in ones are the same for everybody; servers' come and go."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Toolbox:
         vault: Vault | None,
         *,
         sandbox: Sandbox | None,
-        connections: Connections | None,
-        options: ToolboxOptions,
+        connections: McpConnections | None,
+        options: ToolRegistryOptions,
     ) -> None:
         self._db = db
         self._sandbox = sandbox
@@ -67,7 +67,15 @@ class Toolbox:
     def _made(self, vault: Vault | None) -> Iterable[Tool]:
         """The built-in tools, in the order in which models are told of them."""
         db = self._db
-        yield from (ReadFile(db), WriteFile(db), EditFile(db), DeleteFile(db), ListDirectory(db), Glob(db), Grep(db))
+        yield from (
+            ReadFile(db),
+            WriteFile(db),
+            EditFile(db),
+            DeleteFile(db),
+            ListDirectory(db),
+            GlobFiles(db),
+            GrepFiles(db),
+        )
         yield from (TodoAdd(db), TodoList(db), TodoComplete(db))
         yield FetchUrl(allow=self._options.fetch_allow)
         if vault is not None:
@@ -81,7 +89,7 @@ class Toolbox:
         servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
         return frozenset({*self._builtins, "read_blob", "run_code", *servers})
 
-    async def offered(self, actor: Actor, patterns: Sequence[str] | None = None) -> Offer:
+    async def offered(self, actor: Actor, patterns: Sequence[str] | None = None) -> OfferedTools:
         """The tools that this actor may use: the built-in ones first, then all others by name.
 
         What becomes of a call is by all rules: the operator's, the user's and the thread's. Left out is what the
@@ -95,7 +103,7 @@ class Toolbox:
             if self._fits(tool.spec, actor, patterns)
         }
         allowed: dict[str, Action] = {name: action for name, action in actions.items() if action != "deny"}
-        return Offer({name: tools[name] for name in allowed}, allowed)
+        return OfferedTools({name: tools[name] for name in allowed}, allowed)
 
     async def _read(self, actor: Actor) -> tuple[Rules, list[Tool]]:
         if actor.thread_id is None and actor.user_id is None:
@@ -106,7 +114,7 @@ class Toolbox:
                 return said, []
             definitions = await user_tools.approved(driver, actor.user_id)
         programs = [one for one in definitions if one.language in self._sandbox.languages]
-        return said, [ProgramTool(self._db, self._sandbox, actor.user_id, one) for one in programs]
+        return said, [UserProgramTool(self._db, self._sandbox, actor.user_id, one) for one in programs]
 
     def _others(self, own: Iterable[Tool]) -> dict[str, Tool]:
         found: dict[str, Tool] = {tool.spec.name: tool for tool in own if tool.spec.name not in self.taken}

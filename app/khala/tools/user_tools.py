@@ -10,8 +10,8 @@ from khala.domain.tools import NAME, SEPARATOR, Permission, Spec
 from khala.store.postgres.database import Database
 from khala.store.tools import user_tools
 from khala.store.tools.user_tools import Definition
-from khala.tools.port import Call, Result, Sink, ToolFailed
-from khala.tools.sandbox import Exit, Program, Sandbox
+from khala.tools.port import CallContext, CallResult, Sink, ToolError
+from khala.tools.sandbox import Program, ProgramExit, Sandbox
 from khala.tools.validation.arguments import schema_problem
 
 MOST_CODE = 64 * 1024
@@ -55,7 +55,7 @@ def _check_program(definition: Definition, code: str) -> None:
         raise InvalidInput(message, path="permissions")
 
 
-class ProgramTool:
+class UserProgramTool:
     """A tool that is a user's program. The code is read when it is called, if it is the one that was offered still."""
 
     def __init__(self, db: Database, sandbox: Sandbox, user_id: UUID, definition: Definition) -> None:
@@ -73,7 +73,7 @@ class ProgramTool:
             source="user",
         )
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Run the program."""
         async with self._db.driver() as driver:
             code = await user_tools.code(driver, self._user_id, self._definition)
@@ -81,14 +81,14 @@ class ProgramTool:
         program = Program(
             language=self._definition.language, code=code, stdin=msgspec.json.encode(args), seconds=float(seconds)
         )
-        said = _Said(call.sink)
+        said = _BufferedOutput(call.sink)
         ended = await self._sandbox.run(program, said)
         if ended.code != 0:
-            raise ToolFailed(_complaint(ended, seconds), code="timeout" if ended.reason == "timeout" else "failed")
+            raise ToolError(_complaint(ended, seconds), code="timeout" if ended.reason == "timeout" else "failed")
         return said.result()
 
 
-class _Said:
+class _BufferedOutput:
     """What the program says: held while it is short, else passed on."""
 
     def __init__(self, sink: Sink) -> None:
@@ -107,17 +107,17 @@ class _Said:
             self._held.clear()
         await self._sink.write(data)
 
-    def result(self) -> Result:
+    def result(self) -> CallResult:
         """All of it: JSON where it is."""
         if self._passed:
-            return Result()
+            return CallResult()
         try:
-            return Result(output=msgspec.json.decode(bytes(self._held)), media_type="application/json")
+            return CallResult(output=msgspec.json.decode(bytes(self._held)), media_type="application/json")
         except (msgspec.MsgspecError, RecursionError, ValueError):
-            return Result(output=self._held.decode(errors="replace"))
+            return CallResult(output=self._held.decode(errors="replace"))
 
 
-def _complaint(ended: Exit, seconds: int) -> str:
+def _complaint(ended: ProgramExit, seconds: int) -> str:
     """Why it failed, in a line, and then the end of what it said of that."""
     reasons = {
         "timeout": f"Timed out after {seconds} s.",

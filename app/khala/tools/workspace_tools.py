@@ -6,7 +6,7 @@ from khala.domain.tools import Spec
 from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
 from khala.tools import paths, text_output
-from khala.tools.port import Call, Result, ToolFailed
+from khala.tools.port import CallContext, CallResult, ToolError
 
 FS: frozenset[Any] = frozenset({"fs"})
 LINES = 2000
@@ -25,18 +25,18 @@ def schema(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def lines_of(content: bytes, path: str) -> list[str]:
-    """The lines of a text file. Raises `ToolFailed` for what is no text."""
+    """The lines of a text file. Raises `ToolError` for what is no text."""
     text = text_of(content, path)
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 
 def text_of(content: bytes, path: str) -> str:
-    """The text in a file. Raises `ToolFailed` for what is none."""
+    """The text in a file. Raises `ToolError` for what is none."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise ToolFailed(f"{path} is no text (UTF-8), but {len(content):,} bytes of something else.") from error
+        raise ToolError(f"{path} is no text (UTF-8), but {len(content):,} bytes of something else.") from error
 
 
 class ReadFile:
@@ -62,7 +62,7 @@ class ReadFile:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """The lines that are asked for."""
         path = paths.normal(args["path"])
         async with self._db.driver() as driver:
@@ -73,7 +73,7 @@ class ReadFile:
         if len(chosen) == len(lines):
             return await text_output.text(call, text, f"{path}: {text_output.counted(len(lines), 'line')}")
         if not chosen:
-            raise ToolFailed(f"{path} has {text_output.counted(len(lines), 'line')}; there is no line {first}.")
+            raise ToolError(f"{path} has {text_output.counted(len(lines), 'line')}; there is no line {first}.")
         last = first + len(chosen) - 1
         where = f"Lines {first} to {last} of {len(lines)}"
         more = f"; go on with from={last + 1}" if last < len(lines) else ""
@@ -94,11 +94,11 @@ class WriteFile:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Write it."""
         path, content = paths.normal(args["path"], new=True), encoded(args["content"], "content")
         await workspace_files.write(self._db, call.actor.owner_id, path, content)
-        return Result(output=f"Wrote {text_output.counted(len(content), 'byte')} to {path}.")
+        return CallResult(output=f"Wrote {text_output.counted(len(content), 'byte')} to {path}.")
 
 
 class EditFile:
@@ -122,7 +122,7 @@ class EditFile:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Edit it."""
         path, times = paths.normal(args["path"]), 0
         old, new = args["old"], args["new"]
@@ -133,16 +133,16 @@ class EditFile:
             text = text_of(content, path)
             times = text.count(old)
             if not times:
-                raise ToolFailed(f"The old text is not in {path}.", code="not_found")
+                raise ToolError(f"The old text is not in {path}.", code="not_found")
             if times > 1 and not args.get("all", False):
-                raise ToolFailed(f"The old text is in {path} {times} times: give more of it, or set all.")
+                raise ToolError(f"The old text is in {path} {times} times: give more of it, or set all.")
             size = len(content) + times * (len(new.encode()) - len(old.encode("utf-8", "replace")))
             if size > workspace_files.MOST_BYTES:
-                raise ToolFailed(f"A file has at most {workspace_files.MOST_BYTES:,} bytes.", code="too_large")
+                raise ToolError(f"A file has at most {workspace_files.MOST_BYTES:,} bytes.", code="too_large")
             return text.replace(old, new).encode()
 
         await workspace_files.change(self._db, call.actor.owner_id, path, edit)
-        return Result(output=f"Replaced it {text_output.counted(times, 'time')} in {path}.")
+        return CallResult(output=f"Replaced it {text_output.counted(times, 'time')} in {path}.")
 
 
 class DeleteFile:
@@ -159,16 +159,16 @@ class DeleteFile:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Delete it."""
         path = paths.normal(args["path"])
         await workspace_files.delete(self._db, call.actor.owner_id, path)
-        return Result(output=f"Deleted {path}.")
+        return CallResult(output=f"Deleted {path}.")
 
 
 def encoded(text: str, name: str) -> bytes:
-    """The text's bytes. Raises `ToolFailed` for what can't be text."""
+    """The text's bytes. Raises `ToolError` for what can't be text."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ToolFailed(f"{name}: it has characters that are none.", code="bad_arguments") from error
+        raise ToolError(f"{name}: it has characters that are none.", code="bad_arguments") from error

@@ -33,8 +33,8 @@ MUTANTS = (
     Mutant(
         name="text-before-the-interruption-is-forgotten",
         file="app/khala/runs/model_turn.py",
-        old='return Said(prompt.said + "".join(call.chunks), completed)',
-        new='return Said("".join(call.chunks), completed)',
+        old='return ModelReply(prompt.said + "".join(call.chunks), completed)',
+        new='return ModelReply("".join(call.chunks), completed)',
         tests=("tests/integration/test_leases.py::test_an_answer_that_was_interrupted_after_its_last_word_is_whole",),
         why="The next round would be asked without what was said before the interruption.",
     ),
@@ -157,8 +157,12 @@ MUTANTS = (
     Mutant(
         name="a-message-more-than-fits",
         file="app/khala/runs/prompt.py",
-        old=("        room -= ruler.turns(turns)\n        if room < 0:\n            break\n        kept += 1\n"),
-        new=("        if room < 0:\n            break\n        room -= ruler.turns(turns)\n        kept += 1\n"),
+        old=(
+            "        room -= token_counter.turns(turns)\n        if room < 0:\n            break\n        kept += 1\n"
+        ),
+        new=(
+            "        if room < 0:\n            break\n        room -= token_counter.turns(turns)\n        kept += 1\n"
+        ),
         tests=("tests/unit/test_prompt.py",),
         why="A prompt would be longer than the model reads.",
     ),

@@ -4,9 +4,9 @@ from uuid import UUID
 
 from khala.domain.access import Caller
 from khala.domain.tools import Action, Actor
-from khala.tools.mcp import Group
+from khala.tools.mcp import ToolGroup
 from khala.tools.port import Tool
-from khala.tools.tool_registry import Toolbox
+from khala.tools.tool_registry import ToolRegistry
 
 SOURCES = ("builtin", "user")
 """Tools of other MCP servers are not passed on: whoever wants them connects there."""
@@ -19,8 +19,8 @@ NOBODY = UUID(int=0)
 class Offering:
     """The tools of one request."""
 
-    def __init__(self, toolbox: Toolbox, caller: Caller, group: Group | None) -> None:
-        self._toolbox = toolbox
+    def __init__(self, tool_registry: ToolRegistry, caller: Caller, group: ToolGroup | None) -> None:
+        self._tool_registry = tool_registry
         self._group = group
         self._writes = "write" in caller.scopes and caller.user_id is not None
         self._known = caller.user_id is not None
@@ -28,7 +28,7 @@ class Offering:
 
     async def tools(self) -> dict[str, Tool]:
         """By name. What asks for approval is offered to who may write: an MCP client's own person approves of it."""
-        offered = await self._toolbox.offered(self.actor)
+        offered = await self._tool_registry.offered(self.actor)
         fitting = {name: tool for name, tool in offered.tools.items() if self._fits(tool)}
         return {name: tool for name, tool in fitting.items() if self._may(tool, offered.actions[name])}
 

@@ -22,7 +22,7 @@ from khala.api.http.request_origin import refuse_cross_site
 from khala.api.mcp.offered_tools import Offering
 from khala.domain.access import Caller, needs_scope
 from khala.domain.errors import NotFound, Unauthorized
-from khala.tools.mcp import Group, ServerState
+from khala.tools.mcp import ServerState, ToolGroup
 
 ASKED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 
@@ -64,7 +64,7 @@ def endpoint(context: Context) -> ASGIRouteHandler:
         from khala.api.mcp.server import serve
 
         receive = await read_ahead(receive, MOST_BODY)
-        await serve(Offering(context.toolbox, caller, group), scope, receive, send)
+        await serve(Offering(context.tool_registry, caller, group), scope, receive, send)
 
     return mcp
 
@@ -78,7 +78,7 @@ async def _asker(request: Request[Any, Any, Any], context: Context) -> Caller:
     return caller
 
 
-def _group(context: Context, name: str) -> Group | None:
+def _group(context: Context, name: str) -> ToolGroup | None:
     if not name:
         return None
     group = context.groups.get(name)
@@ -102,7 +102,7 @@ class McpRoutes(Controller):
     )
     async def groups(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[GroupOfTools]:
         """Each group is an MCP server of its own, at its path."""
-        offered = await Offering(context.toolbox, caller, None).tools()
+        offered = await Offering(context.tool_registry, caller, None).tools()
         return Items(items=[_shown(group, list(offered)) for group in context.groups.values()])
 
     @get(
@@ -124,7 +124,7 @@ class McpRoutes(Controller):
         return Up(ok=True)
 
 
-def _shown(group: Group, offered: list[str]) -> GroupOfTools:
+def _shown(group: ToolGroup, offered: list[str]) -> GroupOfTools:
     return GroupOfTools(
         name=group.name,
         title=group.title,

@@ -23,7 +23,7 @@ from khala.api.mcp.offered_tools import Offering, only_reads
 from khala.domain import ids
 from khala.domain.errors import KhalaError, PayloadTooLarge
 from khala.tools.invocation import invoke
-from khala.tools.port import Call, Result, Tool
+from khala.tools.port import CallContext, CallResult, Tool
 
 log = structlog.get_logger()
 
@@ -100,7 +100,7 @@ class _Visit:
         began = time.monotonic()
         news: asyncio.Queue[str] = asyncio.Queue(maxsize=16)
         sink = _Kept()
-        call = Call(
+        call = CallContext(
             id=str(ids.new()),
             idempotency_key=self._key(params),
             actor=self._offering.actor,
@@ -165,7 +165,7 @@ async def _tell(ctx: Context, news: asyncio.Queue[str]) -> None:
         await ctx.session.report_progress(told, message=text)
 
 
-def _told(result: Result, sink: _Kept) -> types.CallToolResult:
+def _told(result: CallResult, sink: _Kept) -> types.CallToolResult:
     if result.output is None and sink.size:
         return types.CallToolResult(content=[_of_bytes(result.media_type, sink)], is_error=not result.ok)
     if isinstance(result.output, str):

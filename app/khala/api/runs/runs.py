@@ -23,7 +23,7 @@ from khala.domain.tools import Spec
 from khala.store.runs import parts, receipts, runs
 from khala.store.tools import approvals
 from khala.store.tools.approvals import Answer, Approval, Question
-from khala.tools.port import ToolFailed
+from khala.tools.port import ToolError
 from khala.tools.validation import arguments
 
 log = structlog.get_logger()
@@ -171,7 +171,7 @@ async def _check(question: Question, args: dict[str, Any]) -> None:
         raise PayloadTooLarge(f"editedArgs have at most {arguments.MOST_ARGS:,} bytes.")
     try:
         await arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
-    except ToolFailed as problem:
+    except ToolError as problem:
         if problem.code == "unavailable":
             raise Unavailable(problem.message) from problem
         raise InvalidInput(problem.message, path="editedArgs") from problem

@@ -113,7 +113,7 @@ class Tools(Controller):
                 await access.admit(driver, thread_id, caller)
         owner_id = caller.user_id or thread_id or NOBODY
         actor = Actor(owner_id=owner_id, user_id=caller.user_id, thread_id=thread_id)
-        offer = await context.toolbox.offered(actor)
+        offer = await context.tool_registry.offered(actor)
         return Items(items=[_offered(tool.spec, offer.actions[name]) for name, tool in offer.tools.items()])
 
     @post(
@@ -141,7 +141,7 @@ class Tools(Controller):
             idempotent=data.idempotent,
         )
         # In a thread: the check of a schema may take a tenth of a second.
-        await asyncio.to_thread(checked, definition, storable(data.code, "code"), taken=context.toolbox.taken)
+        await asyncio.to_thread(checked, definition, storable(data.code, "code"), taken=context.tool_registry.taken)
         check_storable(data.parameters, "parameters")
         return await user_tools.add(context.db, user_id, definition, data.code)
 

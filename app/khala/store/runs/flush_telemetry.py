@@ -26,7 +26,7 @@ def flushed(batches: Sequence[Batch], began: float, now: float) -> None:
     metrics.FLUSH_BYTES.inc(size)
 
 
-def _told(run: active_runs.Underway, batch: Batch, began: float, now: float) -> None:
+def _told(run: active_runs.ActiveRun, batch: Batch, began: float, now: float) -> None:
     first = not run.said and any(kind == TEXT for _, kind, _ in batch.parts)
     if first:
         run.said = True

@@ -25,15 +25,15 @@ HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 SHIPPED = Path(__file__).with_name("groups.json")
 
 T = TypeVar("T")
-Pattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
-Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Meta(max_length=200)]
+ToolNamePattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
+ToolNamePatterns: TypeAlias = Annotated[tuple[ToolNamePattern, ...], Meta(max_length=200)]
 
 
-class BadConfig(ValueError):
+class McpConfigError(ValueError):
     """The configuration can't be used; the message names the place, and never what a secret is."""
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A server: a program that is started (`command`), or an address (`url`).
 
     `timeout` is seconds that one call may take; `idempotent` and `read_only` are patterns of the server's own names of
@@ -52,8 +52,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     headers: dict[str, str] = {}
     timeout: Annotated[float, Meta(gt=0, le=3600)] = 30.0
     anonymous: bool = False
-    idempotent: Patterns = ()
-    read_only: Patterns = ()
+    idempotent: ToolNamePatterns = ()
+    read_only: ToolNamePatterns = ()
 
     @property
     def transport(self) -> Literal["stdio", "http"]:
@@ -69,13 +69,13 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         return self.only_reads(tool) or offered(tool, self.idempotent)
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class ToolGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Tools that belong together, by patterns of their names."""
 
     name: str = ""
     title: Annotated[str, Meta(max_length=100)] = ""
     description: Annotated[str, Meta(max_length=1000)] = ""
-    tools: Patterns = ()
+    tools: ToolNamePatterns = ()
 
     def has(self, tool: str) -> bool:
         """Whether the tool belongs to it."""
@@ -85,12 +85,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
     """All servers that are not switched off, and all groups, by name, in order."""
 
-    servers: dict[str, Server] = {}
-    groups: dict[str, Group] = {}
+    servers: dict[str, McpServerConfig] = {}
+    groups: dict[str, ToolGroup] = {}
 
     @classmethod
     def read(cls, path: Path | None, env: Mapping[str, str] = os.environ) -> "McpConfig":
-        """What the file says, beside the groups that Khala has anyway; None is no file. Raises `BadConfig`.
+        """What the file says, beside the groups that Khala has anyway; None is no file. Raises `McpConfigError`.
 
         `${NAME}` and `${NAME:-default}` stand for variables of `env`, in a server's command, arguments, environment,
         address and headers.
@@ -100,16 +100,16 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
             return cls(groups=shipped)
         try:
             return cls._parsed(_object(_decoded(path), "the file"), shipped, env)
-        except BadConfig as error:
-            raise BadConfig(f"{path}: {error}") from error
+        except McpConfigError as error:
+            raise McpConfigError(f"{path}: {error}") from error
 
     @classmethod
-    def _parsed(cls, said: dict[str, Any], shipped: dict[str, Group], env: Mapping[str, str]) -> "McpConfig":
+    def _parsed(cls, said: dict[str, Any], shipped: dict[str, ToolGroup], env: Mapping[str, str]) -> "McpConfig":
         if unknown := sorted(set(said) - {"mcpServers", "groups"}):
-            raise BadConfig(f"{unknown[0]}: there is no such setting; there are mcpServers and groups.")
+            raise McpConfigError(f"{unknown[0]}: there is no such setting; there are mcpServers and groups.")
         servers = _object(said.get("mcpServers", {}), "mcpServers")
         if len(servers) > MOST_SERVERS:
-            raise BadConfig(f"mcpServers: there may be {MOST_SERVERS} at most.")
+            raise McpConfigError(f"mcpServers: there may be {MOST_SERVERS} at most.")
         read = [_server(name, one, env) for name, one in servers.items()]
         groups = _groups(_object(said.get("groups", {}), "groups"), shipped)
         return cls(servers={one.name: one for one in read if not one.disabled}, groups=groups)
@@ -120,30 +120,30 @@ def _decoded(path: Path) -> Any:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise BadConfig(f"it can't be read: {error.strerror or error}.") from error
+        raise McpConfigError(f"it can't be read: {error.strerror or error}.") from error
     if len(content) > MOST_BYTES:
-        raise BadConfig(f"it has more than {MOST_BYTES:,} bytes.")
+        raise McpConfigError(f"it has more than {MOST_BYTES:,} bytes.")
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadConfig(f"it is no JSON: {error}.") from error
+        raise McpConfigError(f"it is no JSON: {error}.") from error
 
 
 def _object(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadConfig(f"{place}: this must be an object.")
+        raise McpConfigError(f"{place}: this must be an object.")
     return value
 
 
-def _server(name: str, said: Any, env: Mapping[str, str]) -> Server:
+def _server(name: str, said: Any, env: Mapping[str, str]) -> McpServerConfig:
     place = f"mcpServers.{name}"
     if not SERVER_NAME.fullmatch(name):
-        raise BadConfig(f"{place}: a name has 1 to 64 letters, digits, spaces, dots, dashes and underscores.")
+        raise McpConfigError(f"{place}: a name has 1 to 64 letters, digits, spaces, dots, dashes and underscores.")
     if name.lower() in RESERVED:
-        raise BadConfig(f"{place}: this name is taken by Khala's own tools.")
+        raise McpConfigError(f"{place}: this name is taken by Khala's own tools.")
     if "name" in _object(said, place):
-        raise BadConfig(f"{place}.name: the name is what the server stands under.")
-    server = _converted(said, Server, place)
+        raise McpConfigError(f"{place}.name: the name is what the server stands under.")
+    server = _converted(said, McpServerConfig, place)
     if server.disabled:
         return msgspec.structs.replace(server, name=name)
     server = _expanded(msgspec.structs.replace(server, name=name), place, env)
@@ -151,42 +151,42 @@ def _server(name: str, said: Any, env: Mapping[str, str]) -> Server:
     return server
 
 
-def _check(server: Server, place: str) -> None:
+def _check(server: McpServerConfig, place: str) -> None:
     if (server.command is None) == (server.url is None):
-        raise BadConfig(f"{place}: give either command (a program to start) or url (an address), and not both.")
+        raise McpConfigError(f"{place}: give either command (a program to start) or url (an address), and not both.")
     if server.type is not None and (server.type == "stdio") != (server.transport == "stdio"):
-        raise BadConfig(f"{place}.type: {server.type} does not go with {'command' if server.command else 'url'}.")
+        raise McpConfigError(f"{place}.type: {server.type} does not go with {'command' if server.command else 'url'}.")
     if server.url is not None:
         _check_http(server, server.url, place)
         return
     if server.headers:
-        raise BadConfig(f"{place}.headers: only a server with a url has headers.")
+        raise McpConfigError(f"{place}.headers: only a server with a url has headers.")
     for key, words in {"command": [server.command or ""], "args": server.args, "cwd": [server.cwd or ""]}.items():
         if any("\0" in word for word in words):
-            raise BadConfig(f"{place}.{key}: there may be no NUL character.")
+            raise McpConfigError(f"{place}.{key}: there may be no NUL character.")
     for name, value in server.env.items():
         if not name or "=" in name or "\0" in name + value:
-            raise BadConfig(f"{place}.env.{name}: this can't be a variable of the environment.")
+            raise McpConfigError(f"{place}.env.{name}: this can't be a variable of the environment.")
     if server.cwd is not None and not Path(server.cwd).expanduser().is_dir():
-        raise BadConfig(f"{place}.cwd: there is no such folder.")
+        raise McpConfigError(f"{place}.cwd: there is no such folder.")
 
 
-def _check_http(server: Server, url: str, place: str) -> None:
+def _check_http(server: McpServerConfig, url: str, place: str) -> None:
     try:
         split = urlsplit(url)
         sound = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0 and not split.fragment
     except ValueError:
         sound = False
     if not sound or any(ord(one) <= 32 for one in url):
-        raise BadConfig(f"{place}.url: this must be like https://tools.example.com/mcp.")
+        raise McpConfigError(f"{place}.url: this must be like https://tools.example.com/mcp.")
     if server.args or server.env or server.cwd:
-        raise BadConfig(f"{place}: only a server with a command has args, env and cwd.")
+        raise McpConfigError(f"{place}: only a server with a command has args, env and cwd.")
     for name, value in server.headers.items():
         if not HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
-            raise BadConfig(f"{place}.headers.{name}: this can't be a header.")
+            raise McpConfigError(f"{place}.headers.{name}: this can't be a header.")
 
 
-def _expanded(server: Server, place: str, env: Mapping[str, str]) -> Server:
+def _expanded(server: McpServerConfig, place: str, env: Mapping[str, str]) -> McpServerConfig:
     def one(text: str, key: str) -> str:
         return REFERENCE.sub(lambda found: _variable(found, f"{place}.{key}", env), text)
 
@@ -205,27 +205,27 @@ def _variable(found: re.Match[str], place: str, env: Mapping[str, str]) -> str:
     name, default = found[1], found[2]
     value = env.get(name) or default
     if value is None:
-        raise BadConfig(f"{place}: the variable {name} is not set.")
+        raise McpConfigError(f"{place}: the variable {name} is not set.")
     return value
 
 
-def _groups(said: dict[str, Any], shipped: dict[str, Group]) -> dict[str, Group]:
+def _groups(said: dict[str, Any], shipped: dict[str, ToolGroup]) -> dict[str, ToolGroup]:
     """The shipped groups, changed by what is said: a list is a group's patterns, null takes a group away."""
     groups = dict(shipped)
     for name, one in said.items():
         place = f"groups.{name}"
         if not GROUP_NAME.fullmatch(name):
-            raise BadConfig(f"{place}: a group's name has 1 to 64 small letters, digits and dashes.")
+            raise McpConfigError(f"{place}: a group's name has 1 to 64 small letters, digits and dashes.")
         if one is None:
             groups.pop(name, None)
             continue
         changes = {"tools": one} if isinstance(one, list) else _object(one, place)
         if "name" in changes:
-            raise BadConfig(f"{place}.name: the name is what the group stands under.")
-        before = msgspec.to_builtins(groups.get(name, Group(title=name.capitalize())))
-        groups[name] = _converted(before | changes | {"name": name}, Group, place)
+            raise McpConfigError(f"{place}.name: the name is what the group stands under.")
+        before = msgspec.to_builtins(groups.get(name, ToolGroup(title=name.capitalize())))
+        groups[name] = _converted(before | changes | {"name": name}, ToolGroup, place)
     if len(groups) > MOST_GROUPS:
-        raise BadConfig(f"groups: there may be {MOST_GROUPS} at most.")
+        raise McpConfigError(f"groups: there may be {MOST_GROUPS} at most.")
     return groups
 
 
@@ -234,4 +234,4 @@ def _converted(said: Any, kind: type[T], place: str) -> T:
         return msgspec.convert(said, kind)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
-        raise BadConfig(f"{place}{where.rstrip('`')}: {what}.") from error
+        raise McpConfigError(f"{place}{where.rstrip('`')}: {what}.") from error

@@ -12,14 +12,14 @@ import structlog
 
 from khala.domain.chat import Wire
 from khala.tools.mcp.backoff import Backoff
-from khala.tools.mcp.config import Server
-from khala.tools.mcp.connection_events import Watch
-from khala.tools.port import Call, Tool, ToolFailed
+from khala.tools.mcp.config import McpServerConfig
+from khala.tools.mcp.connection_events import ConnectionSignal
+from khala.tools.port import CallContext, Tool, ToolError
 
 if TYPE_CHECKING:
     import mcp_types as types
 
-    from khala.tools.mcp.session import Broken, Session
+    from khala.tools.mcp.session import McpRequestError, McpSession
 
 log = structlog.get_logger()
 
@@ -55,18 +55,20 @@ class ServerState(Wire, frozen=True, kw_only=True, omit_defaults=False):
     connected_at: datetime | None = None
 
 
-class Connection:
+class McpConnection:
     """The connection. `run` keeps it; everything else may be called at any time."""
 
-    def __init__(self, server: Server, adapted: "Callable[[Connection, list[types.Tool]], dict[str, Tool]]") -> None:
+    def __init__(
+        self, server: McpServerConfig, adapted: "Callable[[McpConnection, list[types.Tool]], dict[str, Tool]]"
+    ) -> None:
         """`adapted` makes tools of what the server lists, by their full names."""
         self.server = server
         self.tools: dict[str, Tool] = {}
         self.settled = asyncio.Event()
         """Set once it was ready, or has failed, for the first time."""
         self._adapted = adapted
-        self._session: Session | None = None
-        self._watch = Watch()
+        self._session: McpSession | None = None
+        self._watch = ConnectionSignal()
         self._seen = 0
         self._turn = asyncio.Event()
         self._backoff = Backoff()
@@ -121,7 +123,7 @@ class Connection:
     async def _live(self) -> None:
         from khala.tools.mcp.session import opened
 
-        self._watch = watch = Watch()
+        self._watch = watch = ConnectionSignal()
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(OPENING):
                 session = await stack.enter_async_context(opened(self.server, watch))
@@ -133,7 +135,7 @@ class Connection:
                 # Before the session ends, so that nobody begins a call on it.
                 self._session = None
 
-    def _began(self, session: "Session") -> None:
+    def _began(self, session: "McpSession") -> None:
         self._session, self._error, self._attempts = session, None, 0
         self._connected_at = datetime.now(UTC)
         self.settled.set()
@@ -146,7 +148,7 @@ class Connection:
         turn, self._turn = self._turn, asyncio.Event()
         turn.set()
 
-    async def _watched(self, session: "Session", watch: Watch) -> None:
+    async def _watched(self, session: "McpSession", watch: ConnectionSignal) -> None:
         """Ask for the tools now and then, and whenever there is a reason to; return when the connection is no good."""
         failures = 0
         while failures < MOST_FAILURES:
@@ -157,45 +159,49 @@ class Connection:
             failures = 0 if over is None else MOST_FAILURES if over else failures + 1
             await asyncio.sleep(SETTLING)
 
-    async def _looked(self, session: "Session") -> bool | None:
+    async def _looked(self, session: "McpSession") -> bool | None:
         """None if the server told its tools; else whether the session is over."""
-        from khala.tools.mcp.session import Broken
+        from khala.tools.mcp.session import McpRequestError
 
         try:
             async with asyncio.timeout(LISTING):
                 self.tools = await asyncio.to_thread(self._adapted, self, await session.tools())
         except TimeoutError:
             return False
-        except Broken as error:
+        except McpRequestError as error:
             log.debug("mcp_look_failed", server=self.server.name, error=error.message)
             return error.over
         self._was_seen()
         return None
 
-    async def call(self, tool: str, args: dict[str, Any], call: Call, *, idempotent: bool) -> "types.CallToolResult":
-        """Call a tool by the server's own name for it. Raises `ToolFailed`."""
+    async def call(
+        self, tool: str, args: dict[str, Any], call: CallContext, *, idempotent: bool
+    ) -> "types.CallToolResult":
+        """Call a tool by the server's own name for it. Raises `ToolError`."""
         if self._under_way >= MOST_CALLS:
-            raise ToolFailed(f"{self.server.name} has too much to do. Try again later.", code="unavailable")
+            raise ToolError(f"{self.server.name} has too much to do. Try again later.", code="unavailable")
         self._under_way += 1
         try:
             async with asyncio.timeout(self.server.timeout):
                 return await self._called(tool, args, call, idempotent=idempotent)
         except TimeoutError as error:
             seconds = f"{self.server.timeout:g} seconds"
-            raise ToolFailed(f"{self.server.name} did not answer within {seconds}.", code="timeout") from error
+            raise ToolError(f"{self.server.name} did not answer within {seconds}.", code="timeout") from error
         finally:
             self._under_way -= 1
 
-    async def _called(self, tool: str, args: dict[str, Any], call: Call, *, idempotent: bool) -> "types.CallToolResult":
-        from khala.tools.mcp.session import Broken
+    async def _called(
+        self, tool: str, args: dict[str, Any], call: CallContext, *, idempotent: bool
+    ) -> "types.CallToolResult":
+        from khala.tools.mcp.session import McpRequestError
 
         session = await self._reached(PATIENCE)
         seen = self._seen
         try:
             return await session.call(tool, args, call.idempotency_key, call.progress)
-        except Broken as error:
+        except McpRequestError as error:
             if not error.over:
-                raise ToolFailed(_bounded(error.message), code=error.code) from error
+                raise ToolError(_bounded(error.message), code=error.code) from error
             self._watch.doubt()
             if error.sent and not idempotent:
                 raise self._unknown(error) from error
@@ -204,12 +210,12 @@ class Connection:
         session = await self._reached(REPEATING if first.sent else PATIENCE, after=seen)
         try:
             return await session.call(tool, args, call.idempotency_key, call.progress)
-        except Broken as error:
+        except McpRequestError as error:
             if not error.over:
-                raise ToolFailed(_bounded(error.message), code=error.code) from error
+                raise ToolError(_bounded(error.message), code=error.code) from error
             raise (self._unknown(error) if error.sent or first.sent else self._unavailable()) from error
 
-    async def _reached(self, seconds: float, *, after: int = 0) -> "Session":
+    async def _reached(self, seconds: float, *, after: int = 0) -> "McpSession":
         """A session with a server that has answered since, within so many seconds."""
         try:
             async with asyncio.timeout(seconds):
@@ -219,14 +225,14 @@ class Connection:
         except TimeoutError as error:
             raise self._unavailable() from error
 
-    def _alive(self) -> "Session | None":
+    def _alive(self) -> "McpSession | None":
         return None if self._watch.ended else self._session
 
-    def _unavailable(self) -> ToolFailed:
-        return ToolFailed(f"{self.server.name} is out of reach for now. Nothing was done.", code="unavailable")
+    def _unavailable(self) -> ToolError:
+        return ToolError(f"{self.server.name} is out of reach for now. Nothing was done.", code="unavailable")
 
-    def _unknown(self, error: "Broken") -> ToolFailed:
-        return ToolFailed(f"{error.message} Nobody knows whether {self.server.name} did it.", code="unknown")
+    def _unknown(self, error: "McpRequestError") -> ToolError:
+        return ToolError(f"{error.message} Nobody knows whether {self.server.name} did it.", code="unknown")
 
 
 def _bounded(message: str) -> str:
@@ -235,17 +241,17 @@ def _bounded(message: str) -> str:
 
 def _told(error: BaseException | None) -> str:
     """What callers may know of it: never what a server or a library says, which may hold secrets."""
-    from khala.tools.mcp.session import Broken
-    from khala.tools.mcp.stdio import NoSuchProgram
+    from khala.tools.mcp.session import McpRequestError
+    from khala.tools.mcp.stdio import ProgramNotFoundError
 
     match _first(error):
         case None:
             return "The connection was lost."
-        case NoSuchProgram():
+        case ProgramNotFoundError():
             return "There is no such program."
         case TimeoutError():
             return f"It was not ready within {OPENING:g} seconds."
-        case Broken() as broken if not broken.sent or broken.over:
+        case McpRequestError() as broken if not broken.sent or broken.over:
             return broken.message
         case OSError():
             return "It could not be started."

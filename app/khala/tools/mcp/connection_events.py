@@ -16,7 +16,7 @@ REFUSED = -32094
 """Our own code for a request that was refused with 401 or 403."""
 
 
-class Watch:
+class ConnectionSignal:
     """Wakes the connection. All methods are called on the event loop."""
 
     def __init__(self) -> None:

@@ -6,17 +6,19 @@ from contextlib import suppress
 
 from khala.tools.mcp import tool_names
 from khala.tools.mcp.config import McpConfig
-from khala.tools.mcp.connection import Connection, ServerState
-from khala.tools.mcp.tool import Adapter
+from khala.tools.mcp.connection import McpConnection, ServerState
+from khala.tools.mcp.tool import McpToolAdapter
 from khala.tools.port import Tool
 
 
-class Connections:
+class McpConnections:
     """The servers of a configuration. Without any, all of this is nothing."""
 
     def __init__(self, config: McpConfig) -> None:
         prefixes = tool_names.prefixes(config.servers)
-        self._connections = [Connection(one, Adapter(one, prefixes[name])) for name, one in config.servers.items()]
+        self._connections = [
+            McpConnection(one, McpToolAdapter(one, prefixes[name])) for name, one in config.servers.items()
+        ]
 
     async def run(self) -> None:
         """Keep all connections, for ever; cancelled, it ends all servers that it has started, within 5 seconds."""

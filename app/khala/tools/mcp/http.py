@@ -9,8 +9,16 @@ import httpx2
 import msgspec
 from mcp.client.streamable_http import streamable_http_client
 
-from khala.tools.mcp.config import Server
-from khala.tools.mcp.connection_events import FORGOTTEN, LOST, MOST_MESSAGE, REFUSED, TOO_LARGE, UNREACHABLE, Watch
+from khala.tools.mcp.config import McpServerConfig
+from khala.tools.mcp.connection_events import (
+    FORGOTTEN,
+    LOST,
+    MOST_MESSAGE,
+    REFUSED,
+    TOO_LARGE,
+    UNREACHABLE,
+    ConnectionSignal,
+)
 
 CONNECTING = 10.0
 """Seconds to connect, to get a connection, and to send a request."""
@@ -25,23 +33,25 @@ NOTIFICATION = re.compile(rb'"method"\s*:\s*"notifications/')
 
 
 @asynccontextmanager
-async def reached(server: Server, watch: Watch) -> AsyncIterator[Any]:
+async def reached(server: McpServerConfig, watch: ConnectionSignal) -> AsyncIterator[Any]:
     """The streams of a session with the server."""
     limits = httpx2.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=20)
     inner = httpx2.AsyncHTTPTransport(limits=limits)
     # Uncompressed, so that what is counted is what there is.
     headers = {"User-Agent": "khala", **server.headers, "Accept-Encoding": "identity"}
     async with (
-        httpx2.AsyncClient(transport=_Careful(inner, server, watch), headers=headers, trust_env=False) as client,
+        httpx2.AsyncClient(
+            transport=_ReportingTransport(inner, server, watch), headers=headers, trust_env=False
+        ) as client,
         streamable_http_client(server.url or "", http_client=client, max_sse_event_size=MOST_MESSAGE) as streams,
     ):
         yield streams
 
 
-class _Careful(httpx2.AsyncBaseTransport):
+class _ReportingTransport(httpx2.AsyncBaseTransport):
     """Turns what goes wrong with a request into an answer that says so, and bounds what comes."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, server: Server, watch: Watch) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, server: McpServerConfig, watch: ConnectionSignal) -> None:
         self._inner = inner
         self._timeout = server.timeout
         self._watch = watch
@@ -89,7 +99,7 @@ class _Careful(httpx2.AsyncBaseTransport):
             return self._failed(REFUSED, f"The server refuses these credentials ({response.status_code}).")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if response.headers.get("content-type", "").startswith("text/event-stream"):
-            stream = _Watched(response.stream, self._watch)
+            stream = _MonitoredStream(response.stream, self._watch)
             return _with_body(response, stream)
         return await self._read(response, response.stream)
 
@@ -113,10 +123,10 @@ def _with_body(response: httpx2.Response, stream: httpx2.AsyncByteStream) -> htt
     )
 
 
-class _Watched(httpx2.AsyncByteStream):
+class _MonitoredStream(httpx2.AsyncByteStream):
     """A stream of events, whose end by a fault makes the connection look."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, watch: Watch) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, watch: ConnectionSignal) -> None:
         self._stream = stream
         self._watch = watch
 

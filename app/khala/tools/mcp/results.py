@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 import msgspec
 
-from khala.tools.port import Result, Sink, ToolFailed
+from khala.tools.port import CallResult, Sink, ToolError
 
 INLINE = 32 * 1024
 """Bytes of an output that need no sink."""
@@ -16,10 +16,12 @@ MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}"
 PIECE = 1 << 16
 
 
-async def result(answer: types.CallToolResult, sink: Sink) -> Result:
-    """The answer as a result. Raises `ToolFailed` if it is broken."""
+async def result(answer: types.CallToolResult, sink: Sink) -> CallResult:
+    """The answer as a result. Raises `ToolError` if it is broken."""
     if answer.is_error:
-        return Result(ok=False, output=_text(answer.content)[:INLINE] or "The tool says that it failed.", code="failed")
+        return CallResult(
+            ok=False, output=_text(answer.content)[:INLINE] or "The tool says that it failed.", code="failed"
+        )
     if answer.structured_content is not None and all(isinstance(one, types.TextContent) for one in answer.content):
         return await _json(answer.structured_content, sink)
     if len(answer.content) == 1 and (content := _bytes_of(answer.content[0])) is not None:
@@ -27,31 +29,31 @@ async def result(answer: types.CallToolResult, sink: Sink) -> Result:
     text = _text(answer.content)
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= INLINE:
-        return Result(output=text)
+        return CallResult(output=text)
     return await _streamed(encoded, "text/plain; charset=utf-8", sink)
 
 
-async def _json(content: Any, sink: Sink) -> Result:
+async def _json(content: Any, sink: Sink) -> CallResult:
     encoded = msgspec.json.encode(content)
     if len(encoded) <= INLINE:
-        return Result(output=content, media_type="application/json")
+        return CallResult(output=content, media_type="application/json")
     return await _streamed(encoded, "application/json", sink)
 
 
-async def _bytes(data: str, media_type: str | None, sink: Sink) -> Result:
+async def _bytes(data: str, media_type: str | None, sink: Sink) -> CallResult:
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ToolFailed("The server's answer is no base64.") from error
+        raise ToolError("The server's answer is no base64.") from error
     kind = media_type if media_type and MEDIA_TYPE.fullmatch(media_type) else "application/octet-stream"
     written = await _streamed(content, kind, sink)
     return msgspec.structs.replace(written, summary=f"{kind}, {len(content):,} bytes")
 
 
-async def _streamed(content: bytes, media_type: str, sink: Sink) -> Result:
+async def _streamed(content: bytes, media_type: str, sink: Sink) -> CallResult:
     for start in range(0, len(content), PIECE):
         await sink.write(content[start : start + PIECE])
-    return Result(media_type=media_type)
+    return CallResult(media_type=media_type)
 
 
 def _bytes_of(block: types.ContentBlock) -> tuple[str, str | None] | None:

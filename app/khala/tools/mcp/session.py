@@ -11,9 +11,9 @@ from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
 from khala.tools.mcp import http, stdio
-from khala.tools.mcp.config import Server
-from khala.tools.mcp.connection_events import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, Watch
-from khala.tools.mcp.tool_list import Lenient
+from khala.tools.mcp.config import McpServerConfig
+from khala.tools.mcp.connection_events import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, ConnectionSignal
+from khala.tools.mcp.tool_list import ToolListFilter
 
 MOST_PAGES = 100
 MOST_TOOLS = 500
@@ -24,7 +24,7 @@ KEY = "khala/idempotencyKey"
 """Under which the idempotency key of a call stands in its `_meta`."""
 
 
-class Broken(Exception):
+class McpRequestError(Exception):
     """A request came to nothing; `sent` says whether the server may have done it all the same."""
 
     def __init__(self, message: str, *, sent: bool, over: bool, code: str = "failed") -> None:
@@ -34,12 +34,12 @@ class Broken(Exception):
         self.over = over
         """Whether the session can't go on."""
         self.code = code
-        """As in `ToolFailed`, where the session goes on."""
+        """As in `ToolError`, where the session goes on."""
 
 
 @asynccontextmanager
-async def opened(server: Server, watch: Watch) -> AsyncIterator["Session"]:
-    """A session that is ready for calls. Raises `Broken`, `OSError` or what the SDK raises."""
+async def opened(server: McpServerConfig, watch: ConnectionSignal) -> AsyncIterator["McpSession"]:
+    """A session that is ready for calls. Raises `McpRequestError`, `OSError` or what the SDK raises."""
     transport = http.reached(server, watch) if server.transport == "http" else stdio.started(server, watch)
 
     async def heard(message: types.ServerNotification | Exception) -> None:
@@ -49,13 +49,13 @@ async def opened(server: Server, watch: Watch) -> AsyncIterator["Session"]:
     info = types.Implementation(name="khala", version=version("khala"))
     async with (
         transport as (read, write),
-        ClientSession(Lenient(read, server.name), write, message_handler=heard, client_info=info) as client,
+        ClientSession(ToolListFilter(read, server.name), write, message_handler=heard, client_info=info) as client,
     ):
         try:
             await _greet(client)
         except MCPError as error:
             raise _broken(error) from error
-        yield Session(client)
+        yield McpSession(client)
 
 
 async def _greet(client: ClientSession) -> None:
@@ -68,8 +68,8 @@ async def _greet(client: ClientSession) -> None:
         await client.discover()
 
 
-class Session:
-    """What can be asked of a server that is there. Raises `Broken`."""
+class McpSession:
+    """What can be asked of a server that is there. Raises `McpRequestError`."""
 
     def __init__(self, client: ClientSession) -> None:
         self._client = client
@@ -107,7 +107,7 @@ class Session:
         except MCPError as error:
             raise _broken(error) from error
         except (ValidationError, ValueError) as error:
-            raise Broken("The server's answer is no tool's result.", sent=True, over=False) from error
+            raise McpRequestError("The server's answer is no tool's result.", sent=True, over=False) from error
 
     async def _page(self, cursor: str | None) -> types.ListToolsResult:
         try:
@@ -116,22 +116,22 @@ class Session:
         except MCPError as error:
             raise _broken(error) from error
         except (ValidationError, ValueError) as error:
-            raise Broken("The server's list of tools is none.", sent=True, over=False) from error
+            raise McpRequestError("The server's list of tools is none.", sent=True, over=False) from error
 
 
-def _broken(error: MCPError) -> Broken:
+def _broken(error: MCPError) -> McpRequestError:
     match error.code:
         case code if code == CONNECTION_CLOSED and error.message.startswith(TOO_LARGE_EVENT):
-            return Broken("The server's answer is too large.", sent=True, over=False, code="too_large")
+            return McpRequestError("The server's answer is too large.", sent=True, over=False, code="too_large")
         case code if code == UNREACHABLE:
-            return Broken(error.message, sent=False, over=True)
+            return McpRequestError(error.message, sent=False, over=True)
         case code if code in (FORGOTTEN, REFUSED):
-            return Broken(error.message, sent=False, over=True)
+            return McpRequestError(error.message, sent=False, over=True)
         case code if code in (LOST, CONNECTION_CLOSED):
-            return Broken("The connection to the server was lost.", sent=True, over=True)
+            return McpRequestError("The connection to the server was lost.", sent=True, over=True)
         case code if code == TOO_LARGE:
-            return Broken(error.message, sent=True, over=False, code="too_large")
+            return McpRequestError(error.message, sent=True, over=False, code="too_large")
         case code if code == types.INVALID_PARAMS:
-            return Broken(error.message, sent=True, over=False, code="bad_arguments")
+            return McpRequestError(error.message, sent=True, over=False, code="bad_arguments")
         case _:
-            return Broken(error.message, sent=True, over=False)
+            return McpRequestError(error.message, sent=True, over=False)

@@ -18,8 +18,8 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from khala.tools.mcp.config import Server
-from khala.tools.mcp.connection_events import MOST_MESSAGE, TOO_LARGE, Watch
+from khala.tools.mcp.config import McpServerConfig
+from khala.tools.mcp.connection_events import MOST_MESSAGE, TOO_LARGE, ConnectionSignal
 
 log = structlog.get_logger()
 
@@ -36,25 +36,25 @@ MOST_LOGGED = 200
 LONGEST_LOGGED = 500
 ID = re.compile(rb'"id"\s*:\s*(\d{1,15})')
 
-Streams: TypeAlias = tuple[ObjectReceiveStream[SessionMessage | Exception], ObjectSendStream[SessionMessage]]
+MessageStreams: TypeAlias = tuple[ObjectReceiveStream[SessionMessage | Exception], ObjectSendStream[SessionMessage]]
 
 
-class NoSuchProgram(Exception):
+class ProgramNotFoundError(Exception):
     """The command is no program."""
 
 
-def environment(server: Server, ours: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment(server: McpServerConfig, ours: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The server's whole environment."""
     return {name: ours[name] for name in INHERITED if name in ours} | server.env
 
 
 @asynccontextmanager
-async def started(server: Server, watch: Watch) -> AsyncIterator[Streams]:
+async def started(server: McpServerConfig, watch: ConnectionSignal) -> AsyncIterator[MessageStreams]:
     """The program's streams; when this closes it ends, with all that it has started, within 3 seconds or so."""
     process = await _spawned(server)
     sent, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
-    pumps = (_Heard(process, sent, watch), _write(process, to_send, watch), _log(process, server.name))
+    pumps = (_OutputReader(process, sent, watch), _write(process, to_send, watch), _log(process, server.name))
     tasks = [asyncio.create_task(pumps[0].pump()), *(asyncio.create_task(pump) for pump in pumps[1:])]
     try:
         yield received, outgoing
@@ -68,7 +68,7 @@ async def started(server: Server, watch: Watch) -> AsyncIterator[Streams]:
             stream.close()
 
 
-async def _spawned(server: Server) -> Process:
+async def _spawned(server: McpServerConfig) -> Process:
     env = environment(server)
     command, cwd = await asyncio.to_thread(_found, server, env.get("PATH", os.defpath))
     program = [sys.executable, "-I", "-S", str(SUPERVISOR), str(os.getpid()), command, *server.args]
@@ -77,7 +77,7 @@ async def _spawned(server: Server) -> Process:
     )
 
 
-def _found(server: Server, path: str) -> tuple[str, Path | None]:
+def _found(server: McpServerConfig, path: str) -> tuple[str, Path | None]:
     """The program's file, on the path or as seen from the server's folder, and that folder."""
     cwd = None if server.cwd is None else Path(server.cwd).expanduser().absolute()
     command = server.command or ""
@@ -85,7 +85,7 @@ def _found(server: Server, path: str) -> tuple[str, Path | None]:
         if found := shutil.which(candidate, path=path):
             # Not resolved: what a link is called may matter to the program.
             return str(Path(found).absolute()), cwd
-    raise NoSuchProgram
+    raise ProgramNotFoundError
 
 
 async def _ended(process: Process) -> None:
@@ -102,10 +102,12 @@ async def _ended(process: Process) -> None:
     await process.wait()
 
 
-class _Heard:
+class _OutputReader:
     """What the server says, line by line. A line that is too long is an error of the call that it answers."""
 
-    def __init__(self, process: Process, sent: ObjectSendStream[SessionMessage | Exception], watch: Watch) -> None:
+    def __init__(
+        self, process: Process, sent: ObjectSendStream[SessionMessage | Exception], watch: ConnectionSignal
+    ) -> None:
         self._process = process
         self._sent = sent
         self._watch = watch
@@ -169,7 +171,7 @@ def _too_large(ends: bytes) -> SessionMessage | None:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
 
 
-async def _write(process: Process, to_send: ObjectReceiveStream[SessionMessage], watch: Watch) -> None:
+async def _write(process: Process, to_send: ObjectReceiveStream[SessionMessage], watch: ConnectionSignal) -> None:
     assert process.stdin is not None
     try:
         async with to_send:

@@ -8,13 +8,13 @@ import structlog
 
 from khala.domain.tools import Permission, Spec
 from khala.tools.mcp import tool_names
-from khala.tools.mcp.config import Server
-from khala.tools.port import Call, Result, Tool
+from khala.tools.mcp.config import McpServerConfig
+from khala.tools.port import CallContext, CallResult, Tool
 
 if TYPE_CHECKING:
     import mcp_types as types
 
-    from khala.tools.mcp.connection import Connection
+    from khala.tools.mcp.connection import McpConnection
 
 log = structlog.get_logger()
 
@@ -29,13 +29,13 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 class McpTool:
     """A tool of a server."""
 
-    def __init__(self, connection: "Connection", name: str, spec: Spec) -> None:
+    def __init__(self, connection: "McpConnection", name: str, spec: Spec) -> None:
         """`name` is the server's own."""
         self.spec = spec
         self._connection = connection
         self._name = name
 
-    async def run(self, args: dict[str, Any], call: Call) -> Result:
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Call it."""
         from khala.tools.mcp.results import result
 
@@ -43,15 +43,15 @@ class McpTool:
         return await result(answer, call.sink)
 
 
-class Adapter:
+class McpToolAdapter:
     """Makes tools of what one server lists; what is no good is left out, and logged when it first is."""
 
-    def __init__(self, server: Server, prefix: str) -> None:
+    def __init__(self, server: McpServerConfig, prefix: str) -> None:
         self._server = server
         self._prefix = prefix
         self._refused: set[str] = set()
 
-    def __call__(self, connection: "Connection", listed: "list[types.Tool]") -> dict[str, Tool]:
+    def __call__(self, connection: "McpConnection", listed: "list[types.Tool]") -> dict[str, Tool]:
         """By full name, in the server's order."""
         good = {one.name: one for one in listed if self._takes(one)}
         full = tool_names.full_names(self._prefix, good)

@@ -15,7 +15,7 @@ log = structlog.get_logger()
 LONGEST_NAME = 100
 
 
-class Lenient:
+class ToolListFilter:
     """A stream of a server's messages."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception], server: str) -> None:

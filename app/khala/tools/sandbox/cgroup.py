@@ -19,7 +19,7 @@ REMOVE_SECONDS = 0.5
 _numbers = itertools.count()
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
+class CgroupLayout(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one version. `fixed` are written where they exist; `{limit}` is the limit in bytes."""
 
     limit: str
@@ -27,12 +27,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     events: str
 
 
-V2 = Layout(
+V2 = CgroupLayout(
     limit="memory.max",
     fixed=(("memory.swap.max", "0"), ("memory.oom.group", "1"), ("pids.max", "{processes}")),
     events="memory.events",
 )
-V1 = Layout(
+V1 = CgroupLayout(
     limit="memory.limit_in_bytes", fixed=(("memory.memsw.limit_in_bytes", "{limit}"),), events="memory.oom_control"
 )
 
@@ -40,7 +40,7 @@ V1 = Layout(
 class MemoryGroup:
     """The control group of one sandbox."""
 
-    def __init__(self, path: Path, layout: Layout) -> None:
+    def __init__(self, path: Path, layout: CgroupLayout) -> None:
         self._path = path
         self._layout = layout
 
@@ -71,10 +71,10 @@ class MemoryGroup:
                 return
 
 
-class MemoryGroups:
+class MemoryGroupFactory:
     """Makes groups below one that this process may write to."""
 
-    def __init__(self, base: Path, layout: Layout) -> None:
+    def __init__(self, base: Path, layout: CgroupLayout) -> None:
         self.base = base
         self.layout = layout
 
@@ -93,10 +93,10 @@ class MemoryGroups:
         return MemoryGroup(path, self.layout)
 
 
-def find(proc: Path = Path("/proc")) -> MemoryGroups | None:
+def find(proc: Path = Path("/proc")) -> MemoryGroupFactory | None:
     """Where groups can be made, found out by making one; None where nobody lets this process."""
     for base, layout in candidates(proc):
-        groups = MemoryGroups(base, layout)
+        groups = MemoryGroupFactory(base, layout)
         try:
             if layout is V2:
                 _enable(base)
@@ -108,7 +108,7 @@ def find(proc: Path = Path("/proc")) -> MemoryGroups | None:
     return None
 
 
-def candidates(proc: Path) -> Iterator[tuple[Path, Layout]]:
+def candidates(proc: Path) -> Iterator[tuple[Path, CgroupLayout]]:
     """This process's own group and those above it, the nearest first; of version 1 its own only."""
     try:
         mounts = [line.split() for line in (proc / "self/mountinfo").read_text().splitlines()]

@@ -8,7 +8,7 @@ import msgspec
 
 from khala.tools.sandbox import seccomp
 from khala.tools.sandbox.program import Program, SandboxOptions
-from khala.tools.sandbox.runtimes import MERGED, SYSTEM, Runtime
+from khala.tools.sandbox.runtimes import MERGED, SYSTEM, LanguageRuntime
 
 NOBODY = 65534
 """Who the program is, inside."""
@@ -52,7 +52,7 @@ exit $?
 """
 
 
-class Command(msgspec.Struct):
+class SandboxCommand(msgspec.Struct):
     """A command line, and the descriptors that it refers to; whoever started it closes them."""
 
     arguments: list[str]
@@ -64,9 +64,9 @@ class Command(msgspec.Struct):
             os.close(descriptor)
 
 
-def build(bwrap: str, runtime: Runtime, program: Program, options: SandboxOptions) -> Command:
+def build(bwrap: str, runtime: LanguageRuntime, program: Program, options: SandboxOptions) -> SandboxCommand:
     """The command for one run. The program's text and input are on no disk."""
-    command = Command([bwrap], [])
+    command = SandboxCommand([bwrap], [])
     code = f"{CODE}{runtime.suffix}"
     files = {
         "/etc/passwd": PASSWD,
@@ -90,14 +90,14 @@ def build(bwrap: str, runtime: Runtime, program: Program, options: SandboxOption
     return command
 
 
-def _apart(command: Command) -> None:
+def _apart(command: SandboxCommand) -> None:
     command.arguments += ["--unshare-all", "--unshare-user", "--disable-userns", "--hostname", HOSTNAME]
     command.arguments += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL"]
     command.arguments += ["--die-with-parent", "--as-pid-1", "--new-session"]
     command.arguments += ["--seccomp", str(_held(command, seccomp.compiled(platform.machine())))]
 
 
-def _system(command: Command) -> None:
+def _system(command: SandboxCommand) -> None:
     for path in (*SYSTEM, *LINKS):
         command.arguments += ["--ro-bind-try", path, path]
     for path in MERGED:
@@ -108,7 +108,7 @@ def _system(command: Command) -> None:
             command.arguments += ["--ro-bind-try", path, path]
 
 
-def _own(command: Command, options: SandboxOptions) -> None:
+def _own(command: SandboxCommand, options: SandboxOptions) -> None:
     """What is the sandbox's alone. It comes after the system, so that nothing of the machine's covers it."""
     command.arguments += ["--proc", "/proc", "--perms", "0755", "--size", "4096", "--tmpfs", "/dev"]
     for path in DEVICES:
@@ -120,7 +120,7 @@ def _own(command: Command, options: SandboxOptions) -> None:
         command.arguments += ["--perms", "1777", "--size", str(options.disk), "--tmpfs", path]
 
 
-def _held(command: Command, content: bytes) -> int:
+def _held(command: SandboxCommand, content: bytes) -> int:
     """A descriptor from which this can be read, and that the command keeps."""
     descriptor = os.memfd_create("sandbox")
     command.descriptors.append(descriptor)
@@ -130,7 +130,7 @@ def _held(command: Command, content: bytes) -> int:
     return descriptor
 
 
-def _first(runtime: Runtime, program: Program, options: SandboxOptions) -> str:
+def _first(runtime: LanguageRuntime, program: Program, options: SandboxOptions) -> str:
     cpu = int(program.seconds) + 1
     kibibytes = (options.memory + runtime.reserves) // 1024
     return FIRST.format(

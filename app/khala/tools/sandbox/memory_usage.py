@@ -17,7 +17,7 @@ LOCK_LINE = b"\nlock:"
 """The beginning of each line on a lock in fdinfo, which is never its first line."""
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that are resident or lie in files, and how many files, mappings and record locks there are."""
 
     memory: int
@@ -32,7 +32,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
-def measured(first: int, most_maps: int, max_locks: int) -> Usage | None:
+def measured(first: int, most_maps: int, max_locks: int) -> SandboxUsage | None:
     """What the sandbox that begins with this process uses, or None when it is gone.
 
     Memory that processes share after a fork is counted for each: the sum is rather too high than too low. Mappings are
@@ -42,7 +42,7 @@ def measured(first: int, most_maps: int, max_locks: int) -> Usage | None:
         stored, files = _stored(first)
         tree = _tree(first)
         folders = [_living(pid) for pid in tree]
-        return Usage(
+        return SandboxUsage(
             memory=stored + sum(map(_resident, folders)),
             files=files,
             maps=_maps(folders, most_maps),

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Language: TypeAlias = Literal["python", "javascript", "shell"]
-Reason: TypeAlias = Literal["exited", "timeout", "memory", "output", "signal"]
+ExitReason: TypeAlias = Literal["exited", "timeout", "memory", "output", "signal"]
 
 MIB = 1024 * 1024
 
@@ -19,7 +19,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 10.0
 
 
-class Exit(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramExit(msgspec.Struct, frozen=True, kw_only=True):
     """How a program ended.
 
     `code` is None where it was ended for it: at its `timeout`, over its `memory` (or number of files, mappings or
@@ -28,7 +28,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     code: int | None
-    reason: Reason
+    reason: ExitReason
     seconds: float
     stderr: bytes
 

@@ -25,7 +25,7 @@ MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 """On most machines links into /usr."""
 
 
-class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+class LanguageRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """A way to run a language: `command` is followed by the path of the code.
 
     `shown` are folders and files to see beyond the system's, `hidden` folders among them to find empty.
@@ -40,18 +40,18 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     reserves: int = 0
 
 
-def candidates(language: Language, memory: int) -> Iterator[Runtime]:
+def candidates(language: Language, memory: int) -> Iterator[LanguageRuntime]:
     """Runtimes to try, best first; `memory` is how many bytes a process will have."""
     match language:
         case "shell":
-            yield Runtime(command=("/bin/sh",), suffix=".sh")
+            yield LanguageRuntime(command=("/bin/sh",), suffix=".sh")
         case "python":
             yield from _pythons()
         case "javascript":
             yield from (_node(path, memory) for path in _nodes())
 
 
-def _pythons() -> Iterator[Runtime]:
+def _pythons() -> Iterator[LanguageRuntime]:
     """Our own interpreter; the system's where the sandbox's user may not walk to ours."""
     yield _python(Path(sys.executable).resolve(), Path(sys.base_prefix).resolve())
     for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
@@ -59,7 +59,7 @@ def _pythons() -> Iterator[Runtime]:
             yield _python(Path(path).resolve(), Path(path).parent.parent)
 
 
-def _python(executable: Path, prefix: Path) -> Runtime:
+def _python(executable: Path, prefix: Path) -> LanguageRuntime:
     # Isolated, without what is installed beside the standard library; unbuffered, so that what was printed isn't lost
     # with a program that is ended.
     command = (str(executable), "-I", "-B", "-u", "-X", "utf8")
@@ -70,7 +70,7 @@ def _python(executable: Path, prefix: Path) -> Runtime:
         if path.is_dir()
     ]
     shown = [] if prefix == Path("/usr") else [str(prefix / name) for name in ("bin", "lib", "lib64")]
-    return Runtime(
+    return LanguageRuntime(
         command=command,
         suffix=".py",
         shown=tuple(path for path in shown if Path(path).is_dir()),
@@ -89,8 +89,10 @@ def _nodes() -> Iterator[Path]:
             yield path.resolve()
 
 
-def _node(path: Path, memory: int) -> Runtime:
+def _node(path: Path, memory: int) -> LanguageRuntime:
     system = any(path.is_relative_to(folder) for folder in SYSTEM)
     # V8 reserves far more addresses than it uses.
     heap = f"--max-old-space-size={max(64, memory * 3 // 4 // MIB)}"
-    return Runtime(command=(str(path), heap), suffix=".js", shown=() if system else (str(path),), reserves=V8_RESERVES)
+    return LanguageRuntime(
+        command=(str(path), heap), suffix=".js", shown=() if system else (str(path),), reserves=V8_RESERVES
+    )

@@ -10,14 +10,14 @@ from typing import get_args
 import structlog
 
 from khala.domain.errors import PayloadTooLarge
-from khala.tools.port import Sink, ToolFailed
+from khala.tools.port import Sink, ToolError
 from khala.tools.sandbox import cgroup, self_test
-from khala.tools.sandbox.cgroup import MemoryGroup, MemoryGroups
+from khala.tools.sandbox.cgroup import MemoryGroup, MemoryGroupFactory
 from khala.tools.sandbox.command import build
-from khala.tools.sandbox.memory_usage import Usage
-from khala.tools.sandbox.program import Exit, Language, Program, Reason, SandboxOptions
-from khala.tools.sandbox.runtimes import ANSWER, TRIALS, Runtime, candidates
-from khala.tools.sandbox.sandbox_process import Broken, Cage, opened, pump
+from khala.tools.sandbox.memory_usage import SandboxUsage
+from khala.tools.sandbox.program import ExitReason, Language, Program, ProgramExit, SandboxOptions
+from khala.tools.sandbox.runtimes import ANSWER, TRIALS, LanguageRuntime, candidates
+from khala.tools.sandbox.sandbox_process import SandboxProcess, SandboxSetupError, opened, pump
 
 TICK = 0.02
 """Seconds between looks at the memory, if looking takes less than a tenth of that."""
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 class _Over(Exception):
     """A limit is passed."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: ExitReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
@@ -45,10 +45,10 @@ class Sandbox:
     def __init__(
         self,
         tool: str,
-        runtimes: Mapping[Language, Runtime],
+        runtimes: Mapping[Language, LanguageRuntime],
         options: SandboxOptions,
         *,
-        groups: MemoryGroups | None = None,
+        groups: MemoryGroupFactory | None = None,
     ) -> None:
         """`groups`: where each sandbox gets a control group, if there are any here."""
         self.tool = tool
@@ -78,36 +78,36 @@ class Sandbox:
         """What programs can be written in."""
         return frozenset(self.runtimes)
 
-    async def run(self, program: Program, sink: Sink) -> Exit:
+    async def run(self, program: Program, sink: Sink) -> ProgramExit:
         """Run it; what it writes to its standard output goes to the sink as it comes.
 
         When this returns, raises or is cancelled, no process of it is left. Raises what the sink raises, except
-        `PayloadTooLarge`, which ends the program; `ToolFailed` where no sandbox is to be had.
+        `PayloadTooLarge`, which ends the program; `ToolError` where no sandbox is to be had.
         """
         runtime = self.runtimes.get(program.language)
         if runtime is None:
-            raise ToolFailed(f"Programs in {program.language} can't be run here.", code="unavailable")
+            raise ToolError(f"Programs in {program.language} can't be run here.", code="unavailable")
         async with self._place():
             try:
                 return await self._run(runtime, program, sink)
-            except Broken as error:
+            except SandboxSetupError as error:
                 log.error("sandbox_broken", why=str(error))
-                raise ToolFailed("The sandbox could not be set up.", code="unavailable") from error
+                raise ToolError("The sandbox could not be set up.", code="unavailable") from error
 
-    async def _run(self, runtime: Runtime, program: Program, sink: Sink) -> Exit:
-        async with opened(build(self.tool, runtime, program, self.options), self._group()) as cage:
-            return await self._attended(cage, program, sink)
+    async def _run(self, runtime: LanguageRuntime, program: Program, sink: Sink) -> ProgramExit:
+        async with opened(build(self.tool, runtime, program, self.options), self._group()) as process:
+            return await self._attended(process, program, sink)
 
     def _group(self) -> MemoryGroup | None:
-        """A new control group. Raises `Broken`: where groups bound sandboxes, none runs without."""
+        """A new control group. Raises `SandboxSetupError`: where groups bound sandboxes, none runs without."""
         if self.groups is None:
             return None
         try:
             return self.groups.make(self.options.memory + self.options.kernel, self.options.processes)
         except OSError as error:
-            raise Broken(f"No control group could be made: {error}") from error
+            raise SandboxSetupError(f"No control group could be made: {error}") from error
 
-    async def _fit(self, language: Language) -> Runtime | None:
+    async def _fit(self, language: Language) -> LanguageRuntime | None:
         """The first runtime of the language that works. Logs why the others don't only where none does."""
         unfit: dict[str, str] = {}
         for runtime in candidates(language, self.options.memory):
@@ -117,7 +117,7 @@ class Sandbox:
                 if answer.said == ANSWER:
                     return runtime
                 why = end.stderr.decode(errors="replace")
-            except Broken as error:
+            except SandboxSetupError as error:
                 why = str(error)
             unfit[runtime.command[0]] = why.strip()
         if unfit:
@@ -130,33 +130,33 @@ class Sandbox:
             async with asyncio.timeout(self.options.patience):
                 await self._places.acquire()
         except TimeoutError as error:
-            raise ToolFailed("Too many programs are running. Try again later.", code="unavailable") from error
+            raise ToolError("Too many programs are running. Try again later.", code="unavailable") from error
         try:
             yield
         finally:
             self._places.release()
 
-    async def _attended(self, cage: Cage, program: Program, sink: Sink) -> Exit:
+    async def _attended(self, process: SandboxProcess, program: Program, sink: Sink) -> ProgramExit:
         started = time.perf_counter()
         stderr = _Tail(self.options.stderr, self.options.stderr_most)
         code: int | None = None
         try:
-            code = await self._ended(cage, program.seconds, sink, stderr)
-            if cage.exceeded():
+            code = await self._ended(process, program.seconds, sink, stderr)
+            if process.exceeded():
                 raise _Over("memory")
             reason = _reason(code)
         except _Over as over:
             code, reason = None, over.reason
-        return Exit(code=code, reason=reason, seconds=time.perf_counter() - started, stderr=bytes(stderr.end))
+        return ProgramExit(code=code, reason=reason, seconds=time.perf_counter() - started, stderr=bytes(stderr.end))
 
-    async def _ended(self, cage: Cage, seconds: float, sink: Sink, stderr: "_Tail") -> int:
+    async def _ended(self, process: SandboxProcess, seconds: float, sink: Sink, stderr: "_Tail") -> int:
         """The exit code. Raises `_Over` where the program has to be ended, and what the sink raises."""
         try:
             async with asyncio.timeout(seconds) as limit, asyncio.TaskGroup() as tasks:
-                tasks.create_task(pump(cage.stdout, sink.write))
-                tasks.create_task(pump(cage.stderr, stderr.write))
-                watch = tasks.create_task(self._watch(cage))
-                code = await cage.ended()
+                tasks.create_task(pump(process.stdout, sink.write))
+                tasks.create_task(pump(process.stderr, stderr.write))
+                watch = tasks.create_task(self._watch(process))
+                code = await process.ended()
                 watch.cancel()
                 limit.reschedule(asyncio.get_running_loop().time() + DRAIN_SECONDS)
         except TimeoutError as error:
@@ -165,19 +165,19 @@ class Sandbox:
             raise _first_cause(group) from group
         return code
 
-    async def _watch(self, cage: Cage) -> None:
+    async def _watch(self, process: SandboxProcess) -> None:
         """Looks at what the tree holds, for as long as it lives. Raises `_Over`."""
         loop = asyncio.get_running_loop()
         while True:
             began = time.perf_counter()
-            usage = await loop.run_in_executor(self._looks, cage.usage, self.options.maps, self.options.max_locks)
+            usage = await loop.run_in_executor(self._looks, process.usage, self.options.maps, self.options.max_locks)
             if usage is None:
                 return
-            if self._over(usage) or cage.exceeded():
+            if self._over(usage) or process.exceeded():
                 raise _Over("memory")
             await asyncio.sleep(min(MAX_TICK, max(TICK, 10 * (time.perf_counter() - began))))
 
-    def _over(self, usage: Usage) -> bool:
+    def _over(self, usage: SandboxUsage) -> bool:
         most = self.options
         return (
             usage.memory > most.memory
@@ -203,7 +203,7 @@ class _Tail:
             raise _Over("output")
 
 
-def _reason(code: int) -> Reason:
+def _reason(code: int) -> ExitReason:
     if code == CPU_TIME_IS_UP:
         return "timeout"
     return "signal" if code in SIGNALS else "exited"

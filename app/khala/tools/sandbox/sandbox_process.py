@@ -11,8 +11,8 @@ import structlog
 
 from khala.tools.sandbox import memory_usage
 from khala.tools.sandbox.cgroup import MemoryGroup
-from khala.tools.sandbox.command import ENVIRONMENT, READY, Command
-from khala.tools.sandbox.memory_usage import Usage
+from khala.tools.sandbox.command import ENVIRONMENT, READY, SandboxCommand
+from khala.tools.sandbox.memory_usage import SandboxUsage
 
 UNPRIVILEGED = 65533
 """Who a sandbox is on this machine when the server is root. Nobody else's: the embedded Postgres is 65534."""
@@ -24,11 +24,11 @@ MOST_COMPLAINT = 1000
 log = structlog.get_logger()
 
 
-class Broken(Exception):
+class SandboxSetupError(Exception):
     """No sandbox came about; the message says why, in the words of whoever failed."""
 
 
-class Cage:
+class SandboxProcess:
     """A running sandbox. `stdout` and `stderr` are descriptors to read from without blocking."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Cage:
         self.stdout = _descriptor(process.stdout)
         self.stderr = _descriptor(process.stderr)
 
-    def usage(self, most_maps: int, max_locks: int) -> Usage | None:
+    def usage(self, most_maps: int, max_locks: int) -> SandboxUsage | None:
         """What the tree uses now, or None when it is gone. Mappings and locks are counted up to these limits."""
         return memory_usage.measured(self._pid, most_maps, max_locks)
 
@@ -62,8 +62,8 @@ class Cage:
 
 
 @asynccontextmanager
-async def opened(command: Command, group: MemoryGroup | None = None) -> AsyncIterator[Cage]:
-    """A sandbox that runs, in the group if one is given; when the block is left both are gone. Raises `Broken`."""
+async def opened(command: SandboxCommand, group: MemoryGroup | None = None) -> AsyncIterator[SandboxProcess]:
+    """A running sandbox, in the group if one is given. Leaving the block ends both. Raises `SandboxSetupError`."""
     async with AsyncExitStack() as stack:
         if group is not None:
             stack.push_async_callback(asyncio.to_thread, group.remove)
@@ -81,25 +81,25 @@ async def opened(command: Command, group: MemoryGroup | None = None) -> AsyncIte
 
 async def _begun(
     process: "subprocess.Popen[bytes]", monitor: int, group: MemoryGroup | None, stack: AsyncExitStack
-) -> Cage:
+) -> SandboxProcess:
     await _ready(process)
     pid, first = _first(process)
     stack.callback(os.close, first)
     if group is not None:
         _join(group, pid)
-    cage = Cage(process, monitor, first, pid, group)
-    stack.callback(cage.kill)
+    sandbox = SandboxProcess(process, monitor, first, pid, group)
+    stack.callback(sandbox.kill)
     # Until now it waited, so that it can't outlive a server that is killed before it could watch.
     with suppress(BrokenPipeError):
         os.write(_descriptor(process.stdin), b"\n")
-    return cage
+    return sandbox
 
 
 def _join(group: MemoryGroup, pid: int) -> None:
     try:
         group.add(pid)
     except OSError as error:
-        raise Broken(f"It could not be put into its control group: {error}") from error
+        raise SandboxSetupError(f"It could not be put into its control group: {error}") from error
 
 
 def _first(process: "subprocess.Popen[bytes]") -> tuple[int, int]:
@@ -108,11 +108,11 @@ def _first(process: "subprocess.Popen[bytes]") -> tuple[int, int]:
         [pid] = memory_usage.children(process.pid)
         return pid, os.pidfd_open(pid)
     except (OSError, ValueError) as error:
-        raise Broken("It ended before it began.") from error
+        raise SandboxSetupError("It ended before it began.") from error
 
 
-def spawned(command: Command) -> "subprocess.Popen[bytes]":
-    """Starts it in this very thread: the kernel ends it with the thread that began it. Raises `Broken`."""
+def spawned(command: SandboxCommand) -> "subprocess.Popen[bytes]":
+    """Starts it in this very thread: the kernel ends it with the thread that began it. Raises `SandboxSetupError`."""
     root = os.geteuid() == 0
     try:
         return subprocess.Popen(  # noqa: S603  # our own command; the program is a file for it
@@ -130,7 +130,7 @@ def spawned(command: Command) -> "subprocess.Popen[bytes]":
             extra_groups=[] if root else None,
         )
     except OSError as error:
-        raise Broken(str(error)) from error
+        raise SandboxSetupError(str(error)) from error
     finally:
         command.close()
 
@@ -143,10 +143,10 @@ async def _ready(process: "subprocess.Popen[bytes]") -> None:
             while len(said) < len(READY):
                 more = await _read(_descriptor(process.stdout), len(READY) - len(said))
                 if not more:
-                    raise Broken(await _complaint(process))
+                    raise SandboxSetupError(await _complaint(process))
                 said += more
     except TimeoutError as error:
-        raise Broken(f"It was not set up within {LAUNCH_SECONDS:.0f} seconds.") from error
+        raise SandboxSetupError(f"It was not set up within {LAUNCH_SECONDS:.0f} seconds.") from error
 
 
 async def _complaint(process: "subprocess.Popen[bytes]") -> str:
@@ -197,5 +197,5 @@ async def _readable(descriptor: int) -> None:
 def _descriptor(stream: object) -> int:
     fileno = getattr(stream, "fileno", None)
     if fileno is None:
-        raise Broken("There is no pipe to it.")
+        raise SandboxSetupError("There is no pipe to it.")
     return int(fileno())

@@ -10,7 +10,7 @@ from khala.tools.sandbox import seccomp
 from khala.tools.sandbox.command import READY, build
 from khala.tools.sandbox.program import Program, SandboxOptions
 from khala.tools.sandbox.runtimes import ANSWER, TRIALS, candidates
-from khala.tools.sandbox.sandbox_process import LAUNCH_SECONDS, MOST_COMPLAINT, Broken, spawned
+from khala.tools.sandbox.sandbox_process import LAUNCH_SECONDS, MOST_COMPLAINT, SandboxSetupError, spawned
 
 TOOL = "bwrap"
 SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
@@ -54,7 +54,7 @@ def _tried(tool: str) -> str | None:
     program = Program(language="shell", code=TRIALS["shell"])
     try:
         process = spawned(build(tool, runtime, program, SandboxOptions()))
-    except (Broken, OSError) as error:
+    except (SandboxSetupError, OSError) as error:
         return _told(str(error))
     with process:
         try:

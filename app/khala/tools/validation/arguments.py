@@ -10,7 +10,7 @@ from jsonschema_rs import Draft202012Validator
 from khala.domain.errors import InvalidInput
 from khala.domain.json_schemas import SAFE_INTEGER, SchemaGraph, large_numbers
 from khala.domain.tools import Spec
-from khala.tools.port import ToolFailed
+from khala.tools.port import ToolError
 from khala.tools.validation import process_pool
 from khala.tools.validation.validator import PATTERN_SIZES, explained, problems, validator
 
@@ -92,7 +92,7 @@ class ToolSchema:
 
 
 async def check(spec: Spec, args: dict[str, Any]) -> None:
-    """Raise `ToolFailed` (`bad_arguments`) that names each place which does not fit the tool's schema.
+    """Raise `ToolError` (`bad_arguments`) that names each place which does not fit the tool's schema.
 
     More than `MOST_ARGS` of arguments are `too_large`. Not asserted are formats, and patterns that can't be searched
     for in linear time. A check of much is done in a process of its own, which is killed if it takes too long
@@ -104,10 +104,10 @@ async def check(spec: Spec, args: dict[str, Any]) -> None:
         schema = await asyncio.to_thread(_tool_schema, msgspec.json.encode(spec.parameters))
     except InvalidInput as error:
         said = f"The schema of {spec.name} can't be used. {error.message}"
-        raise ToolFailed(said, code="bad_arguments") from error
+        raise ToolError(said, code="bad_arguments") from error
     found = await _problems(schema, args, size)
     if found:
-        raise ToolFailed(f"The arguments don't fit: {'; '.join(found)}.", code="bad_arguments")
+        raise ToolError(f"The arguments don't fit: {'; '.join(found)}.", code="bad_arguments")
 
 
 async def _problems(schema: ToolSchema, args: dict[str, Any], size: ArgumentsSize) -> list[str]:
@@ -143,19 +143,19 @@ def _tool_schema(encoded: bytes) -> ToolSchema:
 
 
 def measured(args: dict[str, Any]) -> ArgumentsSize:
-    """How much they are. Raises `ToolFailed` where that is too much, or they are no JSON."""
+    """How much they are. Raises `ToolError` where that is too much, or they are no JSON."""
     try:
         size = len(msgspec.json.encode(args))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ToolFailed("These arguments can't be told as JSON.", code="bad_arguments") from error
+        raise ToolError("These arguments can't be told as JSON.", code="bad_arguments") from error
     if size > MOST_ARGS:
-        raise ToolFailed(f"The arguments of a call have at most {MOST_ARGS:,} bytes.", code="too_large")
+        raise ToolError(f"The arguments of a call have at most {MOST_ARGS:,} bytes.", code="too_large")
     values, depth, level = 0, 0, [args]
     while level := _within(level):
         values += len(level)
         depth += 1
         if depth > MAX_ARGS_DEPTH:
-            raise ToolFailed("These arguments are nested too deeply.", code="bad_arguments")
+            raise ToolError("These arguments are nested too deeply.", code="bad_arguments")
     inexact = large_numbers(args, limit=EXACT_INTEGER)
     return ArgumentsSize(size, values + 1, depth, inexact, inexact and large_numbers(args, limit=SAFE_INTEGER))
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from khala.tools.port import ToolFailed
+from khala.tools.port import ToolError
 from khala.tools.validation import process
 
 log = structlog.get_logger()
@@ -27,11 +27,11 @@ _PLACES = threading.BoundedSemaphore(MAX_WAITING)
 async def problems(schema: Any, args: Any) -> list[str]:
     """What does not fit.
 
-    Raises `ToolFailed`: `bad_arguments` for what takes too long, or too much memory; `unavailable` where too many wait.
+    Raises `ToolError`: `bad_arguments` for what takes too long, or too much memory; `unavailable` where too many wait.
     """
     asked = msgspec.json.encode([schema, args])
     if not _PLACES.acquire(blocking=False):
-        raise ToolFailed("Too many arguments are being checked. Try again later.", code="unavailable")
+        raise ToolError("Too many arguments are being checked. Try again later.", code="unavailable")
     checking = _THREADS.submit(_checked, asked)
     # The place is free when the check has ended, which may be after this task is cancelled.
     checking.add_done_callback(lambda _: _PLACES.release())
@@ -53,12 +53,12 @@ def _checked(asked: bytes) -> list[str]:
         raise _too_long() from error
     except OSError as error:
         log.exception("arguments_check_not_started")
-        raise ToolFailed("The arguments can't be checked now. Try again later.", code="unavailable") from error
+        raise ToolError("The arguments can't be checked now. Try again later.", code="unavailable") from error
     if ended.returncode != 0:
         log.warning("arguments_check_died", code=ended.returncode, error=ended.stderr[-1000:].decode(errors="replace"))
         raise _too_long()
     return msgspec.json.decode(ended.stdout, type=list[str])
 
 
-def _too_long() -> ToolFailed:
-    return ToolFailed("These arguments take too long to check.", code="bad_arguments")
+def _too_long() -> ToolError:
+    return ToolError("These arguments take too long to check.", code="bad_arguments")

@@ -5,17 +5,17 @@ from contextlib import AbstractContextManager
 
 from khala.domain import isolation_policy
 from khala.domain.isolation_policy import Stop
-from khala.runs.tool_executor import Answers
+from khala.runs.tool_executor import ApprovalDecisions
 from khala.signals import active_runs
 from khala.store.runs.runs import Claimed
 
 
-class Work:
+class RunExecution:
     """One claimed run being worked on."""
 
     def __init__(self, claimed: Claimed) -> None:
         self.claimed = claimed
-        self.answers = Answers()
+        self.answers = ApprovalDecisions()
         self.crashed = False
         """Whether it ended with an unhandled exception."""
         self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
