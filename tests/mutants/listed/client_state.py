@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         name="client-status-ignores-arguments-in-a-blob",
         file="app/web/src/khala/fold.ts",
-        old="return args === undefined && argsBlob === undefined ? said",
-        new="return args === undefined ? said",
+        old="return args === undefined && argsBlob === undefined ? changes",
+        new="return args === undefined ? changes",
         tests=("app/web/src/khala/fold.test.ts",),
         why="A page would show other arguments than the server.",
     ),
@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         name="client-lacks-parts-unnoticed",
         file="app/web/src/khala/state.ts",
-        old="return ENDED.includes(status) && seq < told;",
-        new="return ENDED.includes(status) && seq < told - 1;",
+        old="return ENDED.includes(status) && seq < headSeq;",
+        new="return ENDED.includes(status) && seq < headSeq - 1;",
         tests=("app/web/src/khala/state.test.ts",),
         why="An answer that ended without its last part would never be mended.",
     ),
@@ -140,8 +140,8 @@ MUTANTS = (
     Mutant(
         name="client-forgets-a-known-round",
         file="app/web/src/khala/state.ts",
-        old="const round = message.round ?? heard;",
-        new="const round = heard ?? message.round;",
+        old="const step = message.step ?? newestStep;",
+        new="const step = newestStep ?? message.step;",
         tests=("app/web/src/khala/state.test.ts",),
         why="A page would show an older step than it has heard of.",
     ),
@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         name="client-patch-of-another-state",
         file="app/web/src/khala/patches.ts",
-        old="  if (content.length !== patch.length) return unfit(id);\n",
+        old="  if (content.length !== patch.length) return mismatch(id);\n",
         new="",
         tests=("app/web/src/khala/patches.test.ts",),
         why="A page could show what no server has said, without noticing.",

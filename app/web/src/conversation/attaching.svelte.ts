@@ -1,7 +1,7 @@
 // The files that go with the next message: chosen, dropped or pasted, uploaded at once, and kept until they are sent.
 
 import type { BlobRef } from "../khala/frames.ts";
-import { Refusal, isFailure } from "../khala/requests.ts";
+import { ApiError, isRequestError } from "../khala/requests.ts";
 import { inWords } from "../state/words.ts";
 import type { ChatView } from "../state/shape.ts";
 
@@ -63,7 +63,7 @@ export class Attachments {
       entry.phase = "ready";
     } catch (error) {
       if (signal.aborted) return;
-      if (!isFailure(error)) throw error;
+      if (!isRequestError(error)) throw error;
       entry.phase = "failed";
       entry.why = whyNot(error);
     }
@@ -94,6 +94,6 @@ export class Attachments {
 }
 
 function whyNot(error: unknown): string {
-  const says = error instanceof Refusal && (["payload_too_large", "invalid_input"].includes(error.code) || error.status === 415);
+  const says = error instanceof ApiError && (["payload_too_large", "invalid_input"].includes(error.code) || error.status === 415);
   return says ? (error.errors[0]?.message ?? error.message) : inWords(error);
 }

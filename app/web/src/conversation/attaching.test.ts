@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { BlobRef } from "../khala/frames.ts";
-import { Refusal, Unreachable } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "../khala/requests.ts";
 import { Attachments, MOST_FILES } from "./attaching.svelte.ts";
 
 const blobOf = (name: string): BlobRef => ({ blobId: name, size: 3, sha256: "00", mediaType: "text/plain", name });
@@ -45,8 +45,8 @@ describe("attachments", () => {
     const uploads = new Uploads();
     const attachments = new Attachments(uploads.upload, () => undefined);
     attachments.add([file("a"), file("b")]);
-    uploads.at("a").reject(new Refusal(415, { code: "unsupported_media_type", detail: "This is no file that is taken." }));
-    uploads.at("b").reject(new Unreachable("x"));
+    uploads.at("a").reject(new ApiError(415, { code: "unsupported_media_type", detail: "This is no file that is taken." }));
+    uploads.at("b").reject(new NetworkError("x"));
     await settled();
     expect(attachments.entries.map(({ why }) => why)).toEqual(["This is no file that is taken.", "The server can’t be reached."]);
     expect(attachments.obstacle).toContain("not uploaded");

@@ -1,13 +1,13 @@
 // Files of a chat: their bytes, with the keys that this browser has to it.
 
 import type { BlobRef } from "../khala/frames.ts";
-import { bytes, insist, isFailure } from "../khala/requests.ts";
+import { downloadBlob, withRetry, isRequestError } from "../khala/requests.ts";
 import type { ChatView } from "../state/shape.ts";
 import { download as save } from "../tasks/download.ts";
 
 /** The bytes; from here, not from where the server keeps them, for the page may load from here alone. */
 function bytesOf({ keys }: Pick<ChatView, "keys">, { blobId }: BlobRef): Promise<Blob> {
-  return insist(() => bytes(`/api/blobs/${blobId}?direct=true`, { keys }), { tries: 3 });
+  return withRetry(() => downloadBlob(`/api/blobs/${blobId}?direct=true`, { keys }), { maxAttempts: 3 });
 }
 
 /** The bytes, or null if they can't be had. */
@@ -15,7 +15,7 @@ export async function quietly(chat: ChatView, blob: BlobRef): Promise<Blob | nul
   try {
     return await bytesOf(chat, blob);
   } catch (error) {
-    if (isFailure(error)) return null;
+    if (isRequestError(error)) return null;
     throw error;
   }
 }

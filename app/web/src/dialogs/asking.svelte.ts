@@ -1,6 +1,6 @@
 // What a dialog asks of the server: one thing of a kind at a time, with the "no" in its own words.
 
-import { call, insist, isFailure } from "../khala/requests.ts";
+import { request, withRetry, isRequestError } from "../khala/requests.ts";
 import { inWords } from "../state/words.ts";
 
 /** The fields of a form, by their names; what is disabled is not among them. */
@@ -21,7 +21,7 @@ export class Asking {
     try {
       return await ask();
     } catch (error) {
-      if (!isFailure(error)) throw error;
+      if (!isRequestError(error)) throw error;
       this.wrong = this.#words(error);
       return undefined;
     }
@@ -36,16 +36,16 @@ export class Asking {
 /** Ask for what is no great loss if it fails: null then. */
 export async function quietly<T>(ask: () => Promise<T>): Promise<T | null> {
   try {
-    return await insist(ask, { tries: 3 });
+    return await withRetry(ask, { maxAttempts: 3 });
   } catch (error) {
-    if (!isFailure(error)) throw error;
+    if (!isRequestError(error)) throw error;
     return null;
   }
 }
 
 /** What an address of the account tells, or null. */
 export function read<T>(path: string): Promise<T | null> {
-  return quietly(() => call<T>("GET", path));
+  return quietly(() => request<T>("GET", path));
 }
 
 /** A form's `onsubmit`: does `act` with its fields, once at a time. */

@@ -1,10 +1,10 @@
 // @vitest-environment jsdom
 import { expect, test } from "vitest";
 
-import { Refusal } from "../khala/requests.ts";
+import { ApiError } from "../khala/requests.ts";
 import { Asking, type Fields, submitting } from "./asking.svelte.ts";
 
-const no = (): Promise<never> => Promise.reject(new Refusal(409, { code: "conflict", detail: "There is one already." }));
+const no = (): Promise<never> => Promise.reject(new ApiError(409, { code: "conflict", detail: "There is one already." }));
 
 test("a no is told, and gone with the next try", async () => {
   const asking = new Asking();

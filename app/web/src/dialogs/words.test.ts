@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
 
-import { Refusal, Unreachable } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "../khala/requests.ts";
 import { browserOf, daysFrom, failed, inItsWords } from "./words.ts";
 
 describe("errors", () => {
   test("are told in the server's words where those say more", () => {
     const words = inItsWords(["forbidden"]);
-    expect(words(new Refusal(403, { code: "forbidden", detail: "Public threads are not switched on here." }))).toBe("Public threads are not switched on here.");
-    expect(words(new Refusal(429, { code: "rate_limited", detail: "Slow down." }))).toBe("That was too much at once.");
-    expect(words(new Unreachable("no"))).toBe("The server can’t be reached.");
+    expect(words(new ApiError(403, { code: "forbidden", detail: "Public threads are not switched on here." }))).toBe("Public threads are not switched on here.");
+    expect(words(new ApiError(429, { code: "rate_limited", detail: "Slow down." }))).toBe("That was too much at once.");
+    expect(words(new NetworkError("no"))).toBe("The server can’t be reached.");
   });
 
   test("of a login elsewhere have words, known or not", () => {

@@ -1,6 +1,6 @@
 // What a request's failure, a time and a browser are called when a person is told of them.
 
-import { Refusal } from "../khala/requests.ts";
+import { ApiError } from "../khala/requests.ts";
 import { inWords } from "../state/words.ts";
 
 const BROWSERS = [["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]] as const;
@@ -14,7 +14,7 @@ const FAILED: Readonly<Record<string, string>> = {
 
 /** As `inWords`, but where the code is one of these the server's own words say more. */
 export function inItsWords(codes: readonly string[]): (error: unknown) => string {
-  return (error) => (error instanceof Refusal && codes.includes(error.code) ? error.message : inWords(error));
+  return (error) => (error instanceof ApiError && codes.includes(error.code) ? error.message : inWords(error));
 }
 
 /** "12 Mar 2026, 14:05" */

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
 
-import type { Linked } from "./branches.ts";
+import type { BranchNode } from "./branches.ts";
 import { leafBelow, pathTo, versionsOf } from "./branches.ts";
 
-const user = (id: string, parentId?: string): Linked => ({ id, role: "user", ...(parentId && { parentId }) });
-const answer = (id: string, parentId?: string): Linked => ({ id, role: "assistant", ...(parentId && { parentId }) });
-const ids = (nodes: readonly Linked[]): string => nodes.map(({ id }) => id).join(" ");
+const user = (id: string, parentId?: string): BranchNode => ({ id, role: "user", ...(parentId && { parentId }) });
+const answer = (id: string, parentId?: string): BranchNode => ({ id, role: "assistant", ...(parentId && { parentId }) });
+const ids = (nodes: readonly BranchNode[]): string => nodes.map(({ id }) => id).join(" ");
 
 /** A welcome, a question with two answers, the first of which has two ways on. */
 const TREE = [answer("w"), user("q1", "w"), answer("a1", "q1"), user("q2", "a1"), answer("a2", "q2"), user("q2b", "a1"), answer("a2b", "q2b"), answer("a1b", "q1")];

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import cases from "../../../../tests/laws/fold_cases.json";
-import { filesOf, fold, textOf, waiting } from "./fold.ts";
+import { filesOf, fold, textOf, pendingApprovals } from "./fold.ts";
 import type { Block, Part } from "./frames.ts";
 
 type Case = { name: string; begin?: Block[]; parts: Part[]; content: Block[] };
@@ -36,6 +36,6 @@ test("the text, the files and what waits for approval are found in a content", (
   ];
   expect(textOf({ content })).toBe("ab");
   expect(filesOf({ content })).toEqual([blob]);
-  expect(waiting(content)?.map(({ toolCallId }) => toolCallId)).toEqual(["x"]);
-  expect(waiting([])).toBeNull();
+  expect(pendingApprovals(content)?.map(({ toolCallId }) => toolCallId)).toEqual(["x"]);
+  expect(pendingApprovals([])).toBeNull();
 });

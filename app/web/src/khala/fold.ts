@@ -1,43 +1,43 @@
-// The fold: a message's content is its parts, folded in order, here exactly as on the server.
+// The fold: computes a message's content from its parts, exactly as the server does.
 //
-// The one law: folding parts k..n onto the content at k gives the content at n. So a reader that holds a message at any
-// seq goes on with parts alone, and each part counts exactly once however often it arrives.
+// Invariant: folding parts k..n onto the content at k gives the content at n. A reader that holds a message at any seq
+// continues with parts alone, and each part counts exactly once, however often it arrives.
 
 import type { BlobRef, Block, Part, ToolBlock, ToolStatus } from "./frames.ts";
 
-/** The content after these parts; kinds that this version does not know change nothing. Blocks that don't change stay the same objects. */
+/** The content after these parts. Unknown kinds of parts change nothing. Unchanged blocks stay the same objects. */
 export function fold(content: readonly Block[], parts: readonly Part[]): Block[] {
   const blocks = [...content];
-  for (const part of parts) apply(blocks, part);
+  for (const part of parts) applyPart(blocks, part);
   return blocks;
 }
 
-/** The text of all text blocks, joined. */
+/** The joined text of all text blocks. */
 export function textOf(message: { content: readonly Block[] }): string {
   return message.content.map((block) => (block.type === "text" ? block.text : "")).join("");
 }
 
-/** The files of a message. */
+/** The attached files of a message. */
 export function filesOf(message: { content: readonly Block[] }): BlobRef[] {
   return message.content.flatMap((block) => (block.type === "file" ? [block.blob] : []));
 }
 
-/** The tool calls of a content that wait for approval, or null if there are none. */
-export function waiting(content: readonly Block[]): ToolBlock[] | null {
+/** The tool calls that wait for approval, or null if there are none. */
+export function pendingApprovals(content: readonly Block[]): ToolBlock[] | null {
   const blocked = content.filter((block): block is ToolBlock => block.type === "tool" && block.state === "blocked");
   return blocked.length ? blocked : null;
 }
 
-function apply(blocks: Block[], part: Part): void {
+function applyPart(blocks: Block[], part: Part): void {
   switch (part.kind) {
     case "text-delta":
       return appendText(blocks, part.data.text);
     case "tool-call": {
       const { toolCallId, tool, step, args, argsBlob } = part.data;
-      return updateTool(blocks, toolCallId, { tool, step: counted(step), args, argsBlob });
+      return updateTool(blocks, toolCallId, { tool, step: nonZero(step), args, argsBlob });
     }
     case "tool-status":
-      return updateTool(blocks, part.data.toolCallId, status(part.data));
+      return updateTool(blocks, part.data.toolCallId, statusChanges(part.data));
     case "tool-result": {
       const { toolCallId, ok, summary, output, blob, durationMs } = part.data;
       return updateTool(blocks, toolCallId, { state: ok ? "completed" : "failed", summary, output, blob, durationMs });
@@ -47,20 +47,20 @@ function apply(blocks: Block[], part: Part): void {
       return;
     case "compaction": {
       const { summary, messageId, step } = part.data;
-      blocks.push(told({ type: "compaction", summary, messageId, step: counted(step) }));
+      blocks.push(withoutMissing({ type: "compaction", summary, messageId, step: nonZero(step) }));
       return;
     }
-    default: // steps, failures, the finish and reasoning are no content, nor is what only later versions know
+    default: // steps, errors, the finish, reasoning and unknown kinds of later versions are no content
   }
 }
 
-/** Changes of a tool block; what is undefined is taken away. */
+/** Changes of a tool block. A field that is undefined is removed. */
 type Changes = { [Key in keyof ToolBlock]?: ToolBlock[Key] | undefined };
 
-/** What a status says; only new arguments take the place of the old ones. */
-function status({ state, reason, digest, expiresAt, args, argsBlob }: ToolStatus): Changes {
-  const said = { state, reason, digest, expiresAt };
-  return args === undefined && argsBlob === undefined ? said : { ...said, args, argsBlob };
+/** The changes of a `tool-status` part. The block keeps its arguments unless the part has new ones. */
+function statusChanges({ state, reason, digest, expiresAt, args, argsBlob }: ToolStatus): Changes {
+  const changes = { state, reason, digest, expiresAt };
+  return args === undefined && argsBlob === undefined ? changes : { ...changes, args, argsBlob };
 }
 
 function appendText(blocks: Block[], text: string): void {
@@ -70,22 +70,22 @@ function appendText(blocks: Block[], text: string): void {
   else blocks.push({ type: "text", text });
 }
 
-/** An orphan, a result whose call we never saw, shows rather than vanishes. */
+/** Update the newest block of this call. A result without a known call is shown as a block of its own. */
 function updateTool(blocks: Block[], toolCallId: string, changes: Changes): void {
   const index = blocks.findLastIndex((block) => block.type === "tool" && block.toolCallId === toolCallId);
   const before = index >= 0 ? blocks[index] : { type: "tool", toolCallId, tool: "unknown", state: "queued" };
-  blocks[index >= 0 ? index : blocks.length] = told({ ...before, ...changes } as Loose<ToolBlock>);
+  blocks[index >= 0 ? index : blocks.length] = withoutMissing({ ...before, ...changes } as Loose<ToolBlock>);
 }
 
-/** A step of 0 is none, as on the wire. */
-function counted(step: number | undefined): number | undefined {
+/** On the wire, step 0 means no step. */
+function nonZero(step: number | undefined): number | undefined {
   return step === 0 ? undefined : step;
 }
 
 type Loose<Whole> = { [Key in keyof Whole]: Whole[Key] | (undefined extends Whole[Key] ? undefined : never) };
 
-/** Without the fields that have no value: on the wire they are left out, and so they are here. */
-function told<Whole extends object>(loose: { [Key in keyof Whole]: Whole[Key] | undefined }): Whole {
+/** Remove fields without a value, as the wire format does. */
+function withoutMissing<Whole extends object>(loose: { [Key in keyof Whole]: Whole[Key] | undefined }): Whole {
   const present = Object.entries(loose).filter(([, value]) => value !== undefined && value !== null);
   return Object.fromEntries(present) as Whole;
 }

@@ -1,6 +1,6 @@
-// Ids and secrets: the one place that makes them up.
+// Generates ids and anonymous keys.
 
-/** A new id: a UUID of version 7. Made by hand, because `crypto.randomUUID` is missing on plain-HTTP hosts, and is no version 7. */
+/** Returns a new UUID of version 7. `crypto.randomUUID` is missing on plain-HTTP hosts and creates version 4 only. */
 export function newId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   let now = Date.now();
@@ -10,7 +10,7 @@ export function newId(): string {
   return hex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
 }
 
-/** A new secret of 256 bits, good as an `anonKey`. */
+/** Returns a new random secret of 256 bits in hex, for use as an `anonKey`. */
 export function newKey(): string {
   return hex(crypto.getRandomValues(new Uint8Array(32)));
 }

@@ -1,9 +1,9 @@
-// @khala/client: follow and write in threads of a Khala server, in pages, workers and Node. README.md says how.
+// @khala/client: a client for the threads of a Khala server, for pages, workers and Node. See README.md.
 
 export type * from "./frames.ts";
 export { PROTOCOL, SUBPROTOCOL } from "./frames.ts";
 export * from "./branches.ts";
-export * from "./feed.ts";
+export * from "./realtime-client.ts";
 export * from "./fold.ts";
 export * from "./ids.ts";
 export * from "./outbox.ts";

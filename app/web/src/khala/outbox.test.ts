@@ -2,8 +2,8 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 import type { Sent } from "./frames.ts";
 import type { OutboxEntry, OutboxOptions } from "./outbox.ts";
-import { Outbox, OutboxFull } from "./outbox.ts";
-import { Refusal, Unreachable, wake } from "./requests.ts";
+import { Outbox, OutboxFullError } from "./outbox.ts";
+import { ApiError, NetworkError, retryNow } from "./requests.ts";
 import { MemoryStore } from "./stores.ts";
 
 beforeEach(() => void vi.useFakeTimers());
@@ -33,7 +33,7 @@ function outboxOf(send: (entry: OutboxEntry) => Promise<Sent>, options: Partial<
   const store = new MemoryStore<OutboxEntry>();
   const seen: string[][] = [];
   const changed = (entries: readonly OutboxEntry[]): void => void seen.push(entries.map(({ state }) => state.phase));
-  const outbox = new Outbox({ store, changed, send, online: () => true, locks: null, ...options });
+  const outbox = new Outbox({ store, onChange: changed, send, isOnline: () => true, locks: null, ...options });
   return { outbox, store: options.store ?? store, seen };
 }
 
@@ -47,13 +47,13 @@ describe("a message", () => {
     expect(server.taken).toMatchObject([{ id, text: "Hello", keys: { anonKey: "k" } }]);
     expect(seen.map(([phase]) => phase)).toEqual(["queued", "sending", "sent"]);
     expect(outbox.entries[0]?.state).toMatchObject({ phase: "sent", sent: { runId: "r" } });
-    await outbox.kept();
+    await outbox.whenStored();
     expect(await store.all()).toEqual([]);
   });
 
   test("is tried again under its id while the failure passes", async () => {
     let fails = 3;
-    const server = serverOf(() => (fails-- > 0 ? new Unreachable("") : null));
+    const server = serverOf(() => (fails-- > 0 ? new NetworkError("") : null));
     const { outbox } = outboxOf(server.send);
     const id = outbox.add(message("Hello"));
     await vi.advanceTimersByTimeAsync(10_000);
@@ -66,7 +66,7 @@ describe("a message", () => {
     let isLost = true;
     const losing = async (entry: OutboxEntry): Promise<Sent> => {
       const sent = await server.send(entry);
-      if (isLost) throw new Unreachable(String((isLost = false)));
+      if (isLost) throw new NetworkError(String((isLost = false)));
       return sent;
     };
     outboxOf(losing).outbox.add(message("Hello"));
@@ -77,7 +77,7 @@ describe("a message", () => {
 
   test("that is refused stops, with what the server said, until it is sent again", async () => {
     let refuses = true;
-    const server = serverOf(() => (refuses ? new Refusal(429, { code: "rate_limited", detail: "Slower." }, 9) : null));
+    const server = serverOf(() => (refuses ? new ApiError(429, { code: "rate_limited", detail: "Slower." }, 9) : null));
     const { outbox, store } = outboxOf(server.send);
     const id = outbox.add(message("Hello"));
     await settled();
@@ -95,8 +95,8 @@ describe("a message", () => {
   });
 
   test("fails when nothing helped, and a fault of our own is told, not hidden", async () => {
-    const server = serverOf(() => new Unreachable("Gone."));
-    const { outbox } = outboxOf(server.send, { tries: 3 });
+    const server = serverOf(() => new NetworkError("Gone."));
+    const { outbox } = outboxOf(server.send, { maxAttempts: 3 });
     outbox.add(message("Hello"));
     await vi.advanceTimersByTimeAsync(60_000);
     expect(server.tries).toHaveLength(3);
@@ -116,12 +116,12 @@ describe("a message", () => {
   });
 
   test("can be taken back, and is not tried again then", async () => {
-    const server = serverOf(() => new Unreachable(""));
+    const server = serverOf(() => new NetworkError(""));
     const { outbox, store } = outboxOf(server.send);
     const id = outbox.add(message("Hello"));
     await settled();
-    expect(outbox.take(id)?.text).toBe("Hello");
-    expect(outbox.take(id)).toBeNull();
+    expect(outbox.withdraw(id)?.text).toBe("Hello");
+    expect(outbox.withdraw(id)).toBeNull();
     await vi.advanceTimersByTimeAsync(60_000);
     expect(server.tries).toHaveLength(1);
     expect(outbox.entries).toEqual([]);
@@ -134,7 +134,7 @@ describe("a message", () => {
       asked.push([path, JSON.parse(body)]);
       return Promise.resolve(new Response(JSON.stringify({ revision: 1 }), { status: 202 }));
     });
-    const outbox = new Outbox({ store: new MemoryStore(), changed: () => undefined, locks: null, online: () => true });
+    const outbox = new Outbox({ store: new MemoryStore(), onChange: () => undefined, locks: null, isOnline: () => true });
     const blob = { blobId: "b", size: 1, sha256: "", mediaType: "text/plain" };
     const id = outbox.add({ ...message("Hello"), attachments: [blob], options: { autopilot: true }, parentId: "p" });
     await settled();
@@ -146,7 +146,7 @@ describe("a message", () => {
 describe("several messages", () => {
   test("of a thread go one after the other; those behind wait their turn at the server, too", async () => {
     let isDown = true;
-    const server = serverOf(({ threadId }) => (isDown && threadId === "t" ? new Unreachable("") : null));
+    const server = serverOf(({ threadId }) => (isDown && threadId === "t" ? new NetworkError("") : null));
     const { outbox } = outboxOf(server.send);
     for (const text of ["one", "two", "three"]) outbox.add(message(text));
     outbox.add(message("elsewhere", "u"));
@@ -160,7 +160,7 @@ describe("several messages", () => {
   });
 
   test("are held up by none that was refused", async () => {
-    const server = serverOf(({ text }) => (text === "bad" ? new Refusal(400, { code: "invalid_input" }) : null));
+    const server = serverOf(({ text }) => (text === "bad" ? new ApiError(400, { code: "invalid_input" }) : null));
     const { outbox } = outboxOf(server.send);
     for (const text of ["bad", "good"]) outbox.add(message(text));
     await settled();
@@ -168,10 +168,10 @@ describe("several messages", () => {
   });
 
   test("are no more than the outbox holds", () => {
-    const { outbox } = outboxOf(() => new Promise(() => undefined), { most: 2 });
+    const { outbox } = outboxOf(() => new Promise(() => undefined), { maxPending: 2 });
     outbox.add(message("one"));
     outbox.add(message("two"));
-    expect(() => outbox.add(message("three"))).toThrow(OutboxFull);
+    expect(() => outbox.add(message("three"))).toThrow(OutboxFullError);
     expect(outbox.entries).toHaveLength(2);
   });
 
@@ -179,11 +179,11 @@ describe("several messages", () => {
     const { outbox } = outboxOf(serverOf().send);
     const [one] = [outbox.add(message("one")), outbox.add(message("two")), outbox.add(message("other", "u"))];
     await settled();
-    outbox.settle("t", { messages: [{ id: one }], revision: 1 });
+    outbox.removeDelivered("t", { messages: [{ id: one }], revision: 1 });
     expect(outbox.entries.map(({ text }) => text)).toEqual(["two", "other"]);
-    outbox.settle("t", { messages: [], revision: 2 });
+    outbox.removeDelivered("t", { messages: [], revision: 2 });
     expect(outbox.entries.map(({ text }) => text)).toEqual(["two", "other"]);
-    outbox.settle("t", { messages: [], revision: 3 });
+    outbox.removeDelivered("t", { messages: [], revision: 3 });
     expect(outbox.entries.map(({ text }) => text)).toEqual(["other"]);
     outbox.clear("t");
     outbox.clear("u");
@@ -194,30 +194,30 @@ describe("several messages", () => {
 test("without a network nothing is tried, however long, and all goes out when it is back", async () => {
   let isOnline = false;
   const server = serverOf();
-  const { outbox } = outboxOf(server.send, { online: () => isOnline });
+  const { outbox } = outboxOf(server.send, { isOnline: () => isOnline });
   for (const text of ["one", "two"]) outbox.add(message(text));
   await vi.advanceTimersByTimeAsync(3_600_000);
   expect(server.tries).toEqual([]);
   expect(outbox.entries.map(({ state }) => state.phase)).toEqual(["queued", "queued"]);
   isOnline = true;
-  wake();
+  retryNow();
   await settled();
   expect(server.texts()).toEqual(["one", "two"]);
 });
 
 test("a failure for want of a network counts as none", async () => {
   let isOnline = true;
-  const server = serverOf(() => (isOnline ? null : new Unreachable("")));
+  const server = serverOf(() => (isOnline ? null : new NetworkError("")));
   const cut = (entry: OutboxEntry): Promise<Sent> => {
     isOnline = server.tries.length > 0;
     return server.send(entry);
   };
-  const { outbox } = outboxOf(cut, { online: () => isOnline, tries: 1 });
+  const { outbox } = outboxOf(cut, { isOnline: () => isOnline, maxAttempts: 1 });
   outbox.add(message("one"));
   await settled();
   expect(outbox.entries[0]?.state.phase).toBe("queued");
   isOnline = true;
-  wake();
+  retryNow();
   await settled();
   expect(server.texts()).toEqual(["one"]);
 });
@@ -230,7 +230,7 @@ describe("after a reload", () => {
     const ids = [first.outbox.add(message("one"))];
     vi.advanceTimersByTime(1);
     ids.push(first.outbox.add(message("two")));
-    await first.outbox.kept();
+    await first.outbox.whenStored();
     const server = serverOf();
     const { outbox } = outboxOf(server.send, { store: first.store });
     await outbox.restore();
@@ -241,10 +241,10 @@ describe("after a reload", () => {
   });
 
   test("what was refused is still there, and still refused", async () => {
-    const first = outboxOf(serverOf(() => new Refusal(403, { code: "forbidden" })).send);
+    const first = outboxOf(serverOf(() => new ApiError(403, { code: "forbidden" })).send);
     const id = first.outbox.add(message("one"));
     await settled();
-    await first.outbox.kept();
+    await first.outbox.whenStored();
     const server = serverOf();
     const { outbox } = outboxOf(server.send, { store: first.store });
     await outbox.restore();
@@ -267,12 +267,12 @@ describe("after a reload", () => {
     expect(second.outbox.entries).toMatchObject([{ text: "one", state: { phase: "queued" } }]);
     arrive();
     await settled();
-    await first.outbox.kept();
+    await first.outbox.whenStored();
     expect(server.tries).toEqual(["one"]);
     expect(second.outbox.entries).toEqual([]);
     const third = outboxOf(STUCK, { store: first.store, locks });
     third.outbox.add(message("two"));
-    await third.outbox.kept();
+    await third.outbox.whenStored();
     locks.release();
     const fourth = outboxOf(server.send, { store: first.store, locks });
     await fourth.outbox.restore();
@@ -286,12 +286,12 @@ test("what can't be kept is sent all the same, and that is told", async () => {
   const store = { all: full, get: full, put: full, remove: full };
   const unkept = vi.fn();
   const server = serverOf();
-  const { outbox } = outboxOf(server.send, { store, unkept });
+  const { outbox } = outboxOf(server.send, { store, onStorageError: unkept });
   await outbox.restore();
   expect(unkept).toHaveBeenCalledTimes(1);
   outbox.add(message("one"));
   await settled();
-  await outbox.kept();
+  await outbox.whenStored();
   expect(server.texts()).toEqual(["one"]);
   expect(unkept).toHaveBeenCalledTimes(3);
 });
@@ -319,18 +319,18 @@ describe("what an account wrote", () => {
     const { outbox } = outboxOf(server.send, { store });
     await outbox.restore(({ who }) => who === "bob");
     await settled();
-    await outbox.kept();
+    await outbox.whenStored();
     expect(server.texts()).toEqual(["bob"]);
     expect(await store.all()).toEqual([]);
   });
 
   test("goes with it, also what this visit never knew of", async () => {
-    const [server, store] = [serverOf(() => new Refusal(403, {})), await stored()];
+    const [server, store] = [serverOf(() => new ApiError(403, {})), await stored()];
     const { outbox } = outboxOf(server.send, { store });
     outbox.add({ ...message("now"), who: "ann" });
     await settled();
     await outbox.purge(({ who }) => who === "ann");
-    await outbox.kept();
+    await outbox.whenStored();
     expect(outbox.entries).toEqual([]);
     expect((await store.all()).map(({ id }) => id)).toEqual(["b"]);
   });

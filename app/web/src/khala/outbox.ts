@@ -1,16 +1,19 @@
-// The outbox: messages on their way. Each is kept until the server says yes or no, however often the page is left
-// meanwhile, and is sent under one id, so that a message which did arrive is not there twice.
+// The outbox: a persistent queue of messages to send. Each message is stored until the server accepts or rejects it, also
+// across page loads. Its id is the idempotency key: a message that is sent twice is stored once.
 
 import type { BlobRef, RunOptions, Sent } from "./frames.ts";
 import { newId } from "./ids.ts";
-import type { Keys } from "./requests.ts";
-import { Refusal, call, isPassing, patience, pause } from "./requests.ts";
+import type { AccessKeys } from "./requests.ts";
+import { ApiError, request, isTransient, retryDelayMs, sleep } from "./requests.ts";
 import type { Store } from "./stores.ts";
 
-/** How long to wait, at most, until it is looked again whether there is a network. */
-const OFFLINE_MS = 30_000;
+/** While offline, the network is checked this often at least. */
+const OFFLINE_CHECK_INTERVAL_MS = 30_000;
 
-/** How a message on its way stands; `retryAt` is when (ms) the server will hear of it again, `passing` that it may then take it. */
+/**
+ * The state of a queued message. `retryAfter` is in seconds and `retryAt` in ms since the epoch: the earliest time of the
+ * next attempt, if the server named one. `passing` says that the error is transient.
+ */
 export type OutboxState =
   | { readonly phase: "queued" }
   | { readonly phase: "sending"; readonly attempt: number }
@@ -25,57 +28,57 @@ export type OutboxState =
       readonly passing: boolean;
     };
 
-/** A message to be sent; `id` becomes its `messageId`. */
+/** A message to be sent. `id` becomes its `messageId`. It is stored as it is, so its field names are a storage format. */
 export interface OutboxEntry {
   readonly id: string;
   readonly threadId: string;
-  readonly keys: Keys;
+  readonly keys: AccessKeys;
   readonly text: string;
   readonly attachments: readonly BlobRef[];
   readonly options: RunOptions;
-  /** The message that it follows, null for none; without it, the thread's active leaf. */
+  /** The id of its parent message, null for none. Without this field the parent is the thread's active leaf. */
   readonly parentId?: string | null;
-  /** The account that wrote it, where one did. */
+  /** The id of the account that wrote it, absent for an anonymous message. */
   readonly who?: string;
   readonly state: OutboxState;
 }
 
-export type NewEntry = Omit<OutboxEntry, "id" | "state"> & { readonly id?: string };
+export type NewOutboxEntry = Omit<OutboxEntry, "id" | "state"> & { readonly id?: string };
 
 export interface OutboxOptions {
   store: Store<OutboxEntry>;
-  /** All entries, in the order in which they were added, whenever one has changed. */
-  changed: (entries: readonly OutboxEntry[]) => void;
-  /** Entries could not be kept, or not be found again: they don't survive the page, and are sent all the same. */
-  unkept?: (error: unknown) => void;
+  /** Called with all entries, in the order in which they were added, after each change. */
+  onChange: (entries: readonly OutboxEntry[]) => void;
+  /** Called when reading or writing the store fails. Entries are sent all the same but may not survive the page. */
+  onStorageError?: (error: unknown) => void;
   send?: (entry: OutboxEntry) => Promise<Sent>;
-  online?: () => boolean;
-  /** How many tries in a row may fail, while there is a network. */
-  tries?: number;
-  /** How many entries may wait. */
-  most?: number;
-  /** The browser's locks, by which of several tabs only one sends an entry; null does without. */
+  isOnline?: () => boolean;
+  /** The number of attempts, not counting those while offline, before a transient error fails the entry. Default 8. */
+  maxAttempts?: number;
+  /** The maximum number of entries that are not sent yet. Default 100. */
+  maxPending?: number;
+  /** The Web Locks API, with which only one of several tabs sends an entry; null for none. */
   locks?: Pick<LockManager, "request"> | null;
 }
 
-/** More messages wait than the outbox holds. */
-export class OutboxFull extends Error {
-  override readonly name = "OutboxFull";
+/** The outbox holds the maximum number of messages. */
+export class OutboxFullError extends Error {
+  override readonly name = "OutboxFullError";
 }
 
-/** Sends messages, those of each thread one after the other. Call `wake` of `requests.ts` when the network comes back. */
+/** Sends messages, those of one thread one after the other. Call `retryNow()` when the network comes back. */
 export class Outbox {
-  readonly #options: Required<Omit<OutboxOptions, "unkept">> & Pick<OutboxOptions, "unkept">;
+  readonly #options: Required<Omit<OutboxOptions, "onStorageError">> & Pick<OutboxOptions, "onStorageError">;
   readonly #restored = new Set<string>();
-  readonly #busy = new Set<string>();
+  readonly #sendingThreads = new Set<string>();
   #entries: readonly OutboxEntry[] = [];
-  #keeping: Promise<void> = Promise.resolve();
+  #writes: Promise<void> = Promise.resolve();
 
   constructor(options: OutboxOptions) {
-    // Older browsers have no locks on plain-HTTP hosts, and Node doesn't know whether there is a network.
-    const here: { readonly locks?: LockManager; readonly onLine?: boolean } = globalThis.navigator;
-    const online = (): boolean => here.onLine ?? true;
-    this.#options = { send: post, online, tries: 8, most: 100, locks: here.locks ?? null, ...options };
+    // Older browsers have no locks on plain-HTTP hosts, and Node has no `onLine`.
+    const platform: { readonly locks?: LockManager; readonly onLine?: boolean } = globalThis.navigator;
+    const isOnline = (): boolean => platform.onLine ?? true;
+    this.#options = { send: sendMessage, isOnline, maxAttempts: 8, maxPending: 100, locks: platform.locks ?? null, ...options };
   }
 
   get entries(): readonly OutboxEntry[] {
@@ -83,179 +86,180 @@ export class Outbox {
   }
 
   /**
-   * Take up what was not sent when the page was left. What the server had refused waits for `resend`; what is not `ours`,
-   * as whoever we are by now, is sent by nobody and kept no longer.
+   * Load the stored entries and continue sending them. Entries that the server rejected wait for `resend`. Entries for which
+   * `isOurs` is false, because another account wrote them, are removed unsent.
    */
-  async restore(ours: (entry: OutboxEntry) => boolean = () => true): Promise<void> {
-    const found = await this.#options.store.all().catch((error: unknown): OutboxEntry[] => {
-      this.#options.unkept?.(error);
-      return [];
-    });
-    for (const { id } of found.filter((entry) => !ours(entry))) this.#store((store) => store.remove(id));
-    const fresh = found.filter((entry) => ours(entry) && !this.#find(entry.id)).slice(0, this.#options.most);
+  async restore(isOurs: (entry: OutboxEntry) => boolean = () => true): Promise<void> {
+    const stored = await this.#loadStored();
+    for (const { id } of stored.filter((entry) => !isOurs(entry))) this.#queueWrite((store) => store.remove(id));
+    const fresh = stored.filter((entry) => isOurs(entry) && !this.#find(entry.id)).slice(0, this.#options.maxPending);
     for (const { id } of fresh) this.#restored.add(id);
-    this.#replace([...fresh.map(again), ...this.#entries]);
-    for (const threadId of new Set(fresh.map((entry) => entry.threadId))) void this.#pump(threadId);
+    this.#replace([...fresh.map(resumed), ...this.#entries]);
+    for (const threadId of new Set(fresh.map((entry) => entry.threadId))) void this.#sendQueued(threadId);
   }
 
-  /** Send a message, as soon as those before it in its thread are through. Its id. Throws `OutboxFull`. */
-  add({ id = newId(), ...entry }: NewEntry): string {
+  /** Queue a message behind those of its thread, and return its id. Throws `OutboxFullError`. */
+  add({ id = newId(), ...entry }: NewOutboxEntry): string {
     const waiting = this.#entries.filter(({ state }) => state.phase !== "sent");
-    if (waiting.length >= this.#options.most) throw new OutboxFull(`At most ${this.#options.most} messages can wait.`);
-    // Whoever had to wait here would be refused there: the one before is being answered.
+    if (waiting.length >= this.#options.maxPending) throw new OutboxFullError(`At most ${this.#options.maxPending} messages can wait.`);
+    // The message before it is being answered by then, so without "queue" the server would reject this one.
     const isBehind = waiting.some((other) => other.threadId === entry.threadId && other.state.phase !== "failed");
     const options = isBehind ? { ifBusy: "queue" as const, ...entry.options } : entry.options;
     this.#replace([...this.#entries, { ...entry, id, options, state: { phase: "queued" } }]);
-    this.#keep(id);
-    void this.#pump(entry.threadId);
+    this.#save(id);
+    void this.#sendQueued(entry.threadId);
     return id;
   }
 
-  /** Send what has failed again, under the same id. */
+  /** Queue a failed message again, under the same id. */
   resend(id: string): void {
     const entry = this.#find(id);
     if (entry?.state.phase !== "failed") return;
-    this.#set(id, { phase: "queued" });
-    this.#keep(id);
-    void this.#pump(entry.threadId);
+    this.#setState(id, { phase: "queued" });
+    this.#save(id);
+    void this.#sendQueued(entry.threadId);
   }
 
-  /** Take a message out, and what it was. One that is being sent may arrive all the same. */
-  take(id: string): OutboxEntry | null {
+  /** Remove a message and return it. A message that is being sent may arrive all the same. */
+  withdraw(id: string): OutboxEntry | null {
     const entry = this.#find(id);
-    this.#drop((one) => one.id === id);
+    this.#removeWhere((candidate) => candidate.id === id);
     return entry ?? null;
   }
 
-  /** Drop what has arrived in this thread, and what was reset away before it was seen. */
-  settle(threadId: string, { messages, revision }: { messages: readonly { id: string }[]; revision: number | null }): void {
+  /** Remove entries that have arrived in this thread, and sent entries that a reset removed before they were seen. */
+  removeDelivered(threadId: string, { messages, revision }: { messages: readonly { id: string }[]; revision: number | null }): void {
     const arrived = new Set(messages.map((message) => message.id));
     const isOver = ({ state }: OutboxEntry): boolean => state.phase === "sent" && revision !== null && state.sent.revision <= revision;
-    this.#drop((entry) => entry.threadId === threadId && (arrived.has(entry.id) || isOver(entry)));
+    this.#removeWhere((entry) => entry.threadId === threadId && (arrived.has(entry.id) || isOver(entry)));
   }
 
-  /** Drop all that is on its way to a thread, or all there is. */
+  /** Remove all entries, or those of one thread. */
   clear(threadId?: string): void {
-    this.#drop((entry) => threadId === undefined || entry.threadId === threadId);
+    this.#removeWhere((entry) => threadId === undefined || entry.threadId === threadId);
   }
 
-  /** Drop what `leaves` says, here and among what other visits have kept. */
-  async purge(leaves: (entry: OutboxEntry) => boolean): Promise<void> {
-    this.#drop(leaves);
-    const found = await this.#options.store.all().catch((error: unknown): OutboxEntry[] => {
-      this.#options.unkept?.(error);
+  /** Remove matching entries, also those in the store that were not restored. */
+  async purge(matches: (entry: OutboxEntry) => boolean): Promise<void> {
+    this.#removeWhere(matches);
+    const stored = await this.#loadStored();
+    for (const { id } of stored.filter(matches)) this.#queueWrite((store) => store.remove(id));
+  }
+
+  /** Resolves once all pending writes to the store are done. */
+  whenStored(): Promise<void> {
+    return this.#writes;
+  }
+
+  #loadStored(): Promise<OutboxEntry[]> {
+    return this.#options.store.all().catch((error: unknown): OutboxEntry[] => {
+      this.#options.onStorageError?.(error);
       return [];
     });
-    for (const { id } of found.filter(leaves)) this.#store((store) => store.remove(id));
   }
 
-  /** Resolves once all that was to be stored is. */
-  kept(): Promise<void> {
-    return this.#keeping;
-  }
-
-  async #pump(threadId: string): Promise<void> {
-    if (this.#busy.has(threadId)) return;
-    this.#busy.add(threadId);
+  async #sendQueued(threadId: string): Promise<void> {
+    if (this.#sendingThreads.has(threadId)) return;
+    this.#sendingThreads.add(threadId);
     const next = (): OutboxEntry | undefined => this.#entries.find((entry) => entry.threadId === threadId && entry.state.phase === "queued");
-    for (let entry = next(); entry; entry = next()) await this.#alone(entry.id);
-    this.#busy.delete(threadId);
+    for (let entry = next(); entry; entry = next()) await this.#deliverLocked(entry.id);
+    this.#sendingThreads.delete(threadId);
   }
 
-  async #alone(id: string): Promise<void> {
+  async #deliverLocked(id: string): Promise<void> {
     const deliver = (): Promise<void> => this.#deliver(id);
     const { locks } = this.#options;
     await (locks ? locks.request(`khala.send.${id}`, deliver) : deliver());
   }
 
-  /** Try until it is sent, refused, taken back, or has failed too often. */
+  /** Try until the entry is sent, rejected or withdrawn, or the attempts are used up. */
   async #deliver(id: string): Promise<void> {
     if (this.#restored.delete(id) && (await this.#wasSettledElsewhere(id))) return;
     for (let attempt = 0; ; ) {
       const entry = this.#find(id);
       if (!entry) return;
-      if (!this.#options.online()) {
-        this.#set(id, { phase: "queued" });
-        await pause(OFFLINE_MS);
+      if (!this.#options.isOnline()) {
+        this.#setState(id, { phase: "queued" });
+        await sleep(OFFLINE_CHECK_INTERVAL_MS);
         continue;
       }
-      this.#set(id, { phase: "sending", attempt: attempt + 1 });
+      this.#setState(id, { phase: "sending", attempt: attempt + 1 });
       try {
         const sent = await this.#options.send(entry);
-        return this.#arrived(id, sent);
+        return this.#markSent(id, sent);
       } catch (error) {
-        if (!this.#options.online()) continue;
-        if (!isPassing(error) || attempt + 1 >= this.#options.tries) return this.#fail(id, error);
-        await pause(patience(attempt++, error));
+        if (!this.#options.isOnline()) continue;
+        if (!isTransient(error) || attempt + 1 >= this.#options.maxAttempts) return this.#markFailed(id, error);
+        await sleep(retryDelayMs(attempt++, error));
       }
     }
   }
 
-  /** Whether another tab has dealt with it while we waited for our turn; how it failed there, it has failed here. */
+  /** Whether another tab has sent or failed the entry while this one waited for the lock. Takes over the failure. */
   async #wasSettledElsewhere(id: string): Promise<boolean> {
     try {
       const kept = await this.#options.store.get(id);
-      if (kept?.state.phase === "failed" && !kept.state.passing) this.#set(id, kept.state);
+      if (kept?.state.phase === "failed" && !kept.state.passing) this.#setState(id, kept.state);
       else if (kept) return false;
       else this.#replace(this.#entries.filter((entry) => entry.id !== id));
       return true;
     } catch (error) {
-      this.#options.unkept?.(error);
-      return false; // to send it twice does no harm
+      this.#options.onStorageError?.(error);
+      return false; // sending it twice does no harm
     }
   }
 
-  #arrived(id: string, sent: Sent): void {
-    this.#set(id, { phase: "sent", sent });
-    this.#store((store) => store.remove(id));
+  #markSent(id: string, sent: Sent): void {
+    this.#setState(id, { phase: "sent", sent });
+    this.#queueWrite((store) => store.remove(id));
   }
 
-  #fail(id: string, error: unknown): void {
-    const { code, errors = [], retryAfter = null } = error instanceof Refusal ? error : { code: isPassing(error) ? "unreachable" : "internal" };
+  #markFailed(id: string, error: unknown): void {
+    const { code, errors = [], retryAfter = null } = error instanceof ApiError ? error : { code: isTransient(error) ? "unreachable" : "internal" };
     const retryAt = retryAfter === null ? null : Date.now() + 1000 * retryAfter;
     const message = error instanceof Error ? error.message : String(error);
-    this.#set(id, { phase: "failed", code, message, errors, retryAfter, retryAt, passing: isPassing(error) });
-    this.#keep(id);
+    this.#setState(id, { phase: "failed", code, message, errors, retryAfter, retryAt, passing: isTransient(error) });
+    this.#save(id);
   }
 
   #find(id: string): OutboxEntry | undefined {
     return this.#entries.find((entry) => entry.id === id);
   }
 
-  #set(id: string, state: OutboxState): void {
+  #setState(id: string, state: OutboxState): void {
     if (this.#find(id)) this.#replace(this.#entries.map((entry) => (entry.id === id ? { ...entry, state } : entry)));
   }
 
-  #drop(leaves: (entry: OutboxEntry) => boolean): void {
-    const gone = this.#entries.filter(leaves);
-    if (gone.length === 0) return;
-    this.#replace(this.#entries.filter((entry) => !gone.includes(entry)));
-    for (const { id } of gone) this.#store((store) => store.remove(id));
+  #removeWhere(matches: (entry: OutboxEntry) => boolean): void {
+    const removed = this.#entries.filter(matches);
+    if (removed.length === 0) return;
+    this.#replace(this.#entries.filter((entry) => !removed.includes(entry)));
+    for (const { id } of removed) this.#queueWrite((store) => store.remove(id));
   }
 
   #replace(entries: readonly OutboxEntry[]): void {
     this.#entries = entries;
-    this.#options.changed(entries);
+    this.#options.onChange(entries);
   }
 
-  #keep(id: string): void {
+  #save(id: string): void {
     const entry = this.#find(id);
-    if (entry) this.#store((store) => store.put(entry));
+    if (entry) this.#queueWrite((store) => store.put(entry));
   }
 
-  #store(act: (store: Store<OutboxEntry>) => Promise<void>): void {
-    this.#keeping = this.#keeping.then(() => act(this.#options.store)).catch((error: unknown) => this.#options.unkept?.(error));
+  #queueWrite(act: (store: Store<OutboxEntry>) => Promise<void>): void {
+    this.#writes = this.#writes.then(() => act(this.#options.store)).catch((error: unknown) => this.#options.onStorageError?.(error));
   }
 }
 
-/** A stored entry as it is taken up: what may succeed now is sent again. */
-function again(entry: OutboxEntry): OutboxEntry {
+/** A stored entry as it is restored: queued again, unless the server rejected it. */
+function resumed(entry: OutboxEntry): OutboxEntry {
   const isRefused = entry.state.phase === "failed" && !entry.state.passing;
   return isRefused ? entry : { ...entry, state: { phase: "queued" } };
 }
 
-/** Ask the server to take a message, once; the answer, or an error as of `call`. */
-export function post({ id, threadId, keys, text, attachments, options, parentId }: OutboxEntry): Promise<Sent> {
+/** Send a message once. Errors as those of `request`. */
+export function sendMessage({ id, threadId, keys, text, attachments, options, parentId }: OutboxEntry): Promise<Sent> {
   const body = { messageId: id, text, attachments: attachments.map(({ blobId }) => blobId), options, ...(parentId !== undefined && { parentId }) };
-  return call<Sent>("POST", `/api/threads/${threadId}/send`, { body, keys });
+  return request<Sent>("POST", `/api/threads/${threadId}/send`, { body, keys });
 }

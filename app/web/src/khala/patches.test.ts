@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 
-import { apply, diff } from "./patches.ts";
-import type { KnownMessage, ThreadState } from "./state.ts";
-import { EMPTY, applyDelta, fromSnapshot, withEarlier } from "./state.ts";
+import { applyPatch, diffThread } from "./patches.ts";
+import type { MessageState, ThreadState } from "./state.ts";
+import { EMPTY_THREAD, applyDelta, fromSnapshot, withOlderMessages } from "./state.ts";
 import { random } from "./testing/random.ts";
-import { FakeThread } from "./testing/threads.ts";
+import { FakeThread } from "./testing/fake-thread.ts";
 
 const across = <T>(value: T): T => structuredClone(value);
 
@@ -13,18 +13,18 @@ describe("what was told of what changed gives the state that it was of", () => {
     const dice = random(seed);
     const thread = new FakeThread();
     const other = new FakeThread("00000000-0000-7000-8000-000000000002");
-    let inside: ThreadState = EMPTY;
+    let inside: ThreadState = EMPTY_THREAD;
     let told: ThreadState | null = null;
-    let page: ThreadState = EMPTY;
+    let page: ThreadState = EMPTY_THREAD;
     for (let round = 0; round < 60; round++) {
-      thread.live(dice);
+      thread.commitSomething(dice);
       const delta = inside.revision === null || inside.thread?.id !== thread.id ? null : thread.delta(inside.revision);
       if (dice.chance(0.05)) inside = fromSnapshot(other.snapshot());
       else if (delta === null || dice.chance(0.1)) inside = fromSnapshot(thread.snapshot(1 + dice.below(30)));
       else inside = applyDelta(inside, delta).state;
-      if (dice.chance(0.1) && inside.hasMore) inside = withEarlier(inside, { items: thread.snapshot().messages.slice(0, -inside.messages.length), hasMore: false });
+      if (dice.chance(0.1) && inside.hasMore) inside = withOlderMessages(inside, { items: thread.snapshot().messages.slice(0, -inside.messages.length), hasMore: false });
       if (dice.chance(0.4)) continue; // several changes travel as one
-      page = apply(page, across(diff(told, inside)));
+      page = applyPatch(page, across(diffThread(told, inside)));
       told = inside;
       expect(page).toStrictEqual(inside);
     }
@@ -34,8 +34,8 @@ describe("what was told of what changed gives the state that it was of", () => {
     const dice = random(7);
     for (let round = 0; round < 300; round++) {
       const [before, after] = [anyState(dice), anyState(dice)];
-      expect(apply(before, across(diff(before, after)))).toStrictEqual(after);
-      expect(apply(anyState(dice), across(diff(null, after)))).toStrictEqual(after);
+      expect(applyPatch(before, across(diffThread(before, after)))).toStrictEqual(after);
+      expect(applyPatch(anyState(dice), across(diffThread(null, after)))).toStrictEqual(after);
     }
   });
 });
@@ -43,17 +43,17 @@ describe("what was told of what changed gives the state that it was of", () => {
 test("text that grew travels as what it grew by, and nothing else does", () => {
   const thread = new FakeThread();
   const { answer } = thread.ask("Why?");
-  thread.say(answer, { kind: "notice", data: { code: "c", message: "m" } }, { kind: "text-delta", data: { text: "Because" } });
+  thread.appendParts(answer, { kind: "notice", data: { code: "c", message: "m" } }, { kind: "text-delta", data: { text: "Because" } });
   const before = fromSnapshot(thread.snapshot());
-  thread.say(answer, { kind: "text-delta", data: { text: " of it." } });
+  thread.appendParts(answer, { kind: "text-delta", data: { text: " of it." } });
   const delta = thread.delta(before.revision ?? 0);
   if (delta === null) throw new Error("Nothing has changed.");
   const after = applyDelta(before, delta).state;
-  const patch = diff(before, after);
+  const patch = diffThread(before, after);
   expect(patch.order).toBeUndefined();
   expect(patch.whole).toBe(false);
   expect(patch.messages.map(({ id, blocks }) => [id, blocks])).toEqual([[answer, [{ at: 1, append: " of it." }]]]);
-  const page = apply(before, across(patch));
+  const page = applyPatch(before, across(patch));
   expect(page.messages[0]).toBe(before.messages[0]);
   expect(page.messages[1]?.content[0]).toBe(before.messages[1]?.content[0]);
 });
@@ -62,7 +62,7 @@ test("a snapshot that says what is known already names no message", () => {
   const thread = new FakeThread();
   thread.ask("Why?");
   const [before, after] = [fromSnapshot(thread.snapshot()), fromSnapshot(across(thread.snapshot()))];
-  expect(diff(before, after).messages).toEqual([]);
+  expect(diffThread(before, after).messages).toEqual([]);
 });
 
 test("a patch of another state is refused, not made fit", () => {
@@ -70,28 +70,28 @@ test("a patch of another state is refused, not made fit", () => {
   const before = fromSnapshot(thread.snapshot());
   thread.ask("Why?");
   const after = fromSnapshot(thread.snapshot());
-  const patch = diff(before, after);
-  expect(() => apply(before, { ...patch, messages: [] })).toThrow("another state");
+  const patch = diffThread(before, after);
+  expect(() => applyPatch(before, { ...patch, messages: [] })).toThrow("another state");
   const [message] = patch.messages;
   if (message === undefined) throw new Error("The patch is empty.");
-  expect(() => apply(before, { ...patch, messages: [{ ...message, blocks: [{ at: 0, append: "x" }] }] })).toThrow("another state");
+  expect(() => applyPatch(before, { ...patch, messages: [{ ...message, blocks: [{ at: 0, append: "x" }] }] })).toThrow("another state");
   const longer = patch.messages.map((one) => (one === message ? { ...one, length: one.length + 1 } : one));
-  expect(() => apply(before, { ...patch, messages: longer })).toThrow("another state");
+  expect(() => applyPatch(before, { ...patch, messages: longer })).toThrow("another state");
 });
 
 test("text that did not grow out of what was there travels whole", () => {
   const thread = new FakeThread();
   const { answer } = thread.ask("Why?");
-  thread.say(answer, { kind: "text-delta", data: { text: "Because" } });
+  thread.appendParts(answer, { kind: "text-delta", data: { text: "Because" } });
   const before = fromSnapshot(thread.snapshot());
   const said = (text: string): ThreadState => ({
     ...before,
     messages: before.messages.map((message) => (message.id === answer ? { ...message, content: [{ type: "text" as const, text }] } : message)),
   });
   for (const text of ["It was otherwise.", "Becaus", "because of it"]) {
-    const patch = diff(before, said(text));
+    const patch = diffThread(before, said(text));
     expect(patch.messages.map(({ blocks }) => blocks)).toEqual([[{ at: 0, block: { type: "text", text } }]]);
-    expect(apply(before, across(patch))).toStrictEqual(said(text));
+    expect(applyPatch(before, across(patch))).toStrictEqual(said(text));
   }
 });
 
@@ -102,7 +102,7 @@ function anyState(dice: ReturnType<typeof random>): ThreadState {
   return { revision: dice.below(5), thread, hasMore: dice.chance(0.5), messages: ids.map((id) => anyMessage(id, dice)) };
 }
 
-function anyMessage(id: string, dice: ReturnType<typeof random>): KnownMessage {
+function anyMessage(id: string, dice: ReturnType<typeof random>): MessageState {
   const at = "2031-01-01T00:00:00Z";
   const content = Array.from({ length: dice.below(4) }, () =>
     dice.chance(0.6)

@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 
 import { newId, newKey } from "./ids.ts";
-import { Refusal, Unreachable, alarm, backoff, bytes, call, insist, isFailure, isPassing, patience, pause, upload, wake } from "./requests.ts";
-import type { Asked } from "./testing/server.ts";
-import { served } from "./testing/server.ts";
+import { ApiError, NetworkError, retrySignal, backoffMs, downloadBlob, request, withRetry, isRequestError, isTransient, retryDelayMs, sleep, upload, retryNow } from "./requests.ts";
+import type { ReceivedRequest } from "./testing/server.ts";
+import { startServer } from "./testing/server.ts";
 
 const open: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -12,8 +12,8 @@ afterEach(async () => {
   await Promise.all(open.splice(0).map((close) => close()));
 });
 
-async function server(answer: Parameters<typeof served>[0]) {
-  const one = await served(answer);
+async function server(answer: Parameters<typeof startServer>[0]) {
+  const one = await startServer(answer);
   open.push(one.close);
   return one;
 }
@@ -32,67 +32,67 @@ describe("a call", () => {
   test("sends JSON and the keys in headers, and gives the JSON that comes", async () => {
     const { url, asked } = await always(200, '{"a":1}');
     const keys = { anonKey: "k1", shareKey: "k2", token: "t" };
-    expect(await call("POST", `${url}/api/x`, { body: { text: "é" }, keys })).toEqual({ a: 1 });
-    const [one] = asked as [Asked];
+    expect(await request("POST", `${url}/api/x`, { body: { text: "é" }, keys })).toEqual({ a: 1 });
+    const [one] = asked as [ReceivedRequest];
     expect(one).toMatchObject({ method: "POST", path: "/api/x", body: '{"text":"é"}' });
     expect(one.headers).toMatchObject({ "content-type": "application/json", "x-anon-key": "k1", "x-share-key": "k2", authorization: "Bearer t" });
   });
 
   test("without keys and body sends none", async () => {
     const { url, asked } = await always(200, "null");
-    expect(await call("GET", url)).toBeNull();
+    expect(await request("GET", url)).toBeNull();
     expect(Object.keys(asked[0]?.headers ?? {})).not.toContain("x-anon-key");
     expect(asked[0]?.headers["content-type"]).toBeUndefined();
   });
 
   test("gives null for an answer without content", async () => {
     const { url } = await always(204, "");
-    expect(await call("DELETE", url)).toBeNull();
+    expect(await request("DELETE", url)).toBeNull();
   });
 
   test("tells the server's no with its code, its places and when to try again", async () => {
     const problem = { title: "Rate limited", status: 429, code: "rate_limited", detail: "Slower.", errors: [{ path: "text", message: "Too much." }] };
     const { url } = await always(429, JSON.stringify(problem), { "Retry-After": 7 });
-    const error = await failure(call("GET", url));
-    expect(error).toBeInstanceOf(Refusal);
+    const error = await failure(request("GET", url));
+    expect(error).toBeInstanceOf(ApiError);
     expect(error).toMatchObject({ status: 429, code: "rate_limited", message: "Slower.", retryAfter: 7, errors: problem.errors });
-    expect(isPassing(error)).toBe(false);
+    expect(isTransient(error)).toBe(false);
   });
 
   test("fails by the server's no or its silence; what we did wrong is neither", () => {
-    expect(isFailure(new Refusal(403, { code: "forbidden" }))).toBe(true);
-    expect(isFailure(new Unreachable("The server could not be reached."))).toBe(true);
-    expect(isFailure(new TypeError("x is not a function"))).toBe(false);
+    expect(isRequestError(new ApiError(403, { code: "forbidden" }))).toBe(true);
+    expect(isRequestError(new NetworkError("The server could not be reached."))).toBe(true);
+    expect(isRequestError(new TypeError("x is not a function"))).toBe(false);
   });
 
   test("takes a proxy's page for a no that passes", async () => {
     const { url } = await always(502, "<h1>Bad gateway</h1>");
-    const error = await failure(call("GET", url));
+    const error = await failure(request("GET", url));
     expect(error).toMatchObject({ status: 502, code: "unavailable", retryAfter: null });
-    expect(isPassing(error)).toBe(true);
+    expect(isTransient(error)).toBe(true);
   });
 
   test("takes half an answer, a cut connection and a server that is gone as unreachable", async () => {
     const half = await always(200, '{"a":');
-    expect(await failure(call("GET", half.url))).toBeInstanceOf(Unreachable);
+    expect(await failure(request("GET", half.url))).toBeInstanceOf(NetworkError);
     const cut = await server((_, response) => {
       response.writeHead(200, { "Content-Length": 100 });
       response.write("{");
       response.destroy();
     });
-    expect(await failure(call("GET", cut.url))).toBeInstanceOf(Unreachable);
-    const gone = await served(() => undefined);
+    expect(await failure(request("GET", cut.url))).toBeInstanceOf(NetworkError);
+    const gone = await startServer(() => undefined);
     await gone.close();
-    const error = await failure(call("GET", gone.url));
-    expect(error).toBeInstanceOf(Unreachable);
-    expect(isPassing(error)).toBe(true);
+    const error = await failure(request("GET", gone.url));
+    expect(error).toBeInstanceOf(NetworkError);
+    expect(isTransient(error)).toBe(true);
   });
 
   test("that is called off says so, and is not tried again", async () => {
     const off = new AbortController();
     const { url } = await server(() => off.abort());
     const wait = vi.fn(() => Promise.resolve());
-    const error = await failure(insist(() => call("GET", url, { signal: off.signal }), { wait }));
+    const error = await failure(withRetry(() => request("GET", url, { signal: off.signal }), { wait }));
     expect(error).toMatchObject({ name: "AbortError" });
     expect(wait).not.toHaveBeenCalled();
   });
@@ -101,9 +101,9 @@ describe("a call", () => {
 describe("files", () => {
   test("are given as they are kept, or refused", async () => {
     const kept = await always(200, "the bytes", { "Content-Type": "text/plain" });
-    expect(await (await bytes(kept.url)).text()).toBe("the bytes");
+    expect(await (await downloadBlob(kept.url)).text()).toBe("the bytes");
     const lost = await always(404, '{"code":"blob_not_found"}');
-    expect(await failure(bytes(lost.url))).toMatchObject({ code: "blob_not_found" });
+    expect(await failure(downloadBlob(lost.url))).toMatchObject({ code: "blob_not_found" });
   });
 
   test("are sent as they are", async () => {
@@ -117,7 +117,7 @@ describe("files", () => {
   test("tell how far they are where the platform knows", async () => {
     const requests = stubXhr();
     const shares: number[] = [];
-    const sent = upload("/api/x", new Blob(["abc"]), { keys: { shareKey: "s" }, progress: (share) => shares.push(share) });
+    const sent = upload("/api/x", new Blob(["abc"]), { keys: { shareKey: "s" }, onProgress: (share) => shares.push(share) });
     const [request] = requests;
     if (request === undefined) throw new Error("Nothing was sent.");
     expect(request.headers).toMatchObject({ "X-Share-Key": "s", "Content-Type": "application/octet-stream" });
@@ -131,7 +131,7 @@ describe("files", () => {
     const requests = stubXhr();
     const progress = (): void => undefined;
     const off = new AbortController();
-    const all = [upload("/x", new Blob(["a"]), { progress }), upload("/x", new Blob(["b"]), { progress }), upload("/x", new Blob(["c"]), { progress, signal: off.signal })];
+    const all = [upload("/x", new Blob(["a"]), { onProgress: progress }), upload("/x", new Blob(["b"]), { onProgress: progress }), upload("/x", new Blob(["c"]), { onProgress: progress, signal: off.signal })];
     const failures = Promise.all(all.map(failure));
     requests[0]?.finish(413, '{"code":"payload_too_large"}');
     requests[1]?.onerror?.();
@@ -145,40 +145,40 @@ describe("insisting", () => {
 
   test("asks until there is a yes", async () => {
     let asked = 0;
-    const ask = (): Promise<string> => (++asked < 4 ? Promise.reject(new Unreachable("")) : Promise.resolve("yes"));
-    expect(await insist(ask, { wait })).toBe("yes");
+    const ask = (): Promise<string> => (++asked < 4 ? Promise.reject(new NetworkError("")) : Promise.resolve("yes"));
+    expect(await withRetry(ask, { wait })).toBe("yes");
     expect(asked).toBe(4);
   });
 
   test("takes a no for a no, and too many failures for one", async () => {
-    const no = vi.fn(() => Promise.reject(new Refusal(403, {})));
-    expect(await failure(insist(no, { wait }))).toBeInstanceOf(Refusal);
+    const no = vi.fn(() => Promise.reject(new ApiError(403, {})));
+    expect(await failure(withRetry(no, { wait }))).toBeInstanceOf(ApiError);
     expect(no).toHaveBeenCalledTimes(1);
-    const never = vi.fn(() => Promise.reject(new Refusal(503, {})));
-    expect(await failure(insist(never, { wait, tries: 3 }))).toMatchObject({ status: 503 });
+    const never = vi.fn(() => Promise.reject(new ApiError(503, {})));
+    expect(await failure(withRetry(never, { wait, maxAttempts: 3 }))).toMatchObject({ status: 503 });
     expect(never).toHaveBeenCalledTimes(3);
   });
 
   test("waits longer each time, at least as long as the server says, within bounds", () => {
     for (const random of [0, 0.5, 0.999]) {
-      const pauses = [0, 1, 2, 3, 4, 5, 99].map((attempt) => backoff(attempt, random));
+      const pauses = [0, 1, 2, 3, 4, 5, 99].map((attempt) => backoffMs(attempt, random));
       expect(pauses.every((pause) => pause >= 250 && pause <= 8000)).toBe(true);
       expect(pauses).toEqual(pauses.toSorted((one, other) => one - other));
     }
-    expect(patience(0, new Refusal(503, {}, 12))).toBe(12_000);
-    expect(patience(0, new Refusal(503, {}, 999))).toBe(30_000);
-    expect(patience(0, new Unreachable(""))).toBeLessThanOrEqual(500);
+    expect(retryDelayMs(0, new ApiError(503, {}, 12))).toBe(12_000);
+    expect(retryDelayMs(0, new ApiError(503, {}, 999))).toBe(30_000);
+    expect(retryDelayMs(0, new NetworkError(""))).toBeLessThanOrEqual(500);
   });
 });
 
 test("a pause ends by itself, or when there is reason to try at once", async () => {
   vi.useFakeTimers();
-  const removed = vi.spyOn(alarm, "removeEventListener");
-  const first = pause(1000);
+  const removed = vi.spyOn(retrySignal, "removeEventListener");
+  const first = sleep(1000);
   vi.advanceTimersByTime(1000);
   await first;
-  const second = pause(1_000_000);
-  wake();
+  const second = sleep(1_000_000);
+  retryNow();
   await second;
   expect(removed).toHaveBeenCalledTimes(2);
   expect(vi.getTimerCount()).toBe(0);

@@ -1,29 +1,29 @@
-// Requests to the API: one call, and how to insist where the network fails. Works in pages, workers and Node.
+// HTTP requests to the API, and retry with exponential backoff. Works in pages, workers and Node.
 
 import type { BlobRef, FieldError, Problem } from "./frames.ts";
 
-const REQUEST_MS = 15_000;
-/** Files may take their time. */
-const FILE_MS = 600_000;
-/** The longest that `insist` waits because a server asks for it, in seconds. */
-const MOST_PATIENCE = 30;
+const REQUEST_TIMEOUT_MS = 15_000;
+/** For uploads and downloads. */
+const FILE_TIMEOUT_MS = 600_000;
+/** Upper bound of the `Retry-After` that is respected. */
+const MAX_RETRY_AFTER_SECONDS = 30;
 
-/** What opens a thread or an account besides the browser's cookie. */
-export interface Keys {
+/** Credentials for a thread or an account. In a browser the session cookie is sent as well. */
+export interface AccessKeys {
   anonKey?: string;
   shareKey?: string;
-  /** An API token, sent as bearer. */
+  /** An API token, sent as a bearer token. */
   token?: string;
 }
 
-export interface CallOptions {
+export interface RequestOptions {
   body?: unknown;
-  keys?: Keys;
+  keys?: AccessKeys;
   signal?: AbortSignal;
 }
 
-/** The server's "no", with its stable `code`; `retryAfter` in seconds where it named one. */
-export class Refusal extends Error {
+/** An error response of the server with its stable `code`. `retryAfter` is in seconds, null without that header. */
+export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
   readonly errors: readonly FieldError[];
@@ -39,104 +39,104 @@ export class Refusal extends Error {
   }
 }
 
-/** The server could not be reached, or did not answer in time. What was asked may have happened all the same. */
-export class Unreachable extends Error {
+/** The server could not be reached or did not answer in time. It may have carried out the request all the same. */
+export class NetworkError extends Error {
   override readonly name = "Unreachable";
 }
 
 /**
- * One request to the API: its JSON answer (null for 204), or a Refusal, or Unreachable; an AbortError once `signal`
- * aborts. `path` begins with `/api` on the page's own server, or is a whole address.
+ * Send one request to the API and return its JSON answer, null for 204. Throws `ApiError`, `NetworkError`, or an
+ * `AbortError` once `signal` aborts. `path` begins with `/api` on the page's own server, or is a full URL.
  */
-export async function call<T>(method: string, path: string, { body, keys = {}, signal }: CallOptions = {}): Promise<T> {
+export async function request<T>(method: string, path: string, { body, keys = {}, signal }: RequestOptions = {}): Promise<T> {
   const json = body === undefined ? {} : { "Content-Type": "application/json" };
-  const headers = { Accept: "application/json", ...opening(keys), ...json };
+  const headers = { Accept: "application/json", ...keyHeaders(keys), ...json };
   const init = { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
-  const response = await answered(path, init, REQUEST_MS, signal);
-  return outcome(response.status, await text(response, signal), response.headers.get("Retry-After")) as T;
+  const response = await fetchResponse(path, init, REQUEST_TIMEOUT_MS, signal);
+  return parseAnswer(response.status, await readText(response, signal), response.headers.get("Retry-After")) as T;
 }
 
-/** What is kept at an address of the API, as a Blob; or a Refusal, or Unreachable. */
-export async function bytes(path: string, { keys = {}, signal }: Omit<CallOptions, "body"> = {}): Promise<Blob> {
-  const response = await answered(path, { headers: opening(keys) }, FILE_MS, signal);
-  if (!response.ok) throw refusal(response.status, await text(response, signal), response.headers.get("Retry-After"));
+/** Download the content at a path of the API. Errors as those of `request`. */
+export async function downloadBlob(path: string, { keys = {}, signal }: Omit<RequestOptions, "body"> = {}): Promise<Blob> {
+  const response = await fetchResponse(path, { headers: keyHeaders(keys) }, FILE_TIMEOUT_MS, signal);
+  if (!response.ok) throw apiErrorFrom(response.status, await readText(response, signal), response.headers.get("Retry-After"));
   return response.blob().catch((error: unknown) => {
-    throw lost(error, signal);
+    throw toNetworkError(error, signal);
   });
 }
 
 export interface UploadOptions {
-  keys?: Keys;
+  keys?: AccessKeys;
   signal?: AbortSignal;
-  /** Told how much of the file is sent, from 0 to 1; only where the platform knows. */
-  progress?: (share: number) => void;
+  /** Called with the share of the file that is sent, from 0 to 1. Only where `XMLHttpRequest` exists. */
+  onProgress?: (share: number) => void;
 }
 
-/** Send a file as it is to `path`, `POST /api/threads/{id}/blobs?name=`; errors as those of `call`. */
-export async function upload(path: string, file: Blob, { keys = {}, signal, progress }: UploadOptions = {}): Promise<BlobRef> {
-  const headers = { Accept: "application/json", ...opening(keys), "Content-Type": file.type || "application/octet-stream" };
-  // Only XMLHttpRequest tells how much of a body has gone out, and Node has none.
-  if (progress && typeof XMLHttpRequest !== "undefined") return outcome(...(await watched(path, file, headers, progress, signal))) as BlobRef;
-  const response = await answered(path, { method: "POST", headers, body: file }, FILE_MS, signal);
-  return outcome(response.status, await text(response, signal), response.headers.get("Retry-After")) as BlobRef;
+/** Upload a file to `path`, `POST /api/threads/{id}/blobs?name=`. Errors as those of `request`. */
+export async function upload(path: string, file: Blob, { keys = {}, signal, onProgress: progress }: UploadOptions = {}): Promise<BlobRef> {
+  const headers = { Accept: "application/json", ...keyHeaders(keys), "Content-Type": file.type || "application/octet-stream" };
+  // Only XMLHttpRequest reports upload progress, and Node has none.
+  if (progress && typeof XMLHttpRequest !== "undefined") return parseAnswer(...(await uploadWithProgress(path, file, headers, progress, signal))) as BlobRef;
+  const response = await fetchResponse(path, { method: "POST", headers, body: file }, FILE_TIMEOUT_MS, signal);
+  return parseAnswer(response.status, await readText(response, signal), response.headers.get("Retry-After")) as BlobRef;
 }
 
 /** Whether the same request may succeed a little later. */
-export function isPassing(error: unknown): error is Unreachable | Refusal {
-  return error instanceof Unreachable || (error instanceof Refusal && error.status >= 500);
+export function isTransient(error: unknown): error is NetworkError | ApiError {
+  return error instanceof NetworkError || (error instanceof ApiError && error.status >= 500);
 }
 
-/** Whether this is the server's no, or that it could not be reached; all else is a mistake of whoever asked. */
-export function isFailure(error: unknown): error is Unreachable | Refusal {
-  return error instanceof Unreachable || error instanceof Refusal;
+/** Whether this is an error of a request: an error response, or no response. Any other error is a bug of the caller. */
+export function isRequestError(error: unknown): error is NetworkError | ApiError {
+  return error instanceof NetworkError || error instanceof ApiError;
 }
 
-/** Ask until the server says yes or no, at most `tries` times; only for requests that may be repeated safely. */
-export async function insist<T>(ask: () => Promise<T>, { tries = 8, wait = pause }: { tries?: number; wait?: (milliseconds: number) => Promise<void> } = {}): Promise<T> {
+/** Send a request up to `maxAttempts` times while it fails with a transient error. Use it for idempotent requests only. */
+export async function withRetry<T>(send: () => Promise<T>, { maxAttempts = 8, wait = sleep }: { maxAttempts?: number; wait?: (milliseconds: number) => Promise<void> } = {}): Promise<T> {
   for (let attempt = 0; ; attempt++) {
     try {
-      return await ask();
+      return await send();
     } catch (error) {
-      if (!isPassing(error) || attempt + 1 >= tries) throw error;
-      await wait(patience(attempt, error));
+      if (!isTransient(error) || attempt + 1 >= maxAttempts) throw error;
+      await wait(retryDelayMs(attempt, error));
     }
   }
 }
 
-/** How long to wait, in milliseconds, after try number `attempt` (from 0) failed in a way that passes. */
-export function patience(attempt: number, error: unknown): number {
-  const named = error instanceof Refusal ? (error.retryAfter ?? 0) : 0;
-  return Math.max(backoff(attempt, Math.random()), 1000 * Math.min(named, MOST_PATIENCE));
+/** Milliseconds to wait after attempt number `attempt` (from 0) failed with a transient error. Respects `Retry-After` up to 30 s. */
+export function retryDelayMs(attempt: number, error: unknown): number {
+  const retryAfter = error instanceof ApiError ? (error.retryAfter ?? 0) : 0;
+  return Math.max(backoffMs(attempt, Math.random()), 1000 * Math.min(retryAfter, MAX_RETRY_AFTER_SECONDS));
 }
 
-/** Milliseconds before try number `attempt` (from 0): exponential between 250 and 8,000, jittered by `random` in [0, 1). */
-export function backoff(attempt: number, random: number): number {
+/** Milliseconds before attempt number `attempt` (from 0): exponential between 250 and 8,000, jittered by `random` in [0, 1). */
+export function backoffMs(attempt: number, random: number): number {
   const ceiling = Math.min(8000, 500 * 2 ** Math.min(attempt, 10));
   return 250 + random * (ceiling - 250);
 }
 
-/** Where `pause` hears that there is reason to try at once, by an event "wake": see `wake`. */
-export const alarm = new EventTarget();
+/** Dispatches "wake" when waiting requests should be retried at once. See `retryNow`. */
+export const retrySignal = new EventTarget();
 
-/** End all pauses: the network or the tab has come back. */
-export function wake(): void {
-  alarm.dispatchEvent(new Event("wake"));
+/** Retry all waiting requests at once. Call it when the network or the tab comes back. */
+export function retryNow(): void {
+  retrySignal.dispatchEvent(new Event("wake"));
 }
 
-/** Wait so many milliseconds, or until `clock` has an event "wake". */
-export function pause(milliseconds: number, clock: EventTarget = alarm): Promise<void> {
+/** Wait `milliseconds`, or until `signal` dispatches "wake". */
+export function sleep(milliseconds: number, signal: EventTarget = retrySignal): Promise<void> {
   return new Promise((resolve) => {
     const end = (): void => {
       clearTimeout(timer);
-      clock.removeEventListener("wake", end);
+      signal.removeEventListener("wake", end);
       resolve();
     };
     const timer = setTimeout(end, milliseconds);
-    clock.addEventListener("wake", end);
+    signal.addEventListener("wake", end);
   });
 }
 
-function opening({ anonKey, shareKey, token }: Keys): Record<string, string> {
+function keyHeaders({ anonKey, shareKey, token }: AccessKeys): Record<string, string> {
   return {
     ...(anonKey && { "X-Anon-Key": anonKey }),
     ...(shareKey && { "X-Share-Key": shareKey }),
@@ -144,54 +144,54 @@ function opening({ anonKey, shareKey, token }: Keys): Record<string, string> {
   };
 }
 
-async function answered(path: string, init: RequestInit, most: number, signal?: AbortSignal): Promise<Response> {
-  const ends = [AbortSignal.timeout(most), ...(signal ? [signal] : [])];
+async function fetchResponse(path: string, init: RequestInit, timeoutMs: number, signal?: AbortSignal): Promise<Response> {
+  const signals = [AbortSignal.timeout(timeoutMs), ...(signal ? [signal] : [])];
   try {
-    return await fetch(path, { ...init, cache: "no-store", signal: AbortSignal.any(ends) });
+    return await fetch(path, { ...init, cache: "no-store", signal: AbortSignal.any(signals) });
   } catch (error) {
-    throw lost(error, signal);
+    throw toNetworkError(error, signal);
   }
 }
 
-async function text(response: Response, signal?: AbortSignal): Promise<string> {
+async function readText(response: Response, signal?: AbortSignal): Promise<string> {
   try {
     return await response.text();
   } catch (error) {
-    throw lost(error, signal);
+    throw toNetworkError(error, signal);
   }
 }
 
-function lost(cause: unknown, signal?: AbortSignal): Error {
+function toNetworkError(cause: unknown, signal?: AbortSignal): Error {
   if (signal?.aborted) return new DOMException("The request was called off.", "AbortError");
-  return new Unreachable("The server could not be reached.", { cause });
+  return new NetworkError("The server could not be reached.", { cause });
 }
 
-function outcome(...[status, body, retryAfter]: Answer): unknown {
-  if (status < 200 || status >= 300) throw refusal(status, body, retryAfter);
-  const answer = status === 204 ? null : parsed(body);
-  if (answer === undefined) throw new Unreachable("The answer was cut off.");
+function parseAnswer(...[status, body, retryAfter]: RawAnswer): unknown {
+  if (status < 200 || status >= 300) throw apiErrorFrom(status, body, retryAfter);
+  const answer = status === 204 ? null : parseJson(body);
+  if (answer === undefined) throw new NetworkError("The answer was cut off.");
   return answer;
 }
 
-function refusal(...[status, body, retryAfter]: Answer): Refusal {
+function apiErrorFrom(...[status, body, retryAfter]: RawAnswer): ApiError {
   const seconds = Number.parseFloat(retryAfter ?? "");
-  const problem = parsed(body);
-  const said = typeof problem === "object" && problem !== null ? problem : {};
-  return new Refusal(status, said, Number.isFinite(seconds) ? seconds : null);
+  const problem = parseJson(body);
+  const fields = typeof problem === "object" && problem !== null ? problem : {};
+  return new ApiError(status, fields, Number.isFinite(seconds) ? seconds : null);
 }
 
-function parsed(body: string): unknown {
+function parseJson(body: string): unknown {
   try {
     return JSON.parse(body);
   } catch {
-    return undefined; // a proxy's page, or half an answer
+    return undefined; // an error page of a proxy, or an incomplete answer
   }
 }
 
-/** A status, a body, and what `Retry-After` says. */
-type Answer = [number, string, string | null];
+/** Status, body and the `Retry-After` header. */
+type RawAnswer = [number, string, string | null];
 
-function watched(path: string, file: Blob, headers: Record<string, string>, progress: (share: number) => void, signal?: AbortSignal): Promise<Answer> {
+function uploadWithProgress(path: string, file: Blob, headers: Record<string, string>, progress: (share: number) => void, signal?: AbortSignal): Promise<RawAnswer> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     const stop = (): void => request.abort();
@@ -199,9 +199,9 @@ function watched(path: string, file: Blob, headers: Record<string, string>, prog
       signal?.removeEventListener("abort", stop);
       act();
     };
-    const fail = (): void => settle(() => reject(lost(undefined, signal)));
+    const fail = (): void => settle(() => reject(toNetworkError(undefined, signal)));
     request.open("POST", path);
-    request.timeout = FILE_MS;
+    request.timeout = FILE_TIMEOUT_MS;
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     request.upload.onprogress = (event) => event.lengthComputable && progress(event.loaded / event.total);
     request.onerror = request.ontimeout = request.onabort = fail;

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
 
 import type { AccountDelta, AccountFrame, DeltaFrame, Invitation, Listed, Message, Part } from "./frames.ts";
-import { EMPTY, UNLISTED, activeAnswer, applyAccount, applyDelta, fromSnapshot, standing, withEarlier, withProgress } from "./state.ts";
+import { EMPTY_THREAD, EMPTY_THREAD_LIST, activeAnswer, applyAccountFrame, applyDelta, fromSnapshot, answerStatus, withOlderMessages, withProgress } from "./state.ts";
 import type { ThreadState } from "./state.ts";
 import { textOf } from "./fold.ts";
 import { random } from "./testing/random.ts";
-import { FakeThread, headOf } from "./testing/threads.ts";
+import { FakeThread, headOf } from "./testing/fake-thread.ts";
 
 const FINISH = { kind: "finish", data: { reason: "stop", usage: { inputTokens: 1, outputTokens: 1 } } } as const;
 const say = (text: string): Pick<Part, "kind" | "data"> => ({ kind: "text-delta", data: { text } });
@@ -32,7 +32,7 @@ function answerOf(state: ThreadState, id: string): ThreadState["messages"][numbe
 describe("a delta", () => {
   test("that follows is applied, and the revision goes on", () => {
     const { thread, answer, state } = begun();
-    thread.say(answer, say("Be"), say("cause."));
+    thread.appendParts(answer, say("Be"), say("cause."));
     const after = applyDelta(state, deltaOf(thread, state.revision ?? 0));
     expect(after.outcome).toBe("applied");
     expect(after.state.revision).toBe(thread.revision);
@@ -42,7 +42,7 @@ describe("a delta", () => {
 
   test("that is known already is stale and changes nothing", () => {
     const { thread, answer, state } = begun();
-    thread.say(answer, say("Once"));
+    thread.appendParts(answer, say("Once"));
     const frame = deltaOf(thread, state.revision ?? 0);
     const once = applyDelta(state, frame).state;
     expect(applyDelta(once, frame)).toEqual({ state: once, outcome: "stale" });
@@ -50,38 +50,38 @@ describe("a delta", () => {
 
   test("before any snapshot, or with something missing before it, is a gap", () => {
     const { thread, answer, state } = begun();
-    thread.say(answer, say("one"));
+    thread.appendParts(answer, say("one"));
     const middle = thread.revision;
-    thread.say(answer, say("two"));
-    expect(applyDelta(EMPTY, deltaOf(thread, middle)).outcome).toBe("gap");
+    thread.appendParts(answer, say("two"));
+    expect(applyDelta(EMPTY_THREAD, deltaOf(thread, middle)).outcome).toBe("gap");
     expect(applyDelta(state, deltaOf(thread, middle))).toEqual({ state, outcome: "gap" });
   });
 
   test("that reaches behind what is known is a gap too: it does not follow", () => {
     const { thread, answer, state } = begun();
-    thread.say(answer, say("one"));
+    thread.appendParts(answer, say("one"));
     const known = applyDelta(state, deltaOf(thread, state.revision ?? 0)).state;
-    thread.say(answer, say("two"));
+    thread.appendParts(answer, say("two"));
     expect(applyDelta(known, deltaOf(thread, state.revision ?? 0)).outcome).toBe("gap");
   });
 
   test("whose parts leave a hole is broken", () => {
     const { thread, answer, state } = begun();
-    thread.say(answer, say("one"), say("two"));
+    thread.appendParts(answer, say("one"), say("two"));
     const frame = deltaOf(thread, state.revision ?? 0);
     expect(applyDelta(state, { ...frame, parts: frame.parts.slice(1) })).toEqual({ state, outcome: "broken" });
   });
 
   test("whose answer has ended with more parts than came is broken", () => {
     const { thread, answer, state } = begun();
-    thread.say(answer, say("one"), FINISH);
+    thread.appendParts(answer, say("one"), FINISH);
     const frame = deltaOf(thread, state.revision ?? 0);
     expect(applyDelta(state, { ...frame, parts: frame.parts.slice(0, 1) }).outcome).toBe("broken");
   });
 
   test("with parts of a message that nobody told of is broken, unless it may be further up", () => {
     const { thread, answer, state } = begun();
-    thread.say(answer, say("one"));
+    thread.appendParts(answer, say("one"));
     const frame = { ...deltaOf(thread, state.revision ?? 0), messages: [] };
     const without = { ...state, messages: [] };
     expect(applyDelta(without, frame).outcome).toBe("broken");
@@ -90,29 +90,29 @@ describe("a delta", () => {
 
   test("counts each part once, in any order and however often it has it", () => {
     const { thread, answer, state } = begun();
-    thread.say(answer, say("a"), say("b"), say("c"));
+    thread.appendParts(answer, say("a"), say("b"), say("c"));
     const frame = deltaOf(thread, state.revision ?? 0);
     const after = applyDelta(state, { ...frame, parts: [...frame.parts.toReversed(), ...frame.parts] });
     expect(textOf(answerOf(after.state, answer))).toBe("abc");
     expect(answerOf(after.state, answer).seq).toBe(3);
   });
 
-  test("learns finish, failure, round and the beginnings of tools from parts", () => {
+  test("learns finish, failure, step and the beginnings of tools from parts", () => {
     const { thread, answer, state } = begun();
-    const round = { step: 2, maxSteps: 20, toolCount: 1 };
-    thread.say(answer, { kind: "step", data: round }, { kind: "tool-status", data: { toolCallId: "a", state: "running" } });
-    thread.say(answer, { kind: "error", data: { code: "timeout", message: "m" } }, FINISH);
+    const step = { step: 2, maxSteps: 20, toolCount: 1 };
+    thread.appendParts(answer, { kind: "step", data: step }, { kind: "tool-status", data: { toolCallId: "a", state: "running" } });
+    thread.appendParts(answer, { kind: "error", data: { code: "timeout", message: "m" } }, FINISH);
     const known = answerOf(applyDelta(state, deltaOf(thread, state.revision ?? 0)).state, answer);
-    expect(known).toMatchObject({ round, failure: { code: "timeout" }, finish: FINISH.data });
-    expect(known.began?.a).toBe(Date.parse(new Date(Date.UTC(2031, 0, 1) + 3000).toISOString()));
+    expect(known).toMatchObject({ step, failure: { code: "timeout" }, finish: FINISH.data });
+    expect(known.toolStartedAt?.a).toBe(Date.parse(new Date(Date.UTC(2031, 0, 1) + 3000).toISOString()));
   });
 
   test("with new messages in the order of their changes keeps them in the order in which they were made", () => {
     const { thread, answer, state } = begun();
-    thread.say(answer, FINISH);
+    thread.appendParts(answer, FINISH);
     const { answer: second } = thread.ask("And then?");
     thread.ask("Another", answer);
-    thread.say(second, say("late"));
+    thread.appendParts(second, say("late"));
     const after = applyDelta(state, deltaOf(thread, state.revision ?? 0)).state;
     expect(after.messages.map(({ id }) => id)).toEqual(thread.ids);
   });
@@ -121,7 +121,7 @@ describe("a delta", () => {
     const { thread, answer } = begun();
     const later = thread.ask("Later?");
     const page = fromSnapshot(thread.snapshot(2));
-    thread.say(answer, say("up there"));
+    thread.appendParts(answer, say("up there"));
     const after = applyDelta(page, deltaOf(thread, page.revision ?? 0));
     expect(after.outcome).toBe("applied");
     expect(after.state.messages.map(({ id }) => id)).toEqual([later.question, later.answer]);
@@ -132,7 +132,7 @@ describe("whatever is lost, doubled and mixed up on the way", () => {
   test.each(Array.from({ length: 150 }, (_, seed) => seed))("no text is lost and none is doubled (%i)", (seed) => {
     const dice = random(seed);
     const thread = new FakeThread();
-    let state = EMPTY;
+    let state = EMPTY_THREAD;
     let past: DeltaFrame[] = [];
     const heal = (): void => {
       const frame = state.revision === null ? null : thread.delta(state.revision);
@@ -141,7 +141,7 @@ describe("whatever is lost, doubled and mixed up on the way", () => {
     };
     for (let round = 0; round < 60; round++) {
       const from = Math.max(1, thread.revision - dice.below(3));
-      thread.live(dice);
+      thread.commitSomething(dice);
       const sent = thread.delta(from);
       if (sent) past = [...past.slice(-8), sent];
       for (let copies = dice.below(3); copies > 0; copies--) {
@@ -163,7 +163,7 @@ test("older messages go before those that are held, and each is there once", () 
   const page = fromSnapshot(thread.snapshot(2));
   expect(page.hasMore).toBe(true);
   const whole = thread.snapshot().messages;
-  const all = withEarlier(page, { items: whole.slice(0, 3), hasMore: false });
+  const all = withOlderMessages(page, { items: whole.slice(0, 3), hasMore: false });
   expect(all.messages.map(({ id }) => id)).toEqual(thread.ids);
   expect(all.hasMore).toBe(false);
 });
@@ -177,30 +177,30 @@ test("what a snapshot doesn't say of an answer's progress is learned from parts,
     { ...common, seq: 1, kind: "tool-status", data: { toolCallId: "a", state: "running" } },
   ];
   const known = answerOf(withProgress(state, answer, parts), answer);
-  expect(known.round?.step).toBe(1);
-  expect(known.began).toEqual({ a: Date.parse(at) });
-  const heard = { ...state, messages: state.messages.map((message) => ({ ...message, round: { step: 2, maxSteps: 9, toolCount: 1 }, began: { a: 5 } })) };
-  expect(answerOf(withProgress(heard, answer, parts), answer)).toMatchObject({ round: { step: 2 }, began: { a: 5 } });
+  expect(known.step?.step).toBe(1);
+  expect(known.toolStartedAt).toEqual({ a: Date.parse(at) });
+  const withNewer = { ...state, messages: state.messages.map((message) => ({ ...message, step: { step: 2, maxSteps: 9, toolCount: 1 }, toolStartedAt: { a: 5 } })) };
+  expect(answerOf(withProgress(withNewer, answer, parts), answer)).toMatchObject({ step: { step: 2 }, toolStartedAt: { a: 5 } });
 });
 
 test("how a message stands: a finish outranks the row's status", () => {
   const base = { usage: { inputTokens: 0, outputTokens: 0 } };
-  expect(standing({ status: "streaming" })).toBe("writing");
-  expect(standing({ status: "draft" })).toBe("writing");
-  expect(standing({ status: "final" })).toBe("done");
-  expect(standing({ status: "canceled" })).toBe("stopped");
-  expect(standing({ status: "error" })).toBe("failed");
-  expect(standing({ status: "streaming", finish: { ...base, reason: "stop" } })).toBe("done");
-  expect(standing({ status: "streaming", finish: { ...base, reason: "canceled" } })).toBe("stopped");
-  expect(standing({ status: "final", finish: { ...base, reason: "error" } })).toBe("failed");
+  expect(answerStatus({ status: "streaming" })).toBe("writing");
+  expect(answerStatus({ status: "draft" })).toBe("writing");
+  expect(answerStatus({ status: "final" })).toBe("done");
+  expect(answerStatus({ status: "canceled" })).toBe("stopped");
+  expect(answerStatus({ status: "error" })).toBe("failed");
+  expect(answerStatus({ status: "streaming", finish: { ...base, reason: "stop" } })).toBe("done");
+  expect(answerStatus({ status: "streaming", finish: { ...base, reason: "canceled" } })).toBe("stopped");
+  expect(answerStatus({ status: "final", finish: { ...base, reason: "error" } })).toBe("failed");
 });
 
 test("a head that is behind what was folded tells of the status alone", () => {
   const { thread, answer, state } = begun();
-  thread.say(answer, say("one"), say(" two"));
+  thread.appendParts(answer, say("one"), say(" two"));
   const known = applyDelta(state, deltaOf(thread, state.revision ?? 0)).state;
-  const { content, ...told } = answerOf(known, answer);
-  const head: Message = { ...told, status: "draft" };
+  const { content, ...knownHead } = answerOf(known, answer);
+  const head: Message = { ...knownHead, status: "draft" };
   expect(content).toHaveLength(1);
   const frame = (seq: number, text: string): DeltaFrame => {
     const from = known.revision ?? 0;
@@ -218,14 +218,14 @@ test("of two answers that are being written the newer one is the active one", ()
   const { thread, answer } = begun();
   const second = thread.ask("And why that?").answer;
   expect(activeAnswer(fromSnapshot(thread.snapshot()))?.id).toBe(second);
-  thread.say(second, FINISH);
+  thread.appendParts(second, FINISH);
   expect(activeAnswer(fromSnapshot(thread.snapshot()))?.id).toBe(answer);
 });
 
 test("the active answer is the newest one that is being written", () => {
   const { thread, answer, state } = begun();
   expect(activeAnswer(state)?.id).toBe(answer);
-  thread.say(answer, FINISH);
+  thread.appendParts(answer, FINISH);
   expect(activeAnswer(fromSnapshot(thread.snapshot()))).toBeNull();
 });
 
@@ -238,8 +238,8 @@ describe("the account's list", () => {
   const change = (from: number, revision: number): AccountDelta => ({ type: "account", from, revision, threads: [entry("b", true), entry("c")], removed: ["a"] });
 
   test("is taken whole, and goes on by deltas", () => {
-    const { list } = applyAccount(UNLISTED, whole);
-    const after = applyAccount(list, change(5, 7));
+    const { list } = applyAccountFrame(EMPTY_THREAD_LIST, whole);
+    const after = applyAccountFrame(list, change(5, 7));
     expect(after.outcome).toBe("applied");
     expect([...after.list.entries.keys()]).toEqual(["b", "c"]);
     expect(after.list.entries.get("b")?.unread).toBe(true);
@@ -248,20 +248,20 @@ describe("the account's list", () => {
 
   test("has all invitations that are open, until a frame tells of others", () => {
     const invitation: Invitation = { threadId: "x", role: "editor", createdAt: "2031-01-01T00:00:00Z" };
-    const { list } = applyAccount(UNLISTED, { ...whole, invitations: [invitation] });
+    const { list } = applyAccountFrame(EMPTY_THREAD_LIST, { ...whole, invitations: [invitation] });
     expect(list.invitations).toEqual([invitation]);
-    const kept = applyAccount(list, change(5, 7)).list;
+    const kept = applyAccountFrame(list, change(5, 7)).list;
     expect(kept.invitations).toEqual([invitation]);
-    expect(applyAccount(kept, { ...change(7, 8), invitations: [] }).list.invitations).toEqual([]);
-    expect(applyAccount(kept, whole).list.invitations).toEqual([]);
+    expect(applyAccountFrame(kept, { ...change(7, 8), invitations: [] }).list.invitations).toEqual([]);
+    expect(applyAccountFrame(kept, whole).list.invitations).toEqual([]);
   });
 
   test("knows what is stale and what is missing", () => {
-    const { list } = applyAccount(UNLISTED, whole);
-    expect(applyAccount(UNLISTED, change(5, 7)).outcome).toBe("gap");
-    expect(applyAccount(list, change(4, 5)).outcome).toBe("stale");
-    expect(applyAccount(list, change(6, 7)).outcome).toBe("gap");
-    expect(applyAccount(list, change(3, 9)).outcome).toBe("gap");
+    const { list } = applyAccountFrame(EMPTY_THREAD_LIST, whole);
+    expect(applyAccountFrame(EMPTY_THREAD_LIST, change(5, 7)).outcome).toBe("gap");
+    expect(applyAccountFrame(list, change(4, 5)).outcome).toBe("stale");
+    expect(applyAccountFrame(list, change(6, 7)).outcome).toBe("gap");
+    expect(applyAccountFrame(list, change(3, 9)).outcome).toBe("gap");
   });
 });
 

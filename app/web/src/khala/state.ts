@@ -1,63 +1,65 @@
-// What a client knows of a thread, as pure functions: no socket, no clock, no DOM. States are values: nothing in them is
-// ever changed in place, and what did not change stays the same object.
+// The state of a thread and of an account's thread list, as pure functions without socket, clock or DOM.
+//
+// States are immutable values. What did not change stays the same object.
 
 import { fold } from "./fold.ts";
 import type { AccountDelta, AccountFrame, Block, DeltaFrame, Failure, Finish, Invitation, Listed, Message, Older, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
 
-/** A message as far as it is known: with its content, and what its parts have told besides. */
-export interface KnownMessage extends Omit<Message, "content"> {
+/** A message with its content, and further facts from its parts. */
+export interface MessageState extends Omit<Message, "content"> {
   readonly content: readonly Block[];
-  /** Why its run failed. */
+  /** The error of its run, if it failed. */
   readonly failure?: Failure;
-  /** Which round of tools it is at. */
-  readonly round?: Step;
-  /** When tool calls began to run, in milliseconds of the server's clock, by their ids. */
-  readonly began?: Readonly<Record<string, number>>;
-  /** How many parts its newest head spoke of. */
-  readonly told?: number;
+  /** Its newest `step` part. */
+  readonly step?: Step;
+  /** When tool calls started, by tool call id, in ms since the epoch on the server's clock. */
+  readonly toolStartedAt?: Readonly<Record<string, number>>;
+  /** The `seq` of its newest head: the number of parts that the server has. */
+  readonly headSeq?: number;
 }
 
-/** A thread at one revision; before anything was heard, `revision` is null. */
+/** A thread at one revision. `revision` is null before the first frame. */
 export interface ThreadState {
   readonly revision: number | null;
   readonly thread: Thread | null;
-  readonly messages: readonly KnownMessage[];
+  readonly messages: readonly MessageState[];
   readonly hasMore: boolean;
 }
 
-/** An account's list of threads at one revision of its own. */
-export interface ListState {
+/** An account's thread list at one revision of the list. */
+export interface ThreadListState {
   readonly revision: number | null;
   readonly entries: ReadonlyMap<string, Listed>;
   readonly hasMore: boolean;
-  /** The invitations that are open, newest first. */
+  /** The open invitations, newest first. */
   readonly invitations: readonly Invitation[];
 }
 
 /**
- * What became of a frame: "applied"; "stale", it was known already; "gap", something before it is missing, so ask again
- * with `after`; "broken", parts of a message are missing, so only a snapshot will do.
+ * The outcome of applying a frame:
+ * "applied"; "stale", its revision is already known; "gap", an earlier revision is missing, so subscribe again with `after`;
+ * "broken", parts of a message are missing, so only a snapshot helps.
  */
-export type Outcome = "applied" | "stale" | "gap" | "broken";
+export type ApplyOutcome = "applied" | "stale" | "gap" | "broken";
 
-/** How an answer stands: a finish outranks the row's status. */
-export type MessageStanding = "writing" | "done" | "stopped" | "failed";
+/** The status of an answer. Its `finish` takes precedence over the `status` field of the message. */
+export type AnswerStatus = "writing" | "done" | "stopped" | "failed";
 
-/** A thread of which nothing was heard yet. */
-export const EMPTY: ThreadState = Object.freeze({ revision: null, thread: null, messages: [], hasMore: false });
+/** The state of a thread before the first frame. */
+export const EMPTY_THREAD: ThreadState = Object.freeze({ revision: null, thread: null, messages: [], hasMore: false });
 
-/** An account's list of which nothing was heard yet. */
-export const UNLISTED: ListState = Object.freeze({ revision: null, entries: new Map<string, Listed>(), hasMore: false, invitations: [] });
+/** The state of a thread list before the first frame. */
+export const EMPTY_THREAD_LIST: ThreadListState = Object.freeze({ revision: null, entries: new Map<string, Listed>(), hasMore: false, invitations: [] });
 
 const ENDED: readonly string[] = ["final", "error", "canceled"];
 
-/** The state that a snapshot says; whatever was known before is forgotten. */
+/** The state of a snapshot. It replaces any earlier state. */
 export function fromSnapshot(frame: Pick<SnapshotFrame, "revision" | "thread" | "messages" | "hasMore">): ThreadState {
-  return { revision: frame.revision, thread: frame.thread, messages: frame.messages.map(known), hasMore: frame.hasMore };
+  return { revision: frame.revision, thread: frame.thread, messages: frame.messages.map(toMessageState), hasMore: frame.hasMore };
 }
 
-/** The state after a delta, and what became of it; unless it was applied, the state is the one before. */
-export function applyDelta(state: ThreadState, frame: DeltaFrame): { state: ThreadState; outcome: Outcome } {
+/** The state after a delta, and the outcome. The state is unchanged unless the outcome is "applied". */
+export function applyDelta(state: ThreadState, frame: DeltaFrame): { state: ThreadState; outcome: ApplyOutcome } {
   if (state.revision === null || state.thread === null) return { state, outcome: "gap" };
   if (frame.revision <= state.revision) return { state, outcome: "stale" };
   if (frame.from !== state.revision) return { state, outcome: "gap" };
@@ -68,80 +70,80 @@ export function applyDelta(state: ThreadState, frame: DeltaFrame): { state: Thre
   return { state: { ...state, revision: frame.revision, thread, messages }, outcome: "applied" };
 }
 
-/** The state with a page of older messages before those it has. */
-export function withEarlier(state: ThreadState, page: Older<Message>): ThreadState {
+/** The state with a page of older messages in front. */
+export function withOlderMessages(state: ThreadState, page: Older<Message>): ThreadState {
   const held = new Set(state.messages.map((message) => message.id));
   const older = page.items.filter((message) => !held.has(message.id));
-  return { ...state, messages: [...older.map(known), ...state.messages], hasMore: page.hasMore };
+  return { ...state, messages: [...older.map(toMessageState), ...state.messages], hasMore: page.hasMore };
 }
 
-/** The state with what a snapshot doesn't say of the answer `messageId`: which round it is at, and since when tools run. */
+/** The state with the current step and tool start times of the answer `messageId`, which a snapshot does not contain. */
 export function withProgress(state: ThreadState, messageId: string, parts: readonly Part[]): ThreadState {
-  const heard = newest(parts, "step");
+  const newestStep = newestData(parts, "step");
   const messages = state.messages.map((message) => {
     if (message.id !== messageId) return message;
-    const round = message.round ?? heard;
-    return { ...message, ...(round && { round }), began: { ...beginnings(parts), ...message.began } };
+    const step = message.step ?? newestStep;
+    return { ...message, ...(step && { step }), toolStartedAt: { ...toolStartTimes(parts), ...message.toolStartedAt } };
   });
   return { ...state, messages };
 }
 
-/** The account's list after a frame, and what became of it. */
-export function applyAccount(list: ListState, frame: AccountFrame | AccountDelta): { list: ListState; outcome: Outcome } {
-  const told = frame.threads.map((entry): [string, Listed] => [entry.thread.id, entry]);
+/** The account's thread list after a frame, and the outcome. */
+export function applyAccountFrame(list: ThreadListState, frame: AccountFrame | AccountDelta): { list: ThreadListState; outcome: ApplyOutcome } {
+  const changed = frame.threads.map((entry): [string, Listed] => [entry.thread.id, entry]);
   const invitations = frame.invitations ?? ("whole" in frame ? [] : list.invitations);
-  if ("whole" in frame) return { list: { revision: frame.revision, entries: new Map(told), hasMore: frame.hasMore, invitations }, outcome: "applied" };
+  if ("whole" in frame) return { list: { revision: frame.revision, entries: new Map(changed), hasMore: frame.hasMore, invitations }, outcome: "applied" };
   if (list.revision === null || frame.from > list.revision) return { list, outcome: "gap" };
   if (frame.revision <= list.revision) return { list, outcome: "stale" };
   if (frame.from !== list.revision) return { list, outcome: "gap" };
-  const entries = new Map([...list.entries, ...told]);
+  const entries = new Map([...list.entries, ...changed]);
   for (const id of frame.removed) entries.delete(id);
   return { list: { ...list, revision: frame.revision, entries, invitations }, outcome: "applied" };
 }
 
-/** How a message stands. */
-export function standing(message: { status: Message["status"]; finish?: Finish }): MessageStanding {
+/** The status of an answer. */
+export function answerStatus(message: { status: Message["status"]; finish?: Finish }): AnswerStatus {
   if (message.finish) return message.finish.reason === "canceled" ? "stopped" : message.finish.reason === "error" ? "failed" : "done";
   if (message.status === "draft" || message.status === "streaming") return "writing";
   return message.status === "canceled" ? "stopped" : message.status === "error" ? "failed" : "done";
 }
 
-/** The answer that is being written, if there is one; the newest, if there are several. */
-export function activeAnswer(state: ThreadState): KnownMessage | null {
-  return state.messages.findLast((message) => message.role === "assistant" && standing(message) === "writing") ?? null;
+/** The answer that is being written, the newest if there are several; null if there is none. */
+export function activeAnswer(state: ThreadState): MessageState | null {
+  return state.messages.findLast((message) => message.role === "assistant" && answerStatus(message) === "writing") ?? null;
 }
 
-function known(message: Message): KnownMessage {
+function toMessageState(message: Message): MessageState {
   return { ...message, content: message.content ?? [] };
 }
 
-function withHeads(state: ThreadState, heads: readonly Message[]): KnownMessage[] {
+function withHeads(state: ThreadState, heads: readonly Message[]): MessageState[] {
   const messages = [...state.messages];
-  const added: KnownMessage[] = [];
+  const added: MessageState[] = [];
   for (const head of heads) {
     const index = messages.findIndex((message) => message.id === head.id);
     const own = messages[index];
-    if (own) messages[index] = merged(own, head);
-    else if (!isOlderThan(head, state)) added.push(merged({ ...head, content: [], seq: 0 }, head));
+    if (own) messages[index] = mergeHead(own, head);
+    else if (!isOlderThan(head, state)) added.push(mergeHead({ ...head, content: [], seq: 0 }, head));
   }
-  // A delta has them in the order in which they changed last.
+  // A delta has its messages in the order of their last change.
   return [...messages, ...added.sort((one, other) => Date.parse(one.createdAt) - Date.parse(other.createdAt))];
 }
 
-/** A head tells of status and finish; content and seq stay ours, for they are what we have folded ourselves. */
-function merged(own: KnownMessage, head: Message): KnownMessage {
+/** Merge a head into a message: status and finish come from the head, content and seq from the parts that were folded here. */
+function mergeHead(own: MessageState, head: Message): MessageState {
   const { content, seq } = head.content && head.seq >= own.seq ? { content: head.content, seq: head.seq } : own;
   const finish = head.finish ?? own.finish;
-  return { ...own, ...head, content, seq, told: head.seq, ...(finish && { finish }) };
+  return { ...own, ...head, content, seq, headSeq: head.seq, ...(finish && { finish }) };
 }
 
-/** Whether a message that we don't hold lies before the page that we do hold. */
+/** Whether an unknown message is older than the loaded messages. */
 function isOlderThan(head: Message, state: ThreadState): boolean {
   const oldest = state.messages[0];
   return state.hasMore && oldest !== undefined && Date.parse(head.createdAt) < Date.parse(oldest.createdAt);
 }
 
-function withParts(messages: KnownMessage[], parts: readonly Part[], hasMore: boolean): KnownMessage[] | null {
+function withParts(messages: MessageState[], parts: readonly Part[], hasMore: boolean): MessageState[] | null {
   const byMessage = new Map<string, Part[]>();
   for (const part of parts) {
     const own = byMessage.get(part.messageId);
@@ -153,15 +155,15 @@ function withParts(messages: KnownMessage[], parts: readonly Part[], hasMore: bo
     const index = result.findIndex((message) => message.id === id);
     const before = result[index];
     if (before === undefined && !hasMore) return null;
-    if (before === undefined) continue; // of a message further up than we have loaded
-    const after = withOwnParts(before, own);
+    if (before === undefined) continue; // of an older message that is not loaded
+    const after = withMessageParts(before, own);
     if (after === null) return null;
     result[index] = after;
   }
   return result;
 }
 
-function withOwnParts(message: KnownMessage, parts: readonly Part[]): KnownMessage | null {
+function withMessageParts(message: MessageState, parts: readonly Part[]): MessageState | null {
   const fresh: Part[] = [];
   for (const part of parts.toSorted((one, other) => one.seq - other.seq)) {
     const next = message.seq + fresh.length;
@@ -169,36 +171,36 @@ function withOwnParts(message: KnownMessage, parts: readonly Part[]): KnownMessa
     if (part.seq === next) fresh.push(part);
   }
   if (fresh.length === 0) return message;
-  const finish = newest(fresh, "finish");
-  const failure = newest(fresh, "error");
-  const round = newest(fresh, "step");
-  const began = beginnings(fresh);
+  const finish = newestData(fresh, "finish");
+  const failure = newestData(fresh, "error");
+  const step = newestData(fresh, "step");
+  const started = toolStartTimes(fresh);
   return {
     ...message,
     seq: message.seq + fresh.length,
     content: fold(message.content, fresh),
     ...(finish && { finish }),
     ...(failure && { failure }),
-    ...(round && { round }),
-    ...(Object.keys(began).length > 0 && { began: { ...message.began, ...began } }),
+    ...(step && { step }),
+    ...(Object.keys(started).length > 0 && { toolStartedAt: { ...message.toolStartedAt, ...started } }),
   };
 }
 
 type DataOf = { [One in Part as One["kind"]]: One["data"] };
 
-function newest<Kind extends keyof DataOf>(parts: readonly Part[], kind: Kind): DataOf[Kind] | undefined {
+function newestData<Kind extends keyof DataOf>(parts: readonly Part[], kind: Kind): DataOf[Kind] | undefined {
   return parts.findLast((part) => part.kind === kind)?.data as DataOf[Kind] | undefined;
 }
 
-/** When tool calls began to run, in milliseconds of the server's clock, by their ids. */
-function beginnings(parts: readonly Part[]): Record<string, number> {
+/** When tool calls started, by tool call id, in ms since the epoch on the server's clock. */
+function toolStartTimes(parts: readonly Part[]): Record<string, number> {
   const running = parts.flatMap((part): [string, number][] =>
     part.kind === "tool-status" && part.data.state === "running" ? [[part.data.toolCallId, Date.parse(part.createdAt)]] : [],
   );
   return Object.fromEntries(running);
 }
 
-/** An answer that has ended, by its head, with more parts than have come. */
-function lacksParts({ status, seq, told = 0 }: KnownMessage): boolean {
-  return ENDED.includes(status) && seq < told;
+/** Whether an answer has ended by its head but some of its parts have not arrived. */
+function lacksParts({ status, seq, headSeq = 0 }: MessageState): boolean {
+  return ENDED.includes(status) && seq < headSeq;
 }

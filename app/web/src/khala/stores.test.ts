@@ -2,7 +2,7 @@ import { IDBFactory } from "fake-indexeddb";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 import type { Store } from "./stores.ts";
-import { IndexedStore, MemoryStore } from "./stores.ts";
+import { IndexedDbStore, MemoryStore } from "./stores.ts";
 
 interface Kept {
   id: string;
@@ -14,7 +14,7 @@ afterEach(() => void vi.unstubAllGlobals());
 
 const KINDS: [string, () => Store<Kept>][] = [
   ["in memory", () => new MemoryStore()],
-  ["in IndexedDB", () => new IndexedStore("test")],
+  ["in IndexedDB", () => new IndexedDbStore("test")],
 ];
 
 describe.each(KINDS)("a store %s", (_, make) => {
@@ -31,13 +31,13 @@ describe.each(KINDS)("a store %s", (_, make) => {
 });
 
 test("what is in IndexedDB is there on the next visit, and in the other tab", async () => {
-  await new IndexedStore<Kept>("test").put({ id: "a", what: "kept" });
-  expect(await new IndexedStore<Kept>("test").all()).toEqual([{ id: "a", what: "kept" }]);
-  expect(await new IndexedStore<Kept>("other").all()).toEqual([]);
+  await new IndexedDbStore<Kept>("test").put({ id: "a", what: "kept" });
+  expect(await new IndexedDbStore<Kept>("test").all()).toEqual([{ id: "a", what: "kept" }]);
+  expect(await new IndexedDbStore<Kept>("other").all()).toEqual([]);
 });
 
 test("a database that goes away is opened again", async () => {
-  const store = new IndexedStore<Kept>("test");
+  const store = new IndexedDbStore<Kept>("test");
   await store.put({ id: "a", what: "x" });
   await new Promise((resolve, reject) => {
     const request = indexedDB.deleteDatabase("test");
@@ -48,7 +48,7 @@ test("a database that goes away is opened again", async () => {
 });
 
 test("a value that can't be kept is refused, and the store goes on", async () => {
-  const store = new IndexedStore<{ id: string; what: unknown }>("test");
+  const store = new IndexedDbStore<{ id: string; what: unknown }>("test");
   await expect(store.put({ id: "a", what: () => undefined })).rejects.toThrow();
   await store.put({ id: "b", what: 1 });
   expect(await store.all()).toHaveLength(1);
@@ -57,7 +57,7 @@ test("a value that can't be kept is refused, and the store goes on", async () =>
 test("a browser without a database is told of, each time", async () => {
   const broken = { open: () => { throw new Error("Not here."); } }; // prettier-ignore
   vi.stubGlobal("indexedDB", broken);
-  const store = new IndexedStore<Kept>("test");
+  const store = new IndexedDbStore<Kept>("test");
   await expect(store.all()).rejects.toThrow("Not here.");
   vi.stubGlobal("indexedDB", new IDBFactory());
   expect(await store.all()).toEqual([]);

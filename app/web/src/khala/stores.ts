@@ -1,15 +1,15 @@
-// Where things are kept between visits: in IndexedDB, or in memory where there is none.
+// Key-value stores that outlive the page: IndexedDB, or memory where IndexedDB is missing.
 
-/** Keeps values by their `id`. All of it may fail where the browser gives no room. */
+/** Stores values by their `id`. Every method may reject, for example when the browser's quota is used up. */
 export interface Store<Value extends { readonly id: string }> {
-  /** All values, in the order of their ids; ids of version 7 are in the order in which they were made. */
+  /** All values in the order of their ids. UUIDs of version 7 are in the order of their creation. */
   all(): Promise<Value[]>;
   get(id: string): Promise<Value | undefined>;
   put(value: Value): Promise<void>;
   remove(id: string): Promise<void>;
 }
 
-/** A store that lasts as long as the page. */
+/** A store in memory, which lasts as long as the page. */
 export class MemoryStore<Value extends { readonly id: string }> implements Store<Value> {
   readonly #values = new Map<string, Value>();
 
@@ -32,8 +32,8 @@ export class MemoryStore<Value extends { readonly id: string }> implements Store
   }
 }
 
-/** A store in a database of its own, called `name`; its values are cloned, so they hold nothing but what can be. */
-export class IndexedStore<Value extends { readonly id: string }> implements Store<Value> {
+/** A store in an IndexedDB database of its own, called `name`. Values must be structured-cloneable. */
+export class IndexedDbStore<Value extends { readonly id: string }> implements Store<Value> {
   readonly #name: string;
   #database: Promise<IDBDatabase> | null = null;
 
@@ -62,7 +62,7 @@ export class IndexedStore<Value extends { readonly id: string }> implements Stor
     return new Promise((resolve, reject) => {
       const transaction = database.transaction("values", mode);
       const request = act(transaction.objectStore("values"));
-      // What was asked for holds only once its transaction is through.
+      // A write is durable only once its transaction is complete.
       transaction.oncomplete = () => resolve(request.result);
       transaction.onabort = () => reject(transaction.error ?? new Error("The browser gave up on storing."));
     });
@@ -80,7 +80,7 @@ export class IndexedStore<Value extends { readonly id: string }> implements Stor
         resolve(request.result);
       };
     });
-    // What failed may succeed the next time.
+    // The next call tries to open it again.
     opened.catch(() => (this.#database = null));
     return opened;
   }

@@ -1,9 +1,9 @@
-// Timers by name: to set one again is to replace it.
+// Named timers. Setting a timer replaces the pending timer of the same name.
 
 export class Timers<Name extends string> {
   readonly #pending = new Map<Name, ReturnType<typeof setTimeout>>();
 
-  /** Act after so many milliseconds, unless it is canceled or set again before. */
+  /** Call `act` after `milliseconds`, unless the timer is cancelled or set again before. */
   after(name: Name, milliseconds: number, act: () => void): void {
     this.cancel(name);
     this.#pending.set(

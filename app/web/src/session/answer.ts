@@ -1,7 +1,7 @@
 // An answer as it grows, told in steps: text as it comes, each change of a tool call, and the end.
 
 import type { ToolBlock } from "../khala/frames.ts";
-import { standing, type KnownMessage } from "../khala/state.ts";
+import { answerStatus, type MessageState } from "../khala/state.ts";
 import type { StepMessage, ToolStep } from "../workers/session.messages.ts";
 
 type Telling = Extract<StepMessage, { done: false }>;
@@ -19,13 +19,13 @@ export class Answer {
   }
 
   /** Tell what is new in the message; whether it has ended. */
-  see(message: KnownMessage): boolean {
+  see(message: MessageState): boolean {
     message.content.forEach((block, index) => {
       if (block.type === "text") this.#text(index, block.text);
       else if (block.type === "tool") this.#tool(index, toolStep(message, block));
       else if (block.type === "notice" && this.#told[index] === undefined) this.#notice(index, block);
     });
-    return standing(message) !== "writing";
+    return answerStatus(message) !== "writing";
   }
 
   #text(index: number, text: string): void {
@@ -49,11 +49,11 @@ export class Answer {
 }
 
 /** What names a call in a session: ids of models need not differ between runs. */
-export function toolIdOf(message: Pick<KnownMessage, "id">, block: Pick<ToolBlock, "toolCallId">): string {
+export function toolIdOf(message: Pick<MessageState, "id">, block: Pick<ToolBlock, "toolCallId">): string {
   return `${message.id}/${block.toolCallId}`;
 }
 
-function toolStep(message: KnownMessage, block: ToolBlock): ToolStep {
+function toolStep(message: MessageState, block: ToolBlock): ToolStep {
   const { tool, state, step, args, argsBlob, reason, summary, output, blob, durationMs } = block;
   const told = { toolId: toolIdOf(message, block), tool, state, step, args, argsBlob, reason, summary, output, blob, durationMs };
   return Object.fromEntries(Object.entries(told).filter(([, value]) => value !== undefined)) as ToolStep;

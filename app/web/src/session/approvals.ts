@@ -1,8 +1,8 @@
 // Calls that wait for approval: told of once each, with whole arguments, and decided once each.
 
 import type { Approval, Decision, ToolBlock } from "../khala/frames.ts";
-import { Refusal } from "../khala/requests.ts";
-import type { KnownMessage } from "../khala/state.ts";
+import { ApiError } from "../khala/requests.ts";
+import type { MessageState } from "../khala/state.ts";
 import type { ApproveTool, FromSession } from "../workers/session.messages.ts";
 import { toolIdOf } from "./answer.ts";
 import { Failed, problemOf } from "./failing.ts";
@@ -25,7 +25,7 @@ export class Approvals {
   }
 
   /** Tell of the calls of this answer that wait and were not told of, and forget those that wait no more; `id` is the chat's. */
-  see(id: string, message: KnownMessage): void {
+  see(id: string, message: MessageState): void {
     for (const block of message.content) {
       if (block.type !== "tool") continue;
       const toolId = toolIdOf(message, block);
@@ -54,7 +54,7 @@ export class Approvals {
       const { state } = await this.#server.insist<Approval>("POST", `/api/runs/${runId}/approvals/${encodeURIComponent(toolCallId)}`, decision);
       return { toolId, state };
     } catch (error) {
-      const isDecided = error instanceof Refusal && error.status === 409;
+      const isDecided = error instanceof ApiError && error.status === 409;
       if (!isDecided) this.#decided.delete(toolId);
       throw error;
     }

@@ -1,8 +1,8 @@
 // A Khala server, as a session needs it.
 
 import type { BlobRef } from "../khala/frames.ts";
-import { Feed } from "../khala/feed.ts";
-import { bytes, call, insist, upload, type Keys } from "../khala/requests.ts";
+import { RealtimeClient } from "../khala/realtime-client.ts";
+import { downloadBlob, request, withRetry, upload, type AccessKeys } from "../khala/requests.ts";
 import type { ThreadState } from "../khala/state.ts";
 
 export interface Listener {
@@ -22,19 +22,19 @@ export interface Server {
 }
 
 /** A server at this origin, for whoever has these keys. */
-export function connect(origin: string, keys: Keys): Server {
+export function connect(origin: string, keys: AccessKeys): Server {
   const at = (path: string): string => new URL(path, origin).href;
-  const ask = <T>(method: string, path: string, body?: unknown): Promise<T> => call<T>(method, at(path), body === undefined ? { keys } : { keys, body });
-  let feed: Feed | null = null;
+  const ask = <T>(method: string, path: string, body?: unknown): Promise<T> => request<T>(method, at(path), body === undefined ? { keys } : { keys, body });
+  let feed: RealtimeClient | null = null;
   return {
     call: ask,
-    insist: (method, path, body) => insist(() => ask(method, path, body)),
-    upload: (path, file) => insist(() => upload(at(path), file, { keys })),
-    text: async (path) => (await insist(() => bytes(at(path), { keys }))).text(),
+    insist: (method, path, body) => withRetry(() => ask(method, path, body)),
+    upload: (path, file) => withRetry(() => upload(at(path), file, { keys })),
+    text: async (path) => (await withRetry(() => downloadBlob(at(path), { keys }))).text(),
     follow(threadId, on) {
       feed?.close();
-      feed = new Feed(at("/api/ws").replace(/^http/, "ws"), { state: (state) => on.state(state), refused: (code, message) => on.refused(code, message) });
-      feed.follow(threadId, keys);
+      feed = new RealtimeClient(at("/api/ws").replace(/^http/, "ws"), { onThread: (state) => on.state(state), onRefused: (code, message) => on.refused(code, message) });
+      feed.subscribe(threadId, keys);
     },
     close: () => feed?.close(),
   };

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 
 import type { Block, Finish } from "../khala/frames.ts";
-import { Refusal, type Keys } from "../khala/requests.ts";
-import { EMPTY, type KnownMessage } from "../khala/state.ts";
+import { ApiError, type AccessKeys } from "../khala/requests.ts";
+import { EMPTY_THREAD, type MessageState } from "../khala/state.ts";
 import type { FromSession } from "../workers/session.messages.ts";
 import { componentsOf } from "./components.ts";
 import { bundled, MOST_FILE, MOST_FILES } from "./repository.ts";
@@ -19,7 +19,7 @@ type Asked = { method: string; path: string; body: unknown };
 class Khala implements Server {
   asked: Asked[] = [];
   uploads: string[] = [];
-  keys: Keys = {};
+  keys: AccessKeys = {};
   origin = "";
   listener: Listener | null = null;
   routes: Record<string, (body: unknown) => unknown> = {
@@ -32,12 +32,12 @@ class Khala implements Server {
     "POST /api/runs/run/cancel": () => ({ id: "run" }),
   };
 
-  connect = (origin: string, keys: Keys): Server => Object.assign(this, { origin, keys });
+  connect = (origin: string, keys: AccessKeys): Server => Object.assign(this, { origin, keys });
 
   call<T>(method: string, path: string, body?: unknown): Promise<T> {
     this.asked.push({ method, path, body });
     const route = this.routes[`${method} ${path.replace(/\?.*/, "")}`];
-    if (!route) return Promise.reject(new Refusal(404, { code: "not_found", detail: `There is no ${path}.` }));
+    if (!route) return Promise.reject(new ApiError(404, { code: "not_found", detail: `There is no ${path}.` }));
     return new Promise<unknown>((resolve) => resolve(route(body))) as Promise<T>;
   }
 
@@ -55,11 +55,11 @@ class Khala implements Server {
   close = () => void (this.listener = null);
 
   /** The answer is so far. */
-  tell(content: Block[], finish?: Partial<Finish>, more: Partial<KnownMessage> = {}): void {
+  tell(content: Block[], finish?: Partial<Finish>, more: Partial<MessageState> = {}): void {
     const status = finish ? "final" : "streaming";
     const end = finish ? { finish: { reason: "stop" as const, usage: USAGE, ...finish } } : {};
-    const message: KnownMessage = { id: "answer", threadId: THREAD, role: "assistant", status, runId: "run", seq: content.length, content, createdAt: "", updatedAt: "", ...end, ...more };
-    this.listener?.state({ ...EMPTY, revision: 3, messages: [message] });
+    const message: MessageState = { id: "answer", threadId: THREAD, role: "assistant", status, runId: "run", seq: content.length, content, createdAt: "", updatedAt: "", ...end, ...more };
+    this.listener?.state({ ...EMPTY_THREAD, revision: 3, messages: [message] });
   }
 
   bodyOf(path: string): unknown {
@@ -117,7 +117,7 @@ describe("init", () => {
     const { session, khala, of, response } = begun();
     const tools = khala.routes["GET /api/tools"];
     khala.routes["GET /api/tools"] = () => {
-      throw new Refusal(503, { code: "unavailable" });
+      throw new ApiError(503, { code: "unavailable" });
     };
     await session.hear({ id: "i", type: "init", payload: {} });
     expect(response("i")).toMatchObject({ success: false, error: { code: "unavailable" } });
@@ -244,7 +244,7 @@ describe("chat", () => {
   });
 
   test("ends when the thread is reset or lost meanwhile", async () => {
-    for (const lose of [(khala: Khala) => khala.listener?.state({ ...EMPTY, revision: 9 }), (khala: Khala) => khala.listener?.refused("forbidden", "No longer yours.")]) {
+    for (const lose of [(khala: Khala) => khala.listener?.state({ ...EMPTY_THREAD, revision: 9 }), (khala: Khala) => khala.listener?.refused("forbidden", "No longer yours.")]) {
       const { khala, response, chat } = await ready();
       const { done } = chat({ text: "Hello" });
       await settled();
@@ -258,7 +258,7 @@ describe("chat", () => {
   test("that is refused says so, and the next one may be sent", async () => {
     const { khala, session, response } = await ready();
     khala.routes[`POST /api/threads/${THREAD}/send`] = () => {
-      throw new Refusal(429, { code: "budget_exhausted", detail: "Enough for today." });
+      throw new ApiError(429, { code: "budget_exhausted", detail: "Enough for today." });
     };
     await session.hear({ id: "1", type: "chat", payload: { text: "One" } });
     expect(response("1")).toMatchObject({ success: false, error: { code: "budget_exhausted" } });
@@ -298,7 +298,7 @@ describe("approval", () => {
       await settled();
       khala.tell([tool("blocked")]);
       khala.routes["POST /api/runs/run/approvals/c1"] = () => {
-        throw new Refusal(status, { code: status === 409 ? "already_decided" : "invalid_input" });
+        throw new ApiError(status, { code: status === 409 ? "already_decided" : "invalid_input" });
       };
       await session.hear({ id: "a", type: "approve_tool", payload: { toolId: "answer/c1", approved: true } });
       expect(response("a")).toMatchObject({ success: false });

@@ -3,8 +3,8 @@
 import type { Finish, MadeThread, RunOptions, Sent, Thread, ToolBlock } from "../khala/frames.ts";
 import { textOf } from "../khala/fold.ts";
 import { newId, newKey } from "../khala/ids.ts";
-import type { Keys } from "../khala/requests.ts";
-import { EMPTY, type KnownMessage, type ThreadState } from "../khala/state.ts";
+import type { AccessKeys } from "../khala/requests.ts";
+import { EMPTY_THREAD, type MessageState, type ThreadState } from "../khala/state.ts";
 import type { Chat, ChatData, Data, FromSession, Init, InitData, LoadRepo, LoadRepoData, Problem, RepoFile, ToSession } from "../workers/session.messages.ts";
 import { Answer } from "./answer.ts";
 import { Approvals } from "./approvals.ts";
@@ -20,7 +20,7 @@ export const PREVIEW_TOOL = "preview_component";
 const MOST_ATTACHMENTS = 10;
 
 export interface SessionOptions {
-  connect: (origin: string, keys: Keys) => Server;
+  connect: (origin: string, keys: AccessKeys) => Server;
   /** The server of an `init` that names none. */
   origin: string;
   /** How the files of a repository are had from its address; without it `load_repo {url}` is `unsupported`. */
@@ -30,7 +30,7 @@ export interface SessionOptions {
 type Live = { server: Server; threadId: string; options: RunOptions; approvals: Approvals };
 type Running = { id: string; answer: Answer; sent: Promise<Sent>; messageId?: string; end: Ending };
 /** A promise of the ended answer, and how it is settled. */
-type Ending = { promise: Promise<KnownMessage>; resolve: (message: KnownMessage) => void; reject: (error: Failed) => void };
+type Ending = { promise: Promise<MessageState>; resolve: (message: MessageState) => void; reject: (error: Failed) => void };
 
 export class Session {
   readonly #say: (message: FromSession) => void;
@@ -38,7 +38,7 @@ export class Session {
   readonly #open = new Set<string>();
   #live: Live | null = null;
   #isBeginning = false;
-  #state: ThreadState = EMPTY;
+  #state: ThreadState = EMPTY_THREAD;
   #refusal: Problem | null = null;
   #running: Running | null = null;
   #attachments: string[] = [];
@@ -131,7 +131,7 @@ export class Session {
   }
 
   /** Tell the end, and what the chat came to; a run that failed is a Failed. */
-  #ended(id: string, message: KnownMessage, ids: Pick<ChatData, "userMessageId" | "assistantMessageId" | "runId">): ChatData {
+  #ended(id: string, message: MessageState, ids: Pick<ChatData, "userMessageId" | "assistantMessageId" | "runId">): ChatData {
     const finish: Finish = message.finish ?? { reason: message.status === "canceled" ? "canceled" : "error", usage: { inputTokens: 0, outputTokens: 0 } };
     this.#say({ type: "step", id, done: true, usage: finish.usage, reason: finish.reason, ...(finish.costUsd && { costUsd: finish.costUsd }) });
     if (finish.reason === "error") throw new Failed(message.failure?.code ?? "failed", message.failure?.message ?? "The run failed.");
@@ -196,7 +196,7 @@ export class Session {
   }
 
   /** What the answer shows: marked code blocks, and calls of the preview's tool if it was offered. */
-  async #components(live: Live, message: KnownMessage, offers: boolean): Promise<string[]> {
+  async #components(live: Live, message: MessageState, offers: boolean): Promise<string[]> {
     const calls = message.content.flatMap((block) => (offers && block.type === "tool" && block.tool === PREVIEW_TOOL ? [block] : []));
     const called = await Promise.all(calls.map((call) => argsOf(live.server, call)));
     return [...componentsOf(spokenOf(message)), ...called.flatMap(({ html }) => (typeof html === "string" ? [html] : []))];
@@ -205,7 +205,7 @@ export class Session {
 
 function ending(): Ending {
   let settle: Omit<Ending, "promise"> = { resolve: () => undefined, reject: () => undefined };
-  const promise = new Promise<KnownMessage>((resolve, reject) => (settle = { resolve, reject }));
+  const promise = new Promise<MessageState>((resolve, reject) => (settle = { resolve, reject }));
   promise.catch(() => undefined); // it may be refused while the send, whose own failure is told, is still under way
   return { promise, ...settle };
 }
@@ -224,6 +224,6 @@ async function argsOf(server: Server, { args, argsBlob }: ToolBlock): Promise<Re
 }
 
 /** The text of an answer in which code blocks begin on lines of their own also after tools. */
-function spokenOf({ content }: KnownMessage): string {
+function spokenOf({ content }: MessageState): string {
   return content.map((block) => (block.type === "text" ? block.text : block.type === "tool" ? "\n" : "")).join("");
 }

@@ -1,7 +1,7 @@
 // Who is signed in on this browser. The cookie that says so can't be read, so the page keeps a note of its own beside it.
 
 import type { Claimed, KeyedThread, SignedIn, SignedOut, User, Ways as Told } from "../khala/frames.ts";
-import { call, insist, isFailure } from "../khala/requests.ts";
+import { request, withRetry, isRequestError } from "../khala/requests.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import type { Kept } from "./storage.ts";
 import type { Account, Ways } from "./shape.ts";
@@ -60,9 +60,9 @@ export class BrowserAccount implements Account {
       return false;
     }
     try {
-      this.#become(await insist(() => call<User>("GET", "/api/me"), { tries: 3 }));
+      this.#become(await withRetry(() => request<User>("GET", "/api/me"), { maxAttempts: 3 }));
     } catch (error) {
-      if (!isFailure(error)) throw error;
+      if (!isRequestError(error)) throw error;
       this.#become(null);
     }
     return this.#user !== null;
@@ -100,7 +100,7 @@ export class BrowserAccount implements Account {
   }
 
   async ways(): Promise<Ways> {
-    const { registration, oidc } = await insist(() => call<Told>("GET", "/api/auth"), { tries: 3 });
+    const { registration, oidc } = await withRetry(() => request<Told>("GET", "/api/auth"), { maxAttempts: 3 });
     return { registration, ...(oidc && { oidc }) };
   }
 
@@ -110,7 +110,7 @@ export class BrowserAccount implements Account {
       const openId = this.#page.openId();
       const mine = this.#keyring.anonymous().sort((one, other) => Number(other.id === openId) - Number(one.id === openId));
       const first = mine.slice(0, MOST_CLAIMS);
-      const { claimed, ...user } = await call<SignedIn>("POST", `/api/auth/${way}`, { body: { ...fields, claim: first.map(keyed) } });
+      const { claimed, ...user } = await request<SignedIn>("POST", `/api/auth/${way}`, { body: { ...fields, claim: first.map(keyed) } });
       this.#settle(first, claimed);
       this.#become(user);
       await this.#claim(mine.slice(MOST_CLAIMS));
@@ -137,7 +137,7 @@ export class BrowserAccount implements Account {
     for (let at = 0; at < mine.length; at += MOST_CLAIMS) {
       const batch = mine.slice(at, at + MOST_CLAIMS);
       const body = { items: batch.map(keyed) };
-      const { items } = await insist(() => call<{ items: Claimed[] }>("POST", "/api/claims", { body }), { tries: 5 });
+      const { items } = await withRetry(() => request<{ items: Claimed[] }>("POST", "/api/claims", { body }), { maxAttempts: 5 });
       this.#settle(batch, items);
     }
   }
@@ -156,17 +156,17 @@ export class BrowserAccount implements Account {
   }
 
   async rename(name: string): Promise<void> {
-    this.#become(await call<User>("PATCH", "/api/me", { body: { name: name.trim() || null } }));
+    this.#become(await request<User>("PATCH", "/api/me", { body: { name: name.trim() || null } }));
   }
 
   async refresh(): Promise<void> {
-    this.#become(await call<User>("GET", "/api/me"));
+    this.#become(await request<User>("GET", "/api/me"));
   }
 
   /** End the session; the browser goes to the OpenID Provider's own end of it, where there is one. */
   async signOut(): Promise<void> {
     const elsewhere = await this.#page.as(async () => {
-      const { endSessionUrl } = await insist(() => call<SignedOut>("POST", "/api/auth/logout"), { tries: 3 });
+      const { endSessionUrl } = await withRetry(() => request<SignedOut>("POST", "/api/auth/logout"), { maxAttempts: 3 });
       this.#become(null);
       this.#page.leaves();
       return endSessionUrl;
@@ -176,7 +176,7 @@ export class BrowserAccount implements Account {
 
   remove(password?: string): Promise<void> {
     return this.#page.as(async () => {
-      await call<null>("DELETE", "/api/me", { body: password ? { password } : {} });
+      await request<null>("DELETE", "/api/me", { body: password ? { password } : {} });
       this.#become(null);
       this.#page.leaves();
     });
@@ -186,9 +186,9 @@ export class BrowserAccount implements Account {
 /** Give a thread its title, which is no great loss if it fails. */
 export async function nameOnce(id: string, title: string): Promise<void> {
   try {
-    await insist(() => call("PATCH", `/api/threads/${id}`, { body: { title } }), { tries: 3 });
+    await withRetry(() => request("PATCH", `/api/threads/${id}`, { body: { title } }), { maxAttempts: 3 });
   } catch (error) {
-    if (!isFailure(error)) throw error;
+    if (!isRequestError(error)) throw error;
   }
 }
 

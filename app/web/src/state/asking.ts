@@ -1,7 +1,7 @@
 // Asking the server for what the person wants; what it says no to is told to them.
 
 import type { MadeThread } from "../khala/frames.ts";
-import { Refusal, backoff, call, insist, isFailure, pause } from "../khala/requests.ts";
+import { ApiError, backoffMs, request, withRetry, isRequestError, sleep } from "../khala/requests.ts";
 import type { KnownChat } from "./keyring.ts";
 import { inWords } from "./words.ts";
 import type { Keys } from "./shape.ts";
@@ -21,10 +21,10 @@ export class Asking {
   async attempt<T>(what: string, method: string, path: string, given?: Given): Promise<T | undefined>;
   async attempt<T>(what: string, method: string, path: string, { spares = [], ...given }: Given = {}): Promise<T | null | undefined> {
     try {
-      return await insist(() => call<T>(method, path, given), { tries: 5 });
+      return await withRetry(() => request<T>(method, path, given), { maxAttempts: 5 });
     } catch (error) {
-      if (!isFailure(error)) throw error;
-      if (error instanceof Refusal && spares.includes(error.code)) return null;
+      if (!isRequestError(error)) throw error;
+      if (error instanceof ApiError && spares.includes(error.code)) return null;
       this.#say(`Could not ${what}. ${inWords(error)}`);
       return undefined;
     }
@@ -33,9 +33,9 @@ export class Asking {
   /** Ask for what is no great loss if it fails: null then. */
   async quietly<T>(method: string, path: string, given: Given = {}): Promise<T | null> {
     try {
-      return await insist(() => call<T>(method, path, given), { tries: 3 });
+      return await withRetry(() => request<T>(method, path, given), { maxAttempts: 3 });
     } catch (error) {
-      if (!isFailure(error)) throw error;
+      if (!isRequestError(error)) throw error;
       return null;
     }
   }
@@ -47,14 +47,14 @@ export class Asking {
   async create(chat: KnownChat, { wanted, waits }: { wanted: () => boolean; waits: (until: number) => void }): Promise<MadeThread | null> {
     for (let attempt = 0; wanted(); attempt++) {
       try {
-        return await call<MadeThread>("POST", "/api/threads", { body: { id: chat.id, ...(chat.key && { anonKey: chat.key }) } });
+        return await request<MadeThread>("POST", "/api/threads", { body: { id: chat.id, ...(chat.key && { anonKey: chat.key }) } });
       } catch (error) {
-        if (!isFailure(error)) throw error;
-        const { status, retryAfter } = error instanceof Refusal ? error : { status: 503, retryAfter: null };
+        if (!isRequestError(error)) throw error;
+        const { status, retryAfter } = error instanceof ApiError ? error : { status: 503, retryAfter: null };
         if (status < 500 && status !== 429) throw error;
-        const delay = Math.max(backoff(attempt, Math.random()), 1000 * (retryAfter ?? 0));
+        const delay = Math.max(backoffMs(attempt, Math.random()), 1000 * (retryAfter ?? 0));
         if (wanted()) waits(Date.now() + delay);
-        await pause(delay);
+        await sleep(delay);
       }
     }
     return null;

@@ -1,7 +1,7 @@
 // Whose the chats are: what signing in and out does to what is open, and keeping the chats of this browser.
 
 import type { User } from "../khala/frames.ts";
-import { isFailure } from "../khala/requests.ts";
+import { isRequestError } from "../khala/requests.ts";
 import type { BrowserAccount } from "./account.svelte.ts";
 import type { OpenChat } from "./chat.svelte.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
@@ -90,7 +90,7 @@ export class Belonging {
     try {
       await claim();
     } catch (error) {
-      if (!isFailure(error)) throw error;
+      if (!isRequestError(error)) throw error;
       this.#page.toast(`Could not move the chats to your account. ${inWords(error)}`);
     }
   }

@@ -2,7 +2,7 @@
 
 import type { BlobRef, Listed, Member, Message, Older, Role, RunOptions, Sent, Thread } from "../khala/frames.ts";
 import { newId } from "../khala/ids.ts";
-import { call, insist, upload } from "../khala/requests.ts";
+import { request, withRetry, upload } from "../khala/requests.ts";
 import type { Batch } from "../workers/stream.messages.ts";
 import type { Asking } from "./asking.ts";
 import { keysOf } from "./keyring.ts";
@@ -271,12 +271,12 @@ export class OpenChat implements ChatView {
   }
 
   call<T>(method: string, path: string, body?: unknown): Promise<T> {
-    return insist(() => call<T>(method, path, { keys: this.keys, ...(body !== undefined && { body }) }), { tries: 5 });
+    return withRetry(() => request<T>(method, path, { keys: this.keys, ...(body !== undefined && { body }) }), { maxAttempts: 5 });
   }
 
   upload(file: File, { progress, signal }: { progress?: (share: number) => void; signal?: AbortSignal }): Promise<BlobRef> {
     const path = this.#path(`/blobs?name=${encodeURIComponent(file.name)}`);
-    return upload(path, file, { keys: this.keys, ...(progress && { progress }), ...(signal && { signal }) });
+    return upload(path, file, { keys: this.keys, ...(progress && { onProgress: progress }), ...(signal && { signal }) });
   }
 
   async members(): Promise<readonly Member[]> {

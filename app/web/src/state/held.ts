@@ -1,7 +1,7 @@
 // The messages of a thread by their ids, and which of them matter for what: plain lookups, of which nobody is told.
 
-import type { Linked } from "../khala/branches.ts";
-import { standing } from "../khala/state.ts";
+import type { BranchNode } from "../khala/branches.ts";
+import { answerStatus } from "../khala/state.ts";
 import type { StoredMessage } from "./views.svelte.ts";
 
 export class Held {
@@ -19,12 +19,12 @@ export class Held {
     const { id, head } = message;
     this.#messages.set(id, message);
     if (head.authorId) this.#authors.add(head.authorId);
-    if (head.role === "assistant" && standing(head) === "writing") this.#writing.add(id);
+    if (head.role === "assistant" && answerStatus(head) === "writing") this.#writing.add(id);
     else this.#writing.delete(id);
   }
 
   /** Keep only these, in this order; their places. */
-  arrange(order: readonly string[]): Linked[] {
+  arrange(order: readonly string[]): BranchNode[] {
     const stays = new Set(order);
     const gone = [...this.#messages.keys()].filter((id) => !stays.has(id));
     for (const id of gone) {

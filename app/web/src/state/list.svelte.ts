@@ -1,7 +1,7 @@
 // The list of chats, and what is done in it.
 
 import type { Invitation, Listed, Member } from "../khala/frames.ts";
-import { UNLISTED } from "../khala/state.ts";
+import { EMPTY_THREAD_LIST } from "../khala/state.ts";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { Asking } from "./asking.ts";
 import type { OpenChat } from "./chat.svelte.ts";
@@ -22,10 +22,10 @@ export interface ListPage {
 export class ChatList implements Chats {
   readonly #keyring: Keyring;
   readonly #page: ListPage;
-  entries: ReadonlyMap<string, Listed> = $state.raw(UNLISTED.entries);
+  entries: ReadonlyMap<string, Listed> = $state.raw(EMPTY_THREAD_LIST.entries);
   revision: number | null = $state(null);
   hasMore = $state(false);
-  invitations: readonly Invitation[] = $state.raw(UNLISTED.invitations);
+  invitations: readonly Invitation[] = $state.raw(EMPTY_THREAD_LIST.invitations);
 
   constructor(keyring: Keyring, page: ListPage) {
     this.#keyring = keyring;
@@ -57,10 +57,10 @@ export class ChatList implements Chats {
 
   /** Nothing was heard yet. */
   clear(): void {
-    this.entries = UNLISTED.entries;
+    this.entries = EMPTY_THREAD_LIST.entries;
     this.revision = null;
     this.hasMore = false;
-    this.invitations = UNLISTED.invitations;
+    this.invitations = EMPTY_THREAD_LIST.invitations;
   }
 
   /** A chat to begin with: one that the server has not made yet, or a new one. */

@@ -1,11 +1,11 @@
 // The questions on their way: sent until the server says yes or no, in the order in which they were asked, also after the
 // page was left.
 
-import { Outbox, OutboxFull, post } from "../khala/outbox.ts";
-import type { NewEntry, OutboxEntry } from "../khala/outbox.ts";
+import { Outbox, OutboxFullError, sendMessage } from "../khala/outbox.ts";
+import type { NewOutboxEntry, OutboxEntry } from "../khala/outbox.ts";
 import type { BlobRef, MadeThread, Sent } from "../khala/frames.ts";
-import { Refusal, call } from "../khala/requests.ts";
-import { IndexedStore, MemoryStore } from "../khala/stores.ts";
+import { ApiError, request } from "../khala/requests.ts";
+import { IndexedDbStore, MemoryStore } from "../khala/stores.ts";
 import type { Store } from "../khala/stores.ts";
 import type { Head } from "./views.svelte.ts";
 import type { Keyring } from "./keyring.ts";
@@ -22,8 +22,8 @@ export class Outgoings {
     this.#who = who;
     this.#outbox = new Outbox({
       store,
-      changed: (entries) => (this.#entries = entries),
-      unkept: (error) => console.warn("khala", "A message is not kept for the next visit.", error),
+      onChange: (entries) => (this.#entries = entries),
+      onStorageError: (error) => console.warn("khala", "A message is not kept for the next visit.", error),
       send: (entry) => this.#send(entry),
     });
   }
@@ -42,13 +42,13 @@ export class Outgoings {
   }
 
   /** Send it; false where too many wait already. */
-  add(entry: NewEntry): boolean {
+  add(entry: NewOutboxEntry): boolean {
     try {
       const who = this.#who();
       this.#outbox.add({ ...entry, ...(who !== undefined && { who }) });
       return true;
     } catch (error) {
-      if (!(error instanceof OutboxFull)) throw error;
+      if (!(error instanceof OutboxFullError)) throw error;
       return false;
     }
   }
@@ -58,14 +58,14 @@ export class Outgoings {
   }
 
   takeBack(id: string): { text: string; files: readonly BlobRef[] } | null {
-    const entry = this.#outbox.take(id);
+    const entry = this.#outbox.withdraw(id);
     return entry && { text: entry.text, files: entry.attachments };
   }
 
   /** Drop what has arrived, by the head that `found(id)` gives, and what was reset away before it was seen. */
   settle(threadId: string, found: (id: string) => Head | undefined, revision: number | null): void {
     const arrived = this.of(threadId).flatMap(({ id }) => found(id) ?? []);
-    this.#outbox.settle(threadId, { messages: arrived.map((head) => ({ ...head, content: [] })), revision });
+    this.#outbox.removeDelivered(threadId, { messages: arrived.map((head) => ({ ...head, content: [] })), revision });
   }
 
   clear(threadId?: string): void {
@@ -91,13 +91,13 @@ export class Outgoings {
   /** What was asked before the server had made the chat waits for that. */
   async #send(entry: OutboxEntry): Promise<Sent> {
     const { threadId } = entry;
-    if (!this.#isOurs(entry)) throw new Refusal(401, { code: "unauthorized", detail: "It was written by an account that is signed out." });
+    if (!this.#isOurs(entry)) throw new ApiError(401, { code: "unauthorized", detail: "It was written by an account that is signed out." });
     const chat = this.#keyring.find(threadId);
-    if (chat && !chat.created) await call<MadeThread>("POST", "/api/threads", { body: { id: threadId, ...(chat.key && { anonKey: chat.key }) } });
-    return post(entry);
+    if (chat && !chat.created) await request<MadeThread>("POST", "/api/threads", { body: { id: threadId, ...(chat.key && { anonKey: chat.key }) } });
+    return sendMessage(entry);
   }
 }
 
 function someStore(): Store<OutboxEntry> {
-  return "indexedDB" in globalThis ? new IndexedStore("khala-outbox") : new MemoryStore();
+  return "indexedDB" in globalThis ? new IndexedDbStore("khala-outbox") : new MemoryStore();
 }

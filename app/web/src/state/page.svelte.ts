@@ -1,7 +1,7 @@
 // The page: what it knows of the open chat, the account and the connection, and what the person does about it.
 
 import type { Listed, RunOptions } from "../khala/frames.ts";
-import { Refusal, wake } from "../khala/requests.ts";
+import { ApiError, retryNow } from "../khala/requests.ts";
 import type { Batch } from "../workers/stream.messages.ts";
 import { BrowserAccount, NOTE, nameOnce } from "./account.svelte.ts";
 import { addressOf, addressed } from "./address.ts";
@@ -100,7 +100,7 @@ class BrowserPage extends Feedback implements Page {
   /** The network or the tab has come back. */
   wake(): void {
     this.#line.isOnline = navigator.onLine;
-    wake();
+    retryNow();
     this.stream.say({ type: "wake", isOnline: navigator.onLine });
     this.#consider();
   }
@@ -178,7 +178,7 @@ class BrowserPage extends Feedback implements Page {
       chat.told = "owner";
       this.follow(chat);
     } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
+      if (!(error instanceof ApiError)) throw error;
       if (wanted()) this.#refuse(chat, error.code, inWords(error));
     }
   }

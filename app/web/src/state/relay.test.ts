@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import type { Listed } from "../khala/frames.ts";
-import { apply } from "../khala/patches.ts";
-import { EMPTY } from "../khala/state.ts";
+import { applyPatch } from "../khala/patches.ts";
+import { EMPTY_THREAD } from "../khala/state.ts";
 import type { ThreadState } from "../khala/state.ts";
 import type { Batch } from "../workers/stream.messages.ts";
 import { Relay } from "../workers/stream.relay.ts";
@@ -50,21 +50,21 @@ function setting(answer?: unknown) {
   const said: unknown[][] = [];
   const note = (name: string) => (...given: unknown[]) => void said.push([name, ...given]);
   const feed: Followed = {
-    follow: note("follow"),
-    leave: note("leave"),
-    watch: note("watch"),
-    announce: note("announce"),
-    wake: note("wake"),
-    adoptEarlier: note("adoptEarlier"),
-    adoptProgress: note("adoptProgress"),
-    as: (change) => change(),
+    subscribe: note("follow"),
+    unsubscribe: note("leave"),
+    watchThreads: note("watch"),
+    setPresence: note("announce"),
+    checkConnection: note("wake"),
+    addOlderMessages: note("adoptEarlier"),
+    addProgress: note("adoptProgress"),
+    changeIdentity: (change) => change(),
   };
   const batches: Batch[] = [];
   const stored = new Shelf();
   const ask: Ask = (() => Promise.resolve(answer)) as Ask;
   const relay = new Relay({ feed, stored, ask, post: (batch) => batches.push(batch) });
   /** What the page shows, by the batches that it took. */
-  const page = () => batches.reduce((shown, { patch }) => (patch ? apply(patch.whole ? EMPTY : shown, patch) : shown), EMPTY);
+  const page = () => batches.reduce((shown, { patch }) => (patch ? applyPatch(patch.whole ? EMPTY_THREAD : shown, patch) : shown), EMPTY_THREAD);
   const open = async (threadId = "t", turn = 1, who: string | null = null) => {
     await relay.hear({ type: "leave", turn });
     await relay.hear({ type: "follow", turn, asked: 1, threadId, keys: {}, who });
@@ -141,7 +141,7 @@ describe("a thread that was seen before", () => {
     await stored.save("t", null, state(5, "kept"));
     await open();
     relay.takeConnection({ phase: "connecting" });
-    expect(page()).toEqual(EMPTY);
+    expect(page()).toEqual(EMPTY_THREAD);
     await relay.hear({ type: "taken" });
     relay.takeConnection({ phase: "waiting", until: 9 });
     expect([page(), batches.at(-1)?.isStale]).toEqual([state(5, "kept"), true]);
@@ -168,7 +168,7 @@ describe("a thread that was seen before", () => {
     relay.takeConnection({ phase: "live" });
     await relay.hear({ type: "taken" });
     await vi.advanceTimersByTimeAsync(1000);
-    expect(page()).toEqual(EMPTY);
+    expect(page()).toEqual(EMPTY_THREAD);
     relay.takeState(state(6, "kept, and more"), FRESH);
     await vi.advanceTimersByTimeAsync(5000);
     expect(page()).toEqual(state(6, "kept, and more"));
@@ -191,7 +191,7 @@ describe("a thread that was seen before", () => {
     relay.takeConnection({ phase: "live" });
     await vi.advanceTimersByTimeAsync(0);
     expect(said).toEqual([["leave"], ["follow", "t", {}]]);
-    expect(page()).toEqual(EMPTY);
+    expect(page()).toEqual(EMPTY_THREAD);
   });
 
   it("by another account is not shown to this one", async () => {
@@ -199,7 +199,7 @@ describe("a thread that was seen before", () => {
     await stored.save("t", "somebody", state(5, "kept"));
     await open("t", 1, "somebody else");
     relay.takeConnection({ phase: "waiting" });
-    expect(page()).toEqual(EMPTY);
+    expect(page()).toEqual(EMPTY_THREAD);
   });
 
   it("is kept while it changes, and when it is left", async () => {

@@ -1,12 +1,12 @@
 import { IDBFactory } from "fake-indexeddb";
 import { expect, it, vi } from "vitest";
 
-import type { KnownMessage, ThreadState } from "../khala/state.ts";
+import type { MessageState, ThreadState } from "../khala/state.ts";
 import { Snapshots, fitting } from "../workers/stream.snapshots.ts";
 
 function state(count: number, words = "word"): ThreadState {
   const time = "2026-01-01T00:00:00Z";
-  const message = (at: number): KnownMessage => ({ id: `m${at}`, threadId: "t", role: "user", status: "final", seq: 0, content: [{ type: "text", text: words }], createdAt: time, updatedAt: time });
+  const message = (at: number): MessageState => ({ id: `m${at}`, threadId: "t", role: "user", status: "final", seq: 0, content: [{ type: "text", text: words }], createdAt: time, updatedAt: time });
   const thread = { id: "t", visibility: "private" as const, revision: 1, createdAt: time, updatedAt: time };
   return { revision: 1, thread, messages: Array.from({ length: count }, (_, at) => message(at)), hasMore: false };
 }

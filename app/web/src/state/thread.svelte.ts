@@ -1,7 +1,7 @@
 // The open chat's thread: what the worker told of it, message by message, and which branch of it is shown.
 
 import { pathTo, versionsOf } from "../khala/branches.ts";
-import type { Linked } from "../khala/branches.ts";
+import type { BranchNode } from "../khala/branches.ts";
 import type { Thread } from "../khala/frames.ts";
 import type { MessagePatch, ThreadPatch } from "../khala/patches.ts";
 import { Held } from "./held.ts";
@@ -19,7 +19,7 @@ export interface Readers {
 export class ThreadView implements Surroundings {
   readonly #readers: Readers;
   readonly #held = new Held();
-  #nodes: readonly Linked[] = $state.raw([]);
+  #nodes: readonly BranchNode[] = $state.raw([]);
   #leaf: string | null = $state(null);
   #writing: readonly string[] = $state.raw([]);
   /** How many authors there are of what is known. */
@@ -72,7 +72,7 @@ export class ThreadView implements Surroundings {
   }
 
   /** All messages, in order, whichever branch they are on. */
-  get all(): readonly Linked[] {
+  get all(): readonly BranchNode[] {
     return this.#nodes;
   }
 

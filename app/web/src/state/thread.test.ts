@@ -1,15 +1,15 @@
 // @vitest-environment jsdom
 import { describe, expect, it, vi } from "vitest";
 
-import { diff } from "../khala/patches.ts";
+import { diffThread } from "../khala/patches.ts";
 import type { Block } from "../khala/frames.ts";
-import type { KnownMessage, ThreadState } from "../khala/state.ts";
+import type { MessageState, ThreadState } from "../khala/state.ts";
 import { seen } from "./seen.svelte.ts";
 import { ThreadView } from "./thread.svelte.ts";
 
 const TIME = "2026-01-01T00:00:00Z";
 
-function message(id: string, parentId: string | null, changes: Partial<KnownMessage> = {}): KnownMessage {
+function message(id: string, parentId: string | null, changes: Partial<MessageState> = {}): MessageState {
   const role = id.startsWith("q") ? "user" : "assistant";
   return { id, threadId: "t", ...(parentId && { parentId }), role, status: "final", seq: 0, content: text(id), createdAt: TIME, updatedAt: TIME, ...changes };
 }
@@ -18,7 +18,7 @@ function text(words: string): Block[] {
   return [{ type: "text", text: words }];
 }
 
-function state(revision: number, messages: KnownMessage[], activeLeaf?: string): ThreadState {
+function state(revision: number, messages: MessageState[], activeLeaf?: string): ThreadState {
   const thread = { id: "t", visibility: "private" as const, revision, createdAt: TIME, updatedAt: TIME, ...(activeLeaf && { activeLeaf }) };
   return { revision, thread, messages, hasMore: false };
 }
@@ -29,7 +29,7 @@ function view(first: ThreadState): { view: ThreadView; to: (next: ThreadState) =
   const made = new ThreadView({ isCut: () => cut.is, authorOf: ({ authorName }) => authorName ?? null });
   let now: ThreadState | null = null;
   const to = (next: ThreadState) => {
-    made.take(diff(now, next));
+    made.take(diffThread(now, next));
     now = next;
   };
   to(first);

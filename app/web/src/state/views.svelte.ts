@@ -1,15 +1,15 @@
 // Messages as components see them: each part in a box of its own, so that a change touches only who shows that part.
 
 import type { BlobRef, Block, Failure, Finish, Step } from "../khala/frames.ts";
-import { standing } from "../khala/state.ts";
-import type { KnownMessage } from "../khala/state.ts";
+import { answerStatus } from "../khala/state.ts";
+import type { MessageState } from "../khala/state.ts";
 import type { BlockPatch, MessagePatch } from "../khala/patches.ts";
 import type { OutboxEntry, OutboxState } from "../khala/outbox.ts";
 import { isFinal, wordsOf } from "./words.ts";
 import type { BlockView, MessageView, Standing, Trouble } from "./shape.ts";
 
 /** A message without its content: what changes seldom. */
-export type Head = Omit<KnownMessage, "content">;
+export type Head = Omit<MessageState, "content">;
 
 /** What a message doesn't know by itself. */
 export interface Surroundings {
@@ -70,7 +70,7 @@ export class StoredMessage implements MessageView {
 
   get standing(): Standing {
     if (this.#head.role === "user") return "sent";
-    const stands = standing(this.#head);
+    const stands = answerStatus(this.#head);
     return stands === "writing" && this.#around.isCut ? "interrupted" : stands;
   }
 
@@ -84,11 +84,11 @@ export class StoredMessage implements MessageView {
   }
 
   get round(): Step | null {
-    return this.#head.round ?? null;
+    return this.#head.step ?? null;
   }
 
   get began(): Readonly<Record<string, number>> {
-    return this.#head.began ?? NO_BEGINNINGS;
+    return this.#head.toolStartedAt ?? NO_BEGINNINGS;
   }
 
   get versions(): readonly string[] {

@@ -1,6 +1,6 @@
 // Errors of requests, said to a person.
 
-import { Refusal } from "../khala/requests.ts";
+import { ApiError } from "../khala/requests.ts";
 
 const WORDS: Readonly<Record<string, string>> = {
   run_active: "An answer is still being written; wait for it or stop it.",
@@ -17,7 +17,7 @@ const NO_USE_REPEATING = ["payload_too_large", "invalid_input", "thread_not_foun
 
 /** An error of a request, said to the person. */
 export function inWords(error: unknown): string {
-  return error instanceof Refusal ? wordsOf(error.code, error.message, error.errors) : UNREACHABLE;
+  return error instanceof ApiError ? wordsOf(error.code, error.message, error.errors) : UNREACHABLE;
 }
 
 /** The words for a code; what the server said itself where there are none. */

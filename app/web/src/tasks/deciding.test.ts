@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Approval } from "../khala/frames.ts";
-import { Refusal, Unreachable } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "../khala/requests.ts";
 import { argsIn, decidedInWords, refusedInWords } from "./deciding.ts";
 
 test("arguments are an object, and anything else is said to be none", () => {
@@ -10,11 +10,11 @@ test("arguments are an object, and anything else is said to be none", () => {
 });
 
 test("the server's no is said in words", () => {
-  const refused = (status: number, code: string, detail: string) => refusedInWords(new Refusal(status, { code, detail }));
+  const refused = (status: number, code: string, detail: string) => refusedInWords(new ApiError(status, { code, detail }));
   expect(refused(409, "already_decided", "This call was denied before.")).toBe("Somebody was faster. This call was denied before.");
   expect(refused(403, "forbidden", "Only an owner may.")).toBe("Only an owner may.");
-  expect(refusedInWords(new Refusal(400, { code: "invalid_input", errors: [{ path: "path", message: "7 is no text" }] }))).toBe("The tool can’t be called with this: 7 is no text");
-  expect(refusedInWords(new Unreachable("?"))).toBe("The server can’t be reached.");
+  expect(refusedInWords(new ApiError(400, { code: "invalid_input", errors: [{ path: "path", message: "7 is no text" }] }))).toBe("The tool can’t be called with this: 7 is no text");
+  expect(refusedInWords(new NetworkError("?"))).toBe("The server can’t be reached.");
 });
 
 test("who answered is told as far as it is known", () => {

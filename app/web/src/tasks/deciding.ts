@@ -1,7 +1,7 @@
 // Answers to questions about calls: what is sent, and what the server's "no" to it means.
 
 import type { Approval } from "../khala/frames.ts";
-import { Refusal } from "../khala/requests.ts";
+import { ApiError } from "../khala/requests.ts";
 import { inWords } from "../state/words.ts";
 
 export const LONGEST_REASON = 1_000;
@@ -18,7 +18,7 @@ export function argsIn(text: string): { args: Record<string, unknown> } | { prob
 }
 
 export function refusedInWords(error: unknown): string {
-  if (!(error instanceof Refusal)) return inWords(error);
+  if (!(error instanceof ApiError)) return inWords(error);
   if (error.code === "already_decided") return `Somebody was faster. ${error.message}`;
   if (error.code === "invalid_input") return `The tool can’t be called with this: ${error.errors[0]?.message ?? error.message}`;
   return error.code === "forbidden" ? error.message : inWords(error);

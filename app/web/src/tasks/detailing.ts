@@ -1,7 +1,7 @@
 // What the detail worker does: answers questions about blobs, and keeps the last that it was asked for.
 
 import type { BlobRef } from "../khala/frames.ts";
-import { Refusal } from "../khala/requests.ts";
+import { ApiError } from "../khala/requests.ts";
 import type { Answer, Content, Failure, Heard, Kind, Question, Told } from "../workers/detail.messages.ts";
 import { isText } from "./blobs.ts";
 import { Lru } from "./lru.ts";
@@ -161,7 +161,7 @@ function weightOf(detail: Detail, { size }: BlobRef): number {
 }
 
 function failureOf(error: unknown): Failure {
-  if (!(error instanceof Refusal)) return { message: error instanceof Error ? error.message : String(error) };
+  if (!(error instanceof ApiError)) return { message: error instanceof Error ? error.message : String(error) };
   const { message, status, code, errors, retryAfter } = error;
   return { message, status, code, errors, retryAfter };
 }

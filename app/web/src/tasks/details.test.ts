@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { BlobRef } from "../khala/frames.ts";
-import { Refusal, Unreachable } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "../khala/requests.ts";
 import type { Heard, Told } from "../workers/detail.messages.ts";
 import { Details, type Port, PREFETCH_MS } from "./details.ts";
 
@@ -28,7 +28,7 @@ test("an answer goes to who asked, and a no comes as the server said it", async 
   tell({ id: 2, failure: { message: "No.", status: 403, code: "forbidden" } });
   tell({ id: 1, answer: { kind: "file" } });
   expect(await one).toEqual({ kind: "file" });
-  await expect(other).rejects.toMatchObject({ constructor: Refusal, status: 403, code: "forbidden", message: "No." });
+  await expect(other).rejects.toMatchObject({ constructor: ApiError, status: 403, code: "forbidden", message: "No." });
 });
 
 test("who does not wait any more says so to the worker", async () => {
@@ -45,7 +45,7 @@ test("who does not wait any more says so to the worker", async () => {
 test("when the worker dies nobody waits for ever, and the next question starts another", async () => {
   const asked = details.ask("open", BLOB, {}, {});
   ports[0]?.onerror?.({} as ErrorEvent);
-  await expect(asked).rejects.toBeInstanceOf(Unreachable);
+  await expect(asked).rejects.toBeInstanceOf(NetworkError);
   const again = details.ask("open", BLOB, {}, {});
   tell({ id: 2, answer: { kind: "file" } });
   expect(await again).toEqual({ kind: "file" });

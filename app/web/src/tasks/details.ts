@@ -1,7 +1,7 @@
 // What the page asks the detail worker, as promises.
 
 import type { BlobRef } from "../khala/frames.ts";
-import { Refusal, Unreachable } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "../khala/requests.ts";
 import type { Answer, Asked, Failure, Heard, Keys, Kind, Told } from "../workers/detail.messages.ts";
 
 export type { Content, Keys, Query, Rows } from "../workers/detail.messages.ts";
@@ -82,7 +82,7 @@ export class Details {
     this.#port = null;
     const lost = [...this.#waiting.values()];
     this.#waiting.clear();
-    for (const { reject } of lost) reject(new Unreachable("What reads details has stopped."));
+    for (const { reject } of lost) reject(new NetworkError("What reads details has stopped."));
   }
 }
 
@@ -103,7 +103,7 @@ function calledOff(): DOMException {
 }
 
 function errorOf({ message, status, code, errors, retryAfter }: Failure): Error {
-  if (status === undefined) return new Unreachable(message);
+  if (status === undefined) return new NetworkError(message);
   const problem = { detail: message, ...(code !== undefined && { code }), ...(errors && { errors: [...errors] }) };
-  return new Refusal(status, problem, retryAfter ?? null);
+  return new ApiError(status, problem, retryAfter ?? null);
 }

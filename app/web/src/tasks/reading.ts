@@ -1,11 +1,11 @@
 // Reads blobs over REST: whole, piece by piece, or some of their lines; each asked for again where the network fails.
 
 import type { BlobRef, Look, Problem } from "../khala/frames.ts";
-import { bytes, call, insist, Refusal, Unreachable } from "../khala/requests.ts";
+import { downloadBlob, request, withRetry, ApiError, NetworkError } from "../khala/requests.ts";
 import type { Keys, Query } from "../workers/detail.messages.ts";
 
 const PATIENCE_MS = 60_000;
-const TRIES = 3;
+const MAX_ATTEMPTS = 3;
 const LINES = "100";
 
 /** Who asks, and until when. */
@@ -16,18 +16,18 @@ const address = ({ blobId }: BlobRef) => `/api/blobs/${blobId}?direct=true`;
 
 /** All bytes of a blob. Raises Refusal, Unreachable, or AbortError, as all of these. */
 export function whole(blob: BlobRef, asking: Asking): Promise<Blob> {
-  return insist(() => bytes(address(blob), asking), { tries: TRIES });
+  return withRetry(() => downloadBlob(address(blob), asking), { maxAttempts: MAX_ATTEMPTS });
 }
 
 /** Some of the lines, 100 at once. */
 export function lines({ blobId }: BlobRef, asking: Asking, query: Query): Promise<Look> {
   const given = Object.entries({ lines: LINES, ...query }).map(([name, value]) => [name, String(value)]);
-  return insist(() => call<Look>("GET", `/api/blobs/${blobId}/lines?${new URLSearchParams(given).toString()}`, asking), { tries: TRIES });
+  return withRetry(() => request<Look>("GET", `/api/blobs/${blobId}/lines?${new URLSearchParams(given).toString()}`, asking), { maxAttempts: MAX_ATTEMPTS });
 }
 
 /** At most `most` bytes, from byte `from` on. */
 export function piece(blob: BlobRef, asking: Asking, from: number, most: number): Promise<Uint8Array> {
-  return insist(() => range(blob, asking, from, most), { tries: TRIES });
+  return withRetry(() => range(blob, asking, from, most), { maxAttempts: MAX_ATTEMPTS });
 }
 
 async function range(blob: BlobRef, { keys: { anonKey, shareKey }, signal }: Asking, from: number, most: number): Promise<Uint8Array> {
@@ -35,12 +35,12 @@ async function range(blob: BlobRef, { keys: { anonKey, shareKey }, signal }: Ask
   const headers = { ...opening, Range: `bytes=${from}-${from + most - 1}` };
   try {
     const response = await fetch(address(blob), { headers, cache: "no-store", signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]) });
-    if (!response.ok) throw new Refusal(response.status, await problemOf(response));
+    if (!response.ok) throw new ApiError(response.status, await problemOf(response));
     const found = new Uint8Array(await response.arrayBuffer());
     return response.status === 206 ? found : found.subarray(from, from + most);
   } catch (error) {
-    if (error instanceof Refusal || signal.aborted) throw error;
-    throw new Unreachable("The server could not be reached.", { cause: error });
+    if (error instanceof ApiError || signal.aborted) throw error;
+    throw new NetworkError("The server could not be reached.", { cause: error });
   }
 }
 

@@ -2,9 +2,9 @@
 // page can take. Nothing piles up: what is not told yet is the difference of two states.
 
 import type { Listed, Part, Participant, PartPage, Snapshot } from "../khala/frames.ts";
-import { diff } from "../khala/patches.ts";
-import { EMPTY, UNLISTED, activeAnswer } from "../khala/state.ts";
-import type { ListState, ThreadState } from "../khala/state.ts";
+import { diffThread } from "../khala/patches.ts";
+import { EMPTY_THREAD, EMPTY_THREAD_LIST, activeAnswer } from "../khala/state.ts";
+import type { ThreadListState, ThreadState } from "../khala/state.ts";
 import type { Batch, ListPatch, ThreadKeys, ToStream } from "./stream.messages.ts";
 
 const SAVE_MS = 2000;
@@ -16,14 +16,14 @@ const LOAD_MS = 500;
 
 /** The part of `Feed` that is used here. */
 export interface Followed {
-  follow(threadId: string, keys: ThreadKeys, known?: ThreadState): void;
-  leave(): void;
-  watch(isOn: boolean): void;
-  announce(state: Record<string, unknown> | null): void;
-  as<Result>(change: () => Promise<Result>): Promise<Result>;
-  adoptEarlier(threadId: string, page: Extract<ToStream, { type: "earlier" }>["page"]): void;
-  adoptProgress(threadId: string, messageId: string, parts: readonly Part[]): void;
-  wake(): void;
+  subscribe(threadId: string, keys: ThreadKeys, known?: ThreadState): void;
+  unsubscribe(): void;
+  watchThreads(isOn: boolean): void;
+  setPresence(state: Record<string, unknown> | null): void;
+  changeIdentity<Result>(change: () => Promise<Result>): Promise<Result>;
+  addOlderMessages(threadId: string, page: Extract<ToStream, { type: "earlier" }>["page"]): void;
+  addProgress(threadId: string, messageId: string, parts: readonly Part[]): void;
+  checkConnection(): void;
 }
 
 /** The part of `Snapshots` that is used here. */
@@ -48,9 +48,9 @@ export class Relay {
   #target: Target | null = null;
   /** What is stored of the thread, until the server tells. */
   #kept: ThreadState | null = null;
-  #state = EMPTY;
-  #list = UNLISTED;
-  #told = { state: EMPTY, list: UNLISTED, isStale: false };
+  #state = EMPTY_THREAD;
+  #list = EMPTY_THREAD_LIST;
+  #told = { state: EMPTY_THREAD, list: EMPTY_THREAD_LIST, isStale: false };
   #rest: Omit<Batch, "turn" | "patch" | "list" | "isStale"> = {};
   #phase: "connecting" | "live" | "waiting" = "connecting";
   #isWaiting = false;
@@ -77,13 +77,13 @@ export class Relay {
       case "watch":
         return this.#watch(message.isOn);
       case "present":
-        return this.#feed.announce(message.state);
+        return this.#feed.setPresence(message.state);
       case "hold":
-        return void this.#feed.as(() => new Promise<void>((resolve) => this.#release.push(resolve)));
+        return void this.#feed.changeIdentity(() => new Promise<void>((resolve) => this.#release.push(resolve)));
       case "release":
         return this.#release.shift()?.();
       case "earlier":
-        return this.#feed.adoptEarlier(message.threadId, message.page);
+        return this.#feed.addOlderMessages(message.threadId, message.page);
       case "wake":
         return this.#wake(message.isOnline);
       case "taken":
@@ -103,7 +103,7 @@ export class Relay {
     if (this.#target?.threadId === threadId && this.#target.turn === turn) {
       Object.assign(this.#target, target);
       if (this.#isLoading) return;
-      return this.#feed.follow(threadId, keys);
+      return this.#feed.subscribe(threadId, keys);
     }
     this.#target = target;
     this.#isLoading = true;
@@ -111,7 +111,7 @@ export class Relay {
     if (this.#target !== target) return;
     this.#isLoading = false;
     this.#kept = kept;
-    this.#feed.follow(threadId, target.keys, kept ?? undefined);
+    this.#feed.subscribe(threadId, target.keys, kept ?? undefined);
     this.#showKept();
   }
 
@@ -129,8 +129,8 @@ export class Relay {
     if (now?.revision === kept.revision) return this.takeState(kept, { isSnapshot: true, wasReset: false, lag: null });
     if (now) await new Promise((resolve) => setTimeout(resolve, TELL_MS));
     if (!isOpen()) return;
-    this.#feed.leave();
-    this.#feed.follow(target.threadId, target.keys);
+    this.#feed.unsubscribe();
+    this.#feed.subscribe(target.threadId, target.keys);
   }
 
   /** A snapshot doesn't say how far an answer is that is being written; its newest parts mostly do. */
@@ -139,15 +139,15 @@ export class Relay {
     if (!target || !answer?.runId || !answer.content.some((block) => block.type === "tool")) return;
     const path = `/api/runs/${answer.runId}/parts?after=${Math.max(-1, answer.seq - MOST_PARTS - 1)}&limit=${MOST_PARTS}`;
     const page = await this.#ask<PartPage>(path, target.keys);
-    if (page && this.#target === target) this.#feed.adoptProgress(target.threadId, answer.id, page.items);
+    if (page && this.#target === target) this.#feed.addProgress(target.threadId, answer.id, page.items);
   }
 
   #leave(turn: number): void {
     if (this.#saving !== null) this.#save();
-    this.#feed.leave();
+    this.#feed.unsubscribe();
     this.#target = this.#kept = null;
-    this.#state = EMPTY;
-    this.#told = { ...this.#told, state: EMPTY, isStale: false };
+    this.#state = EMPTY_THREAD;
+    this.#told = { ...this.#told, state: EMPTY_THREAD, isStale: false };
     const { connection, signedOut } = this.#rest;
     this.#rest = { ...(connection && { connection }), ...(signedOut && { signedOut }) };
     this.#lag = Infinity;
@@ -155,13 +155,13 @@ export class Relay {
   }
 
   #watch(isOn: boolean): void {
-    if (!isOn) this.#list = this.#told.list = UNLISTED;
-    this.#feed.watch(isOn);
+    if (!isOn) this.#list = this.#told.list = EMPTY_THREAD_LIST;
+    this.#feed.watchThreads(isOn);
   }
 
   #wake(isOnline: boolean): void {
     this.#isOnline = isOnline;
-    this.#feed.wake();
+    this.#feed.checkConnection();
     this.#showKept();
   }
 
@@ -195,7 +195,7 @@ export class Relay {
     if (isSnapshot) void this.#learnProgress(state);
   }
 
-  takeList(list: ListState): void {
+  takeList(list: ThreadListState): void {
     for (const id of this.#list.entries.keys()) if (!list.entries.has(id)) void this.#stored.forget(id);
     this.#list = list;
     this.#tell();
@@ -217,13 +217,13 @@ export class Relay {
   takeRefusal(code: string, message: string): void {
     this.#rest.refusal = { code, message, asked: this.#target?.asked ?? 0 };
     if (this.#target && code !== "protocol") void this.#forget(this.#target.threadId);
-    if (code !== "protocol") this.#state = this.#told.state = EMPTY;
+    if (code !== "protocol") this.#state = this.#told.state = EMPTY_THREAD;
     this.#tell();
   }
 
   takeSignedOut(): void {
     this.#rest.signedOut = true;
-    this.#list = this.#told.list = UNLISTED;
+    this.#list = this.#told.list = EMPTY_THREAD_LIST;
     this.#tell();
   }
 
@@ -239,7 +239,7 @@ export class Relay {
     const isStale = this.#showsKept;
     const state = isStale && this.#kept ? this.#kept : this.#state;
     const batch: Batch = { turn: this.#turn, ...this.#rest };
-    if (state.revision !== null && state !== this.#told.state) batch.patch = diff(this.#told.state.revision === null ? null : this.#told.state, state);
+    if (state.revision !== null && state !== this.#told.state) batch.patch = diffThread(this.#told.state.revision === null ? null : this.#told.state, state);
     if (isStale !== this.#told.isStale) batch.isStale = isStale;
     if (this.#list !== this.#told.list) batch.list = listDiff(this.#told.list, this.#list);
     this.#told = { state: state.revision === null ? this.#told.state : state, list: this.#list, isStale };
@@ -259,7 +259,7 @@ export class Relay {
 }
 
 /** What changed between two lists; entries that did not change are the same objects. */
-function listDiff(before: ListState, after: ListState): ListPatch {
+function listDiff(before: ThreadListState, after: ThreadListState): ListPatch {
   const whole = before.revision === null;
   const entries: Listed[] = [...after.entries].filter(([id, entry]) => whole || before.entries.get(id) !== entry).map(([, entry]) => entry);
   const removed = whole ? [] : [...before.entries.keys()].filter((id) => !after.entries.has(id));

@@ -1,7 +1,7 @@
 // The stream worker: keeps the socket, the folding and the stored threads off the page's thread.
 
-import { Feed } from "../khala/feed.ts";
-import { call, insist, isFailure, wake } from "../khala/requests.ts";
+import { RealtimeClient } from "../khala/realtime-client.ts";
+import { request, withRetry, isRequestError, retryNow } from "../khala/requests.ts";
 import type { Batch, ThreadKeys, ToStream } from "./stream.messages.ts";
 import { Relay } from "./stream.relay.ts";
 import { Snapshots } from "./stream.snapshots.ts";
@@ -9,20 +9,20 @@ import { Snapshots } from "./stream.snapshots.ts";
 let relay: Relay | null = null;
 
 function start(url: string): Relay {
-  const feed = new Feed(url, {
-    state: (state, frame) => {
+  const feed = new RealtimeClient(url, {
+    onThread: (state, frame) => {
       const newest = frame?.type === "delta" ? frame.parts.at(-1) : undefined;
       const lag = newest ? Date.now() - Date.parse(newest.createdAt) : null;
       made.takeState(state, { isSnapshot: frame?.type === "snapshot", wasReset: frame?.type === "snapshot" && frame.reset === true, lag });
     },
-    listed: (list) => made.takeList(list),
-    present: (participants, more) => made.takePresent([...participants], more),
-    connection: (connection) => made.takeConnection(connection),
-    refused: (code, message) => made.takeRefusal(code, message),
-    signedOut: () => made.takeSignedOut(),
-    complaint: (code, message) => console.warn("khala", code, message),
+    onThreadList: (list) => made.takeList(list),
+    onPresence: (participants, more) => made.takePresent([...participants], more),
+    onConnection: (connection) => made.takeConnection(connection),
+    onRefused: (code, message) => made.takeRefusal(code, message),
+    onSignedOut: () => made.takeSignedOut(),
+    onError: (code, message) => console.warn("khala", code, message),
   });
-  const ask = <Answer>(path: string, keys: ThreadKeys) => quietly(() => call<Answer>("GET", path, { keys }));
+  const ask = <Answer>(path: string, keys: ThreadKeys) => quietly(() => request<Answer>("GET", path, { keys }));
   const made = new Relay({ feed, stored: new Snapshots(), ask, post: (batch: Batch) => postMessage(batch) });
   return made;
 }
@@ -30,15 +30,15 @@ function start(url: string): Relay {
 /** The answer, or undefined where there is none: what is asked for here is no great loss. */
 async function quietly<Answer>(ask: () => Promise<Answer>): Promise<Answer | undefined> {
   try {
-    return await insist(ask, { tries: 3 });
+    return await withRetry(ask, { maxAttempts: 3 });
   } catch (error) {
-    if (isFailure(error)) return undefined;
+    if (isRequestError(error)) return undefined;
     throw error;
   }
 }
 
 addEventListener("message", ({ data }: MessageEvent<ToStream>) => {
-  if (data.type === "wake") wake();
+  if (data.type === "wake") retryNow();
   if (data.type === "start") relay = start(data.url);
   else void relay?.hear(data);
 });

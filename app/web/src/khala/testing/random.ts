@@ -1,15 +1,16 @@
-// Random numbers that are the same in each run.
+// A seeded random number generator, so that each test run is the same.
 
 export interface Random {
-  /** From 0 to 1. */
+  /** A number in [0, 1). */
   next: () => number;
-  /** A whole number from 0 to below `most`. */
-  below: (most: number) => number;
+  /** An integer in [0, limit). */
+  below: (limit: number) => number;
   pick: <T>(items: readonly T[]) => T;
-  chance: (share: number) => boolean;
+  /** True with this probability. */
+  chance: (probability: number) => boolean;
 }
 
-/** The sequence that belongs to this seed (mulberry32). */
+/** The sequence of this seed (mulberry32). */
 export function random(seed: number): Random {
   let state = seed;
   const next = (): number => {
@@ -18,11 +19,11 @@ export function random(seed: number): Random {
     mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
   };
-  const below = (most: number): number => Math.floor(next() * most);
+  const below = (limit: number): number => Math.floor(next() * limit);
   const pick = <T>(items: readonly T[]): T => {
     const [picked] = items.slice(below(items.length));
     if (picked === undefined) throw new Error("There is nothing to pick from.");
     return picked;
   };
-  return { next, below, pick, chance: (share) => next() < share };
+  return { next, below, pick, chance: (probability) => next() < probability };
 }

@@ -1,6 +1,6 @@
-// A small HTTP server of Node's, for what asks over the network.
+// A small HTTP server in Node, for tests of HTTP requests.
 
-/** What a test needs of `node:http`, whose types come with Node and not with the browser. */
+/** The part of `node:http` that tests use. Its types are not available beside those of the browser. */
 interface Incoming extends AsyncIterable<Uint8Array> {
   readonly method: string;
   readonly url: string;
@@ -20,24 +20,24 @@ interface Listening {
 }
 type Http = { createServer: (handle: (request: Incoming, response: Outgoing) => void) => Listening };
 
-export interface Asked {
+export interface ReceivedRequest {
   method: string;
   path: string;
   headers: Record<string, string | undefined>;
   body: string;
 }
 
-/** Serves with `answer` until `close`; `url` is where, `asked` what was asked. */
-export async function served(answer: (asked: Asked, response: Outgoing) => void): Promise<{ url: string; asked: Asked[]; close: () => Promise<void> }> {
+/** Serves with `answer` until `close` is called. `asked` has the received requests. */
+export async function startServer(answer: (asked: ReceivedRequest, response: Outgoing) => void): Promise<{ url: string; asked: ReceivedRequest[]; close: () => Promise<void> }> {
   const name = "node:http";
   const { createServer } = (await import(/* @vite-ignore */ name)) as Http;
-  const asked: Asked[] = [];
+  const asked: ReceivedRequest[] = [];
   const handle = async (request: Incoming, response: Outgoing): Promise<void> => {
     let body = "";
     for await (const chunk of request) body += new TextDecoder().decode(chunk);
-    const one = { method: request.method, path: request.url, headers: request.headers, body };
-    asked.push(one);
-    answer(one, response);
+    const received = { method: request.method, path: request.url, headers: request.headers, body };
+    asked.push(received);
+    answer(received, response);
   };
   const server = createServer((request, response) => void handle(request, response));
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));

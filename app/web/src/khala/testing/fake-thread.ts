@@ -1,16 +1,16 @@
-// A thread as a server keeps it: rows that bear revisions, from which snapshots and deltas of any range are told.
+// A fake thread as the server stores it: rows with revisions, from which it computes snapshots and deltas of any range.
 
 import { fold, textOf } from "../fold.ts";
 import type { Block, DeltaFrame, Message, Part, SnapshotFrame, Thread } from "../frames.ts";
 import type { Random } from "./random.ts";
 
-type Say = Pick<Part, "kind" | "data">;
+type NewPart = Pick<Part, "kind" | "data">;
 type Row = { message: Message & { content: Block[] }; revision: number };
 
 export const THREAD = "00000000-0000-7000-8000-000000000001";
 const BEGINNING = Date.UTC(2031, 0, 1);
 
-/** Makes commits; each bears the next revision. */
+/** Each change is a commit with the next revision. */
 export class FakeThread {
   revision = 1;
   title = "";
@@ -23,19 +23,19 @@ export class FakeThread {
     this.id = id;
   }
 
-  /** A question, and a draft of its answer; their ids. */
+  /** Add a question and a draft of its answer. Returns their ids. */
   ask(text: string, parentId = this.#rows.at(-1)?.message.id, id?: string): { question: string; answer: string } {
     this.revision++;
     const question = this.#add("user", parentId, [{ type: "text", text }], id);
     return { question, answer: this.#add("assistant", question, []) };
   }
 
-  /** Parts of an answer, in one commit. */
-  say(answer: string, ...said: Say[]): void {
+  /** Append parts to an answer, in one commit. */
+  appendParts(answer: string, ...parts: NewPart[]): void {
     this.revision++;
     const row = this.#row(answer);
-    for (const one of said) {
-      const part = { ...one, runId: `run-${answer}`, messageId: answer, seq: row.message.seq, createdAt: this.#now() } as Part;
+    for (const newPart of parts) {
+      const part = { ...newPart, runId: `run-${answer}`, messageId: answer, seq: row.message.seq, createdAt: this.#now() } as Part;
       this.#parts.push({ part, revision: this.revision });
       row.message = { ...row.message, status: "streaming", seq: part.seq + 1, content: fold(row.message.content, [part]) };
       if (part.kind === "finish") row.message = { ...row.message, status: "final", finish: part.data };
@@ -56,7 +56,7 @@ export class FakeThread {
     return this.#rows.map(({ message }) => message.id);
   }
 
-  /** What each message says, by its id. */
+  /** The text of each message, by its id. */
   get texts(): Record<string, string> {
     return Object.fromEntries(this.#rows.map(({ message }) => [message.id, textOf(message)]));
   }
@@ -70,7 +70,7 @@ export class FakeThread {
     return { type: "snapshot", threadId: this.id, revision: this.revision, thread: this.#thread(), messages, hasMore: this.#rows.length > newest };
   }
 
-  /** What has changed since, or null if nothing has. */
+  /** The delta since a revision, or null if nothing has changed. */
   delta(since: number): DeltaFrame | null {
     if (since >= this.revision) return null;
     const changed = this.#rows.filter((row) => row.revision > since).sort((one, other) => one.revision - other.revision);
@@ -80,18 +80,18 @@ export class FakeThread {
     return { type: "delta", threadId: this.id, from: since, revision: this.revision, ...thread, messages, parts };
   }
 
-  /** Something happens, at random. */
-  live(dice: Random): void {
+  /** Commit a random change. */
+  commitSomething(dice: Random): void {
     const [answer] = this.open;
     if (answer === undefined) this.ask(`Question ${this.revision}`, dice.chance(0.7) || this.ids.length === 0 ? undefined : dice.pick(this.ids));
     else if (dice.chance(0.1)) this.rename(`Title ${this.revision}`);
-    else if (dice.chance(0.15)) this.say(answer, { kind: "finish", data: { reason: "stop", usage: { inputTokens: 1, outputTokens: 1 } } });
-    else this.say(answer, ...Array.from({ length: 1 + dice.below(3) }, () => this.#something(dice)));
+    else if (dice.chance(0.15)) this.appendParts(answer, { kind: "finish", data: { reason: "stop", usage: { inputTokens: 1, outputTokens: 1 } } });
+    else this.appendParts(answer, ...Array.from({ length: 1 + dice.below(3) }, () => this.#randomPart(dice)));
   }
 
-  #something(dice: Random): Say {
+  #randomPart(dice: Random): NewPart {
     const toolCallId = dice.pick(["a", "b", "c"]);
-    return dice.pick<Say>([
+    return dice.pick<NewPart>([
       { kind: "text-delta", data: { text: `${this.revision}é😀 ` } },
       { kind: "text-delta", data: { text: "more " } },
       { kind: "tool-call", data: { toolCallId, step: 1, tool: "grep", args: { pattern: "x" } } },

@@ -1,17 +1,17 @@
-// WebSockets that a test holds the other end of.
+// Fake WebSockets whose server side is the test.
 
 import type { ClientFrame, ServerFrame } from "../frames.ts";
-import type { Socket } from "../feed.ts";
+import type { WebSocketLike } from "../realtime-client.ts";
 
-/** A socket; what the client says is in `heard`. */
-export class FakeSocket implements Socket {
+/** A fake WebSocket. `received` has the frames that the client sent. */
+export class FakeSocket implements WebSocketLike {
   readyState = 0;
   onmessage: ((event: MessageEvent) => void) | null = null;
   onclose: ((event: CloseEvent) => void) | null = null;
-  readonly heard: ClientFrame[] = [];
+  readonly received: ClientFrame[] = [];
   readonly url: string;
   readonly protocol: string;
-  /** Answers what the client says. */
+  /** Called with each frame that the client sends. */
   answer: (frame: ClientFrame) => void = () => undefined;
 
   constructor(url: string, protocol: string) {
@@ -21,7 +21,7 @@ export class FakeSocket implements Socket {
 
   send(data: string): void {
     const frame = JSON.parse(data) as ClientFrame;
-    this.heard.push(frame);
+    this.received.push(frame);
     this.answer(frame);
   }
 
@@ -29,26 +29,26 @@ export class FakeSocket implements Socket {
     this.readyState = 3;
   }
 
-  /** The server says hello. */
-  greet(protocol = 1): void {
+  /** Accept the connection and send `hello`. */
+  sendHello(protocol = 1): void {
     this.readyState = 1;
-    this.tell({ type: "hello", protocol, heartbeatSeconds: 25 });
+    this.deliver({ type: "hello", protocol, heartbeatSeconds: 25 });
   }
 
-  /** The client hears a frame, unless it has hung up. */
-  tell(frame: ServerFrame): void {
+  /** Send a frame to the client, unless the socket is closed. */
+  deliver(frame: ServerFrame): void {
     if (this.readyState === 1) this.onmessage?.({ data: JSON.stringify(frame) } as MessageEvent);
   }
 
-  /** The connection breaks. */
-  drop(code = 1006): void {
+  /** Close the connection from the server's side. */
+  disconnect(code = 1006): void {
     this.readyState = 3;
     this.onclose?.({ code } as CloseEvent);
   }
 }
 
-/** A class of sockets, and those that were made of it. */
-export function sockets(): { WebSocket: new (url: string, protocol: string) => FakeSocket; made: FakeSocket[]; last: () => FakeSocket } {
+/** A fake `WebSocket` class, and the instances that were created from it. */
+export function fakeSockets(): { WebSocket: new (url: string, protocol: string) => FakeSocket; made: FakeSocket[]; last: () => FakeSocket } {
   const made: FakeSocket[] = [];
   class Counted extends FakeSocket {
     constructor(url: string, protocol: string) {

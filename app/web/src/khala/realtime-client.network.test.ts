@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 import { textOf } from "./fold.ts";
-import { started } from "./testing/feeds.ts";
+import { startClient } from "./testing/start-client.ts";
 import { random } from "./testing/random.ts";
-import type { FakeSocket } from "./testing/sockets.ts";
-import { FakeThread, THREAD } from "./testing/threads.ts";
+import type { FakeSocket } from "./testing/fake-sockets.ts";
+import { FakeThread, THREAD } from "./testing/fake-thread.ts";
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
@@ -14,7 +14,7 @@ describe("over a network that loses, doubles, delays and cuts", () => {
     const dice = random(seed);
     const thread = new FakeThread();
     thread.ask("Why?");
-    const { feed, network, told } = started();
+    const { client, network, events } = startClient();
     let isBad = true;
     const sent = new Map<FakeSocket, number>();
     const deliver = (socket: FakeSocket, frame: ReturnType<FakeThread["snapshot"]> | ReturnType<FakeThread["delta"]>): void => {
@@ -22,32 +22,32 @@ describe("over a network that loses, doubles, delays and cuts", () => {
       sent.set(socket, frame.revision);
       if (isBad && dice.chance(0.1)) return;
       for (let copies = isBad && dice.chance(0.15) ? 2 : 1; copies > 0; copies--) {
-        if (isBad && dice.chance(0.15)) setTimeout(() => socket.tell(frame), dice.below(4000));
-        else socket.tell(frame);
+        if (isBad && dice.chance(0.15)) setTimeout(() => socket.deliver(frame), dice.below(4000));
+        else socket.deliver(frame);
       }
     };
     const serve = (socket: FakeSocket): void => {
       socket.answer = (frame) => {
-        if (frame.type === "ping") socket.tell({ type: "pong" });
+        if (frame.type === "ping") socket.deliver({ type: "pong" });
         if (frame.type !== "subscribe") return;
         const isOld = frame.after === undefined || dice.chance(0.1);
         deliver(socket, isOld ? thread.snapshot() : thread.delta(frame.after ?? 0));
         sent.set(socket, thread.revision);
       };
-      socket.greet();
+      socket.sendHello();
     };
-    feed.follow(THREAD);
+    client.subscribe(THREAD);
     for (let round = 0; round < 170; round++) {
       isBad = round < 120;
-      if (isBad) thread.live(dice);
+      if (isBad) thread.commitSomething(dice);
       for (const socket of network.made) if (socket.readyState === 0 && dice.chance(0.7)) serve(socket);
       const socket = network.last();
       const since = sent.get(socket);
       if (socket.readyState === 1 && since !== undefined) deliver(socket, thread.delta(since));
-      if (isBad && dice.chance(0.03)) socket.drop();
+      if (isBad && dice.chance(0.03)) socket.disconnect();
       vi.advanceTimersByTime(isBad ? dice.below(1500) : 2000);
       const { texts } = thread;
-      const wrong = told.states.at(-1)?.messages.filter((message) => !texts[message.id]?.startsWith(textOf(message)));
+      const wrong = events.states.at(-1)?.messages.filter((message) => !texts[message.id]?.startsWith(textOf(message)));
       expect(wrong ?? []).toEqual([]);
     }
     // Whatever was lost last shows when something follows.
@@ -58,7 +58,7 @@ describe("over a network that loses, doubles, delays and cuts", () => {
       if (since !== undefined) deliver(network.last(), thread.delta(since));
       vi.advanceTimersByTime(3000);
     }
-    const last = told.states.at(-1);
+    const last = events.states.at(-1);
     expect(last?.revision).toBe(thread.revision);
     expect(Object.fromEntries((last?.messages ?? []).map(({ id, content }) => [id, content]))).toEqual(thread.contents);
   });
