@@ -23,7 +23,7 @@ from khala.api.runs import tool_call_details
 from khala.api.tools import tools
 from khala.blobs import blob_reader, line_views
 from khala.domain import access, accounts, budgets, chat, fold, frames, parts
-from khala.domain.tools import Rule
+from khala.domain.tools import ToolRule
 from khala.store.accounts import audit
 from khala.store.tools import approvals, user_tools
 
@@ -34,8 +34,8 @@ HEAD = "// Written by infra/frames.py from the server's own structs; change thos
 Struct = type[msgspec.Struct]
 
 STATE: dict[str, Struct] = {
-    "BlobRef": parts.BlobRef, "Usage": parts.Usage, "Finish": parts.Finish, "Thread": chat.Thread,
-    "Message": chat.Message, "Listed": chat.Listed, "Run": chat.Run, "Receipt": chat.Receipt,
+    "BlobRef": parts.BlobRef, "Usage": parts.TokenUsage, "Finish": parts.Finish, "Thread": chat.Thread,
+    "Message": chat.Message, "Listed": chat.ThreadListEntry, "Run": chat.Run, "Receipt": chat.Receipt,
     "Snapshot": chat.Snapshot, "Delta": chat.Delta,
 }  # fmt: skip
 BLOCKS: dict[str, Struct] = {
@@ -44,17 +44,17 @@ BLOCKS: dict[str, Struct] = {
 }  # fmt: skip
 PARTS: dict[str, Struct] = {kind.__name__: kind for kind in parts.KINDS.values() if kind is not parts.Finish}
 FROM_CLIENTS: dict[str, Struct] = {
-    "Subscribe": frames.Subscribe, "Unsubscribe": frames.Unsubscribe, "Announce": frames.Announce,
+    "Subscribe": frames.Subscribe, "Unsubscribe": frames.Unsubscribe, "Announce": frames.SetPresence,
     "Watch": frames.Watch, "Unwatch": frames.Unwatch, "Authenticate": frames.Authenticate, "Ping": frames.Ping,
 }  # fmt: skip
 FROM_SERVERS: dict[str, Struct] = {
     "Hello": frames.Hello, "SnapshotFrame": frames.SnapshotFrame, "DeltaFrame": frames.DeltaFrame,
-    "Gone": frames.Gone, "Present": frames.Present, "AccountFrame": frames.AccountFrame,
-    "AccountDelta": frames.AccountDelta, "Authenticated": frames.Authenticated, "ErrorFrame": frames.Error,
+    "Gone": frames.GoneFrame, "Present": frames.PresenceFrame, "AccountFrame": frames.AccountFrame,
+    "AccountDelta": frames.AccountDeltaFrame, "Authenticated": frames.Authenticated, "ErrorFrame": frames.ErrorFrame,
     "Pong": frames.Pong,
 }  # fmt: skip
 BODIES: dict[str, Struct] = {
-    "RunBudget": chat.RunBudget, "FunctionTool": chat.Function, "RunOptions": chat.RunOptions,
+    "RunBudget": chat.RunBudget, "FunctionTool": chat.ClientFunction, "RunOptions": chat.RunOptions,
     "NewThread": bodies.NewThread, "ThreadChanges": bodies.ThreadChanges, "Send": bodies.Send,
     "Regenerate": bodies.Regenerate, "Decision": bodies.Decision, "Cancel": bodies.Cancel, "ReadUpTo": bodies.ReadUpTo,
     "Claim": bodies.Claim, "KeyedThread": bodies.KeyedThread, "Claims": bodies.Claims, "NewRole": bodies.NewRole,
@@ -63,13 +63,14 @@ BODIES: dict[str, Struct] = {
     "NewToken": bodies.NewToken, "NewTool": tools.NewTool, "ToolDecision": tools.Decision, "Rules": tools.Rules,
 }  # fmt: skip
 ANSWERS: dict[str, Struct] = {
-    "MadeThread": bodies.MadeThread, "Sent": chat.Sent, "Approval": approvals.Approval, "Access": bodies.Access,
+    "MadeThread": bodies.MadeThread, "Sent": chat.SendResult, "Approval": approvals.Approval, "Access": bodies.Access,
     "Member": accounts.Member, "Invitation": accounts.Invitation,
-    "Link": accounts.Link, "MadeLink": bodies.MadeLink, "Claimed": accounts.Claimed,
+    "Link": accounts.ShareLink, "MadeLink": bodies.MadeLink, "Claimed": accounts.ClaimResult,
     "LinkedIdentity": accounts.LinkedIdentity, "User": accounts.User, "SignedIn": bodies.SignedIn,
-    "SignedOut": bodies.SignedOut, "Session": accounts.Session, "Token": accounts.Token, "MadeToken": bodies.MadeToken,
-    "Provider": bodies.Provider, "Ways": bodies.Ways, "Used": budgets.Used, "Trace": audit.Trace,
-    "Tool": tools.OfferedTool, "UserTool": user_tools.UserTool, "Rule": Rule, "Model": models.Offer,
+    "SignedOut": bodies.SignedOut, "Session": accounts.Session, "Token": accounts.ApiToken,
+    "MadeToken": bodies.MadeToken,
+    "Provider": bodies.Provider, "Ways": bodies.Ways, "Used": budgets.BudgetUsage, "Trace": audit.Trace,
+    "Tool": tools.OfferedTool, "UserTool": user_tools.UserTool, "Rule": ToolRule, "Model": models.Offer,
     "Models": models.Offers, "Line": line_views.Line, "Look": blob_reader.Look, "Kept": tool_call_details.Kept,
     "Detail": tool_call_details.Detail,
     "PartPage": bodies.PartPage, "FieldError": problem_details.FieldError, "Problem": problem_details.Problem,
@@ -88,7 +89,7 @@ SECTIONS: tuple[tuple[str, dict[str, Struct]], ...] = (
 WORDS: dict[str, Sequence[str]] = {
     "Role": get_args(access.Role),
     "Scope": get_args(access.Scope),
-    "MessageRole": get_args(chat.Role),
+    "MessageRole": get_args(chat.MessageRole),
     "MessageStatus": get_args(chat.MessageStatus),
     "RunStatus": get_args(chat.RunStatus),
     "ToolState": ("queued", "running", "completed", "failed", "blocked", "cancelled"),

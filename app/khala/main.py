@@ -27,8 +27,8 @@ from khala.blobs import store_url as blob_settings
 from khala.blobs import temporary_folder
 from khala.blobs.blob_service import Vault
 from khala.blobs.garbage_collector import Collector
-from khala.domain.parts import Usage
-from khala.domain.transfer_rate import BodyPace
+from khala.domain.parts import TokenUsage
+from khala.domain.transfer_rate import TransferRatePolicy
 from khala.identity.oidc import Provider
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
@@ -166,7 +166,7 @@ class Workshop:
     def _warm(self) -> None:
         for ref in self._models:
             model = self._providers.open(ref)
-            prices.cost(model.provider, model.name, Usage())
+            prices.cost(model.provider, model.name, TokenUsage())
             prices.context_window(model.provider, model.name)
             self._counter.count("warm", model.name)
 
@@ -371,7 +371,7 @@ def _application(
 
 
 def _config(app: Litestar, settings: Settings) -> uvicorn.Config:
-    timed = BodyDeadline(app, BodyPace(pause=settings.body_pause))
+    timed = BodyDeadline(app, TransferRatePolicy(pause=settings.body_pause))
     return uvicorn.Config(
         Observed(HostGuard(timed, settings.allowed_hosts)),
         lifespan="off",

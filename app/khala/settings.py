@@ -15,9 +15,9 @@ from khala.blobs import store_url as blob_settings
 from khala.domain import allowed_hosts as hosts
 from khala.domain import budgets
 from khala.domain.allowed_hosts import AllowedHosts
-from khala.domain.budgets import DAY, HOUR, Limit
+from khala.domain.budgets import DAY_SECONDS, HOUR_SECONDS, BudgetLimit
 from khala.domain.flush_policy import FlushPolicy
-from khala.domain.tools import Rule
+from khala.domain.tools import ToolRule
 from khala.identity.oidc import OidcSettings
 from khala.live import nats_url
 from khala.live.nats_url import WakeUrl
@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     providers: ProviderSettings
     flush: FlushPolicy
     limits: Limits
-    budgets: budgets.Policy
+    budgets: budgets.BudgetPolicy
     system: str
     welcome: str
     origins: Origins
@@ -112,7 +112,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def allowed_hosts(self) -> AllowedHosts:
         """The hosts that the server answers to."""
-        return hosts.chosen(self.hosts, self.origins.public_url, listening=self.host)
+        return hosts.choose_hosts(self.hosts, self.origins.public_url, listening=self.host)
 
     def allows(self, model: str) -> bool:
         """Whether callers may ask for this model: the configured ones, the demo, and what `KHALA_MODELS` names."""
@@ -206,13 +206,13 @@ def _direct(read: "_Reader") -> str | None:
     return direct
 
 
-def _budgets(read: "_Reader") -> budgets.Policy:
+def _budgets(read: "_Reader") -> budgets.BudgetPolicy:
     """The limits on use; what is set to 0 is off."""
     runs = read.amount("KHALA_ANON_RUNS_PER_HOUR", 200, whole=True)
     usd = read.amount("KHALA_ANON_USD_PER_DAY", "0.50")
     limits = [
-        Limit(scope="key", measure="runs", most=runs, window=HOUR),
-        Limit(scope="key", measure="usd", most=usd, window=DAY),
+        BudgetLimit(scope="key", measure="runs", most=runs, window=HOUR_SECONDS),
+        BudgetLimit(scope="key", measure="usd", most=usd, window=DAY_SECONDS),
         _tokens(read, "key", "KHALA_ANON_TOKENS_PER_DAY", 2_000_000),
         _runs(read, "network", "KHALA_NETWORK_RUNS_PER_HOUR", 5 * runs),
         _usd(read, "network", "KHALA_NETWORK_USD_PER_DAY", 5 * usd),
@@ -222,29 +222,29 @@ def _budgets(read: "_Reader") -> budgets.Policy:
         _usd(read, "user", "KHALA_USER_USD_PER_DAY", 10),
         _tokens(read, "user", "KHALA_USER_TOKENS_PER_DAY", 0),
         _usd(read, "thread", "KHALA_THREAD_USD_PER_DAY", 0),
-        Limit(scope="run", measure="usd", most=read.amount("KHALA_RUN_USD", 1)),
-        Limit(scope="run", measure="tokens", most=read.amount("KHALA_RUN_TOKENS", 0, whole=True)),
-        Limit(scope="run", measure="seconds", most=read.amount("KHALA_RUN_SECONDS", 900)),
+        BudgetLimit(scope="run", measure="usd", most=read.amount("KHALA_RUN_USD", 1)),
+        BudgetLimit(scope="run", measure="tokens", most=read.amount("KHALA_RUN_TOKENS", 0, whole=True)),
+        BudgetLimit(scope="run", measure="seconds", most=read.amount("KHALA_RUN_SECONDS", 900)),
     ]
-    return budgets.Policy(limits=tuple(limit for limit in limits if limit.most))
+    return budgets.BudgetPolicy(limits=tuple(limit for limit in limits if limit.most))
 
 
-def _runs(read: "_Reader", scope: budgets.Scope, name: str, default: Decimal | int) -> Limit:
-    return Limit(scope=scope, measure="runs", most=read.amount(name, default, whole=True), window=HOUR)
+def _runs(read: "_Reader", scope: budgets.BudgetScope, name: str, default: Decimal | int) -> BudgetLimit:
+    return BudgetLimit(scope=scope, measure="runs", most=read.amount(name, default, whole=True), window=HOUR_SECONDS)
 
 
-def _tokens(read: "_Reader", scope: budgets.Scope, name: str, default: int) -> Limit:
-    return Limit(scope=scope, measure="tokens", most=read.amount(name, default, whole=True), window=DAY)
+def _tokens(read: "_Reader", scope: budgets.BudgetScope, name: str, default: int) -> BudgetLimit:
+    return BudgetLimit(scope=scope, measure="tokens", most=read.amount(name, default, whole=True), window=DAY_SECONDS)
 
 
-def _usd(read: "_Reader", scope: budgets.Scope, name: str, default: Decimal | int) -> Limit:
-    return Limit(scope=scope, measure="usd", most=read.amount(name, default), window=DAY)
+def _usd(read: "_Reader", scope: budgets.BudgetScope, name: str, default: Decimal | int) -> BudgetLimit:
+    return BudgetLimit(scope=scope, measure="usd", most=read.amount(name, default), window=DAY_SECONDS)
 
 
 def _tools(read: "_Reader") -> ToolRegistryOptions:
     """Which tools there are, and what the operator says of calls. An empty KHALA_TOOLS offers none."""
-    asked = [Rule(pattern=pattern, action="ask") for pattern in read.patterns("KHALA_TOOLS_ASK", "")]
-    denied = [Rule(pattern=pattern, action="deny") for pattern in read.patterns("KHALA_TOOLS_DENY", "")]
+    asked = [ToolRule(pattern=pattern, action="ask") for pattern in read.patterns("KHALA_TOOLS_ASK", "")]
+    denied = [ToolRule(pattern=pattern, action="deny") for pattern in read.patterns("KHALA_TOOLS_DENY", "")]
     try:
         allow = ssrf_guard.networks(read.words("KHALA_FETCH_ALLOW"))
     except ValueError as error:
@@ -368,7 +368,7 @@ class _Reader:
 
     def hosts(self, name: str) -> tuple[str, ...]:
         try:
-            return tuple(map(hosts.checked, self.words(name)))
+            return tuple(map(hosts.validated_host, self.words(name)))
         except ValueError as error:
             raise BadSetting(f"{name} must be names like chat.example.com or *.example.com: {error}.") from error
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from khala.domain import ids
 from khala.domain.access import Caller
-from khala.domain.frames import AccountDelta
+from khala.domain.frames import AccountDeltaFrame
 from khala.live.hub import Hub
 from khala.live.service import Live
 from khala.store.accounts import account_feed
@@ -298,5 +298,5 @@ async def test_a_list_is_served_from_its_floor_on(db: Database, user: Caller) ->
     async with db.snapshot() as driver:
         found = [(await account_feed.since(driver, {named(user): after}))[named(user)] for after in (floor - 1, floor)]
     assert isinstance(found[0], Behind)
-    assert isinstance(found[1], AccountDelta)
+    assert isinstance(found[1], AccountDeltaFrame)
     assert [one.thread.id for one in found[1].threads] == [thread_ids[0]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from khala.domain.access import author_of, key_hash
+from khala.domain.access import author_id_of_key, key_hash
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket
@@ -53,7 +53,7 @@ async def test_a_send_answers_its_ids_at_once_and_all_of_it_is_there(server: Ins
         "parentId": welcome["id"],
         "role": "user",
         "status": "final",
-        "authorId": str(author_of(key_hash(thread.key))),
+        "authorId": str(author_id_of_key(key_hash(thread.key))),
         "content": [{"type": "text", "text": "What is a Khala?"}],
     }
     assert answer == common | {

@@ -18,7 +18,7 @@ import pytest
 from khala.archive import exporter
 from khala.archive.reader import ArchiveReader
 from khala.domain import ids
-from khala.domain.archive_format import MANIFEST, RefusedArchive
+from khala.domain.archive_format import MANIFEST, ArchiveRefusedError
 from khala.identity import passwords
 from khala.store.operations.archive_rows import KINDS, LEFT_OUT
 from khala.store.operations.verify import Checked, differences
@@ -356,7 +356,7 @@ async def test_what_is_no_archive_of_an_account_is_refused_and_leaves_nothing(
         empty = await counted(db)
         for number, (files, why, honest) in enumerate(wrong):
             path = packed(files, tmp_path / f"{number}.zip", honest=honest)
-            with pytest.raises(RefusedArchive, match=why.replace("(", r"\(").replace("..", r"\.\.")):
+            with pytest.raises(ArchiveRefusedError, match=why.replace("(", r"\(").replace("..", r"\.\.")):
                 await into(db, vault, path)
             assert await counted(db) | {"objects": 0} == empty, why
 
@@ -367,7 +367,7 @@ async def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpac
     bomb = archive | {"user.jsonl": b" " * (64 << 20)}
     path = packed(bomb, tmp_path / "bomb.zip")
     assert path.stat().st_size < 2 << 20
-    with pytest.raises(RefusedArchive, match="over the limit of 1,048,576"):
+    with pytest.raises(ArchiveRefusedError, match="over the limit of 1,048,576"):
         ArchiveReader(path, max_bytes=1 << 20)
 
 
@@ -386,7 +386,7 @@ async def test_an_archive_gets_no_power_over_what_others_have(
                 ("members.jsonl", {"threadId": theirs.id, "userId": victim.id}, "not in the archive"),
             ):
                 path = packed(changed(archive, name, **fields), tmp_path / "forged.zip")
-                with pytest.raises(RefusedArchive, match=why):
+                with pytest.raises(ArchiveRefusedError, match=why):
                     await into(db, vault, path, trusted=True)
             assert await counted(db) | {"objects": 0} == before | {"objects": 0}
             forged = changed(archive, "messages.jsonl", authorId=victim.id)
@@ -458,7 +458,7 @@ async def test_an_account_that_is_here_is_not_merged_with(database_url: str, tmp
     async with deployment(database_url, tmp_path) as server, account(server) as who:
         (tmp_path / "archive.zip").write_bytes(await archive_of(who))
         async with store_of(None, tmp_path, database_url) as (db, vault):
-            with pytest.raises(RefusedArchive, match="already; nothing is merged"):
+            with pytest.raises(ArchiveRefusedError, match="already; nothing is merged"):
                 await into(db, vault, tmp_path / "archive.zip")
 
 

@@ -19,8 +19,16 @@ from sqlalchemy import insert, text
 
 from khala.domain import budgets, ids
 from khala.domain.access import Caller, key_hash
-from khala.domain.budgets import DAY, FIRST, HOUR, Limit, Measure, Policy, Scope
-from khala.domain.chat import RunBudget, RunOptions, Sent
+from khala.domain.budgets import (
+    DAY_SECONDS,
+    HOUR_SECONDS,
+    INITIAL_RESERVATION,
+    BudgetLimit,
+    BudgetMeasure,
+    BudgetPolicy,
+    BudgetScope,
+)
+from khala.domain.chat import RunBudget, RunOptions, SendResult
 from khala.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActive
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.usage_tally import UsageTally
@@ -51,20 +59,20 @@ Amount: TypeAlias = Decimal | int
 Levels: TypeAlias = dict[tuple[str, str], tuple[Amount, Amount]]
 
 
-def limited(*limits: Limit) -> Limits:
-    return Limits(per_owner=10_000, waiting=10_000, budgets=Policy(limits=limits))
+def limited(*limits: BudgetLimit) -> Limits:
+    return Limits(per_owner=10_000, waiting=10_000, budgets=BudgetPolicy(limits=limits))
 
 
-def limit(scope: Scope, measure: Measure, most: object, window: int | None = DAY) -> Limit:
-    return Limit(scope=scope, measure=measure, most=Decimal(str(most)), window=window)
+def limit(scope: BudgetScope, measure: BudgetMeasure, most: object, window: int | None = DAY_SECONDS) -> BudgetLimit:
+    return BudgetLimit(scope=scope, measure=measure, most=Decimal(str(most)), window=window)
 
 
 USUAL = limited(
-    limit("key", "runs", 1000, HOUR),
+    limit("key", "runs", 1000, HOUR_SECONDS),
     limit("key", "usd", 1),
     limit("key", "tokens", 100_000),
     limit("anonymous", "usd", 5),
-    limit("thread", "seconds", 1000, HOUR),
+    limit("thread", "seconds", 1000, HOUR_SECONDS),
     limit("run", "usd", "0.5", None),
 )
 
@@ -95,13 +103,13 @@ async def nothing_is_held(db: Database) -> Levels:
     return found
 
 
-async def outcomes(sending: list[Coroutine[Any, Any, Sent]]) -> tuple[int, int]:
+async def outcomes(sending: list[Coroutine[Any, Any, SendResult]]) -> tuple[int, int]:
     """How many sends made a run, and how many met a limit; anything else is an error."""
     found = await asyncio.gather(*sending, return_exceptions=True)
     refused = [one for one in found if isinstance(one, BudgetExhausted)]
-    made = [one for one in found if isinstance(one, Sent)]
-    assert len(made) + len(refused) == len(found), [one for one in found if not isinstance(one, Sent)][:3]
-    assert all(one.retry_after and one.retry_after <= HOUR for one in refused)
+    made = [one for one in found if isinstance(one, SendResult)]
+    assert len(made) + len(refused) == len(found), [one for one in found if not isinstance(one, SendResult)][:3]
+    assert all(one.retry_after and one.retry_after <= HOUR_SECONDS for one in refused)
     return len(made), len(refused)
 
 
@@ -110,7 +118,7 @@ async def count(db: Database, table: str) -> int:
         return int(await driver.fetchval(f"SELECT count(*) FROM {table}"))
 
 
-TEN = limited(limit("key", "runs", 10, HOUR), limit("anonymous", "usd", 20), limit("key", "usd", 10))
+TEN = limited(limit("key", "runs", 10, HOUR_SECONDS), limit("anonymous", "usd", 20), limit("key", "usd", 10))
 
 
 async def test_of_a_hundred_sends_at_once_to_many_threads_of_one_key_ten_fit_a_budget_of_ten(db: Database) -> None:
@@ -161,18 +169,18 @@ async def test_a_send_that_is_refused_or_repeated_reserves_nothing(db: Database)
         await _taken(db, sent)
     assert await levels(db) == before
     with pytest.raises(BudgetExhausted):
-        await ask(db, place, limits=limited(*USUAL.budgets.limits[1:], limit("key", "runs", 1, HOUR)))
+        await ask(db, place, limits=limited(*USUAL.budgets.limits[1:], limit("key", "runs", 1, HOUR_SECONDS)))
     assert await levels(db) == before
 
 
-async def _taken(db: Database, sent: Sent) -> None:
+async def _taken(db: Database, sent: SendResult) -> None:
     other = await new_thread(db)
     question = Question(thread_id=other, message_id=sent.user_message_id, text="?", options=RunOptions())
     await sends.send(db, question, CALLER, USUAL)
 
 
 async def test_an_interrupting_send_that_is_refused_calls_nothing_off(db: Database) -> None:
-    place, tight = await new_thread(db), limited(limit("key", "runs", 1, HOUR))
+    place, tight = await new_thread(db), limited(limit("key", "runs", 1, HOUR_SECONDS))
     sent = await ask(db, place, limits=tight)
     with pytest.raises(BudgetExhausted):
         await ask(db, place, limits=tight, if_busy="interrupt")
@@ -180,12 +188,12 @@ async def test_an_interrupting_send_that_is_refused_calls_nothing_off(db: Databa
 
 
 async def test_when_the_window_ends_there_is_room_again(db: Database) -> None:
-    place, tight = await new_thread(db), limited(limit("key", "runs", 1, HOUR))
+    place, tight = await new_thread(db), limited(limit("key", "runs", 1, HOUR_SECONDS))
     await ask(db, place, limits=tight)
     with pytest.raises(BudgetExhausted) as refused:
         await ask(db, place, limits=tight)
     assert refused.value.retry_after is not None
-    assert refused.value.retry_after <= HOUR
+    assert refused.value.retry_after <= HOUR_SECONDS
     async with db.driver() as driver:
         for table in ("budgets", "usage_ledger"):
             await driver.execute(f"UPDATE {table} SET starts_at = starts_at - interval '1 hour'")
@@ -228,7 +236,7 @@ async def crash_and_take_over(db: Database, lease: Lease) -> None:
 async def hand_over(db: Database, lease: Lease) -> None:
     await runs.hand_over(db, lease, [receipt(0)])
     held = await levels(db)
-    assert held["key", "usd"] == (FIRST["usd"], 0), "who goes on keeps what is reserved"
+    assert held["key", "usd"] == (INITIAL_RESERVATION["usd"], 0), "who goes on keeps what is reserved"
     (later,) = await claim(db)
     await write(db, ending(later.lease, 0, ()))
 
@@ -267,15 +275,15 @@ async def lapse(db: Database) -> None:
         (hand_over, "0.003", 140),
         (cancel_queued, 0, 0),
         # What a call has used that nobody can tell of counts as what was reserved.
-        (cancel_unheld, FIRST["usd"], FIRST["tokens"]),
-        (delete, FIRST["usd"], FIRST["tokens"]),
-        (reset, FIRST["usd"], FIRST["tokens"]),
+        (cancel_unheld, INITIAL_RESERVATION["usd"], INITIAL_RESERVATION["tokens"]),
+        (delete, INITIAL_RESERVATION["usd"], INITIAL_RESERVATION["tokens"]),
+        (reset, INITIAL_RESERVATION["usd"], INITIAL_RESERVATION["tokens"]),
     ],
 )
 async def test_whatever_ends_a_run_settles_it_once(db: Database, end: End, usd: object, tokens: object) -> None:
     sent = await ask(db, await new_thread(db), limits=USUAL)
     held = await levels(db)
-    assert held["key", "usd"] == held["anonymous", "usd"] == (FIRST["usd"], 0)
+    assert held["key", "usd"] == held["anonymous", "usd"] == (INITIAL_RESERVATION["usd"], 0)
     assert held["key", "runs"] == (1, 0)
     assert ("run", "usd") not in held
     (one,) = await claim(db)
@@ -339,8 +347,8 @@ async def test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_s
     found = await levels(db)
     assert found["key", "runs"] == (1, 1), "the other thread's run stays"
     assert found["user", "runs"] == (1, 0)
-    assert found["user", "usd"] == (FIRST["usd"], 0)
-    assert found["anonymous", "usd"] == (2 * FIRST["usd"], Decimal("0.003"))
+    assert found["user", "usd"] == (INITIAL_RESERVATION["usd"], 0)
+    assert found["anonymous", "usd"] == (2 * INITIAL_RESERVATION["usd"], Decimal("0.003"))
     for one in await claim(db):
         await ledger.extend(db, one.lease.run_id, {"usd": Decimal("0.4"), "tokens": Decimal(5000)})
         await finish(db, one.lease)
@@ -364,7 +372,7 @@ async def test_what_an_extension_needs_fits_everywhere_or_nothing_is_taken(db: D
 async def test_time_is_reserved_piece_by_piece_until_there_is_none(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for portions in (budgets.FIRST, budgets.MORE):
+    for portions in (budgets.INITIAL_RESERVATION, budgets.FURTHER_RESERVATION):
         monkeypatch.setitem(portions, "seconds", Decimal("0.1"))
     sent = await ask(db, await new_thread(db), limits=limited(limit("thread", "seconds", "0.35")))
     async with db.driver() as driver:
@@ -396,7 +404,9 @@ async def test_counts_are_shared_by_all_and_survive_what_fails_around_them(db: D
 async def test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_needs(db: Database) -> None:
     place, keep = await new_thread(db), retention.Policy(idle=timedelta(0))
     for _ in range(3):
-        await ask(db, place, limits=limited(limit("key", "runs", 9, HOUR), limit("thread", "runs", 9, HOUR)))
+        await ask(
+            db, place, limits=limited(limit("key", "runs", 9, HOUR_SECONDS), limit("thread", "runs", 9, HOUR_SECONDS))
+        )
     (one,) = await claim(db)
     await finish(db, one.lease)
     async with db.driver() as driver:
@@ -418,7 +428,7 @@ async def test_callers_see_what_is_used_of_their_own_limits(db: Database) -> Non
         found = {one.measure: one for one in await ledger.usage(driver, CALLER, USUAL.budgets)}
         assert await ledger.usage(driver, Caller(), USUAL.budgets) == []
         (other,) = await ledger.usage(
-            driver, Caller(user_id=ids.new()), Policy(limits=(limit("user", "usd", "10.50"),))
+            driver, Caller(user_id=ids.new()), BudgetPolicy(limits=(limit("user", "usd", "10.50"),))
         )
     assert set(found) == {"runs", "usd", "tokens"}
     assert (found["usd"].used, found["usd"].reserved, found["usd"].most) == ("0.003", "0.005", "1")
@@ -523,7 +533,7 @@ async def test_a_limit_that_is_reached_before_a_run_begins_is_429_and_says_when(
         sent = await thread.send("One")
         refused = await thread.post("send", {"text": "Two", "options": {"ifBusy": "queue"}})
         assert (refused.status_code, refused.json()["code"]) == (429, "budget_exhausted")
-        assert 1 <= int(refused.headers["retry-after"]) <= HOUR
+        assert 1 <= int(refused.headers["retry-after"]) <= HOUR_SECONDS
         again = await thread.post("send", {"text": "One", "messageId": sent["userMessageId"]})
         assert (again.status_code, again.json()) == (200, sent)
         assert (await (await server.thread()).post("send", {"text": "Another key's"})).status_code == 202
@@ -622,7 +632,7 @@ async def test_a_silent_model_is_stopped_when_its_time_is_up(database_url: str) 
         await asyncio.wait_for(call.gone.wait(), 5)
     ended_by_budget(run, message, parts)
     assert text_of(message).startswith("abc abc \n\n")
-    assert budgets.OUT_OF_TIME in text_of(message)
+    assert budgets.OUT_OF_TIME_MESSAGE in text_of(message)
     assert found["data"]["outcome"] == "budget_exhausted"
     assert 300 <= found["data"]["totalMs"] < 3000
     assert time.monotonic() - began < 12
@@ -660,7 +670,7 @@ async def test_a_run_that_is_canceled_or_deleted_under_way_gives_back_what_it_re
         found = await nothing_is_held(db)
         await db.close()
     assert found["key", "runs"] == (0, 2)
-    assert found["key", "usd"][1] > FIRST["usd"]
+    assert found["key", "usd"][1] > INITIAL_RESERVATION["usd"]
 
 
 async def test_a_run_that_is_taken_over_goes_on_within_what_is_left_of_its_budget(database_url: str) -> None:
@@ -727,13 +737,13 @@ async def test_what_was_never_counted_is_not_taken_back(db: Database) -> None:
     place = ("login pair", b"key", "tries")
 
     async def fits() -> bool:
-        return await ledger.counted(db, *place, most=2, window_seconds=HOUR) is None
+        return await ledger.counted(db, *place, most=2, window_seconds=HOUR_SECONDS) is None
 
     for _ in range(3):
-        await ledger.discount(db, *place, window_seconds=HOUR)
+        await ledger.discount(db, *place, window_seconds=HOUR_SECONDS)
     assert [await fits() for _ in range(3)] == [True, True, False]
     for _ in range(3):
-        await ledger.discount(db, *place, window_seconds=HOUR)
+        await ledger.discount(db, *place, window_seconds=HOUR_SECONDS)
     assert [await fits() for _ in range(3)] == [True, True, False]
 
 
@@ -743,5 +753,5 @@ async def test_whoever_claims_a_thread_pays_for_what_is_under_way_in_it(db: Data
     owner = await person(db)
     await claims.claim(db, thread_id, key_hash(KEY), owner.caller)
     held = await levels(db)
-    assert [held[scope, "usd"] for scope in ("key", "user")] == [(0, 0), (FIRST["usd"], 0)]
+    assert [held[scope, "usd"] for scope in ("key", "user")] == [(0, 0), (INITIAL_RESERVATION["usd"], 0)]
     assert [held[scope, "runs"] for scope in ("key", "user")] == [(0, 0), (1, 0)]

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from khala.domain.parts import INLINE_LIMIT
+from khala.domain.parts import MAX_INLINE_BYTES
 from khala.models.port import SUMMARISE
 from khala.runs.prompt import SUMMARY
 from tests.integration.test_agents import verified
@@ -145,7 +145,7 @@ async def test_a_summary_of_any_length_fits_into_its_part_and_bears_no_secret(da
     async with serve(database_url, answering(Reply(tokens=(long,)), at_length)) as (server, provider):
         agent, _ = await until_summarised(await server.thread(), provider)
         (part,) = await agent.parts("compaction")
-        assert len(json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode()) <= INLINE_LIMIT
+        assert len(json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode()) <= MAX_INLINE_BYTES
         assert part["summary"].startswith("password=[redacted] 🦄")
         assert len(part["summary"]) > 500
 

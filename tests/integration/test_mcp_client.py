@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from khala.domain.tools import NAME
+from khala.domain.tools import TOOL_NAME
 from khala.tools.mcp import McpServerConfig
 from khala.tools.port import ToolError
 from tests.support import everything
@@ -221,7 +221,7 @@ async def test_names_are_such_that_every_provider_takes_them(journal: Path) -> N
     server, twin = stdio(journal, "Pe.culiar"), stdio(journal, "Pe_culiar")
     async with connected(server, twin) as connections:
         tools = connections.tools()
-        assert all(NAME.fullmatch(name) and tool.spec.name == name for name, tool in tools.items())
+        assert all(TOOL_NAME.fullmatch(name) and tool.spec.name == name for name, tool in tools.items())
         assert {"Pe_culiar__echo", "Pe_culiar__a_b"} <= set(tools)
         named = [name.partition("__")[2] for name in tools if name.startswith("Pe_culiar__a_")]
         assert sorted(one[:4] for one in named) == ["a_b", "a_b_", "a_b_", "a_to"]
@@ -351,7 +351,7 @@ async def _reference(connections: Any) -> None:
     assert set(structured.output) == {"temperature", "conditions", "humidity"}
     wrong = await use(connections, "everything__get-sum", a="two")
     assert not wrong.ok
-    assert all(NAME.fullmatch(name) for name in tools)
+    assert all(TOOL_NAME.fullmatch(name) for name in tools)
 
 
 def _kill(journal: Path, tool: str) -> None:

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from khala.api.mcp import server as mcp_server
 from khala.api.mcp.offered_tools import Offering
 from khala.domain.access import SCOPES, Scope
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.store.accounts import api_tokens
 from khala.store.postgres.database import Database
 from khala.store.tools import todos
@@ -180,7 +180,7 @@ class Shouting:
     """A tool that puts out as much as it is asked for, in the way that it is asked for."""
 
     ended = asyncio.Event()
-    spec = Spec(name="shout", description="Shouts.", parameters={"type": "object"})
+    spec = ToolSpec(name="shout", description="Shouts.", parameters={"type": "object"})
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         call.progress("breathing in")

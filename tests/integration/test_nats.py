@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from khala.domain.flush_policy import FlushPolicy
-from khala.domain.parts import Finish, Usage
+from khala.domain.parts import Finish, TokenUsage
 from khala.live import fallback_poll, nats_bus
 from khala.live.nats_bus import MOST_PENDING, NatsBus
 from khala.live.nats_url import WakeUrl, parsed
@@ -124,7 +124,7 @@ async def test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_serv
             assert by_postgres == [str(lease.thread_id)]
             server.start()
             await connected(bus)
-            await stream.end("final", Finish(reason="stop", usage=Usage()))
+            await stream.end("final", Finish(reason="stop", usage=TokenUsage()))
             await ear.until(5)
             assert by_postgres == [str(lease.thread_id)]
 
@@ -177,7 +177,7 @@ async def test_a_commit_that_went_unheard_is_told_when_it_is_found_to_be_there(d
             await stream.written()
             assert between.swallowed == 1
             assert bus.told == [(THREADS_CHANNEL, str(lease.thread_id))]
-            await stream.end("final", Finish(reason="stop", usage=Usage()))
+            await stream.end("final", Finish(reason="stop", usage=TokenUsage()))
         await far.close()
     assert bus.told[1:] == [(THREADS_CHANNEL, str(lease.thread_id)), (RUNS_CHANNEL, "")]
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.models.port import Completed, Event, Model, Prompt, Reasoning, Text, Turn
 from khala.models.providers import Providers
 from tests.support.calls import PROMPT, ask, calling, completed, each_protocol, listen, said, settings
@@ -32,7 +32,7 @@ async def test_the_text_and_the_usage_arrive_exactly(protocol: str) -> None:
     async with calling(protocol, Reply(tokens=tokens, usage=(11, 7))) as (model, _):
         events = await ask(model)
     assert said(events) == "".join(tokens)
-    assert completed(events) == Completed(usage=Usage(input_tokens=11, output_tokens=7), finish_reason="stop")
+    assert completed(events) == Completed(usage=TokenUsage(input_tokens=11, output_tokens=7), finish_reason="stop")
     assert (model.provider, model.name) == (protocol, "local-model")
 
 
@@ -68,7 +68,7 @@ async def test_text_survives_cuts_through_the_midst_of_characters_and_lines(prot
 @each_protocol
 async def test_an_empty_answer_completes(protocol: str) -> None:
     async with calling(protocol, Reply(tokens=(), usage=(5, 0))) as (model, _):
-        assert await ask(model) == [Completed(usage=Usage(input_tokens=5), finish_reason="stop")]
+        assert await ask(model) == [Completed(usage=TokenUsage(input_tokens=5), finish_reason="stop")]
 
 
 @each_protocol
@@ -84,7 +84,7 @@ async def test_usage_is_estimated_where_the_provider_tells_none(protocol: str) -
     async with calling(protocol, Reply(tokens=("12345678",), usage=None)) as (model, _):
         end = completed(await ask(model))
     assert end.estimated
-    assert end.usage == Usage(input_tokens=3 + 1 + 1 + 2 + 3, output_tokens=2)
+    assert end.usage == TokenUsage(input_tokens=3 + 1 + 1 + 2 + 3, output_tokens=2)
 
 
 @each_protocol

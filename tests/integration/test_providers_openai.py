@@ -5,7 +5,7 @@ import gzip
 
 import pytest
 
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.models.openai import error_responses
 from khala.models.port import Completed, Text
 from khala.models.providers import Access, Providers, ProviderSettings
@@ -18,7 +18,7 @@ async def test_comments_line_ends_and_data_in_several_lines_are_read() -> None:
     raw = b'\xef\xbb\xbf: hello\r\n\r\nevent: x\r\ndata: {"choices":[{"delta":\r\ndata: {"content":"a"}}]}\r\n\r\n'
     async with calling("openai", Reply(raw=raw + token("b", '"stop"') + USAGE + DONE)) as (model, _):
         events = await ask(model)
-    usage = Usage(input_tokens=3, output_tokens=4)
+    usage = TokenUsage(input_tokens=3, output_tokens=4)
     assert events == [Text("ab"), Completed(usage=usage, finish_reason="stop")]
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from khala.domain.parts import Usage
-from khala.domain.tools import Spec
+from khala.domain.parts import TokenUsage
+from khala.domain.tools import ToolSpec
 from khala.models.port import Completed, File, Outcome, Prompt, Text, ToolUse, Turn
 from khala.models.prompt_order import NO_OUTCOME, NOTHING
 from tests.support.calls import PROMPT, ask, calling, completed, each_protocol, failing, said
@@ -18,8 +18,11 @@ SCHEMA = {
     "properties": {"text": {"type": "string"}, "times": {"type": "integer", "minimum": 1}},
     "required": ["text"],
 }
-ECHO = Spec(name="echo", description="Says it again.", parameters=SCHEMA)
-TOOLS = (ECHO, Spec(name="files__read", description="Reads a file.", parameters={"type": "object", "properties": {}}))
+ECHO = ToolSpec(name="echo", description="Says it again.", parameters=SCHEMA)
+TOOLS = (
+    ECHO,
+    ToolSpec(name="files__read", description="Reads a file.", parameters={"type": "object", "properties": {}}),
+)
 ARGS: dict[str, Any] = {"text": 'a "quoted" žluťoučký\n👩‍👩‍👧 line', "deep": [{"a": None}], "n": 1.5}
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 
@@ -51,7 +54,7 @@ async def test_a_call_comes_at_the_end_with_its_arguments(protocol: str) -> None
         events = await ask(model, with_tools())
     assert said(events) == "Let me see."
     assert completed(events) == Completed(
-        usage=Usage(input_tokens=11, output_tokens=7),
+        usage=TokenUsage(input_tokens=11, output_tokens=7),
         finish_reason="tool_calls",
         uses=(ToolUse(id="use-7", name="echo", args=ARGS),),
     )

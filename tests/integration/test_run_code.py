@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from khala.domain import ids
-from khala.domain.tools import Actor
+from khala.domain.tools import ToolActor
 from khala.tools.port import CallContext, CallResult
 from khala.tools.run_code import RunCode
 from khala.tools.sandbox import Sandbox
@@ -25,7 +25,7 @@ async def run(inside: Sandbox, code: str, heard: Heard, language: str = "python"
     tool = RunCode(inside, seconds=seconds)
     args = {"language": language, "code": code, "stdin": "given"}
     jsonschema_rs.validate(tool.spec.parameters, args)
-    call = CallContext(id="1", idempotency_key="1", actor=Actor(owner_id=ids.new()), sink=heard)
+    call = CallContext(id="1", idempotency_key="1", actor=ToolActor(owner_id=ids.new()), sink=heard)
     return await tool.run(args, call)
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from khala.domain.tools import Actor, Rule, Spec
+from khala.domain.tools import ToolActor, ToolRule, ToolSpec
 from khala.store.postgres.database import Database
 from khala.tools.port import CallContext, CallResult
 from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
@@ -34,7 +34,7 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 
 def tool_registry(store: Database, *patterns: str, deny: str | None = None, connections: Any = None) -> ToolRegistry:
-    rules = () if deny is None else (Rule(pattern=deny, action="deny"),)
+    rules = () if deny is None else (ToolRule(pattern=deny, action="deny"),)
     options = ToolRegistryOptions(offered=patterns or ("*",), rules=rules)
     return ToolRegistry(store, None, sandbox=None, connections=connections, options=options)
 
@@ -154,7 +154,7 @@ class Served:
     """A tool of a server's."""
 
     def __init__(self, name: str) -> None:
-        self.spec = Spec(name=name, description="", parameters={"type": "object"}, source=name.partition("__")[0])
+        self.spec = ToolSpec(name=name, description="", parameters={"type": "object"}, source=name.partition("__")[0])
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         return CallResult(output="done")
@@ -177,7 +177,7 @@ class Servers:
         return [Server()]
 
 
-async def names_of(box: ToolRegistry, actor: Actor, *patterns: str) -> list[str]:
+async def names_of(box: ToolRegistry, actor: ToolActor, *patterns: str) -> list[str]:
     return list((await box.offered(actor, patterns or None)).tools)
 
 

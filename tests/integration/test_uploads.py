@@ -11,7 +11,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from khala.domain.tools import Actor
+from khala.domain.tools import ToolActor
 from khala.store.blobs import blobs
 from khala.store.postgres.database import Database
 from khala.tools.port import CallContext, ToolError
@@ -220,7 +220,7 @@ async def test_the_tool_reads_blobs_of_its_conversation_alone(server: Inside, th
 async def _use(tool: ReadBlob, blob_id: str, thread_id: UUID) -> None:
 
     def call(thread_id: Any) -> CallContext:
-        actor = Actor(owner_id=uuid4(), thread_id=thread_id)
+        actor = ToolActor(owner_id=uuid4(), thread_id=thread_id)
         return CallContext(id="c", idempotency_key="k", actor=actor, sink=None)  # type: ignore[arg-type]
 
     mine = call(thread_id)

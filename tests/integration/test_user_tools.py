@@ -8,7 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from khala.domain.tools import Actor
+from khala.domain.tools import ToolActor
 from khala.store.postgres.database import Database
 from khala.store.tools import user_tools
 from khala.store.tools.user_tools import Definition
@@ -83,7 +83,7 @@ class Maker:
         return (await tool_registry.offered(self.actor)).tools[made["name"]]
 
     @property
-    def actor(self) -> Actor:
+    def actor(self) -> ToolActor:
         return user(self.who.id)
 
 

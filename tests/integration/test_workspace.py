@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from khala.domain import ids
-from khala.domain.tools import Actor
+from khala.domain.tools import ToolActor
 from khala.store.postgres.database import Database
 from khala.store.tools import todos, workspace_files
 from khala.tools import file_search
@@ -24,22 +24,22 @@ from tests.support.people import new_user
 from tests.support.store import new_thread
 
 
-async def somebody(db: Database) -> Actor:
+async def somebody(db: Database) -> ToolActor:
     return user(await new_user(db))
 
 
-async def write(db: Database, actor: Actor, path: str, content: str) -> None:
+async def write(db: Database, actor: ToolActor, path: str, content: str) -> None:
     said = await call(WriteFile(db), actor, path=path, content=content)
     assert said.ok, said.text
 
 
-async def read(db: Database, actor: Actor, path: str) -> str:
+async def read(db: Database, actor: ToolActor, path: str) -> str:
     said = await call(ReadFile(db), actor, path=path)
     assert said.ok, said.text
     return said.text
 
 
-async def paths_of(db: Database, actor: Actor) -> list[str]:
+async def paths_of(db: Database, actor: ToolActor) -> list[str]:
     async with db.driver() as driver:
         return [entry.path for entry in await workspace_files.entries(driver, actor.owner_id)]
 
@@ -229,7 +229,7 @@ async def test_a_glob_finds_paths(db: Database, pattern: str, found: str) -> Non
     assert said.text == (found.replace(" ", "\n") or "No file has such a path.")
 
 
-async def every_line(db: Database, actor: Actor, pattern: str, **args: Any) -> list[str]:
+async def every_line(db: Database, actor: ToolActor, pattern: str, **args: Any) -> list[str]:
     """All pages of a search, without their heads."""
     lines: list[str] = []
     after: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from khala.domain import ids
 from khala.domain.errors import Unavailable
 from khala.domain.flush_policy import FlushPolicy
 from khala.domain.fold import text_of
-from khala.domain.parts import Finish, Notice, Step, TextDelta, ToolCall, Usage
+from khala.domain.parts import Finish, Notice, Step, TextDelta, TokenUsage, ToolCall
 from khala.store.operations.verify import Checked, differences
 from khala.store.postgres.database import Database, Driver, driver_url
 from khala.store.postgres.session_settings import SESSION
@@ -64,7 +64,7 @@ def a_lease() -> Lease:
 
 
 def finish(reason: str = "stop") -> Finish:
-    return Finish(reason=reason, usage=Usage())
+    return Finish(reason=reason, usage=TokenUsage())
 
 
 async def test_a_hundred_one_character_deltas_take_fewer_than_ten_appends(db: Database) -> None:

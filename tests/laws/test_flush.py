@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.flush_policy import FlushPolicy, Gathered
+from khala.domain.flush_policy import FlushPolicy, PendingText
 
 POLICY = FlushPolicy(milliseconds=350, chars=1200, parts=32)
 
@@ -11,18 +11,18 @@ deltas = st.lists(st.tuples(st.integers(1, 300), st.floats(0, 0.2)), min_size=1,
 
 
 def test_the_first_text_is_due_at_once() -> None:
-    gathered = Gathered()
+    gathered = PendingText()
     gathered.add(1, 5.0)
     assert gathered.due_at(POLICY) == 5.0
 
 
 def test_nothing_gathered_is_never_due() -> None:
-    assert Gathered().due_at(POLICY) is None
+    assert PendingText().due_at(POLICY) is None
 
 
 @given(deltas)
 def test_what_follows_is_due_by_age_unless_size_or_count_come_first(found: list[tuple[int, float]]) -> None:
-    gathered = Gathered()
+    gathered = PendingText()
     gathered.taken(at_once=False, now=0.0)
     now = 10.0
     for chars, wait in found:
@@ -34,7 +34,7 @@ def test_what_follows_is_due_by_age_unless_size_or_count_come_first(found: list[
 
 
 def test_what_is_left_over_from_a_batch_is_due_at_once() -> None:
-    gathered = Gathered()
+    gathered = PendingText()
     gathered.add(1, 1.0)
     gathered.taken(at_once=True, now=2.0)
     assert gathered.due_at(POLICY) == 2.0
@@ -42,7 +42,7 @@ def test_what_is_left_over_from_a_batch_is_due_at_once() -> None:
 
 def test_what_reaches_a_limit_just_so_is_due() -> None:
     for deltas, due in (([1199], 1.35), ([1200], 1.0), ([1] * 31, 1.35), ([1] * 32, 1.0)):
-        gathered = Gathered()
+        gathered = PendingText()
         gathered.taken(at_once=False, now=0.0)
         for chars in deltas:
             gathered.add(chars, 1.0)

@@ -8,24 +8,33 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.flush_policy import pieces, storable
-from khala.domain.fold import CompactionBlock, Content, FileBlock, TextBlock, ToolBlock, cancelled, fold, text_of
+from khala.domain.flush_policy import replace_unstorable, split_by_json_bytes
+from khala.domain.fold import (
+    CompactionBlock,
+    Content,
+    FileBlock,
+    TextBlock,
+    ToolBlock,
+    cancelled_statuses,
+    fold,
+    text_of,
+)
 from khala.domain.parts import (
-    INLINE_LIMIT,
     KINDS,
+    MAX_INLINE_BYTES,
     BlobRef,
     Compaction,
-    Failure,
     Finish,
     Notice,
     PartData,
     ReasoningDelta,
+    RunFailure,
     Step,
     TextDelta,
+    TokenUsage,
     ToolCall,
     ToolResult,
     ToolStatus,
-    Usage,
     encode,
     json_text,
     read,
@@ -51,7 +60,7 @@ blobs = st.builds(
     preview=texts,
     name=st.none() | texts,
 )
-usages = st.builds(Usage, input_tokens=st.integers(0, 10**9), output_tokens=st.integers(0, 10**9))
+usages = st.builds(TokenUsage, input_tokens=st.integers(0, 10**9), output_tokens=st.integers(0, 10**9))
 maybe_args, maybe_blob, maybe_text = st.none() | arguments, st.none() | blobs, st.none() | texts
 
 parts: st.SearchStrategy[PartData | None] = st.one_of(
@@ -88,7 +97,7 @@ parts: st.SearchStrategy[PartData | None] = st.one_of(
     ),
     st.builds(Notice, code=st.sampled_from(["resumed", "reprompted"]), message=texts),
     st.builds(Compaction, summary=texts, message_id=st.none() | st.uuids(), step=st.integers(0, 9)),
-    st.builds(Failure, code=st.just("timeout"), message=texts),
+    st.builds(RunFailure, code=st.just("timeout"), message=texts),
     st.builds(Finish, reason=st.just("stop"), usage=usages, witness=st.none() | st.just("cd" * 32)),
 )
 beginnings: st.SearchStrategy[Content] = st.one_of(
@@ -117,8 +126,8 @@ def test_the_law_holds_across_the_wire(
 @given(beginnings, st.lists(parts, max_size=30))
 def test_once_what_is_open_is_cancelled_nothing_is_open(beginning: Content, all_parts: list[PartData | None]) -> None:
     content = fold(beginning, all_parts)
-    ended = fold(content, cancelled(content))
-    assert cancelled(ended) == []
+    ended = fold(content, cancelled_statuses(content))
+    assert cancelled_statuses(ended) == []
     assert text_of(ended) == text_of(content)
     assert len(ended) == len(content)
 
@@ -138,14 +147,14 @@ def test_any_cutting_of_the_text_folds_to_the_same(chunks: list[str], sizes: lis
 
 @given(st.text(max_size=3000), st.integers(8, 200))
 def test_pieces_join_to_the_text_and_none_is_over_the_limit(text: str, limit: int) -> None:
-    cut = pieces(text, limit)
+    cut = split_by_json_bytes(text, limit)
     assert "".join(cut) == text
     assert all(piece and len(msgspec.json.encode(piece)) <= limit for piece in cut)
 
 
 @given(st.text(alphabet=st.characters(), max_size=50) | st.text(alphabet="\0\ud800\udfff\U0001f600a", max_size=20))
 def test_storable_text_has_no_nul_and_no_surrogate_and_keeps_the_rest(text: str) -> None:
-    kept = storable(text)
+    kept = replace_unstorable(text)
     assert "\0" not in kept
     assert len(kept) == len(text)
     assert kept.encode().decode() == kept
@@ -154,8 +163,8 @@ def test_storable_text_has_no_nul_and_no_surrogate_and_keeps_the_rest(text: str)
 
 @given(st.text(alphabet='a\0\1\n"é\U0001f600', min_size=500, max_size=3000))
 def test_no_encoded_part_of_text_is_over_the_inline_limit(text: str) -> None:
-    cut = pieces(storable(text), PIECE)
-    assert all(len(encode(TextDelta(text=piece))[1].encode()) <= INLINE_LIMIT for piece in cut)
+    cut = split_by_json_bytes(replace_unstorable(text), PIECE)
+    assert all(len(encode(TextDelta(text=piece))[1].encode()) <= MAX_INLINE_BYTES for piece in cut)
 
 
 @given(st.lists(st.sampled_from(["\\", "u0000", "\\u0000", "\0", '"', "é", "x"]), max_size=12).map("".join))
@@ -216,13 +225,13 @@ def test_every_kind_is_read_as_the_type_that_wrote_it() -> None:
     examples: list[PartData] = [
         TextDelta(text="a"),
         Notice(code="c", message="m"),
-        Failure(code="c", message="m"),
-        Finish(reason="stop", usage=Usage()),
+        RunFailure(code="c", message="m"),
+        Finish(reason="stop", usage=TokenUsage()),
         ReasoningDelta(text="r"),
         ToolCall(tool_call_id="a", step=1, tool="t"),
         ToolStatus(tool_call_id="a", state="blocked", expires_at=datetime(2030, 1, 1, tzinfo=UTC)),
         ToolResult(tool_call_id="a", ok=False, summary="s", duration_ms=1, output=0),
-        Step(step=1, max_steps=2, tool_count=3, usage=Usage()),
+        Step(step=1, max_steps=2, tool_count=3, usage=TokenUsage()),
         Compaction(summary="s"),
     ]
     for part in examples:
@@ -233,20 +242,20 @@ def test_every_kind_is_read_as_the_type_that_wrote_it() -> None:
 def test_whatever_a_call_waits_for_it_is_cancelled_with_its_run() -> None:
     states = ["queued", "running", "blocked", "completed", "failed", "cancelled"]
     content = tuple(ToolBlock(tool_call_id=state, tool="grep", state=state) for state in states)
-    assert [status.tool_call_id for status in cancelled(content)] == ["queued", "running", "blocked"]
+    assert [status.tool_call_id for status in cancelled_statuses(content)] == ["queued", "running", "blocked"]
 
 
 def test_the_first_and_the_last_surrogate_are_replaced_and_their_neighbours_are_not() -> None:
-    assert storable("\ud7ff\ud800\udfff\ue000") == "\ud7ff\ufffd\ufffd\ue000"
+    assert replace_unstorable("\ud7ff\ud800\udfff\ue000") == "\ud7ff\ufffd\ufffd\ue000"
 
 
 def test_no_piece_is_a_byte_over_its_limit() -> None:
     for count in range(1, 40):
         for limit in range(8, 60):
-            cut = pieces("\1" * count, limit)
+            cut = split_by_json_bytes("\1" * count, limit)
             assert all(len(msgspec.json.encode(piece)) <= limit for piece in cut)
 
 
 def test_usage_is_the_sum_of_both_kinds_of_tokens() -> None:
-    used = Usage(input_tokens=1, output_tokens=20) + Usage(input_tokens=300, output_tokens=4000)
-    assert used == Usage(input_tokens=301, output_tokens=4020)
+    used = TokenUsage(input_tokens=1, output_tokens=20) + TokenUsage(input_tokens=300, output_tokens=4000)
+    assert used == TokenUsage(input_tokens=301, output_tokens=4020)

@@ -12,27 +12,27 @@ from hypothesis import strategies as st
 from khala.api.openai.chunks import Answer, without_excuse
 from khala.api.openai.run_events import Event, GroupEnd, GroupStart, Narrator, Text, Update
 from khala.domain import ids
-from khala.domain.chat import Sent
+from khala.domain.chat import SendResult
 from khala.domain.parts import (
     BlobRef,
-    Failure,
     Finish,
     Part,
     PartData,
+    RunFailure,
     Step,
     TextDelta,
+    TokenUsage,
     ToolCall,
     ToolResult,
     ToolStatus,
-    Usage,
     encode,
 )
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-SENT = Sent(
+SENT = SendResult(
     thread_id=ids.new(), user_message_id=ids.new(), assistant_message_id=ids.new(), run_id=ids.new(), revision=1
 )
-FINISH = Finish(reason="stop", usage=Usage(input_tokens=1, output_tokens=2))
+FINISH = Finish(reason="stop", usage=TokenUsage(input_tokens=1, output_tokens=2))
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
 
 
@@ -85,7 +85,7 @@ def test_however_text_comes_the_chunks_and_the_whole_say_it(texts: list[str], cu
 @given(words, words, st.booleans())
 def test_a_failure_is_told_once_and_nothing_else_is_lost(said: str, why: str, joined: bool) -> None:
     told = [TextDelta(text=f"{said}\n\n{why}")] if joined else [TextDelta(text=said), TextDelta(text=f"\n\n{why}")]
-    parts = stored(*told, Failure(code="internal", message=why), FINISH)
+    parts = stored(*told, RunFailure(code="internal", message=why), FINISH)
     texts = [data.text for data, _ in without_excuse(parts) if isinstance(data, TextDelta)]
     assert "".join(texts) == said
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from khala.domain.budgets import EXACT
+from khala.domain.budgets import SMALLEST_AMOUNT
 from khala.domain.flush_policy import FlushPolicy
-from khala.domain.parts import Finish, Usage
-from khala.domain.receipts import FIRST, _stored, link
+from khala.domain.parts import Finish, TokenUsage
+from khala.domain.receipts import FIRST_HASH, _stored, chained_hash
 from khala.store.operations.verify import Checked, differences
 from khala.store.postgres.database import Database
 from khala.store.runs.writer import Writer
@@ -46,9 +46,9 @@ receipts = st.fixed_dictionaries(
 
 def chained(entries: list[dict[str, Any]], run_id: UUID = RUN) -> bytes:
     """The hash of the last of them."""
-    last = FIRST
+    last = FIRST_HASH
     for entry in entries:
-        last = link(last, run_id=run_id, **entry)
+        last = chained_hash(last, run_id=run_id, **entry)
     return last
 
 
@@ -88,7 +88,7 @@ def test_another_runs_receipts_are_no_witness(entries: list[dict[str, Any]]) -> 
 @given(receipts)
 def test_the_same_cost_written_otherwise_is_the_same(entry: dict[str, Any]) -> None:
     assume(entry["cost_usd"] is not None)
-    again = entry | {"cost_usd": entry["cost_usd"].quantize(EXACT)}
+    again = entry | {"cost_usd": entry["cost_usd"].quantize(SMALLEST_AMOUNT)}
     assert chained([again]) == chained([entry])
 
 
@@ -120,7 +120,7 @@ async def _run_with(db: Database, entries: list[tuple[dict[str, Any], Decimal | 
     stream = writer.open(await lease_of(db, await new_thread(db)))
     for place, (data, cost) in enumerate(entries):
         stream.receipt("model" if place % 2 else "tool", data, cost, None if place % 2 else f"call_{place}")
-    await stream.end("final", Finish(reason="stop", usage=Usage()))
+    await stream.end("final", Finish(reason="stop", usage=TokenUsage()))
     writing.cancel()
 
 

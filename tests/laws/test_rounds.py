@@ -16,14 +16,14 @@ from khala.domain.parts import (
     ReasoningDelta,
     Step,
     TextDelta,
+    TokenUsage,
     ToolCall,
     ToolResult,
     ToolStatus,
-    Usage,
     encode,
 )
 from khala.domain.parts import read as read_part
-from khala.domain.run_progress import REPROMPTED, Progress, read
+from khala.domain.run_progress import REPROMPTED_NOTICE, RunProgress, read
 from tests.laws.test_fold import arguments, blobs, json_values, maybe_text, texts
 
 STATES = ["running", "blocked", "queued"]
@@ -32,7 +32,7 @@ between = st.lists(
         st.none(),
         st.builds(TextDelta, text=texts),
         st.builds(ReasoningDelta, text=texts),
-        st.builds(Notice, code=st.sampled_from(["resumed", REPROMPTED]), message=texts),
+        st.builds(Notice, code=st.sampled_from(["resumed", REPROMPTED_NOTICE]), message=texts),
         st.builds(Compaction, summary=texts, message_id=st.none() | st.uuids(), step=st.integers(0, 5)),
     ),
     max_size=4,
@@ -88,7 +88,7 @@ def runs(draw: st.DrawFn) -> list[PartData | None]:
             written.append(queue.pop(0))
         written += draw(between)
     if draw(st.booleans()):
-        written.append(Finish(reason="stop", usage=Usage()))
+        written.append(Finish(reason="stop", usage=TokenUsage()))
     return written
 
 
@@ -102,7 +102,7 @@ def test_read_up_to_any_part_and_applied_from_there_is_read_whole(
         if part is not None:
             progress.apply(part)
     assert progress == read(written)
-    one_by_one = Progress()
+    one_by_one = RunProgress()
     for part in written:
         if part is not None:
             one_by_one.apply(part)

@@ -7,7 +7,7 @@ import msgspec
 
 from khala.domain import ids
 from khala.domain.errors import PayloadTooLarge
-from khala.domain.tools import Actor
+from khala.domain.tools import ToolActor
 from khala.tools.invocation import invoke
 from khala.tools.port import CallContext, CallResult, Tool
 
@@ -47,17 +47,17 @@ class Said(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.content) if self.result.output is None else self.result.output
 
 
-def user(user_id: UUID) -> Actor:
+def user(user_id: UUID) -> ToolActor:
     """Somebody with an account."""
-    return Actor(owner_id=user_id, user_id=user_id)
+    return ToolActor(owner_id=user_id, user_id=user_id)
 
 
-def guest(thread_id: UUID) -> Actor:
+def guest(thread_id: UUID) -> ToolActor:
     """Somebody without one, in a thread."""
-    return Actor(owner_id=thread_id, thread_id=thread_id)
+    return ToolActor(owner_id=thread_id, thread_id=thread_id)
 
 
-async def call(tool: Tool, actor: Actor, /, *, key: str | None = None, **args: Any) -> Said:
+async def call(tool: Tool, actor: ToolActor, /, *, key: str | None = None, **args: Any) -> Said:
     """Call it; a key of its own unless one is given."""
     sink = Kept()
     made = CallContext(id="call", idempotency_key=key or str(ids.new()), actor=actor, sink=sink)

@@ -11,7 +11,7 @@ import msgspec
 
 from khala.domain import ids
 from khala.domain.access import Caller, key_hash
-from khala.domain.budgets import DAY, HOUR, Limit, Policy
+from khala.domain.budgets import DAY_SECONDS, HOUR_SECONDS, BudgetLimit, BudgetPolicy
 from khala.domain.chat import RunOptions
 from khala.domain.fold import TextBlock
 from khala.domain.parts import Step
@@ -31,14 +31,14 @@ from tests.support.store import batch, ending, write
 LIMITS = Limits(
     per_owner=10_000,
     waiting=100_000,
-    budgets=Policy(
+    budgets=BudgetPolicy(
         limits=(
-            Limit(scope="accounts", measure="usd", most=Decimal(1_000_000), window=DAY),
-            Limit(scope="user", measure="runs", most=Decimal(1_000_000), window=HOUR),
-            Limit(scope="user", measure="usd", most=Decimal(1_000_000), window=DAY),
-            Limit(scope="anonymous", measure="usd", most=Decimal(1_000_000), window=DAY),
-            Limit(scope="key", measure="runs", most=Decimal(1_000_000), window=HOUR),
-            Limit(scope="run", measure="usd", most=Decimal(1)),
+            BudgetLimit(scope="accounts", measure="usd", most=Decimal(1_000_000), window=DAY_SECONDS),
+            BudgetLimit(scope="user", measure="runs", most=Decimal(1_000_000), window=HOUR_SECONDS),
+            BudgetLimit(scope="user", measure="usd", most=Decimal(1_000_000), window=DAY_SECONDS),
+            BudgetLimit(scope="anonymous", measure="usd", most=Decimal(1_000_000), window=DAY_SECONDS),
+            BudgetLimit(scope="key", measure="runs", most=Decimal(1_000_000), window=HOUR_SECONDS),
+            BudgetLimit(scope="run", measure="usd", most=Decimal(1)),
         )
     ),
 )

@@ -12,7 +12,7 @@ from uuid import UUID
 import httpx
 
 from khala.domain import ids
-from khala.domain.tools import Actor
+from khala.domain.tools import ToolActor
 from khala.tools.mcp import McpConfig, McpConnections, McpServerConfig, ServerState
 from khala.tools.port import CallContext, CallResult
 from tests.support.ports import free_port
@@ -35,7 +35,7 @@ def a_call(key: str | None = None, *, told: list[str] | None = None, sink: Colle
     return CallContext(
         id="call",
         idempotency_key=key or ids.new().hex,
-        actor=Actor(owner_id=UUID(int=1), user_id=UUID(int=1)),
+        actor=ToolActor(owner_id=UUID(int=1), user_id=UUID(int=1)),
         sink=sink or Collected(),
         progress=(told if told is not None else []).append,
     )

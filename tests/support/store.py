@@ -4,9 +4,9 @@ from uuid import UUID
 
 from khala.domain import ids
 from khala.domain.access import Caller, key_hash
-from khala.domain.chat import RunOptions, Sent
+from khala.domain.chat import RunOptions, SendResult
 from khala.domain.fold import Content
-from khala.domain.parts import Finish, Notice, PartData, TextDelta, Usage, encode
+from khala.domain.parts import Finish, Notice, PartData, TextDelta, TokenUsage, encode
 from khala.store.postgres.database import Database
 from khala.store.runs import runs
 from khala.store.runs.parts import Batch, Ending, Lease, append
@@ -40,7 +40,7 @@ async def ask(
     caller: Caller | None = None,
     key: str = KEY,
     **options: str,
-) -> Sent:
+) -> SendResult:
     """Send a message, by this caller or key; other runs make no difference unless `if_busy` says so."""
     chosen = RunOptions(**({"if_busy": "queue"} | options))  # type: ignore[arg-type]
     question = Question(thread_id=thread_id, message_id=ids.new(), text=text, options=chosen)
@@ -69,7 +69,7 @@ def batch(lease: Lease, first: int, *parts: PartData | str) -> Batch:
 
 def ending(lease: Lease, first: int, content: Content) -> Batch:
     """The finish of a run, at seq `first`."""
-    finish = Finish(reason="stop", usage=Usage(input_tokens=1, output_tokens=2))
+    finish = Finish(reason="stop", usage=TokenUsage(input_tokens=1, output_tokens=2))
     last = batch(lease, first, finish)
     end = Ending(status="final", finish=finish, content=content, seq=first + 1)
     return Batch(lease=lease, parts=last.parts, ending=end)

@@ -12,13 +12,13 @@ from khala.domain.access import (
     RANKS,
     Caller,
     Doors,
-    as_asker,
-    author_of,
-    checked_anon_key,
+    as_requester,
+    author_id_of_key,
     grant,
+    hashes_match,
     key_hash,
-    opens,
-    shown_key,
+    presented_key_id,
+    validated_anon_key,
 )
 from khala.domain.errors import InvalidInput
 
@@ -99,7 +99,7 @@ def test_an_invitation_lets_its_user_read_and_nothing_else(found: Doors, caller:
 def test_the_asker_of_a_run_is_its_user_or_without_one_the_same_key(
     caller: Caller, user_id: UUID | None, key: bytes | None
 ) -> None:
-    asker = as_asker(caller, user_id, None if key is None else author_of(key))
+    asker = as_requester(caller, user_id, None if key is None else author_id_of_key(key))
     if user_id is not None:
         assert (asker is not None) == (caller.user_id == user_id)
     else:
@@ -115,12 +115,12 @@ def test_the_asker_of_a_run_is_its_user_or_without_one_the_same_key(
 
 @given(callers, hashes)
 def test_the_key_that_opens_a_thread_is_the_one_by_which_its_holder_asks(caller: Caller, anon: bytes | None) -> None:
-    shown = shown_key(caller, anon)
-    if opens(anon, caller.anon_key_hash):
+    shown = presented_key_id(caller, anon)
+    if hashes_match(anon, caller.anon_key_hash):
         assert caller.anon_key_hash is not None
-        assert shown == author_of(caller.anon_key_hash)
+        assert shown == author_id_of_key(caller.anon_key_hash)
     elif caller.share_key_hash is not None:
-        assert shown == author_of(caller.share_key_hash)
+        assert shown == author_id_of_key(caller.share_key_hash)
     elif caller.anon_key_hash is None:
         assert shown is None
 
@@ -134,21 +134,21 @@ def test_to_show_more_never_opens_less(found: Doors, caller: Caller, other: Call
 
 @given(hashes, hashes)
 def test_only_the_same_key_opens(stored: bytes | None, presented: bytes | None) -> None:
-    assert opens(stored, presented) == (stored is not None and stored == presented)
+    assert hashes_match(stored, presented) == (stored is not None and stored == presented)
 
 
 @given(st.text(), st.text())
 def test_keys_have_hashes_and_authors_of_their_own(one: str, other: str) -> None:
     assert (key_hash(one) == key_hash(other)) == (one == other)
-    assert (author_of(key_hash(one)) == author_of(key_hash(other))) == (one == other)
+    assert (author_id_of_key(key_hash(one)) == author_id_of_key(key_hash(other))) == (one == other)
 
 
 @pytest.mark.parametrize("key", ["k" * 31, "k" * 257, " " * 40, " " + "k" * 31, "k" * 31 + "\t"])
 def test_space_makes_no_key_longer(key: str) -> None:
     with pytest.raises(InvalidInput):
-        checked_anon_key(key)
+        validated_anon_key(key)
 
 
 @pytest.mark.parametrize("length", [32, 256])
 def test_a_key_of_the_least_and_of_the_most_characters_is_one(length: int) -> None:
-    assert checked_anon_key("k" * length) == "k" * length
+    assert validated_anon_key("k" * length) == "k" * length

@@ -5,9 +5,17 @@ from uuid import UUID
 
 import pytest
 
-from khala.domain.autopilot import FAILED_ROUNDS, LONGEST_PLAN, SAME_ROUNDS, Limits, Stop, only_asks_or_plans, stop
+from khala.domain.autopilot import (
+    MAX_FAILED_STEPS,
+    MAX_IDENTICAL_STEPS,
+    MAX_PLAN_CHARACTERS,
+    AutopilotLimits,
+    StopReason,
+    only_asks_or_plans,
+    stop_reason,
+)
 from khala.domain.parts import BlobRef, ToolResult
-from khala.domain.run_progress import Call, Round
+from khala.domain.run_progress import RunStep, ToolCallProgress
 
 ASKS = [
     "Shall I go on?",
@@ -161,7 +169,7 @@ def test_an_answer_is_an_answer(reply: str) -> None:
 
 @pytest.mark.parametrize("reply", [*ASKS, *PLANS])
 def test_whoever_says_more_has_something_to_say(reply: str) -> None:
-    assert not only_asks_or_plans("The list has no end. " * (LONGEST_PLAN // 20) + reply)
+    assert not only_asks_or_plans("The list has no end. " * (MAX_PLAN_CHARACTERS // 20) + reply)
 
 
 @pytest.mark.parametrize("reply", [*ASKS, *PLANS])
@@ -173,45 +181,47 @@ def blob(sha256: str) -> BlobRef:
     return BlobRef(blob_id=UUID(int=1), size=9, sha256=sha256, media_type="text/plain")
 
 
-def call(number: int, *, ok: bool = True, said: Any = "same", kept: BlobRef | None = None, **args: Any) -> Call:
+def call(
+    number: int, *, ok: bool = True, said: Any = "same", kept: BlobRef | None = None, **args: Any
+) -> ToolCallProgress:
     result = ToolResult(tool_call_id=f"c{number}", ok=ok, summary="s", duration_ms=number, output=said, blob=kept)
-    return Call(id=f"c{number}", tool="grep", args=args, state="completed", result=result)
+    return ToolCallProgress(id=f"c{number}", tool="grep", args=args, state="completed", result=result)
 
 
-def rounds(*calls: list[Call]) -> list[Round]:
-    return [Round(step=step, calls=made) for step, made in enumerate(calls, 1)]
+def rounds(*calls: list[ToolCallProgress]) -> list[RunStep]:
+    return [RunStep(step=step, calls=made) for step, made in enumerate(calls, 1)]
 
 
-ROOMY = Limits(steps=50)
+ROOMY = AutopilotLimits(steps=50)
 
 
 @pytest.mark.parametrize(("done", "why"), [(0, None), (2, None), (3, "max_steps"), (4, "max_steps")])
-def test_after_the_most_steps_there_is_no_further_one(done: int, why: Stop | None) -> None:
-    assert stop(rounds(*([call(n, said=n)] for n in range(done))), Limits(steps=3)) == why
+def test_after_the_most_steps_there_is_no_further_one(done: int, why: StopReason | None) -> None:
+    assert stop_reason(rounds(*([call(n, said=n)] for n in range(done))), AutopilotLimits(steps=3)) == why
 
 
 def test_a_round_without_tools_is_no_step() -> None:
     found = rounds([call(1)], [], [], [call(2, said="other")], [])
-    assert stop(found, Limits(steps=3)) is None
-    assert stop(found, Limits(steps=2)) == "max_steps"
+    assert stop_reason(found, AutopilotLimits(steps=3)) is None
+    assert stop_reason(found, AutopilotLimits(steps=2)) == "max_steps"
 
 
 @pytest.mark.parametrize(("most", "why"), [(7, None), (6, "budget"), (5, "budget")])
-def test_calls_are_limited_over_all_rounds(most: int, why: Stop | None) -> None:
+def test_calls_are_limited_over_all_rounds(most: int, why: StopReason | None) -> None:
     found = rounds(*([call(n, said=n), call(n + 1, said=n)] for n in range(3)))
-    assert stop(found, Limits(steps=50, calls=most)) == why
+    assert stop_reason(found, AutopilotLimits(steps=50, calls=most)) == why
 
 
 def test_the_same_calls_with_the_same_results_bring_nothing() -> None:
-    same = [[call(n, pattern="x")] for n in range(SAME_ROUNDS)]
-    assert stop(rounds(*same), ROOMY) == "no_progress"
-    assert stop(rounds(*same[1:]), ROOMY) is None
-    assert stop(rounds([call(9, said="first")], *same), ROOMY) == "no_progress"
-    assert stop(rounds(*same, [call(9, said="news")]), ROOMY) is None
+    same = [[call(n, pattern="x")] for n in range(MAX_IDENTICAL_STEPS)]
+    assert stop_reason(rounds(*same), ROOMY) == "no_progress"
+    assert stop_reason(rounds(*same[1:]), ROOMY) is None
+    assert stop_reason(rounds([call(9, said="first")], *same), ROOMY) == "no_progress"
+    assert stop_reason(rounds(*same, [call(9, said="news")]), ROOMY) is None
 
 
 def test_replies_between_the_same_calls_are_no_progress() -> None:
-    assert stop(rounds([call(1)], [], [call(2)], [], [call(3)]), ROOMY) == "no_progress"
+    assert stop_reason(rounds([call(1)], [], [call(2)], [], [call(3)]), ROOMY) == "no_progress"
 
 
 @pytest.mark.parametrize(
@@ -219,37 +229,37 @@ def test_replies_between_the_same_calls_are_no_progress() -> None:
     [call(3, said="other"), call(3, ok=False), call(3, pattern="y"), call(3, kept=blob("b" * 64))],
     ids=["output", "failure", "arguments", "blob"],
 )
-def test_the_same_calls_with_different_results_are_progress(third: Call) -> None:
-    assert stop(rounds([call(1)], [call(2)], [third]), ROOMY) is None
+def test_the_same_calls_with_different_results_are_progress(third: ToolCallProgress) -> None:
+    assert stop_reason(rounds([call(1)], [call(2)], [third]), ROOMY) is None
 
 
 def test_what_is_in_blobs_is_compared_by_its_hash() -> None:
     alike = [[call(n, said=None, kept=blob("a" * 64))] for n in range(3)]
-    assert stop(rounds(*alike), ROOMY) == "no_progress"
+    assert stop_reason(rounds(*alike), ROOMY) == "no_progress"
     changing = [[call(n, said=None, kept=blob(f"{n}" * 64))] for n in range(3)]
-    assert stop(rounds(*changing), ROOMY) is None
+    assert stop_reason(rounds(*changing), ROOMY) is None
 
 
 def test_one_call_more_or_less_is_another_round() -> None:
-    assert stop(rounds([call(1)], [call(2)], [call(3), call(4)]), ROOMY) is None
+    assert stop_reason(rounds([call(1)], [call(2)], [call(3), call(4)]), ROOMY) is None
 
 
 def test_the_order_of_arguments_makes_no_difference() -> None:
     found = rounds([call(1, a=1, b=2)], [call(2, b=2, a=1)], [call(3, a=1, b=2)])
-    assert stop(found, ROOMY) == "no_progress"
+    assert stop_reason(found, ROOMY) == "no_progress"
 
 
 def test_rounds_in_which_all_fails_are_no_progress_and_one_success_is() -> None:
-    failing = [[call(n, ok=False, said=n), call(n, ok=False, said=n)] for n in range(FAILED_ROUNDS)]
-    assert stop(rounds(*failing), ROOMY) == "no_progress"
-    assert stop(rounds(*failing[1:]), ROOMY) is None
-    replies: list[list[Call]] = [[] for _ in failing]
+    failing = [[call(n, ok=False, said=n), call(n, ok=False, said=n)] for n in range(MAX_FAILED_STEPS)]
+    assert stop_reason(rounds(*failing), ROOMY) == "no_progress"
+    assert stop_reason(rounds(*failing[1:]), ROOMY) is None
+    replies: list[list[ToolCallProgress]] = [[] for _ in failing]
     between = [round_ for pair in zip(failing, replies, strict=True) for round_ in pair]
-    assert stop(rounds(*between), ROOMY) == "no_progress", "replies between them are no success"
-    assert stop(rounds(*between[:-2]), ROOMY) is None, "and no failure either"
+    assert stop_reason(rounds(*between), ROOMY) == "no_progress", "replies between them are no success"
+    assert stop_reason(rounds(*between[:-2]), ROOMY) is None, "and no failure either"
     failing[2] = [call(2, ok=False, said=2), call(2, said=2)]
-    assert stop(rounds(*failing), ROOMY) is None
+    assert stop_reason(rounds(*failing), ROOMY) is None
 
 
 def test_the_limit_of_steps_is_told_before_other_reasons() -> None:
-    assert stop(rounds(*([call(n)] for n in range(3))), Limits(steps=3, calls=3)) == "max_steps"
+    assert stop_reason(rounds(*([call(n)] for n in range(3))), AutopilotLimits(steps=3, calls=3)) == "max_steps"

@@ -18,7 +18,7 @@ def test_a_message_is_the_library_s_own_text_frame(size: int) -> None:
 
 
 def test_a_body_says_the_same_as_data_text_and_message_and_is_made_into_a_message_once() -> None:
-    frame = frames.Error(code="conflict", message="Schon da: ü, 🙂")
+    frame = frames.ErrorFrame(code="conflict", message="Schon da: ü, 🙂")
     body = Body.of(frame)
     assert body.text == frames.encode(frame)
     assert msgspec.json.decode(payload(body.message)) == msgspec.json.decode(body.text)

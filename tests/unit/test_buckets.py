@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.token_bucket import Bucket
+from khala.domain.token_bucket import TokenBucket
 
 
 def test_a_bucket_gives_its_burst_and_then_so_many_a_second() -> None:
-    bucket = Bucket(3, 2.0)
+    bucket = TokenBucket(3, 2.0)
     assert [bucket.take(100.0) for _ in range(5)] == [True] * 3 + [False] * 2
     assert bucket.wait == 0.5
     assert [bucket.take(100.5), bucket.take(100.5)] == [True, False]
@@ -16,7 +16,7 @@ def test_a_bucket_gives_its_burst_and_then_so_many_a_second() -> None:
 
 @given(st.lists(st.floats(0, 2), max_size=200))
 def test_no_stretch_of_time_gets_more_than_the_burst_and_its_share(pauses: list[float]) -> None:
-    bucket, now, taken = Bucket(5, 3.0), 1000.0, 0
+    bucket, now, taken = TokenBucket(5, 3.0), 1000.0, 0
     for pause in pauses:
         now += pause
         taken += bucket.take(now)
@@ -25,7 +25,7 @@ def test_no_stretch_of_time_gets_more_than_the_burst_and_its_share(pauses: list[
 
 @given(st.lists(st.floats(0, 0.3), min_size=20, max_size=200))
 def test_whoever_asks_all_the_time_gets_no_more_than_the_burst_and_its_share(pauses: list[float]) -> None:
-    bucket, now, taken = Bucket(2, 1.0), 1000.0, 0
+    bucket, now, taken = TokenBucket(2, 1.0), 1000.0, 0
     for pause in pauses:
         now += pause
         taken += sum(bucket.take(now) for _ in range(3))
@@ -33,7 +33,7 @@ def test_whoever_asks_all_the_time_gets_no_more_than_the_burst_and_its_share(pau
 
 
 def test_time_is_counted_once_also_by_whoever_is_refused() -> None:
-    bucket = Bucket(1, 1.0)
+    bucket = TokenBucket(1, 1.0)
     assert bucket.take(100.0)
     assert [bucket.take(100.0 + at / 10) for at in range(1, 10)] == [False] * 9
     assert bucket.take(101.0)

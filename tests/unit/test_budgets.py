@@ -13,29 +13,29 @@ from hypothesis import strategies as st
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.budgets import (
-    BEGINNING,
-    DAY,
-    FIRST,
-    FOR_EVER,
-    HOUR,
-    OUT_OF_TIME,
-    SOON,
-    Ask,
-    Level,
-    Limit,
-    Measure,
-    Policy,
-    Scope,
-    asks,
-    exhausted,
-    granted,
-    payers,
+    DAY_SECONDS,
+    END_OF_TIME,
+    HOUR_SECONDS,
+    INITIAL_RESERVATION,
+    OUT_OF_TIME_MESSAGE,
+    RETRY_WHEN_RESERVED_SECONDS,
+    UNIX_EPOCH,
+    BudgetLimit,
+    BudgetMeasure,
+    BudgetPolicy,
+    BudgetScope,
+    ReservationRequest,
+    WindowUsage,
+    budget_keys,
+    current_window,
+    exhausted_error,
+    grantable_amount,
+    reservation_requests,
     run_limits,
-    windows,
 )
 from khala.domain.chat import RunBudget, RunOptions
 from khala.domain.errors import BudgetExhausted
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.models.prices import cost
 from khala.runs.budget_meter import BudgetMeter, _least, rate
 from khala.runs.usage_tally import UsageTally, size
@@ -47,34 +47,40 @@ THREAD, OWNER, USER = ids.new(), ids.new(), ids.new()
 KEY = b"hash of a key"
 
 
-def limit(scope: Scope, measure: Measure, most: str, window: int | None = DAY) -> Limit:
-    return Limit(scope=scope, measure=measure, most=Decimal(most), window=window)
+def limit(scope: BudgetScope, measure: BudgetMeasure, most: str, window: int | None = DAY_SECONDS) -> BudgetLimit:
+    return BudgetLimit(scope=scope, measure=measure, most=Decimal(most), window=window)
 
 
-def ask(most: str, *, least: str = "1", wanted: str = "1", measure: Measure = "usd") -> Ask:
-    starts_at, ends_at = windows(limit("key", measure, most), NOW)
-    return Ask(
+def ask(most: str, *, least: str = "1", wanted: str = "1", measure: BudgetMeasure = "usd") -> ReservationRequest:
+    starts_at, ends_at = current_window(limit("key", measure, most), NOW)
+    return ReservationRequest(
         scope="key", measure=measure, key=KEY, starts_at=starts_at, ends_at=ends_at,
         least=Decimal(least), wanted=Decimal(wanted), most=Decimal(most),
     )  # fmt: skip
 
 
 def test_windows_are_the_hours_and_days_of_utc() -> None:
-    hour, day = windows(limit("key", "runs", "1", HOUR), NOW), windows(limit("key", "usd", "1", DAY), NOW)
+    hour, day = (
+        current_window(limit("key", "runs", "1", HOUR_SECONDS), NOW),
+        current_window(limit("key", "usd", "1", DAY_SECONDS), NOW),
+    )
     assert hour == (datetime(2026, 3, 4, 5, tzinfo=UTC), datetime(2026, 3, 4, 6, tzinfo=UTC))
     assert day == (datetime(2026, 3, 4, tzinfo=UTC), datetime(2026, 3, 5, tzinfo=UTC))
-    assert windows(limit("run", "usd", "1", None), NOW) == (BEGINNING, FOR_EVER)
+    assert current_window(limit("run", "usd", "1", None), NOW) == (UNIX_EPOCH, END_OF_TIME)
 
 
-@given(st.datetimes(min_value=datetime(1960, 1, 1), max_value=datetime(2200, 1, 1)), st.sampled_from([60, HOUR, DAY]))
+@given(
+    st.datetimes(min_value=datetime(1960, 1, 1), max_value=datetime(2200, 1, 1)),
+    st.sampled_from([60, HOUR_SECONDS, DAY_SECONDS]),
+)
 def test_every_moment_is_in_its_window_and_windows_meet(moment: datetime, length: int) -> None:
     now = moment.replace(tzinfo=UTC)
-    starts_at, ends_at = windows(limit("key", "usd", "1", length), now)
+    starts_at, ends_at = current_window(limit("key", "usd", "1", length), now)
     assert starts_at <= now < ends_at
-    assert windows(limit("key", "usd", "1", length), ends_at)[0] == ends_at
+    assert current_window(limit("key", "usd", "1", length), ends_at)[0] == ends_at
 
 
-ALL: dict[Scope, bytes] = {"accounts": b""}
+ALL: dict[BudgetScope, bytes] = {"accounts": b""}
 
 
 @pytest.mark.parametrize(
@@ -90,54 +96,58 @@ ALL: dict[Scope, bytes] = {"accounts": b""}
     ],
 )
 def test_an_account_pays_alone_and_for_a_guest_whoever_owns_the_thread(
-    caller: Caller, owner: UUID | None, key: bytes | None, expected: dict[Scope, bytes]
+    caller: Caller, owner: UUID | None, key: bytes | None, expected: dict[BudgetScope, bytes]
 ) -> None:
-    assert payers(caller, THREAD, owner, key) == expected | {"run": b"", "thread": THREAD.bytes}
+    assert budget_keys(caller, THREAD, owner, key) == expected | {"run": b"", "thread": THREAD.bytes}
 
 
 def test_a_send_asks_for_a_first_portion_of_what_concerns_others_and_for_all_of_its_own() -> None:
-    policy = Policy(limits=(limit("key", "runs", "9"), limit("user", "usd", "5"), limit("run", "usd", "2", None)))
-    found = {one.scope: one for one in asks(policy, {"user": b"u", "run": b""}, None, NOW)}
+    policy = BudgetPolicy(limits=(limit("key", "runs", "9"), limit("user", "usd", "5"), limit("run", "usd", "2", None)))
+    found = {one.scope: one for one in reservation_requests(policy, {"user": b"u", "run": b""}, None, NOW)}
     assert set(found) == {"user", "run"}
-    assert (found["user"].wanted, found["user"].most) == (FIRST["usd"], Decimal(5))
+    assert (found["user"].wanted, found["user"].most) == (INITIAL_RESERVATION["usd"], Decimal(5))
     assert found["user"].least < found["user"].wanted
     assert found["run"].least == found["run"].wanted == found["run"].most == 2
 
 
 def test_a_runs_own_budget_only_lowers_the_operators() -> None:
-    policy = Policy(limits=(limit("run", "usd", "1", None), limit("run", "seconds", "900", None)))
+    policy = BudgetPolicy(limits=(limit("run", "usd", "1", None), limit("run", "seconds", "900", None)))
     own = RunBudget(usd=Decimal(3), tokens=50, seconds=0.5)
     assert {one.measure: one.most for one in run_limits(policy, own)} == {
         "usd": Decimal(1), "tokens": Decimal(50), "seconds": Decimal("0.5"),
     }  # fmt: skip
-    assert run_limits(Policy(), None) == []
+    assert run_limits(BudgetPolicy(), None) == []
 
 
 def test_what_is_left_is_granted_as_long_as_it_is_enough_to_begin() -> None:
-    level = Level(reserved=Decimal(3), settled=Decimal(2))
-    assert granted(ask("10", least="1", wanted="4"), level, NOW) == 4
-    assert granted(ask("7", least="1", wanted="4"), level, NOW) == 2
-    assert granted(ask("6", least="1", wanted="4"), level, NOW) == 1, "just enough"
-    assert granted(ask("7.00000000009", wanted="4"), level, NOW) == 2, "and no more than there is"
+    level = WindowUsage(reserved=Decimal(3), settled=Decimal(2))
+    assert grantable_amount(ask("10", least="1", wanted="4"), level, NOW) == 4
+    assert grantable_amount(ask("7", least="1", wanted="4"), level, NOW) == 2
+    assert grantable_amount(ask("6", least="1", wanted="4"), level, NOW) == 1, "just enough"
+    assert grantable_amount(ask("7.00000000009", wanted="4"), level, NOW) == 2, "and no more than there is"
     with pytest.raises(BudgetExhausted):
-        granted(ask("5.5", least="1", wanted="4"), level, NOW)
+        grantable_amount(ask("5.5", least="1", wanted="4"), level, NOW)
 
 
 def test_a_refusal_says_when_the_window_ends_or_sooner_where_reservations_may_come_back() -> None:
     until_midnight = (datetime(2026, 3, 5, tzinfo=UTC) - NOW).total_seconds()
-    used, held = Level(settled=Decimal(10)), Level(reserved=Decimal(10))
-    assert exhausted(ask("10"), used, NOW).retry_after == until_midnight
-    assert exhausted(ask("10"), held, NOW).retry_after == SOON
-    assert exhausted(ask("10", measure="runs"), held, NOW).retry_after == until_midnight
+    used, held = WindowUsage(settled=Decimal(10)), WindowUsage(reserved=Decimal(10))
+    assert exhausted_error(ask("10"), used, NOW).retry_after == until_midnight
+    assert exhausted_error(ask("10"), held, NOW).retry_after == RETRY_WHEN_RESERVED_SECONDS
+    assert exhausted_error(ask("10", measure="runs"), held, NOW).retry_after == until_midnight
     late = NOW.replace(hour=23, minute=59, second=59)
-    assert exhausted(ask("10"), used, late).retry_after == 1.0
+    assert exhausted_error(ask("10"), used, late).retry_after == 1.0
 
 
 def test_a_runs_own_limit_is_told_apart_from_its_time_limit() -> None:
-    (usd,) = asks(Policy(limits=(limit("run", "usd", "1", None),)), {}, None, NOW)
-    (seconds,) = asks(Policy(limits=(limit("run", "seconds", "1", None),)), {}, None, NOW)
-    assert exhausted(seconds, Level(), NOW).message == OUT_OF_TIME != exhausted(usd, Level(), NOW).message
-    assert exhausted(usd, Level(), NOW).retry_after is None
+    (usd,) = reservation_requests(BudgetPolicy(limits=(limit("run", "usd", "1", None),)), {}, None, NOW)
+    (seconds,) = reservation_requests(BudgetPolicy(limits=(limit("run", "seconds", "1", None),)), {}, None, NOW)
+    assert (
+        exhausted_error(seconds, WindowUsage(), NOW).message
+        == OUT_OF_TIME_MESSAGE
+        != exhausted_error(usd, WindowUsage(), NOW).message
+    )
+    assert exhausted_error(usd, WindowUsage(), NOW).retry_after is None
 
 
 amounts = st.decimals(min_value=0, max_value=10, places=4)
@@ -145,19 +155,19 @@ amounts = st.decimals(min_value=0, max_value=10, places=4)
 
 @given(st.lists(st.tuples(st.sampled_from(["take", "give", "use"]), amounts), max_size=40), amounts)
 def test_whatever_is_granted_the_sum_stays_within_the_limit(steps: list[tuple[str, Decimal]], most: Decimal) -> None:
-    level, taken = Level(), list[Decimal]()
+    level, taken = WindowUsage(), list[Decimal]()
     for what, amount in steps:
         if what == "take" and amount > 0:
             wish = ask(str(most), least=str(amount / 10), wanted=str(amount))
             try:
-                taken.append(granted(wish, level, NOW))
+                taken.append(grantable_amount(wish, level, NOW))
             except BudgetExhausted:
                 continue
-            level = Level(reserved=level.reserved + taken[-1], settled=level.settled)
+            level = WindowUsage(reserved=level.reserved + taken[-1], settled=level.settled)
         elif taken:
             freed = taken.pop()
             used = min(freed, amount) if what == "use" else Decimal(0)
-            level = Level(reserved=level.reserved - freed, settled=level.settled + used)
+            level = WindowUsage(reserved=level.reserved - freed, settled=level.settled + used)
         assert level.reserved >= 0
         assert level.reserved + level.settled <= most
 
@@ -184,15 +194,15 @@ def found_limits(**env: str) -> dict[tuple[str, str], tuple[Decimal, int | None]
 
 def test_an_empty_environment_limits_everybody_a_little() -> None:
     assert found_limits() == {
-        ("key", "runs"): (Decimal(200), HOUR),
-        ("key", "usd"): (Decimal("0.50"), DAY),
-        ("key", "tokens"): (Decimal(2_000_000), DAY),
-        ("network", "runs"): (Decimal(1000), HOUR),
-        ("network", "usd"): (Decimal("2.50"), DAY),
-        ("anonymous", "usd"): (Decimal(20), DAY),
-        ("accounts", "usd"): (Decimal(100), DAY),
-        ("user", "runs"): (Decimal(300), HOUR),
-        ("user", "usd"): (Decimal(10), DAY),
+        ("key", "runs"): (Decimal(200), HOUR_SECONDS),
+        ("key", "usd"): (Decimal("0.50"), DAY_SECONDS),
+        ("key", "tokens"): (Decimal(2_000_000), DAY_SECONDS),
+        ("network", "runs"): (Decimal(1000), HOUR_SECONDS),
+        ("network", "usd"): (Decimal("2.50"), DAY_SECONDS),
+        ("anonymous", "usd"): (Decimal(20), DAY_SECONDS),
+        ("accounts", "usd"): (Decimal(100), DAY_SECONDS),
+        ("user", "runs"): (Decimal(300), HOUR_SECONDS),
+        ("user", "usd"): (Decimal(10), DAY_SECONDS),
         ("run", "usd"): (Decimal(1), None),
         ("run", "seconds"): (Decimal(900), None),
     }
@@ -233,12 +243,12 @@ def test_a_networks_limits_follow_the_keys() -> None:
 
 
 def test_a_rate_is_what_the_price_list_says() -> None:
-    from khala.domain.parts import Usage
+    from khala.domain.parts import TokenUsage
 
     found = rate("openai", "gpt-4o", 1000)
     assert found.usd is not None
     assert found.usd + 500 * found.usd_per_token == cost(
-        "openai", "gpt-4o", Usage(input_tokens=1000, output_tokens=500)
+        "openai", "gpt-4o", TokenUsage(input_tokens=1000, output_tokens=500)
     )
     assert rate("openai", "no-such-model", 7).usd is None
     assert rate("demo", "demo", 7).usd == 0
@@ -250,13 +260,13 @@ def test_the_size_of_a_text_is_about_its_bytes(text: str, expected: Any) -> None
 
 
 def test_windows_of_a_limit_are_as_long_as_it_says() -> None:
-    starts_at, ends_at = windows(limit("key", "usd", "1", 900), NOW)
+    starts_at, ends_at = current_window(limit("key", "usd", "1", 900), NOW)
     assert ends_at - starts_at == timedelta(minutes=15)
 
 
-def entry(scope: Scope, measure: Measure, reserved: int) -> Entry:
+def entry(scope: BudgetScope, measure: BudgetMeasure, reserved: int) -> Entry:
     amount = Decimal(reserved)
-    return Entry(scope=scope, measure=measure, key=b"", starts_at=BEGINNING, reserved=amount, most=amount)
+    return Entry(scope=scope, measure=measure, key=b"", starts_at=UNIX_EPOCH, reserved=amount, most=amount)
 
 
 def test_the_tightest_of_several_limits_counts() -> None:
@@ -273,16 +283,16 @@ def test_time_of_earlier_executors_counts() -> None:
 
 def test_all_tokens_of_a_run_count() -> None:
     database: Any = None
-    tally = UsageTally(Usage(input_tokens=30, output_tokens=40))
+    tally = UsageTally(TokenUsage(input_tokens=30, output_tokens=40))
     meter = BudgetMeter(database, ids.new(), Account(entries=(entry("run", "tokens", 100),)), tally)
     assert meter.affords("demo", "demo") == 30
 
 
 def test_runs_that_have_used_up_a_window_do_not_come_back_in_it() -> None:
     now = datetime(2031, 5, 5, 12, 0, tzinfo=UTC)
-    asked = Ask(
+    asked = ReservationRequest(
         scope="user", measure="runs", key=b"", starts_at=now, ends_at=now + timedelta(hours=1), least=Decimal(1),
         wanted=Decimal(1), most=Decimal(10),
     )  # fmt: skip
-    refused = exhausted(asked, Level(reserved=Decimal(9), settled=Decimal(1)), now)
+    refused = exhausted_error(asked, WindowUsage(reserved=Decimal(9), settled=Decimal(1)), now)
     assert refused.retry_after == 3600

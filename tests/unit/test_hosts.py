@@ -3,7 +3,7 @@
 import pytest
 
 from khala import settings
-from khala.domain.allowed_hosts import AllowedHosts, chosen
+from khala.domain.allowed_hosts import AllowedHosts, choose_hosts
 from khala.settings import BadSetting
 
 HERE = (
@@ -23,7 +23,7 @@ ELSEWHERE = ("evil.example", "evil.example:8000", "localhost.evil.example", "127
 
 def test_a_server_on_loopback_that_nobody_named_answers_to_this_machines_names_only() -> None:
     for listening in ("127.0.0.1", "::1", "localhost", "127.0.0.2"):
-        hosts = chosen((), None, listening=listening)
+        hosts = choose_hosts((), None, listening=listening)
         assert [host for host in HERE if not hosts.allows(host)] == []
         assert [host for host in ELSEWHERE if hosts.allows(host)] == []
         assert not hosts.allows(None)
@@ -31,13 +31,13 @@ def test_a_server_on_loopback_that_nobody_named_answers_to_this_machines_names_o
 
 def test_a_server_that_others_reach_and_nobody_named_answers_to_every_name() -> None:
     for listening in ("0.0.0.0", "::", "192.0.2.7", "chat.example.com"):
-        hosts = chosen((), None, listening=listening)
+        hosts = choose_hosts((), None, listening=listening)
         assert all(hosts.allows(host) for host in (*HERE, *ELSEWHERE, None))
 
 
 def test_the_public_address_says_what_a_server_is_called_wherever_it_listens() -> None:
     for listening in ("127.0.0.1", "0.0.0.0"):
-        hosts = chosen((), "https://Chat.Example.com:8443/khala", listening=listening)
+        hosts = choose_hosts((), "https://Chat.Example.com:8443/khala", listening=listening)
         for host in (*HERE, "chat.example.com", "CHAT.example.com:443", "chat.example.com."):
             assert hosts.allows(host), host
         for host in (*ELSEWHERE, "example.com", "a.chat.example.com", "chat.example.com.evil.example"):
@@ -45,20 +45,20 @@ def test_the_public_address_says_what_a_server_is_called_wherever_it_listens() -
 
 
 def test_a_public_address_beyond_ascii_is_known_as_browsers_send_it() -> None:
-    hosts = chosen((), "https://b\u00fccher.example", listening="127.0.0.1")
+    hosts = choose_hosts((), "https://b\u00fccher.example", listening="127.0.0.1")
     assert hosts.allows("xn--bcher-kva.example")
     assert not hosts.allows("bcher.example")
 
 
 def test_names_that_are_given_take_the_place_of_the_public_one() -> None:
-    hosts = chosen(
+    hosts = choose_hosts(
         ("a.example", "*.b.example", "192.0.2.7", "2001:db8::7"), "https://chat.example", listening="0.0.0.0"
     )
     for host in (*HERE, "a.example:1", "x.b.example", "x.y.b.example", "192.0.2.7:8000", "[2001:db8::7]:8000"):
         assert hosts.allows(host), host
     for host in ("chat.example", "b.example", "xb.example", "x.a.example", "192.0.2.8"):
         assert not hosts.allows(host), host
-    assert chosen(("*",), "https://chat.example", listening="127.0.0.1") == AllowedHosts()
+    assert choose_hosts(("*",), "https://chat.example", listening="127.0.0.1") == AllowedHosts()
 
 
 @pytest.mark.parametrize(

@@ -6,39 +6,49 @@ from decimal import Decimal
 
 import pytest
 
-from khala.domain.isolation_policy import Stop, Verdict, isolated, outcome_elsewhere, verdict
+from khala.domain.isolation_policy import (
+    Interruption,
+    IsolatedOutcome,
+    isolated_outcome,
+    needs_isolation,
+    outcome_in_other_process,
+)
 from khala.runs.isolation import LIMIT_SLACK_SECONDS, environment, time_limit
 from khala.store.budgets.ledger import Account, Entry
 
 
 def test_a_run_is_isolated_from_its_second_loss_on() -> None:
-    assert [isolated(lost) for lost in range(5)] == [False, False, True, True, True]
+    assert [needs_isolation(lost) for lost in range(5)] == [False, False, True, True, True]
 
 
 def test_a_run_that_its_process_has_seen_to_needs_nothing_more() -> None:
-    for stopped, began, code in itertools.product([None, *Stop], [False, True], [0, 3, 14, -9]):
-        assert verdict(held=False, stopped=stopped, began=began, exit_code=code) is Verdict.DONE
+    for stopped, began, code in itertools.product([None, *Interruption], [False, True], [0, 3, 14, -9]):
+        assert isolated_outcome(held=False, stopped=stopped, began=began, exit_code=code) is IsolatedOutcome.DONE
 
 
 @pytest.mark.parametrize("code", [1, 3, 14, -9, -11])
 def test_a_process_that_dies_over_its_run_ends_the_run(code: int) -> None:
-    assert verdict(held=True, stopped=None, began=True, exit_code=code) is Verdict.INTERRUPTED
+    assert isolated_outcome(held=True, stopped=None, began=True, exit_code=code) is IsolatedOutcome.INTERRUPTED
 
 
 @pytest.mark.parametrize(("began", "code"), [(False, 0), (False, 1), (False, -9), (True, 0)])
 def test_a_process_that_never_began_or_gave_the_run_up_says_nothing_against_it(began: bool, code: int) -> None:
-    assert verdict(held=True, stopped=None, began=began, exit_code=code) is Verdict.DROPPED
+    assert isolated_outcome(held=True, stopped=None, began=began, exit_code=code) is IsolatedOutcome.DROPPED
 
 
 @pytest.mark.parametrize("code", [0, -9])
 @pytest.mark.parametrize(
     ("stopped", "expected"),
-    [(Stop.CANCEL, Verdict.CANCEL), (Stop.HAND_OVER, Verdict.HAND_OVER), (Stop.LOST, Verdict.DROPPED)],
+    [
+        (Interruption.CANCEL, IsolatedOutcome.CANCEL),
+        (Interruption.HAND_OVER, IsolatedOutcome.HAND_OVER),
+        (Interruption.LOST, IsolatedOutcome.DROPPED),
+    ],
 )
 def test_a_process_that_was_stopped_is_not_what_its_run_is_blamed_for(
-    stopped: Stop, expected: Verdict, code: int
+    stopped: Interruption, expected: IsolatedOutcome, code: int
 ) -> None:
-    assert verdict(held=True, stopped=stopped, began=True, exit_code=code) is expected
+    assert isolated_outcome(held=True, stopped=stopped, began=True, exit_code=code) is expected
 
 
 @pytest.mark.parametrize(
@@ -47,7 +57,7 @@ def test_a_process_that_was_stopped_is_not_what_its_run_is_blamed_for(
      (None, "lost")],
 )  # fmt: skip
 def test_what_became_of_a_run_elsewhere_is_counted_as_here(status: str | None, outcome: str) -> None:
-    assert outcome_elsewhere(status) == outcome
+    assert outcome_in_other_process(status) == outcome
 
 
 def entry(measure: str, most: int) -> Entry:

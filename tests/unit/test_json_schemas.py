@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from khala.domain.errors import InvalidInput
-from khala.domain.json_schemas import MAX_SCHEMA_PARTS, MAX_WORK, SchemaGraph
+from khala.domain.json_schemas import MAX_COST, MAX_SCHEMA_PARTS, SchemaGraph
 from khala.tools.port import ToolError
 from khala.tools.validation import arguments, process_pool
 from khala.tools.validation.arguments import ToolSchema
@@ -45,7 +45,7 @@ def test_a_recursive_schema_weighs_by_the_depth_of_the_arguments() -> None:
     assert linked.work(40).weight - linked.work(39).weight == linked.work(21).weight - linked.work(20).weight > 0
     doubled = weighed({"type": "object", "allOf": [{"items": {"$ref": "#"}}] * 2})
     assert doubled.work(11).weight > 2 * doubled.work(10).weight > 2**10
-    assert doubled.work(100).weight == MAX_WORK
+    assert doubled.work(100).weight == MAX_COST
 
 
 def test_patterns_weigh_by_their_programs_and_unevaluated_ones_count_twice() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.tools import NAME, SEPARATOR
+from khala.domain.tools import SEPARATOR, TOOL_NAME
 from khala.settings import BadSetting, from_environment
 from khala.tools.mcp import McpConfig, McpConfigError, tool_names
 
@@ -128,7 +128,7 @@ def test_names_are_valid_and_apart_whatever_servers_and_tools_are_called(tools: 
     prefixes = tool_names.prefixes(servers)
     full = [name for prefix in prefixes.values() for name in tool_names.full_names(prefix, tools).values()]
     assert len(set(full)) == len(full) == len(servers) * len(tools)
-    assert all(NAME.fullmatch(name) for name in full)
+    assert all(TOOL_NAME.fullmatch(name) for name in full)
     assert all(name.count(SEPARATOR) == 1 for name in full)
 
 

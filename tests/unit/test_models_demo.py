@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.models.demo import script as demo_script
 from khala.models.demo.model import DemoModel
 from khala.models.demo.script import Script, delays, write
@@ -56,7 +56,7 @@ async def test_words_are_numbered_and_each_is_a_token() -> None:
     events = await ask("please /words=300 /pace=0")
     assert said(events).split() == [f"word{number}" for number in range(1, 301)]
     assert len(events) == 301
-    assert events[-1] == Completed(usage=Usage(input_tokens=9, output_tokens=300), finish_reason="stop")
+    assert events[-1] == Completed(usage=TokenUsage(input_tokens=9, output_tokens=300), finish_reason="stop")
 
 
 async def test_a_limit_of_tokens_cuts_the_answer_and_says_length() -> None:
@@ -137,7 +137,7 @@ async def test_the_pace_is_kept_by_the_clock() -> None:
 
 
 async def test_an_empty_answer_completes() -> None:
-    assert await ask("/empty") == [Completed(usage=Usage(input_tokens=4), finish_reason="stop")]
+    assert await ask("/empty") == [Completed(usage=TokenUsage(input_tokens=4), finish_reason="stop")]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.models.demo import plan as demo_plan
 from khala.models.demo.model import DemoModel
 from khala.models.demo.script import HELP
@@ -26,14 +26,14 @@ from khala.models.port import (
     Turn,
 )
 
-TOOLS = (Spec(name="echo", description="Says it again.", parameters={"type": "object"}),)
+TOOLS = (ToolSpec(name="echo", description="Says it again.", parameters={"type": "object"}),)
 
 
 def user(text: str, *files: File) -> Turn:
     return Turn(role="user", text=text, files=files)
 
 
-def asked(*turns: Turn, tools: tuple[Spec, ...] = TOOLS, said: str = "", system: str = "") -> Prompt:
+def asked(*turns: Turn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "", system: str = "") -> Prompt:
     return Prompt(system=system, turns=turns, tools=tools, said=said)
 
 
@@ -42,7 +42,7 @@ async def ask(prompt: Prompt, model: DemoModel | None = None) -> list[Event]:
         return [event async for event in events]
 
 
-async def reply(*turns: Turn, tools: tuple[Spec, ...] = TOOLS, said: str = "") -> tuple[str, Completed]:
+async def reply(*turns: Turn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "") -> tuple[str, Completed]:
     events = await ask(asked(*turns, tools=tools, said=said))
     end = events[-1]
     assert isinstance(end, Completed)

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.models.openai import request_body
 from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
 from khala.models.prompt_order import GO_ON, NO_OUTCOME, NOTHING
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
-ECHO = Spec(name="echo", description="Says it again.", parameters=SCHEMA)
+ECHO = ToolSpec(name="echo", description="Says it again.", parameters=SCHEMA)
 
 
 def told(*turns: Turn, system: str = "", **rest: Any) -> Any:
@@ -40,7 +40,7 @@ def test_a_round_of_tools_with_a_limit() -> None:
         Turn(role="system", text="Be quick."),
         Turn(role="user", text="And?"),
         system="Be brief.",
-        tools=(ECHO, Spec(name="now", description="The time.", parameters={"type": "object"})),
+        tools=(ECHO, ToolSpec(name="now", description="The time.", parameters={"type": "object"})),
         max_output_tokens=99,
     )
     assert asked["messages"] == [

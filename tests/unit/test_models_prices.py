@@ -4,16 +4,16 @@ from decimal import Decimal
 
 import pytest
 
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.models import model_names
 from khala.models.prices import context_window, cost, per_million
 
-MILLION = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
+MILLION = TokenUsage(input_tokens=1_000_000, output_tokens=1_000_000)
 
 
 def test_a_known_model_has_its_list_price() -> None:
     assert cost("openai", "gpt-4o-mini", MILLION) == Decimal("0.75")
-    assert cost("openai", "gpt-4o-mini", Usage()) == Decimal(0)
+    assert cost("openai", "gpt-4o-mini", TokenUsage()) == Decimal(0)
 
 
 def test_a_million_tokens_cost_what_calls_by_them_do() -> None:
@@ -23,7 +23,7 @@ def test_a_million_tokens_cost_what_calls_by_them_do() -> None:
 
 
 def test_a_price_that_rises_for_long_prompts_is_told_as_it_is_for_short_ones() -> None:
-    long = cost("google", "gemini-2.5-pro", Usage(input_tokens=1_000_000))
+    long = cost("google", "gemini-2.5-pro", TokenUsage(input_tokens=1_000_000))
     assert long is not None
     assert per_million("google", "gemini-2.5-pro")[0] == long / 2
 
@@ -38,8 +38,8 @@ def test_an_unknown_model_has_no_price_and_no_window(provider: str, model: str) 
     assert context_window(provider, model) is None
 
 
-@pytest.mark.parametrize("usage", [Usage(input_tokens=-1), Usage(output_tokens=10**15)])
-def test_a_strange_usage_raises_nothing(usage: Usage) -> None:
+@pytest.mark.parametrize("usage", [TokenUsage(input_tokens=-1), TokenUsage(output_tokens=10**15)])
+def test_a_strange_usage_raises_nothing(usage: TokenUsage) -> None:
     cost("openai", "gpt-4o-mini", usage)
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiktoken import Encoding
 
-from khala.domain.parts import Usage
-from khala.domain.tools import Spec
+from khala.domain.parts import TokenUsage
+from khala.domain.tools import ToolSpec
 from khala.models import token_counter
 from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
 from khala.models.token_counter import Count, Counter
@@ -37,7 +37,7 @@ def test_half_a_surrogate_pair_is_no_error() -> None:
 
 def test_usage_is_estimated_from_the_whole_prompt() -> None:
     prompt = Prompt(system="1234", turns=(Turn(role="user", text="12345"), Turn(role="assistant", text="")))
-    assert token_counter.estimate_usage(prompt, "1234") == Usage(input_tokens=3, output_tokens=1)
+    assert token_counter.estimate_usage(prompt, "1234") == TokenUsage(input_tokens=3, output_tokens=1)
 
 
 async def test_a_loaded_vocabulary_counts_exactly() -> None:
@@ -120,7 +120,7 @@ async def test_tiktoken_itself_does_not_hang_where_packets_are_dropped(
     assert counter.count("12345", "gpt-4o") == Count(2, True)
 
 
-SPEC = Spec(name="echo", description="Says it.", parameters={"type": "object"})
+SPEC = ToolSpec(name="echo", description="Says it.", parameters={"type": "object"})
 
 
 def test_all_of_a_turn_is_estimated() -> None:
@@ -133,7 +133,7 @@ def test_all_of_a_turn_is_estimated() -> None:
     )
     assert [token_counter.estimate_turn(turn) for turn in turns] == [1 + 1 + 5, 1 + 2, 1 + 2]
     prompt = Prompt(system="", turns=turns)
-    assert token_counter.estimate_usage(prompt, "1234", (used,)) == Usage(input_tokens=13, output_tokens=7)
+    assert token_counter.estimate_usage(prompt, "1234", (used,)) == TokenUsage(input_tokens=13, output_tokens=7)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_tools_count_where_the_model_reads_them() -> None:
     prompt = Prompt(system="", turns=(), tools=(SPEC,) * 3)
     size = token_counter.estimate_tool(SPEC)
     assert size == token_counter.estimate('["echo","Says it.",{"type":"object"}]')
-    assert token_counter.estimate_usage(prompt, "") == Usage(input_tokens=3 * size)
-    assert token_counter.estimate_usage(prompt, "", tools=False) == Usage()
+    assert token_counter.estimate_usage(prompt, "") == TokenUsage(input_tokens=3 * size)
+    assert token_counter.estimate_usage(prompt, "", tools=False) == TokenUsage()
 
 
 def test_many_tools_are_estimated_rightly_however_many_are_remembered() -> None:
     for number in range(3 * token_counter.MOST_TOOLS):
-        spec = Spec(name="x" * (number % 60), description="", parameters={})
+        spec = ToolSpec(name="x" * (number % 60), description="", parameters={})
         assert token_counter.estimate_tool(spec) == (number % 60 + 13) // 4
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from khala.domain.transfer_rate import BodyPace
+from khala.domain.transfer_rate import TransferRatePolicy
 
 MIB = 1 << 20
 
 
 def seconds_until_late(*, per_second: float, size: int, every: float = 1.0) -> float | None:
     """When a body that comes at this rate is given up; None if all of it is read before."""
-    pace, waited, received = BodyPace(), 0.0, 0
+    pace, waited, received = TransferRatePolicy(), 0.0, 0
     while received < size:
         left = pace.left(waited, received)
         if left <= every:
@@ -31,11 +31,11 @@ def test_a_trickle_is_given_up_long_before_its_end(per_second: float, every: flo
 
 
 def test_a_client_that_falls_silent_is_not_waited_for_longer_than_a_pause_whatever_it_has_sent() -> None:
-    assert BodyPace().left(0, 0) == 30
-    assert BodyPace().left(5, 19 * MIB) == 30
-    assert BodyPace(pause=2).left(1, 0) == 1
+    assert TransferRatePolicy().left(0, 0) == 30
+    assert TransferRatePolicy().left(5, 19 * MIB) == 30
+    assert TransferRatePolicy(pause=2).left(1, 0) == 1
 
 
 def test_no_body_takes_longer_than_the_bound_on_all_of_them() -> None:
-    assert BodyPace().left(1799, 1 << 40) == 1
-    assert BodyPace().left(1801, 1 << 40) < 0
+    assert TransferRatePolicy().left(1799, 1 << 40) == 1
+    assert TransferRatePolicy().left(1801, 1 << 40) < 0

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.autopilot import REPROMPT
+from khala.domain.autopilot import CONTINUE_PROMPT
 from khala.domain.chat import Message
 from khala.domain.fold import Block, CompactionBlock, FileBlock, TextBlock, ToolBlock
 from khala.domain.parts import BlobRef, Compaction, ToolResult
-from khala.domain.run_progress import Call, Progress, Round
-from khala.domain.tools import Spec
+from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
+from khala.domain.tools import ToolSpec
 from khala.models.port import ModelFailed, Turn
 from khala.models.token_counter import Counter, estimate_tool
 from khala.runs.prompt import (
@@ -59,9 +59,9 @@ def block(number: int, output: Any = "out", **more: Any) -> ToolBlock:
     return ToolBlock(tool_call_id=f"c{number}", output=output, **made)
 
 
-def call(call_id: str, output: Any = "out", blob: BlobRef | None = None, **args: Any) -> Call:
+def call(call_id: str, output: Any = "out", blob: BlobRef | None = None, **args: Any) -> ToolCallProgress:
     result = ToolResult(tool_call_id=call_id, ok=True, summary="s", duration_ms=1, output=output, blob=blob)
-    return Call(id=call_id, tool="grep", args=args, state="completed", result=result)
+    return ToolCallProgress(id=call_id, tool="grep", args=args, state="completed", result=result)
 
 
 def blob(number: int = 1, *, size: int = 9, media_type: str = "text/plain", preview: str = "") -> BlobRef:
@@ -70,23 +70,23 @@ def blob(number: int = 1, *, size: int = 9, media_type: str = "text/plain", prev
     )
 
 
-def spec(name: str, size: int) -> Spec:
-    return Spec(name=name, description="x" * size, parameters={"type": "object"})
+def spec(name: str, size: int) -> ToolSpec:
+    return ToolSpec(name=name, description="x" * size, parameters={"type": "object"})
 
 
 def fitted(
     history: Sequence[Message],
     *,
     limit: int = 10_000,
-    rounds: Sequence[Round] = (),
+    rounds: Sequence[RunStep] = (),
     said: str = "",
     compaction: Compaction | None = None,
     files: dict[UUID, bytes] | None = None,
-    tools: Sequence[Spec] = (),
+    tools: Sequence[ToolSpec] = (),
     instruction: str = "",
     reads_tools: bool = True,
 ) -> FittedPrompt:
-    progress = Progress(rounds=list(rounds), said=said, compaction=compaction)
+    progress = RunProgress(rounds=list(rounds), said=said, compaction=compaction)
     conversation = PromptInput(history=history, progress=progress, files=files or {}, instruction=instruction)
     return fit(
         conversation, system="system", tools=tools, limit=limit, token_counter=TOKEN_COUNTER, reads_tools=reads_tools
@@ -137,12 +137,12 @@ def _history(drawn: list[tuple[str, list[int] | None, str]]) -> list[Message]:
     return [*found, message(99, "question")]
 
 
-def _rounds(drawn: list[tuple[str, list[int]]]) -> list[Round]:
+def _rounds(drawn: list[tuple[str, list[int]]]) -> list[RunStep]:
     step, found = 0, []
     for place, (said, outputs) in enumerate(drawn):
         calls = [call(f"r{place}c{at}", "o" * size, n=at) for at, size in enumerate(outputs)]
         step += bool(calls)
-        found.append(Round(text=said, step=step if calls else 0, calls=calls))
+        found.append(RunStep(text=said, step=step if calls else 0, calls=calls))
     return found
 
 
@@ -194,7 +194,7 @@ def test_a_question_that_is_too_long_says_so() -> None:
 
 
 def test_a_round_is_told_with_its_outcomes_in_the_order_of_its_calls() -> None:
-    rounds = [Round(text="look", step=1, calls=[call("a", "one", n=1), call("b", {"x": 1}, n=2), call("c", None)])]
+    rounds = [RunStep(text="look", step=1, calls=[call("a", "one", n=1), call("b", {"x": 1}, n=2), call("c", None)])]
     turns = fitted([message(1, "question")], rounds=rounds).prompt.turns
     assert [turn.role for turn in turns] == ["user", "assistant", "tool"]
     assert [use.args for use in turns[1].uses] == [{"n": 1}, {"n": 2}, {}]
@@ -202,12 +202,12 @@ def test_a_round_is_told_with_its_outcomes_in_the_order_of_its_calls() -> None:
 
 
 def test_a_reply_that_was_not_taken_for_the_answer_is_followed_by_the_word_to_go_on() -> None:
-    found = fitted([message(1, "question")], rounds=[Round(text="Shall I?")])
-    assert texts(found) == ["question", "Shall I?", REPROMPT]
+    found = fitted([message(1, "question")], rounds=[RunStep(text="Shall I?")])
+    assert texts(found) == ["question", "Shall I?", CONTINUE_PROMPT]
 
 
 def test_outcomes_of_older_rounds_make_room_before_those_of_the_newest() -> None:
-    rounds = [Round(step=step, calls=[call(f"c{step}", f"{step}" * 1000)]) for step in range(1, 6)]
+    rounds = [RunStep(step=step, calls=[call(f"c{step}", f"{step}" * 1000)]) for step in range(1, 6)]
     found = fitted([message(1, "question")], rounds=rounds, limit=3500)
     told = [turn.outcomes[0].text for turn in found.prompt.turns if turn.outcomes]
     assert [len(text) == 1000 for text in told] == [False] * 3 + [True] * KEPT_ROUNDS
@@ -216,7 +216,7 @@ def test_outcomes_of_older_rounds_make_room_before_those_of_the_newest() -> None
 
 
 def test_a_round_of_many_calls_is_shortened_rather_than_too_long() -> None:
-    rounds = [Round(step=1, calls=[call(f"c{n}", "x" * 3000) for n in range(40)])]
+    rounds = [RunStep(step=1, calls=[call(f"c{n}", "x" * 3000) for n in range(40)])]
     found = fitted([message(1, "question")], rounds=rounds, limit=20_000)
     assert len(found.prompt.turns[-1].outcomes) == 40
     assert cost(found) <= 20_000
@@ -224,7 +224,7 @@ def test_a_round_of_many_calls_is_shortened_rather_than_too_long() -> None:
 
 
 def test_at_last_the_oldest_rounds_are_left_out() -> None:
-    rounds = [Round(text="t" * 400, step=step, calls=[call(f"c{step}", "x" * 1000)]) for step in range(1, 9)]
+    rounds = [RunStep(text="t" * 400, step=step, calls=[call(f"c{step}", "x" * 1000)]) for step in range(1, 9)]
     found = fitted([message(1, "question")], rounds=rounds, limit=2000)
     kept = [turn.uses[0].id for turn in found.prompt.turns if turn.uses]
     assert kept == [f"c{step}" for step in range(9 - len(kept), 9)]
@@ -233,10 +233,10 @@ def test_at_last_the_oldest_rounds_are_left_out() -> None:
 
 def test_a_summary_of_this_answer_stands_for_older_messages_and_rounds() -> None:
     history = [message(number, f"old{number}") for number in range(1, 4)] + [message(9, "question")]
-    rounds = [Round(step=step, calls=[call(f"c{step}")]) for step in range(1, 5)]
+    rounds = [RunStep(step=step, calls=[call(f"c{step}")]) for step in range(1, 5)]
     made = Compaction(summary="in short", message_id=UUID(int=2), step=3)
-    found = fitted(history, rounds=[Round(text="Shall I?"), *rounds, Round(text="I will.")], compaction=made)
-    assert texts(found) == [SUMMARY + "in short", "old3", "question", "", "", "I will.", REPROMPT]
+    found = fitted(history, rounds=[RunStep(text="Shall I?"), *rounds, RunStep(text="I will.")], compaction=made)
+    assert texts(found) == [SUMMARY + "in short", "old3", "question", "", "", "I will.", CONTINUE_PROMPT]
     assert [turn.uses[0].id for turn in found.prompt.turns if turn.uses] == ["c4"]
 
 
@@ -346,7 +346,7 @@ def test_instructions_of_a_run_come_after_the_operators_and_before_the_threads()
 
 def test_instructions_take_room_from_the_history_and_not_from_the_question() -> None:
     history = [message(1, "a" * 50), message(2, "b" * 50, role="assistant"), message(3, "c" * 50)]
-    conversation = PromptInput(history=history, progress=Progress())
+    conversation = PromptInput(history=history, progress=RunProgress())
     dropped = {
         size: [
             one.id.int

@@ -4,48 +4,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.redaction import BLACKED, redacted
+from khala.domain.redaction import REDACTED, redacted
 
 SECRET = "abcDEF0123456789abcDEF0123456789"
 
 SECRETS = [
-    (f"sk-{SECRET}", BLACKED),
-    (f"sk-proj-{SECRET}_-x", BLACKED),
-    (f"key: sk-ant-{SECRET}!", f"key: {BLACKED}!"),
-    (f"khala_{SECRET}", BLACKED),
-    (f"ghp_{SECRET}", BLACKED),
-    (f"github_pat_{SECRET}", BLACKED),
-    ("xoxb-1234567890-abc", BLACKED),
-    ("AKIAIOSFODNN7EXAMPLE", BLACKED),
-    (f"AIza{SECRET}", BLACKED),
-    (f"glpat-{SECRET}", BLACKED),
-    ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P", BLACKED),
-    (f"Authorization: Bearer {SECRET}", f"Authorization: Bearer {BLACKED}"),
-    (f"authorization: basic {SECRET}==", f"authorization: basic {BLACKED}"),
-    ("postgres://zeratul:hunter2@db:5432/khala", f"postgres://zeratul:{BLACKED}@db:5432/khala"),
-    ("redis://:hunter2@cache:6379", f"redis://:{BLACKED}@cache:6379"),
-    ("https://user:p%40ss@example.com/a?b", f"https://user:{BLACKED}@example.com/a?b"),
-    ("password=hunter2secret", f"password={BLACKED}"),
-    ("password: hunter2", f"password: {BLACKED}"),
-    ("PASSWORD = 'hunter2'", f"PASSWORD = '{BLACKED}'"),
-    ('{"password": "hunter2"}', f'{{"password": "{BLACKED}"}}'),
-    ('{"password": "two words"}', f'{{"password": "{BLACKED}"}}'),
-    ('{"client_secret":"x;y,z&1"}', f'{{"client_secret":"{BLACKED}"}}'),
-    ("password='a long, winding pass phrase'", f"password='{BLACKED}'"),
+    (f"sk-{SECRET}", REDACTED),
+    (f"sk-proj-{SECRET}_-x", REDACTED),
+    (f"key: sk-ant-{SECRET}!", f"key: {REDACTED}!"),
+    (f"khala_{SECRET}", REDACTED),
+    (f"ghp_{SECRET}", REDACTED),
+    (f"github_pat_{SECRET}", REDACTED),
+    ("xoxb-1234567890-abc", REDACTED),
+    ("AKIAIOSFODNN7EXAMPLE", REDACTED),
+    (f"AIza{SECRET}", REDACTED),
+    (f"glpat-{SECRET}", REDACTED),
+    ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P", REDACTED),
+    (f"Authorization: Bearer {SECRET}", f"Authorization: Bearer {REDACTED}"),
+    (f"authorization: basic {SECRET}==", f"authorization: basic {REDACTED}"),
+    ("postgres://zeratul:hunter2@db:5432/khala", f"postgres://zeratul:{REDACTED}@db:5432/khala"),
+    ("redis://:hunter2@cache:6379", f"redis://:{REDACTED}@cache:6379"),
+    ("https://user:p%40ss@example.com/a?b", f"https://user:{REDACTED}@example.com/a?b"),
+    ("password=hunter2secret", f"password={REDACTED}"),
+    ("password: hunter2", f"password: {REDACTED}"),
+    ("PASSWORD = 'hunter2'", f"PASSWORD = '{REDACTED}'"),
+    ('{"password": "hunter2"}', f'{{"password": "{REDACTED}"}}'),
+    ('{"password": "two words"}', f'{{"password": "{REDACTED}"}}'),
+    ('{"client_secret":"x;y,z&1"}', f'{{"client_secret":"{REDACTED}"}}'),
+    ("password='a long, winding pass phrase'", f"password='{REDACTED}'"),
     (
         r'{"text": "{\"password\": \"hunter2\", \"colour\": 1}"}',
-        rf'{{"text": "{{\"password\": \"{BLACKED}\", \"colour\": 1}}"}}',
+        rf'{{"text": "{{\"password\": \"{REDACTED}\", \"colour\": 1}}"}}',
     ),
-    (r'{"password": "hun\"ter2", "colour": 1}', f'{{"password": "{BLACKED}", "colour": 1}}'),
-    ("DB_PASSWORD=hunter2\ncolour=green", f"DB_PASSWORD={BLACKED}\ncolour=green"),
-    ("export OPENAI_API_KEY=abcdefgh", f"export OPENAI_API_KEY={BLACKED}"),
-    ("api-key: abcdefgh", f"api-key: {BLACKED}"),
-    ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG+bPx", f"AWS_SECRET_ACCESS_KEY={BLACKED}"),
-    ("?token=abcdefgh&page=2", f"?token={BLACKED}&page=2"),
-    ("x-api-key: abcdefgh", f"x-api-key: {BLACKED}"),
-    ("a\n-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\nb", f"a\n{BLACKED}\nb"),
-    ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\ncut off", BLACKED),
-    ("-----BEGIN PRIVATE KEY-----\\nMII\\n-----END PRIVATE KEY-----\\n", f"{BLACKED}\\n"),
+    (r'{"password": "hun\"ter2", "colour": 1}', f'{{"password": "{REDACTED}", "colour": 1}}'),
+    ("DB_PASSWORD=hunter2\ncolour=green", f"DB_PASSWORD={REDACTED}\ncolour=green"),
+    ("export OPENAI_API_KEY=abcdefgh", f"export OPENAI_API_KEY={REDACTED}"),
+    ("api-key: abcdefgh", f"api-key: {REDACTED}"),
+    ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG+bPx", f"AWS_SECRET_ACCESS_KEY={REDACTED}"),
+    ("?token=abcdefgh&page=2", f"?token={REDACTED}&page=2"),
+    ("x-api-key: abcdefgh", f"x-api-key: {REDACTED}"),
+    ("a\n-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\nb", f"a\n{REDACTED}\nb"),
+    ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\ncut off", REDACTED),
+    ("-----BEGIN PRIVATE KEY-----\\nMII\\n-----END PRIVATE KEY-----\\n", f"{REDACTED}\\n"),
 ]
 PLAIN = [
     "",
@@ -128,4 +128,4 @@ def test_a_key_is_never_left(before: str, after: str) -> None:
 def test_a_long_text_made_to_be_slow_is_not(piece: str) -> None:
     """What takes quadratic time would not end before the test's own limit."""
     text = piece * (200_000 // len(piece))
-    assert len(redacted(text)) <= len(text) + len(text) * len(BLACKED)
+    assert len(redacted(text)) <= len(text) + len(text) * len(REDACTED)

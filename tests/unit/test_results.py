@@ -8,11 +8,11 @@ import pytest
 
 from khala.blobs.blob_service import Vault
 from khala.blobs.spool import spooled
-from khala.domain.tools import Actor
+from khala.domain.tools import ToolActor
 from khala.runs.tool_results import PLENTY, InlineAllowance, StoredOutput, one_line, store_output
 from khala.tools.port import CallResult
 
-ACTOR = Actor(owner_id=UUID(int=1), thread_id=UUID(int=2))
+ACTOR = ToolActor(owner_id=UUID(int=1), thread_id=UUID(int=2))
 NO_VAULT = cast("Vault", None)
 
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.models.port import Prompt
 from khala.runs.model_turn import _estimated
 from khala.runs.usage_tally import WIDE, ModelCall
@@ -45,7 +45,7 @@ class Simple:
 def test_a_call_that_nobody_accounted_for_pays_for_what_it_said_and_thought() -> None:
     prompt = Prompt(system="Be brief, and say nothing that you do not know.", turns=())
     call = ModelCall(cast("Any", Simple()))
-    assert _estimated(call, prompt).usage == Usage(), "it was never made"
+    assert _estimated(call, prompt).usage == TokenUsage(), "it was never made"
     call.asked = True
     silent = _estimated(call, prompt).usage.output_tokens
     call.thought("x" * 400)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.tools.port import ToolError
 from khala.tools.validation import process_pool
 from khala.tools.validation.arguments import MAX_ARGS_DEPTH, MOST_ARGS, check, schema_problem
@@ -26,7 +26,7 @@ FILE = {
 
 def problem(parameters: dict[str, Any], args: dict[str, Any]) -> str | None:
     try:
-        asyncio.run(check(Spec(name="tool", description="", parameters=parameters), args))
+        asyncio.run(check(ToolSpec(name="tool", description="", parameters=parameters), args))
     except ToolError as error:
         return f"{error.code}: {error.message}"
     return None

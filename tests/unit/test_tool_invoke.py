@@ -8,7 +8,7 @@ import structlog
 
 from khala.domain import ids
 from khala.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge, Unavailable
-from khala.domain.tools import Permission, Spec
+from khala.domain.tools import ToolPermission, ToolSpec
 from khala.tools import invocation as invoking
 from khala.tools.port import CallContext, CallResult, ToolError
 from tests.support.calls_of_tools import call, guest, user
@@ -17,10 +17,12 @@ from tests.support.calls_of_tools import call, guest, user
 class Probe:
     """A tool that does what it is told."""
 
-    def __init__(self, what: Any, *, seconds: float = 5.0, permissions: frozenset[Permission] = frozenset()) -> None:
+    def __init__(
+        self, what: Any, *, seconds: float = 5.0, permissions: frozenset[ToolPermission] = frozenset()
+    ) -> None:
         self.what = what
         self.cleaned = False
-        self.spec = Spec(
+        self.spec = ToolSpec(
             name="probe",
             description="",
             parameters={"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False},

@@ -4,55 +4,66 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.tools import STRICTNESS, Action, Rule, Spec, decide, digest, offered
+from khala.domain.tools import STRICTNESS, RuleAction, ToolRule, ToolSpec, call_digest, decide_action, matches_any
 
-ACTIONS: list[Action] = ["allow", "ask", "deny"]
+ACTIONS: list[RuleAction] = ["allow", "ask", "deny"]
 PATTERNS = st.sampled_from(["*", "read_*", "delete_file", "files__*", "files__delete_file", "other"])
-LISTS = st.lists(st.builds(Rule, pattern=PATTERNS, action=st.sampled_from(ACTIONS)), max_size=5)
+LISTS = st.lists(st.builds(ToolRule, pattern=PATTERNS, action=st.sampled_from(ACTIONS)), max_size=5)
 
 
-def spec(name: str = "delete_file", approval: Action = "ask") -> Spec:
-    return Spec(name=name, description="", parameters={"type": "object"}, approval=approval)
+def spec(name: str = "delete_file", approval: RuleAction = "ask") -> ToolSpec:
+    return ToolSpec(name=name, description="", parameters={"type": "object"}, approval=approval)
 
 
-def rule(pattern: str, action: Action) -> Rule:
-    return Rule(pattern=pattern, action=action)
+def rule(pattern: str, action: RuleAction) -> ToolRule:
+    return ToolRule(pattern=pattern, action=action)
 
 
 @pytest.mark.parametrize("name", ["delete_file", "files__delete_file", "disk__delete_file"])
 def test_a_denied_tool_is_denied_on_every_server(name: str) -> None:
-    assert decide(spec(name), [rule("delete_file", "deny")], []) == "deny"
-    assert decide(spec(name), [rule("delete_*", "deny")], [[rule("*", "allow")]]) == "deny"
+    assert decide_action(spec(name), [rule("delete_file", "deny")], []) == "deny"
+    assert decide_action(spec(name), [rule("delete_*", "deny")], [[rule("*", "allow")]]) == "deny"
 
 
 def test_a_pattern_with_a_servers_name_fits_there_only() -> None:
-    assert decide(spec("files__delete_file"), [rule("files__*", "deny")], []) == "deny"
-    assert decide(spec("delete_file"), [rule("files__*", "deny")], []) == "ask"
-    assert offered("files__delete_file", ["files__*"])
-    assert not offered("delete_file", ["files__*"])
-    assert not offered("delete_file", [])
+    assert decide_action(spec("files__delete_file"), [rule("files__*", "deny")], []) == "deny"
+    assert decide_action(spec("delete_file"), [rule("files__*", "deny")], []) == "ask"
+    assert matches_any("files__delete_file", ["files__*"])
+    assert not matches_any("delete_file", ["files__*"])
+    assert not matches_any("delete_file", [])
 
 
 def test_without_rules_the_tools_own_policy_goes() -> None:
-    assert [decide(spec(approval=own), [], [[], []]) for own in ACTIONS] == ACTIONS
+    assert [decide_action(spec(approval=own), [], [[], []]) for own in ACTIONS] == ACTIONS
 
 
 def test_the_last_rule_that_fits_goes_and_the_threads_come_after_the_users() -> None:
     user, thread = [rule("*", "deny"), rule("delete_file", "allow")], [rule("delete_*", "ask")]
-    assert decide(spec(), [], [user]) == "allow"
-    assert decide(spec(), [], [user, thread]) == "ask"
-    assert decide(spec("read_file"), [], [user, thread]) == "deny"
+    assert decide_action(spec(), [], [user]) == "allow"
+    assert decide_action(spec(), [], [user, thread]) == "ask"
+    assert decide_action(spec("read_file"), [], [user, thread]) == "deny"
 
 
 @given(operator=LISTS, user=LISTS, thread=LISTS)
-def test_nobody_loosens_what_the_operator_says(operator: list[Rule], user: list[Rule], thread: list[Rule]) -> None:
+def test_nobody_loosens_what_the_operator_says(
+    operator: list[ToolRule], user: list[ToolRule], thread: list[ToolRule]
+) -> None:
     tool = spec("files__delete_file")
     strictest = max((STRICTNESS[one.action] for one in operator if one.fits(tool.name)), default=0)
-    found = decide(tool, operator, [user, thread])
-    assert STRICTNESS[found] == max(strictest, STRICTNESS[decide(tool, [], [user, thread])])
+    found = decide_action(tool, operator, [user, thread])
+    assert STRICTNESS[found] == max(strictest, STRICTNESS[decide_action(tool, [], [user, thread])])
 
 
 def test_the_digest_of_a_call_is_the_same_in_whatever_order_its_arguments_come() -> None:
     one, other = {"path": "a", "content": {"x": 1, "y": 2}}, {"content": {"y": 2, "x": 1}, "path": "a"}
-    assert digest("write_file", one) == digest("write_file", other)
-    assert len({digest("write_file", one), digest("edit_file", one), digest("write_file", one | {"path": "b"})}) == 3
+    assert call_digest("write_file", one) == call_digest("write_file", other)
+    assert (
+        len(
+            {
+                call_digest("write_file", one),
+                call_digest("edit_file", one),
+                call_digest("write_file", one | {"path": "b"}),
+            }
+        )
+        == 3
+    )

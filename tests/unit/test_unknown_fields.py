@@ -9,7 +9,7 @@ from khala.api.bodies import Registration, Send
 from khala.api.openai.request_body import Completion
 from khala.domain import frames
 from khala.domain.chat import RunOptions
-from khala.domain.unknown_fields import MAX_NAME, find, nearest
+from khala.domain.unknown_fields import MAX_NAME_CHARACTERS, find, nearest_name
 
 USER = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:", "detail": "low"}}], "name": "V"}
 DETAIL = "messages[0].content[0].image_url.detail"
@@ -49,8 +49,8 @@ def test_a_message_says_what_was_likely_meant() -> None:
 
 def test_a_name_of_any_length_is_shown_in_short_and_compared_with_nothing() -> None:
     (one,) = find({"text" * 10_000: 1}, Send)
-    assert (one.path, one.hint) == (("text" * 10_000)[:MAX_NAME], None)
-    assert nearest("x" * (MAX_NAME + 1), {"x" * MAX_NAME: None}) is None
+    assert (one.path, one.hint) == (("text" * 10_000)[:MAX_NAME_CHARACTERS], None)
+    assert nearest_name("x" * (MAX_NAME_CHARACTERS + 1), {"x" * MAX_NAME_CHARACTERS: None}) is None
 
 
 def test_options_that_an_earlier_version_stored_are_still_read() -> None:

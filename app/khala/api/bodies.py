@@ -9,11 +9,11 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from khala.domain.access import LONGEST_KEY, SHORTEST_KEY, Role, Scope
-from khala.domain.accounts import Claimed, Link, Token, User
+from khala.domain.access import MAX_KEY_CHARACTERS, MIN_KEY_CHARACTERS, Role, Scope
+from khala.domain.accounts import ApiToken, ClaimResult, ShareLink, User
 from khala.domain.chat import RunOptions, Thread
 from khala.domain.errors import InvalidInput, PayloadTooLarge
-from khala.domain.frames import MOST_REVISION
+from khala.domain.frames import MAX_REVISION
 from khala.domain.parts import Part
 
 MOST_TEXT = 100_000
@@ -21,7 +21,7 @@ MOST_TEXT = 100_000
 MOST_BODY = 1 << 20
 """Bytes of one request."""
 MOST_TITLE = 200
-ANON_KEY = rf"^[!-~]{{{SHORTEST_KEY},{LONGEST_KEY}}}$(?!\n)"
+ANON_KEY = rf"^[!-~]{{{MIN_KEY_CHARACTERS},{MAX_KEY_CHARACTERS}}}$(?!\n)"
 """A key that a client made: it travels in a header, so it has visible ASCII characters only. Python's `$` is no end."""
 
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -105,14 +105,14 @@ class Cancel(Body, frozen=True, kw_only=True):
 class Claim(Body, frozen=True, kw_only=True):
     """The key of the thread that is to be the caller's."""
 
-    anon_key: Annotated[str, Meta(max_length=LONGEST_KEY)]
+    anon_key: Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
 
 
 class KeyedThread(Body, frozen=True, kw_only=True):
     """A thread that is to be the caller's, and its key."""
 
     thread_id: UUID
-    anon_key: Annotated[str, Meta(max_length=LONGEST_KEY)]
+    anon_key: Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
 
 
 class Claims(Body, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class Claims(Body, frozen=True, kw_only=True):
 class ReadUpTo(Body, frozen=True, kw_only=True):
     """The revision up to which the user has read."""
 
-    revision: Annotated[int, Meta(ge=0, le=MOST_REVISION)]
+    revision: Annotated[int, Meta(ge=0, le=MAX_REVISION)]
 
 
 class Access(Body, frozen=True, kw_only=True):
@@ -147,7 +147,7 @@ class NewLink(Body, frozen=True, kw_only=True):
     expires_at: Moment | None = None
 
 
-class MadeLink(Link, frozen=True, kw_only=True):
+class MadeLink(ShareLink, frozen=True, kw_only=True):
     """A share link, and its key, which is told only now; `url` opens it in a browser, with the key behind `#`."""
 
     share_key: str
@@ -174,7 +174,7 @@ class Login(Body, frozen=True, kw_only=True):
 class SignedIn(User, frozen=True, kw_only=True):
     """The account, and what became of the claims."""
 
-    claimed: tuple[Claimed, ...]
+    claimed: tuple[ClaimResult, ...]
 
 
 class SignedOut(Body, frozen=True, kw_only=True):
@@ -211,7 +211,7 @@ class NewToken(Body, frozen=True, kw_only=True):
     expires_at: Moment | None = None
 
 
-class MadeToken(Token, frozen=True, kw_only=True):
+class MadeToken(ApiToken, frozen=True, kw_only=True):
     """An API token, and its secret, which is told only now."""
 
     token: str

@@ -13,7 +13,7 @@ from khala.domain.chat import RunOptions
 from khala.domain.errors import KhalaError
 from khala.domain.fold import Content
 from khala.domain.parts import Finish
-from khala.domain.tools import MOST_RULES, Rule
+from khala.domain.tools import MAX_RULES, ToolRule
 from khala.store.tools import todos, workspace_files
 from khala.store.tools.user_tools import Definition
 from khala.tools import paths, user_tools
@@ -45,9 +45,9 @@ def _nothing(_: Any) -> None:
 
 
 def _rules(data: Any) -> None:
-    rules = _decoded(data.tool_rules, tuple[Rule, ...] | None)
-    if rules and len(rules) > MOST_RULES:
-        raise ValueError(f"There are more than {MOST_RULES} rules.")
+    rules = _decoded(data.tool_rules, tuple[ToolRule, ...] | None)
+    if rules and len(rules) > MAX_RULES:
+        raise ValueError(f"There are more than {MAX_RULES} rules.")
 
 
 def _message(data: Any) -> None:

@@ -17,7 +17,7 @@ import structlog
 from khala.archive.writer import BLOB_LEVEL, ArchiveWriter
 from khala.blobs.blob_service import Vault
 from khala.blobs.spool import Spool
-from khala.domain.archive_format import FORMAT, VERSION, Manifest, MissingBlob, MissingReason, blob_name
+from khala.domain.archive_format import FORMAT, VERSION, ArchiveManifest, MissingBlob, MissingReason, archived_blob_name
 from khala.domain.errors import BlobNotFound, PayloadTooLarge, Unauthorized, Unavailable
 from khala.store.operations import archive_rows
 from khala.store.postgres import migrations
@@ -95,7 +95,7 @@ class _Export:
         reason: MissingReason | None = None
         try:
             async with self._vault.store.read(sha256.hex(), 0, size) as chunks:
-                yield self._writer.begin(blob_name(sha256), level=BLOB_LEVEL)
+                yield self._writer.begin(archived_blob_name(sha256), level=BLOB_LEVEL)
                 begun = True
                 async for chunk in chunks:
                     yield await asyncio.to_thread(self._writer.write, chunk)
@@ -120,7 +120,7 @@ class _Export:
 
     async def ended(self) -> bytes:
         """The manifest, and the end of the archive."""
-        manifest = Manifest(
+        manifest = ArchiveManifest(
             format=FORMAT,
             version=VERSION,
             khala=version("khala"),

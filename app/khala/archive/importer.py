@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.archive.reader import ArchiveReader
 from khala.blobs.blob_service import Vault
 from khala.domain.access import Caller
-from khala.domain.archive_format import RefusedArchive
+from khala.domain.archive_format import ArchiveRefusedError
 from khala.store.accounts import audit
 from khala.store.blobs import blobs
 from khala.store.operations import archive_import as rows
@@ -62,14 +62,14 @@ class Imported(msgspec.Struct, kw_only=True):
 async def imported(db: Database, vault: Vault, reader: ArchiveReader, options: ImportOptions) -> Imported:
     """Import the archive, all or nothing. The same archive a second time adds nothing.
 
-    Raises `RefusedArchive` where it can't be, or where there is another account with its id, and `Unavailable`.
+    Raises `ArchiveRefusedError` where it can't be, or where there is another account with its id, and `Unavailable`.
     """
     user_id = reader.manifest.user_id
     async with db.driver() as driver:
         known = await rows.known(driver, user_id)
         repeated = known and await rows.imported(driver, user_id, reader.digest)
     if known and not repeated:
-        raise RefusedArchive(f"There is an account {user_id} already; nothing is merged into it.")
+        raise ArchiveRefusedError(f"There is an account {user_id} already; nothing is merged into it.")
     if repeated:
         return await _sign_in_again(db, reader, options)
     await asyncio.to_thread(reader.check)
@@ -79,7 +79,7 @@ async def imported(db: Database, vault: Vault, reader: ArchiveReader, options: I
             return await _Import(db, reader, options).run()
         except _Collected:
             log.warning("import_repeated", why="blobs were collected while others were stored")
-    raise RefusedArchive("Blobs are collected faster than they are stored. Try again.")
+    raise ArchiveRefusedError("Blobs are collected faster than they are stored. Try again.")
 
 
 async def _sign_in_again(db: Database, reader: ArchiveReader, options: ImportOptions) -> Imported:
@@ -187,7 +187,7 @@ class _Import:
             for line in batch
         ]
         if any(member.thread_id not in self._own for member in members):
-            raise RefusedArchive("There is a member of a thread that is not in the archive.")
+            raise ArchiveRefusedError("There is a member of a thread that is not in the archive.")
         return members
 
     async def _with_trust(self, driver: Driver, members: Sequence[rows.Membership]) -> None:
@@ -227,11 +227,11 @@ class _Import:
 
     def _check(self, kind: Kind, lines: Sequence[Any]) -> None:
         if kind.name == "user" and [line.id for line in lines if line.id != self._user_id]:
-            raise RefusedArchive("The manifest names another user than the lines do.")
+            raise ArchiveRefusedError("The manifest names another user than the lines do.")
         if kind.name in OF_THREADS and any(line.thread_id not in self._own for line in lines):
-            raise RefusedArchive(f"{kind.file} has a line of a thread that is not in the archive.")
+            raise ArchiveRefusedError(f"{kind.file} has a line of a thread that is not in the archive.")
         if kind.name == "blob" and any(self._reader.blobs.get(line.sha256) != line.size for line in lines):
-            raise RefusedArchive("A blob has another size than its line says.")
+            raise ArchiveRefusedError("A blob has another size than its line says.")
 
     def _fixed(self, kind: Kind) -> Mapping[str, Any]:
         """What the archive does not say, because it follows from the user."""
@@ -264,7 +264,7 @@ async def _set_login(driver: Driver, reader: ArchiveReader, options: ImportOptio
     """The password that was given, for the address that was given or is in the archive."""
     email = options.email or await asyncio.to_thread(_address, reader)
     if email is None:
-        raise RefusedArchive("The archive has no address to sign in by: give one with --email.")
+        raise ArchiveRefusedError("The archive has no address to sign in by: give one with --email.")
     assert options.password_hash is not None
     if not await rows.set_login(driver, reader.manifest.user_id, email, options.password_hash):
         done.notes.append("The account has a password already, which stays as it is.")
@@ -296,6 +296,6 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except asyncpg.UniqueViolationError as error:
-        raise RefusedArchive(f"Something of it is there already ({error.table_name}): {error.detail}") from error
+        raise ArchiveRefusedError(f"Something of it is there already ({error.table_name}): {error.detail}") from error
     except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
-        raise RefusedArchive(f"The database refuses a row: {error}") from error
+        raise ArchiveRefusedError(f"The database refuses a row: {error}") from error

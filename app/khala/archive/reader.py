@@ -22,8 +22,8 @@ from khala.domain.archive_format import (
     MAX_MANIFEST_BYTES,
     VERSION,
     ArchivedFile,
-    Manifest,
-    RefusedArchive,
+    ArchiveManifest,
+    ArchiveRefusedError,
 )
 from khala.store.operations.archive_rows import KINDS, Kind, line_type
 
@@ -38,7 +38,7 @@ BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 
 
 class ArchiveReader:
-    """An archive on disk. Every method raises `RefusedArchive` where it is not as it should be.
+    """An archive on disk. Every method raises `ArchiveRefusedError` where it is not as it should be.
 
     No file is written by a name in the archive, and no file yields more bytes than the archive's directory says; all of
     them together are bounded by `max_bytes`.
@@ -48,7 +48,7 @@ class ArchiveReader:
         try:
             self._zip = zipfile.ZipFile(path)
         except BROKEN as error:
-            raise RefusedArchive(f"{path} is no ZIP file: {error}.") from error
+            raise ArchiveRefusedError(f"{path} is no ZIP file: {error}.") from error
         try:
             self._entries = _entries(self._zip, max_bytes)
             self.digest, self.manifest = self._manifest()
@@ -89,7 +89,7 @@ class ArchiveReader:
                 hashed.update(chunk)
                 yield chunk
         if hashed.hexdigest() != sha256:
-            raise RefusedArchive(f"The blob {sha256} has other bytes than its name says.")
+            raise ArchiveRefusedError(f"The blob {sha256} has other bytes than its name says.")
 
     def count(self, kind: Kind) -> int:
         """How many lines of this kind there are."""
@@ -105,7 +105,7 @@ class ArchiveReader:
                 data = decoder.decode(line).data
                 check(kind.name, data)
             except (msgspec.DecodeError, ValueError) as error:
-                raise RefusedArchive(f"{kind.file}, line {number}: {error}") from error
+                raise ArchiveRefusedError(f"{kind.file}, line {number}: {error}") from error
             batch.append(data)
             size += len(line)
             if len(batch) >= BATCH_LINES or size >= BATCH_BYTES:
@@ -118,39 +118,43 @@ class ArchiveReader:
         with _reading(file.name), self._zip.open(file.name) as opened:
             while line := opened.readline(MAX_LINE_BYTES):
                 if not line.endswith(b"\n"):
-                    raise RefusedArchive(f"{file.name}, line {lines + 1} is too long, or the last one is not whole.")
+                    raise ArchiveRefusedError(
+                        f"{file.name}, line {lines + 1} is too long, or the last one is not whole."
+                    )
                 hashed.update(line)
                 lines += 1
                 yield line
         if (lines, hashed.hexdigest()) != (file.lines, file.sha256):
-            raise RefusedArchive(f"{file.name} has other lines than the manifest says.")
+            raise ArchiveRefusedError(f"{file.name} has other lines than the manifest says.")
 
-    def _manifest(self) -> tuple[str, Manifest]:
+    def _manifest(self) -> tuple[str, ArchiveManifest]:
         info = self._entries.get(MANIFEST)
         if info is None or info.file_size > MAX_MANIFEST_BYTES:
-            raise RefusedArchive(f"There is no {MANIFEST}, or it is too large: this is no archive of Khala's.")
+            raise ArchiveRefusedError(f"There is no {MANIFEST}, or it is too large: this is no archive of Khala's.")
         with _reading(MANIFEST):
             content = self._zip.read(MANIFEST)
         try:
             said = msgspec.json.decode(content)
             if not isinstance(said, dict) or said.get("format") != FORMAT:
-                raise RefusedArchive("This is no archive of Khala's.")
+                raise ArchiveRefusedError("This is no archive of Khala's.")
             if said.get("version") != VERSION:
-                raise RefusedArchive(f"The archive has version {said.get('version')!r}; this Khala reads {VERSION}.")
-            return hashlib.sha256(content).hexdigest(), msgspec.convert(said, Manifest)
+                raise ArchiveRefusedError(
+                    f"The archive has version {said.get('version')!r}; this Khala reads {VERSION}."
+                )
+            return hashlib.sha256(content).hexdigest(), msgspec.convert(said, ArchiveManifest)
         except msgspec.DecodeError as error:
-            raise RefusedArchive(f"{MANIFEST}: {error}") from error
+            raise ArchiveRefusedError(f"{MANIFEST}: {error}") from error
 
     def _compare(self) -> None:
         """The files are those that the manifest names, and all kinds are there."""
         if len(self._files) != len(self.manifest.files) or set(self._files) != {kind.file for kind in KINDS}:
-            raise RefusedArchive("The manifest names other files of lines than an archive has.")
+            raise ArchiveRefusedError("The manifest names other files of lines than an archive has.")
         for name, file in self._files.items():
             if name not in self._entries or self._entries[name].file_size != file.bytes:
-                raise RefusedArchive(f"{name} is missing, or has another size than the manifest says.")
+                raise ArchiveRefusedError(f"{name} is missing, or has another size than the manifest says.")
         blobs = self.blobs
         if (len(blobs), sum(blobs.values())) != (self.manifest.blobs, self.manifest.blob_bytes):
-            raise RefusedArchive("There are other blobs than the manifest says.")
+            raise ArchiveRefusedError("There are other blobs than the manifest says.")
 
 
 @contextmanager
@@ -159,7 +163,7 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except BROKEN as error:
-        raise RefusedArchive(f"{name} is damaged: {error}.") from error
+        raise ArchiveRefusedError(f"{name} is damaged: {error}.") from error
 
 
 def _entries(opened: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipInfo]:
@@ -167,17 +171,17 @@ def _entries(opened: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipIn
     infos = opened.infolist()
     known = {MANIFEST, *(kind.file for kind in KINDS)}
     if len(infos) > MAX_ENTRIES:
-        raise RefusedArchive(f"There are {len(infos):,} files; an archive has at most {MAX_ENTRIES:,}.")
+        raise ArchiveRefusedError(f"There are {len(infos):,} files; an archive has at most {MAX_ENTRIES:,}.")
     found: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         if info.filename not in known and not BLOB_NAME.fullmatch(info.filename):
-            raise RefusedArchive(f"No archive has a file {info.filename[:100]!r}.")
+            raise ArchiveRefusedError(f"No archive has a file {info.filename[:100]!r}.")
         if info.filename in found:
-            raise RefusedArchive(f"{info.filename} is there twice.")
+            raise ArchiveRefusedError(f"{info.filename} is there twice.")
         if info.compress_type not in METHODS or info.flag_bits & ENCRYPTED:
-            raise RefusedArchive(f"{info.filename} is encrypted, or compressed in a way that no archive is.")
+            raise ArchiveRefusedError(f"{info.filename} is encrypted, or compressed in a way that no archive is.")
         found[info.filename] = info
     size = sum(info.file_size for info in infos)
     if size > max_bytes:
-        raise RefusedArchive(f"Unpacked it has {size:,} bytes, over the limit of {max_bytes:,}.")
+        raise ArchiveRefusedError(f"Unpacked it has {size:,} bytes, over the limit of {max_bytes:,}.")
     return found

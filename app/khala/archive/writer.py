@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from khala.domain.archive_format import MANIFEST, ArchivedFile, Manifest
+from khala.domain.archive_format import MANIFEST, ArchivedFile, ArchiveManifest
 
 LINES_LEVEL = 6
 BLOB_LEVEL = 1
@@ -92,7 +92,7 @@ class ArchiveWriter:
         self.files.append(ArchivedFile(name=self._name, lines=self._lines, bytes=self._bytes, sha256=sha256))
         return sent
 
-    def close(self, manifest: Manifest) -> bytes:
+    def close(self, manifest: ArchiveManifest) -> bytes:
         """The manifest, and the end of the archive."""
         sent = self.begin(MANIFEST) + self.write(msgspec.json.format(msgspec.json.encode(manifest))) + self.end()[0]
         self._zip.close()

@@ -5,13 +5,16 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
 from khala.doctor.findings import Finding, bad, ok, warn
-from khala.domain.budgets import Scope
+from khala.domain.budgets import BudgetScope
 from khala.models.model_names import KEYS
 from khala.settings import Settings
 
 LEAST_LEASE = 5.0
 """Seconds: a frozen process's transaction is ended after so long, and until then its runs can't be taken over."""
-TOTALS: dict[Scope, str] = {"anonymous": "KHALA_ANON_TOTAL_USD_PER_DAY", "accounts": "KHALA_USER_TOTAL_USD_PER_DAY"}
+TOTALS: dict[BudgetScope, str] = {
+    "anonymous": "KHALA_ANON_TOTAL_USD_PER_DAY",
+    "accounts": "KHALA_USER_TOTAL_USD_PER_DAY",
+}
 
 
 def findings(settings: Settings) -> list[Finding]:

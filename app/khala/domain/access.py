@@ -10,8 +10,8 @@ import msgspec
 
 from khala.domain.errors import Forbidden, InvalidInput
 
-SHORTEST_KEY = 32
-LONGEST_KEY = 256
+MIN_KEY_CHARACTERS = 32
+MAX_KEY_CHARACTERS = 256
 
 Role: TypeAlias = Literal["viewer", "editor", "owner"]
 Scope: TypeAlias = Literal["read", "write", "account"]
@@ -43,7 +43,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         secret = self.anon_key_hash or self.share_key_hash
         if self.user_id is not None or secret is None:
             return self.user_id
-        return author_of(secret)
+        return author_id_of_key(secret)
 
 
 class Doors(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ def grant(doors: Doors, caller: Caller) -> Grant | None:
         role: Role | None = "owner" if doors.owner_id == caller.user_id else doors.member_role or invited
         if role is not None:
             found.append(Grant(role=role, expires_at=caller.expires_at))
-    if opens(doors.anon_key_hash, caller.anon_key_hash):
+    if hashes_match(doors.anon_key_hash, caller.anon_key_hash):
         found.append(Grant(role="owner"))
     if doors.link_role is not None:
         found.append(Grant(role=doors.link_role, expires_at=doors.link_expires_at))
@@ -95,16 +95,16 @@ def _worth(one: Grant) -> tuple[int, bool, float]:
     return RANKS[one.role], one.expires_at is None, one.expires_at.timestamp() if one.expires_at else 0.0
 
 
-def needs_scope(caller: Caller, scope: Scope) -> None:
+def require_scope(caller: Caller, scope: Scope) -> None:
     """Raise unless the token that the caller showed is good for this."""
     if scope not in caller.scopes:
         raise Forbidden(f"This token lacks the scope {scope}.")
 
 
-def checked_anon_key(key: str) -> str:
+def validated_anon_key(key: str) -> str:
     """A key that a client made, if it is long enough to be one."""
-    if not len(key.strip()) >= SHORTEST_KEY or len(key) > LONGEST_KEY:
-        raise InvalidInput(f"An anonKey has {SHORTEST_KEY} to {LONGEST_KEY} characters.", path="anonKey")
+    if not len(key.strip()) >= MIN_KEY_CHARACTERS or len(key) > MAX_KEY_CHARACTERS:
+        raise InvalidInput(f"An anonKey has {MIN_KEY_CHARACTERS} to {MAX_KEY_CHARACTERS} characters.", path="anonKey")
     return key
 
 
@@ -113,21 +113,21 @@ def key_hash(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
-def author_of(secret_hash: bytes) -> UUID:
+def author_id_of_key(secret_hash: bytes) -> UUID:
     """The author id of whoever holds this key without an account."""
     return UUID(bytes=hashlib.sha256(b"author" + secret_hash).digest()[:16], version=5)
 
 
-def shown_key(caller: Caller, anon_key_hash: bytes | None) -> UUID | None:
+def presented_key_id(caller: Caller, anon_key_hash: bytes | None) -> UUID | None:
     """Stands for the key by which the caller comes to a thread that has this anonymous key; None if they show none."""
-    if opens(anon_key_hash, caller.anon_key_hash):
+    if hashes_match(anon_key_hash, caller.anon_key_hash):
         secret = caller.anon_key_hash
     else:
         secret = caller.share_key_hash or caller.anon_key_hash
-    return None if secret is None else author_of(secret)
+    return None if secret is None else author_id_of_key(secret)
 
 
-def as_asker(caller: Caller, user_id: UUID | None, key_id: UUID | None) -> Caller | None:
+def as_requester(caller: Caller, user_id: UUID | None, key_id: UUID | None) -> Caller | None:
     """The caller with just that by which they are the asker of a run; None if they are somebody else.
 
     The asker is the user `user_id`, or without one the holder of the key that `key_id` stands for. A user who has asked
@@ -135,7 +135,7 @@ def as_asker(caller: Caller, user_id: UUID | None, key_id: UUID | None) -> Calle
     """
     if user_id is not None:
         keys = {"anon_key_hash": caller.anon_key_hash, "share_key_hash": caller.share_key_hash}
-        others = {name: None for name, key in keys.items() if key is None or author_of(key) != key_id}
+        others = {name: None for name, key in keys.items() if key is None or author_id_of_key(key) != key_id}
         return msgspec.structs.replace(caller, **others) if caller.user_id == user_id else None
     for part in (Caller(anon_key_hash=caller.anon_key_hash), Caller(share_key_hash=caller.share_key_hash)):
         if key_id is not None and part.author_id == key_id:
@@ -143,6 +143,6 @@ def as_asker(caller: Caller, user_id: UUID | None, key_id: UUID | None) -> Calle
     return None
 
 
-def opens(stored: bytes | None, presented: bytes | None) -> bool:
+def hashes_match(stored: bytes | None, presented: bytes | None) -> bool:
     """Whether the presented key's hash is the stored one, compared in constant time."""
     return stored is not None and presented is not None and hmac.compare_digest(stored, presented)

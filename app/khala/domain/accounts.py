@@ -5,10 +5,10 @@ from typing import Literal
 from uuid import UUID
 
 from khala.domain.access import Role, Scope
-from khala.domain.chat import Wire
+from khala.domain.chat import WireStruct
 
 
-class Identity(Wire, frozen=True, kw_only=True):
+class Identity(WireStruct, frozen=True, kw_only=True):
     """Somebody whom an OpenID Provider vouches for."""
 
     issuer: str
@@ -18,14 +18,14 @@ class Identity(Wire, frozen=True, kw_only=True):
     name: str | None = None
 
 
-class LinkedIdentity(Wire, frozen=True, kw_only=True):
+class LinkedIdentity(WireStruct, frozen=True, kw_only=True):
     """A way to sign in to an account at an OpenID Provider."""
 
     issuer: str
     email: str | None = None
 
 
-class User(Wire, frozen=True, kw_only=True):
+class User(WireStruct, frozen=True, kw_only=True):
     """An account. `password` says whether it can be signed in to by one."""
 
     id: UUID
@@ -36,7 +36,7 @@ class User(Wire, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Session(Wire, frozen=True, kw_only=True):
+class Session(WireStruct, frozen=True, kw_only=True):
     """A browser that is signed in; `current` is the one that asks."""
 
     id: UUID
@@ -48,7 +48,7 @@ class Session(Wire, frozen=True, kw_only=True):
     expires_at: datetime
 
 
-class Token(Wire, frozen=True, kw_only=True):
+class ApiToken(WireStruct, frozen=True, kw_only=True):
     """An API token, without its secret."""
 
     id: UUID
@@ -59,7 +59,7 @@ class Token(Wire, frozen=True, kw_only=True):
     expires_at: datetime | None = None
 
 
-class Member(Wire, frozen=True, kw_only=True):
+class Member(WireStruct, frozen=True, kw_only=True):
     """A user with a role in a thread, or one who is `invited` to have it and may only read until they accept."""
 
     user_id: UUID
@@ -68,7 +68,7 @@ class Member(Wire, frozen=True, kw_only=True):
     status: Literal["member", "invited"]
 
 
-class Invitation(Wire, frozen=True, kw_only=True):
+class Invitation(WireStruct, frozen=True, kw_only=True):
     """A role in a thread that the account may accept or decline; `invited_by` is what the sender is called now."""
 
     thread_id: UUID
@@ -79,7 +79,7 @@ class Invitation(Wire, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Link(Wire, frozen=True, kw_only=True):
+class ShareLink(WireStruct, frozen=True, kw_only=True):
     """A share link, without its key."""
 
     id: UUID
@@ -88,7 +88,7 @@ class Link(Wire, frozen=True, kw_only=True):
     expires_at: datetime | None = None
 
 
-class Claimed(Wire, frozen=True, kw_only=True):
+class ClaimResult(WireStruct, frozen=True, kw_only=True):
     """What became of one claim among several: without `code` the thread is the caller's."""
 
     thread_id: UUID

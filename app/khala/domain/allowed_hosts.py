@@ -27,11 +27,11 @@ class AllowedHosts(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a request with this `Host` header is for this server."""
         if self.everyone:
             return True
-        name = None if host is None else name_of(host)
+        name = None if host is None else host_name(host)
         return name is not None and (is_loopback(name) or any(_fits(name, one) for one in self.names))
 
 
-def chosen(named: Sequence[str], public_url: str | None, *, listening: str) -> AllowedHosts:
+def choose_hosts(named: Sequence[str], public_url: str | None, *, listening: str) -> AllowedHosts:
     """The hosts of a server that listens at this address; `named` are as `checked` gives them.
 
     Without a name and a public address, a server that listens on loopback answers to this machine's names only; one
@@ -41,10 +41,10 @@ def chosen(named: Sequence[str], public_url: str | None, *, listening: str) -> A
         return AllowedHosts(names=tuple(named))
     if public_url is not None:
         return AllowedHosts(names=(_on_the_wire(urlsplit(public_url).hostname or ""),))
-    return AllowedHosts(names=() if is_loopback(name_of(_bracketed(listening)) or "") else (ANY,))
+    return AllowedHosts(names=() if is_loopback(host_name(_bracketed(listening)) or "") else (ANY,))
 
 
-def name_of(host: str) -> str | None:
+def host_name(host: str) -> str | None:
     """The name or address in a `Host` header, in lower case and without the port; None where it is malformed."""
     name, _, port = host.rpartition(":") if _has_port(host) else (host, "", "")
     if port and not (port.isascii() and port.isdigit()):
@@ -63,9 +63,9 @@ def is_loopback(name: str) -> bool:
         return name == LOOPBACK or name.endswith(f".{LOOPBACK}")
 
 
-def checked(given: str) -> str:
+def validated_host(given: str) -> str:
     """A host as an operator names it, in the form in which hosts are compared. Raises `ValueError` if it is none."""
-    name = given if given == ANY else name_of(_bracketed(given))
+    name = given if given == ANY else host_name(_bracketed(given))
     if name is None or _has_port(_bracketed(given)) or "*" in (name if name != ANY else "").removeprefix("*."):
         raise ValueError(f"{given!r} is none")
     return name

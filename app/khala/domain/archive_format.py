@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from khala.domain.chat import Wire
+from khala.domain.chat import WireStruct
 
 FORMAT: Literal["khala-archive"] = "khala-archive"
 VERSION = 1
@@ -26,11 +26,11 @@ MissingReason: TypeAlias = Literal["gone", "damaged", "unavailable"]
 """The store has no such blob, has other bytes than the name says, or did not answer."""
 
 
-class RefusedArchive(Exception):
+class ArchiveRefusedError(Exception):
     """The archive can't be imported; the message says why. Nothing has been imported."""
 
 
-class ArchivedFile(Wire, frozen=True, kw_only=True):
+class ArchivedFile(WireStruct, frozen=True, kw_only=True):
     """A file of JSON lines: how many lines and bytes it has, and the SHA-256 of its bytes."""
 
     name: str
@@ -39,7 +39,7 @@ class ArchivedFile(Wire, frozen=True, kw_only=True):
     sha256: Sha256
 
 
-class MissingBlob(Wire, frozen=True, kw_only=True):
+class MissingBlob(WireStruct, frozen=True, kw_only=True):
     """A blob whose bytes are not in the archive, although a line names them."""
 
     sha256: Sha256
@@ -47,7 +47,7 @@ class MissingBlob(Wire, frozen=True, kw_only=True):
     reason: MissingReason
 
 
-class Manifest(Wire, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
+class ArchiveManifest(WireStruct, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
     """What the archive holds. `blobs` and `blob_bytes` count the bytes that are there, each content once."""
 
     format: Literal["khala-archive"]
@@ -63,6 +63,6 @@ class Manifest(Wire, frozen=True, kw_only=True, omit_defaults=False, forbid_unkn
     missing: tuple[MissingBlob, ...]
 
 
-def blob_name(sha256: bytes) -> str:
+def archived_blob_name(sha256: bytes) -> str:
     """The name of the file that has these bytes."""
     return f"blobs/{sha256.hex()}"

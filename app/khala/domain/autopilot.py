@@ -7,25 +7,25 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from khala.domain.parts import BlobRef
-from khala.domain.run_progress import Round
+from khala.domain.run_progress import RunStep
 
-Stop: TypeAlias = Literal["max_steps", "no_progress", "budget"]
+StopReason: TypeAlias = Literal["max_steps", "no_progress", "budget"]
 """Why no further round of tools is begun: too many of them, the same again and again, or too many calls."""
 
-MOST_CALLS = 1000
+MAX_TOOL_CALLS = 1000
 """Tool calls of one run."""
-MOST_AT_ONCE = 256
+MAX_TOOL_CALLS_PER_STEP = 256
 """Tool calls of one round."""
-SAME_ROUNDS = 3
+MAX_IDENTICAL_STEPS = 3
 """Rounds that call the same and hear the same, after which there is no use in a further one."""
-FAILED_ROUNDS = 5
+MAX_FAILED_STEPS = 5
 """Rounds in which every call fails, likewise."""
-MOST_REPROMPTS = 2
+MAX_REPROMPTS = 2
 """Replies of one run that only ask or plan and are not taken for the answer."""
-LONGEST_PLAN = 600
+MAX_PLAN_CHARACTERS = 600
 """Characters; whoever says more has something to say."""
 
-LONGEST_SENTENCE = 240
+MAX_SENTENCE_CHARACTERS = 240
 
 _ACTS = (
     r"(look|check|read|open|search|browse|list|fetch|get|retrieve|run|execute|call (the|some|my|your)|query|inspect"
@@ -64,38 +64,38 @@ _ITEMS = re.compile(rf"{_SOON}{_ACTS}.*", re.IGNORECASE)
 _BULLET = re.compile(r"\s*([-*•]|[0-9]{1,2}[.)])\s+")
 _TELLS = re.compile(r"=|\b(because|which (is|are|gives|makes|means)|done|here are|i've)\b", re.IGNORECASE)
 
-SENTENCES: dict[Stop, str] = {
+STOP_MESSAGES: dict[StopReason, str] = {
     "max_steps": "Stopped after {steps} rounds of tools, the most that were allowed.",
     "no_progress": "Stopped, because the last rounds of tools brought nothing new.",
     "budget": "Stopped after {calls} tool calls, the most that were allowed.",
 }
 """What a person is told."""
-SUMMARY = (
+SUMMARY_PROMPT = (
     "Stop here: {why} Call no more tools. Say briefly what you have done, what came of it, and what is left to do."
 )
 """What the model is told then."""
-REPROMPT = (
+CONTINUE_PROMPT = (
     "Nobody is there to answer. Go on by yourself with the tools that you have; ask nothing, announce nothing. "
     "If there is nothing left to do, give your final answer."
 )
 """What the model is told that only asked or planned."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class AutopilotLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How far a run may go."""
 
     steps: int
-    calls: int = MOST_CALLS
+    calls: int = MAX_TOOL_CALLS
 
 
-def stop(rounds: Sequence[Round], limits: Limits) -> Stop | None:
+def stop_reason(rounds: Sequence[RunStep], limits: AutopilotLimits) -> StopReason | None:
     """Why there must be no further round of tools after these, if so."""
     acted = [round_ for round_ in rounds if round_.calls]
     if len(acted) >= limits.steps:
         return "max_steps"
     if sum(len(round_.calls) for round_ in acted) >= limits.calls:
         return "budget"
-    return "no_progress" if _repeats(acted[-SAME_ROUNDS:]) or _fails(acted[-FAILED_ROUNDS:]) else None
+    return "no_progress" if _repeats(acted[-MAX_IDENTICAL_STEPS:]) or _fails(acted[-MAX_FAILED_STEPS:]) else None
 
 
 def only_asks_or_plans(text: str) -> bool:
@@ -105,7 +105,7 @@ def only_asks_or_plans(text: str) -> bool:
     which is worse than a plan that is taken for the answer.
     """
     text = text.strip()
-    if not text or len(text) > LONGEST_PLAN or "`" * 3 in text:
+    if not text or len(text) > MAX_PLAN_CHARACTERS or "`" * 3 in text:
         return False
     sorts = [_sort(line) for line in text.replace("’", "'").splitlines() if line.strip()]
     return None not in sorts and any(sorts)
@@ -121,7 +121,7 @@ def _sort(line: str) -> bool | None:
 
 def _sort_sentence(sentence: str, *, item: bool) -> bool | None:
     sentence = sentence.strip(" \t*_#>")
-    if len(sentence) > LONGEST_SENTENCE or _TELLS.search(sentence):
+    if len(sentence) > MAX_SENTENCE_CHARACTERS or _TELLS.search(sentence):
         return None
     if _ASKS.fullmatch(sentence) or _PLANS.fullmatch(sentence):
         return True
@@ -129,13 +129,13 @@ def _sort_sentence(sentence: str, *, item: bool) -> bool | None:
     return False if besides else None
 
 
-def _repeats(rounds: Sequence[Round]) -> bool:
-    if len(rounds) < SAME_ROUNDS:
+def _repeats(rounds: Sequence[RunStep]) -> bool:
+    if len(rounds) < MAX_IDENTICAL_STEPS:
         return False
     return len({msgspec.json.encode([_heard(round_)], order="deterministic") for round_ in rounds}) == 1
 
 
-def _heard(round_: Round) -> list[object]:
+def _heard(round_: RunStep) -> list[object]:
     """What was called and what came of it; what a blob holds is told by its hash."""
     return [
         (call.tool, call.args, _hash(call.args_blob), result.ok, result.output, _hash(result.blob))
@@ -148,7 +148,7 @@ def _hash(blob: BlobRef | None) -> str | None:
     return None if blob is None else blob.sha256
 
 
-def _fails(rounds: Sequence[Round]) -> bool:
-    if len(rounds) < FAILED_ROUNDS:
+def _fails(rounds: Sequence[RunStep]) -> bool:
+    if len(rounds) < MAX_FAILED_STEPS:
         return False
     return not any(call.result is not None and call.result.ok for round_ in rounds for call in round_.calls)

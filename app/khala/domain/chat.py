@@ -13,7 +13,7 @@ from khala.domain.access import Role as AccessRole
 from khala.domain.fold import Content
 from khala.domain.parts import Finish, Part
 
-Role: TypeAlias = Literal["user", "assistant", "system"]
+MessageRole: TypeAlias = Literal["user", "assistant", "system"]
 MessageStatus: TypeAlias = Literal["draft", "streaming", "final", "error", "canceled"]
 RunStatus: TypeAlias = Literal["queued", "running", "blocked", "final", "error", "canceled"]
 IfBusy: TypeAlias = Literal["reject", "queue", "interrupt"]
@@ -22,11 +22,11 @@ ACTIVE: tuple[RunStatus, ...] = ("queued", "running", "blocked")
 """The states of a run that has not ended."""
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """camelCase outside, snake_case inside; what is absent is left out."""
 
 
-class Thread(Wire, frozen=True, kw_only=True):
+class Thread(WireStruct, frozen=True, kw_only=True):
     """A conversation. `revision` counts its committed changes and is the one cursor of every transport.
 
     `active_leaf` is the message at the end of the branch that is gone on from; none as long as nothing was said.
@@ -42,7 +42,7 @@ class Thread(Wire, frozen=True, kw_only=True):
     updated_at: datetime
 
 
-class Listed(Wire, frozen=True, kw_only=True):
+class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
     """A thread in a user's list: what they are in it, and whether something awaits them there."""
 
     thread: Thread
@@ -53,13 +53,13 @@ class Listed(Wire, frozen=True, kw_only=True):
     changed_at: datetime
 
 
-class Message(Wire, frozen=True, kw_only=True):
+class Message(WireStruct, frozen=True, kw_only=True):
     """A message. `content` is the fold of parts 0..seq-1; a delta leaves it out for answers, whose parts it carries."""
 
     id: UUID
     thread_id: UUID
     parent_id: UUID | None = None
-    role: Role
+    role: MessageRole
     status: MessageStatus
     run_id: UUID | None = None
     seq: int
@@ -78,7 +78,7 @@ BUDGET_BOUNDS: dict[str, tuple[Decimal, int]] = {
 """The least and the most of each measure of a run's budget."""
 
 
-class RunBudget(Wire, frozen=True, kw_only=True):
+class RunBudget(WireStruct, frozen=True, kw_only=True):
     """The most that one run may use; where the operator's limit is lower, that counts. `usd` is best a string."""
 
     usd: Decimal | None = None
@@ -98,15 +98,15 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
-STEPS = 20
+DEFAULT_STEPS = 20
 """Rounds of tools that a run has unless it says otherwise."""
-MOST_STEPS = 50
-MOST_PATTERNS = 64
-MOST_FUNCTIONS = 128
-MOST_INSTRUCTIONS = 8_000
+MAX_STEPS = 50
+MAX_TOOL_PATTERNS = 64
+MAX_FUNCTIONS = 128
+MAX_INSTRUCTIONS_CHARACTERS = 8_000
 
 
-class Function(Wire, frozen=True, kw_only=True):
+class ClientFunction(WireStruct, frozen=True, kw_only=True):
     """A tool that whoever sends carries out: a run that calls it ends with reason `tool_calls`.
 
     `parameters` are a JSON Schema of an object; `{}` stands for one without fields.
@@ -121,7 +121,7 @@ class Function(Wire, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "parameters", {"type": "object", "properties": {}})
 
 
-class RunOptions(Wire, frozen=True, kw_only=True):
+class RunOptions(WireStruct, frozen=True, kw_only=True):
     """How a run shall go: `model` as `provider:name`; `if_busy` says what happens while another run is active.
 
     With `autopilot` it goes on in rounds of tools, at most `max_steps` of them, until it has an answer; without, it has
@@ -134,11 +134,11 @@ class RunOptions(Wire, frozen=True, kw_only=True):
     if_busy: IfBusy = "reject"
     budget: RunBudget | None = None
     autopilot: bool = False
-    max_steps: Any = STEPS
-    tools: Annotated[Sequence[str], msgspec.Meta(max_length=MOST_PATTERNS)] | None = None
-    functions: Annotated[Sequence[Function], msgspec.Meta(max_length=MOST_FUNCTIONS)] = ()
+    max_steps: Any = DEFAULT_STEPS
+    tools: Annotated[Sequence[str], msgspec.Meta(max_length=MAX_TOOL_PATTERNS)] | None = None
+    functions: Annotated[Sequence[ClientFunction], msgspec.Meta(max_length=MAX_FUNCTIONS)] = ()
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
-    instructions: Annotated[str, msgspec.Meta(max_length=MOST_INSTRUCTIONS)] = ""
+    instructions: Annotated[str, msgspec.Meta(max_length=MAX_INSTRUCTIONS_CHARACTERS)] = ""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "max_steps", _steps(self.max_steps))
@@ -152,10 +152,10 @@ class RunOptions(Wire, frozen=True, kw_only=True):
 def _steps(said: Any) -> int:
     """What is asked for, at most 50; 20 for what is no number of rounds."""
     sensible = isinstance(said, int) and not isinstance(said, bool) and said >= 1
-    return min(said, MOST_STEPS) if sensible else STEPS
+    return min(said, MAX_STEPS) if sensible else DEFAULT_STEPS
 
 
-class Run(Wire, frozen=True, kw_only=True):
+class Run(WireStruct, frozen=True, kw_only=True):
     """One assistant turn. `attempt` counts the executors that worked on it."""
 
     id: UUID
@@ -169,7 +169,7 @@ class Run(Wire, frozen=True, kw_only=True):
     finish: Finish | None = None
 
 
-class Receipt(Wire, frozen=True, kw_only=True):
+class Receipt(WireStruct, frozen=True, kw_only=True):
     """What one model or tool call cost and how it went; `cost_usd` is a decimal string, absent where unknown.
 
     `hash` (hex digits) is of this receipt and the `hash` of the one before: see `khala.domain.receipts`.
@@ -185,7 +185,7 @@ class Receipt(Wire, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Snapshot(Wire, frozen=True, kw_only=True):
+class Snapshot(WireStruct, frozen=True, kw_only=True):
     """A thread at one revision, with its newest messages in order."""
 
     revision: int
@@ -195,7 +195,7 @@ class Snapshot(Wire, frozen=True, kw_only=True):
     reset: bool = False
 
 
-class Delta(Wire, frozen=True, kw_only=True):
+class Delta(WireStruct, frozen=True, kw_only=True):
     """What changed in a thread after revision `since` up to and including `revision`."""
 
     since: int = msgspec.field(name="from")
@@ -205,7 +205,7 @@ class Delta(Wire, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
 
 
-class Sent(Wire, frozen=True, kw_only=True):
+class SendResult(WireStruct, frozen=True, kw_only=True):
     """What a send made, or had made when it was tried before."""
 
     thread_id: UUID

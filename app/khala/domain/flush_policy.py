@@ -16,7 +16,7 @@ class FlushPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return self.milliseconds / 1000
 
 
-class Gathered(msgspec.Struct, kw_only=True):
+class PendingText(msgspec.Struct, kw_only=True):
     """What a run holds back: how much, and since when (a monotonic time in seconds)."""
 
     chars: int = 0
@@ -47,16 +47,16 @@ class Gathered(msgspec.Struct, kw_only=True):
         return self.since + policy.seconds
 
 
-def pieces(text: str, limit: int) -> list[str]:
+def split_by_json_bytes(text: str, limit: int) -> list[str]:
     """The text cut into pieces of at most `limit` bytes of JSON; joined again they are the same text."""
     # No character takes more than six bytes, as an escape; whether longer text fits is looked at.
     if len(text) < 2 or 6 * len(text) + 2 <= limit or len(msgspec.json.encode(text)) <= limit:
         return [text] if text else []
     middle = len(text) // 2
-    return pieces(text[:middle], limit) + pieces(text[middle:], limit)
+    return split_by_json_bytes(text[:middle], limit) + split_by_json_bytes(text[middle:], limit)
 
 
-def storable(text: str) -> str:
+def replace_unstorable(text: str) -> str:
     """The text with what Postgres cannot store, NUL and lone surrogates, replaced by U+FFFD."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")

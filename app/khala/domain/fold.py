@@ -14,11 +14,11 @@ import msgspec
 from khala.domain.parts import (
     BlobRef,
     Compaction,
-    Failure,
     Finish,
     Notice,
     PartData,
     ReasoningDelta,
+    RunFailure,
     Step,
     TextDelta,
     ToolCall,
@@ -98,7 +98,7 @@ def text_of(content: Content) -> str:
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
-def cancelled(content: Content) -> list[ToolStatus]:
+def cancelled_statuses(content: Content) -> list[ToolStatus]:
     """What is to be said of the tool calls that have not ended when their run does."""
     open_states = ("queued", "running", "blocked")
     tools = (block for block in content if isinstance(block, ToolBlock) and block.state in open_states)
@@ -119,7 +119,7 @@ def _apply(blocks: list[Block], part: PartData) -> None:
         case Compaction():
             block = CompactionBlock(summary=part.summary, message_id=part.message_id, step=part.step)
             blocks.append(block)
-        case TextDelta() | Step() | Failure() | Finish() | ReasoningDelta():
+        case TextDelta() | Step() | RunFailure() | Finish() | ReasoningDelta():
             pass
         case _:
             assert_never(part)

@@ -6,14 +6,14 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.accounts import Invitation
-from khala.domain.chat import Delta, Listed, Snapshot, Wire
+from khala.domain.chat import Delta, Snapshot, ThreadListEntry, WireStruct
 
 PROTOCOL = 1
 SUBPROTOCOL = "khala.v1"
-MOST_REVISION = 2**53 - 1
+MAX_REVISION = 2**53 - 1
 """The greatest whole number that JavaScript can count to."""
 
-Revision: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_REVISION)]
+Revision: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_REVISION)]
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", omit_defaults=True):
@@ -39,7 +39,7 @@ class Ping(Frame, frozen=True, kw_only=True, tag="ping"):
     """Asks for a pong."""
 
 
-class Announce(Frame, frozen=True, kw_only=True, tag="presence"):
+class SetPresence(Frame, frozen=True, kw_only=True, tag="presence"):
     """Be present in a thread that is followed, with a state of the client's own; None leaves."""
 
     thread_id: UUID
@@ -62,7 +62,7 @@ class Authenticate(Frame, frozen=True, kw_only=True, tag="authenticate"):
     token: str
 
 
-ClientFrame: TypeAlias = Subscribe | Unsubscribe | Announce | Watch | Unwatch | Authenticate | Ping
+ClientFrame: TypeAlias = Subscribe | Unsubscribe | SetPresence | Watch | Unwatch | Authenticate | Ping
 
 
 class Hello(Frame, frozen=True, kw_only=True, tag="hello", omit_defaults=False):
@@ -84,7 +84,7 @@ class DeltaFrame(Delta, frozen=True, kw_only=True, tag="delta", tag_field="type"
     thread_id: UUID
 
 
-class Participant(Wire, frozen=True, kw_only=True):
+class Participant(WireStruct, frozen=True, kw_only=True):
     """Somebody who is present; only what `state` says is the client's own word."""
 
     id: UUID
@@ -94,7 +94,7 @@ class Participant(Wire, frozen=True, kw_only=True):
     state: msgspec.Raw
 
 
-class Present(Frame, frozen=True, kw_only=True, tag="presence"):
+class PresenceFrame(Frame, frozen=True, kw_only=True, tag="presence"):
     """Who is present in a thread, those who changed last first, and how many `more` there are."""
 
     thread_id: UUID
@@ -107,12 +107,12 @@ class AccountFrame(Frame, frozen=True, kw_only=True, tag="account"):
 
     revision: int
     whole: bool
-    threads: tuple[Listed, ...]
+    threads: tuple[ThreadListEntry, ...]
     has_more: bool
     invitations: tuple[Invitation, ...] = ()
 
 
-class AccountDelta(Frame, frozen=True, kw_only=True, tag="account"):
+class AccountDeltaFrame(Frame, frozen=True, kw_only=True, tag="account"):
     """What changed in an account's list; its `from` is the revision of the frame before.
 
     `invitations` are all that are open, if one has changed.
@@ -120,7 +120,7 @@ class AccountDelta(Frame, frozen=True, kw_only=True, tag="account"):
 
     since: int = msgspec.field(name="from")
     revision: int
-    threads: tuple[Listed, ...]
+    threads: tuple[ThreadListEntry, ...]
     removed: tuple[UUID, ...]
     invitations: tuple[Invitation, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -131,14 +131,14 @@ class Authenticated(Frame, frozen=True, kw_only=True, tag="authenticated"):
     user_id: UUID
 
 
-class Gone(Frame, frozen=True, kw_only=True, tag="gone"):
+class GoneFrame(Frame, frozen=True, kw_only=True, tag="gone"):
     """The thread cannot be followed any more."""
 
     thread_id: UUID
     code: str
 
 
-class Error(Frame, frozen=True, kw_only=True, tag="error"):
+class ErrorFrame(Frame, frozen=True, kw_only=True, tag="error"):
     """Something that the client sent, or a subscription, failed. `path` names the place in the client's frame."""
 
     thread_id: UUID | None = None
@@ -156,11 +156,11 @@ def encode(frame: msgspec.Struct) -> str:
     return msgspec.json.encode(frame).decode()
 
 
-def snapshot(thread_id: UUID, found: Snapshot) -> SnapshotFrame:
+def snapshot_frame(thread_id: UUID, found: Snapshot) -> SnapshotFrame:
     """A snapshot's frame."""
     return SnapshotFrame(thread_id=thread_id, **msgspec.structs.asdict(found))
 
 
-def delta(thread_id: UUID, found: Delta) -> DeltaFrame:
+def delta_frame(thread_id: UUID, found: Delta) -> DeltaFrame:
     """A delta's frame."""
     return DeltaFrame(thread_id=thread_id, **msgspec.structs.asdict(found))

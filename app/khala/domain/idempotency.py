@@ -13,7 +13,7 @@ from khala.domain.errors import InvalidInput
 KEY_HEADER = "idempotency-key"
 ATTEMPT_HEADER = "x-stainless-retry-count"
 """In this header OpenAI's own clients say how often they have sent a request before."""
-MAX_KEY = 255
+MAX_KEY_CHARACTERS = 255
 """Characters of an idempotency key."""
 MAX_ATTEMPT = 999
 KEY_LIFETIME = timedelta(hours=24)
@@ -84,7 +84,7 @@ def _attempt(said: str | None) -> int | None:
 
 
 def _checked(key: str) -> bytes:
-    if not 1 <= len(key) <= MAX_KEY or not (key.isascii() and key.isprintable()):
-        message = f"An Idempotency-Key has 1 to {MAX_KEY} printable ASCII characters."
+    if not 1 <= len(key) <= MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
+        message = f"An Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters."
         raise InvalidInput(message, path="Idempotency-Key")
     return key.encode()

@@ -12,7 +12,7 @@ def new() -> UUID:
     return uuid7()
 
 
-def made_at(made: UUID) -> datetime:
+def created_at(made: UUID) -> datetime:
     """When an id of ours was made."""
     return datetime.fromtimestamp((made.int >> 80) / 1000, UTC)
 

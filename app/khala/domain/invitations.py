@@ -16,11 +16,11 @@ MAX_SENT_PER_DAY = 100
 """Invitations that one sender sends in a day (UTC), withdrawn ones included."""
 MAX_SENT_TO_ONE_PER_DAY = 5
 """Of these, to the same user."""
-DECLINE_LASTS = timedelta(days=30)
+DECLINE_DURATION = timedelta(days=30)
 """Time for which a user who has declined is not invited again: to the same thread, or by the same sender."""
 
 
-class OpenInvitations(msgspec.Struct, frozen=True, kw_only=True):
+class InvitationCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What of a user's invitations counts for another one, as stored at one moment."""
 
     received: int
@@ -31,11 +31,11 @@ class OpenInvitations(msgspec.Struct, frozen=True, kw_only=True):
     """When the user last declined one to the same thread or by the same sender."""
 
 
-def check(found: OpenInvitations, now: datetime) -> None:
+def require_invitable(found: InvitationCounts, now: datetime) -> None:
     """Raise `Conflict` if the user may not be invited once more."""
-    if found.declined_at is not None and now < found.declined_at + DECLINE_LASTS:
+    if found.declined_at is not None and now < found.declined_at + DECLINE_DURATION:
         raise Conflict(
-            f"This user has declined an invitation of yours, or to this thread, within {DECLINE_LASTS.days} days."
+            f"This user has declined an invitation of yours, or to this thread, within {DECLINE_DURATION.days} days."
             " You can send them a share link instead."
         )
     if found.from_sender >= MAX_FROM_ONE_SENDER:

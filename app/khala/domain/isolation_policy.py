@@ -6,7 +6,7 @@ MAX_SHARED_LOSSES = 2
 """Executors that may be lost over a run before it is executed in a process of its own."""
 
 
-class Stop(Enum):
+class Interruption(Enum):
     """Why work on a run stops before its end."""
 
     CANCEL = "cancel"
@@ -14,7 +14,7 @@ class Stop(Enum):
     LOST = "lost"
 
 
-class Verdict(Enum):
+class IsolatedOutcome(Enum):
     """What becomes of a run whose own process has ended, where that process had not seen to it."""
 
     DONE = "done"
@@ -27,36 +27,36 @@ class Verdict(Enum):
     """The lease lapses and an executor takes the run over: the process was not lost by what it executed."""
 
 
-def isolated(lost: int) -> bool:
+def needs_isolation(lost: int) -> bool:
     """Whether a run over which so many executors were lost is executed in a process of its own."""
     return lost >= MAX_SHARED_LOSSES
 
 
-def verdict(*, held: bool, stopped: Stop | None, began: bool, exit_code: int) -> Verdict:
+def isolated_outcome(*, held: bool, stopped: Interruption | None, began: bool, exit_code: int) -> IsolatedOutcome:
     """What becomes of the run now that its own process has ended.
 
     `held`: whether the lease under which it was executed still holds. `stopped`: why the process was asked to stop.
     `began`: whether it had begun to execute the run. `exit_code` is 0 where it gave the run up by itself.
     """
     if not held:
-        return Verdict.DONE
+        return IsolatedOutcome.DONE
     match stopped:
-        case Stop.CANCEL:
-            return Verdict.CANCEL
-        case Stop.HAND_OVER:
-            return Verdict.HAND_OVER
-        case Stop.LOST:
-            return Verdict.DROPPED
+        case Interruption.CANCEL:
+            return IsolatedOutcome.CANCEL
+        case Interruption.HAND_OVER:
+            return IsolatedOutcome.HAND_OVER
+        case Interruption.LOST:
+            return IsolatedOutcome.DROPPED
         case None:
-            return Verdict.INTERRUPTED if began and exit_code != 0 else Verdict.DROPPED
+            return IsolatedOutcome.INTERRUPTED if began and exit_code != 0 else IsolatedOutcome.DROPPED
 
 
-def outcome_elsewhere(status: str | None) -> str:
+def outcome_in_other_process(status: str | None) -> str:
     """What became of a run that another process executed, by the state it is in; None where it is gone."""
     match status:
         case None | "running":
-            return Stop.LOST.value
+            return Interruption.LOST.value
         case "queued":
-            return Stop.HAND_OVER.value
+            return Interruption.HAND_OVER.value
         case _:
             return status

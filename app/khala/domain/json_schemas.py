@@ -8,8 +8,8 @@ from khala.domain.errors import InvalidInput
 from khala.domain.schema_keywords import (
     ANCHORS,
     DATA,
-    KNOWN,
-    TYPES,
+    KNOWN_KEYWORDS,
+    TYPE_NAMES,
     encoded_references,
     own_weight,
     references,
@@ -22,18 +22,18 @@ MAX_SCHEMA_PARTS = 1_000
 """Objects and booleans in a schema, outside of its constants: each of them may be a schema itself."""
 MAX_EXPANDED_REFERENCES = 1_000
 """References that are followed for one value, each counted as often as it is reached."""
-MAX_WORK = 10**9
+MAX_COST = 10**9
 """Where the count of work stops: more than that is too much for any argument."""
-MAX_COUNTED = 10_000
+MAX_COUNTED_SCHEMAS = 10_000
 """Schemas, times levels of nesting, whose work is counted: it takes 2 µs each."""
-SHOWN = 100
+MAX_SHOWN_CHARACTERS = 100
 """Characters of a schema's own text that an error repeats."""
 
 SAFE_INTEGER = 2**63
 """The size from which a number is no machine integer, and costs as much as it has digits."""
 
 
-class Work(NamedTuple):
+class ValidationCost(NamedTuple):
     """How much work a schema is, at most, for one value with all that is within it."""
 
     weight: int
@@ -44,14 +44,14 @@ class Work(NamedTuple):
     """Times that items are compared with each other."""
 
 
-class Node:
+class SchemaNode:
     """One schema, and those that it applies."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
-        self.same: list[Node] = []
-        self.below: list[Node] = []
-        self.references: list[Node] = []
+        self.same: list[SchemaNode] = []
+        self.below: list[SchemaNode] = []
+        self.references: list[SchemaNode] = []
         """Those of `same` that a reference leads to."""
         self.place = 0
         """Where it is in an order in which every schema comes after those that it applies to the same value."""
@@ -75,10 +75,10 @@ class SchemaGraph:
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        measure(schema)
+        require_measurable(schema)
         self.root = schema
-        self._nodes: dict[int, Node] = {}
-        self._anchors: dict[str, Node] = {}
+        self._nodes: dict[int, SchemaNode] = {}
+        self._anchors: dict[str, SchemaNode] = {}
         self._based = False
         schema.pop("$schema", None)
         schema.pop("$id", None)
@@ -86,24 +86,26 @@ class SchemaGraph:
         self._connect()
         self.nodes = _ordered(list(self._nodes.values()))
         _bound_references(self.nodes)
-        self._own: list[Work] = []
-        self._deepest: list[Work] = []
-        self._totals: list[Work] = []
+        self._own: list[ValidationCost] = []
+        self._deepest: list[ValidationCost] = []
+        self._totals: list[ValidationCost] = []
 
     def weigh(self, sizes: dict[str, int]) -> None:
         """Count the work, with the sizes of the patterns' programs. Has to be called before `work`."""
         self._own = [
-            Work(own_weight(node.schema), sum(map(sizes.__getitem__, node.patterns)), int("uniqueItems" in node.schema))
+            ValidationCost(
+                own_weight(node.schema), sum(map(sizes.__getitem__, node.patterns)), int("uniqueItems" in node.schema)
+            )
             for node in self.nodes
         ]
         self._deepest = self._level(None)
         self._totals = [self._total()]
 
-    def work(self, depth: int) -> Work:
+    def work(self, depth: int) -> ValidationCost:
         """The most work that it is for a value with so many levels of nesting."""
         while len(self._totals) <= depth:
-            if len(self._totals) * len(self.nodes) > MAX_COUNTED:
-                return Work(MAX_WORK, MAX_WORK, MAX_WORK)
+            if len(self._totals) * len(self.nodes) > MAX_COUNTED_SCHEMAS:
+                return ValidationCost(MAX_COST, MAX_COST, MAX_COST)
             level = self._level(self._deepest)
             if level == self._deepest:
                 return self._totals[-1]
@@ -111,19 +113,19 @@ class SchemaGraph:
             self._totals.append(self._total())
         return self._totals[depth]
 
-    def _total(self) -> Work:
+    def _total(self) -> ValidationCost:
         return self._deepest[self._nodes[id(self.root)].place]
 
-    def _level(self, below: list[Work] | None) -> list[Work]:
-        level: list[Work] = []
+    def _level(self, below: list[ValidationCost] | None) -> list[ValidationCost]:
+        level: list[ValidationCost] = []
         for node, own in zip(self.nodes, self._own, strict=True):
             applied = [level[inner.place] for inner in node.same]
             if any(key in node.schema for key in ("unevaluatedItems", "unevaluatedProperties")):
                 applied += applied  # they are applied once more, to find out what they evaluate
             if below is not None:
                 applied += [below[inner.place] for inner in node.below]
-            weight, search, unique = (min(sum(counts), MAX_WORK) for counts in zip(own, *applied, strict=True))
-            level.append(Work(weight, search, unique))
+            weight, search, unique = (min(sum(counts), MAX_COST) for counts in zip(own, *applied, strict=True))
+            level.append(ValidationCost(weight, search, unique))
         return level
 
     def _add(self, schema: dict[str, Any]) -> None:
@@ -133,19 +135,19 @@ class SchemaGraph:
             one = ahead.pop()
             if id(one) in self._nodes:
                 continue
-            node = self._nodes[id(one)] = Node(one)
+            node = self._nodes[id(one)] = SchemaNode(one)
             self._name(node)
             ahead.extend(inner for _, inner in subschemas(one))
 
-    def _name(self, node: Node) -> None:
-        if len(types if isinstance(types := node.schema.get("type"), list) else ()) > len(TYPES):
-            raise InvalidInput(f"A type is a list of at most {len(TYPES)} names.")
+    def _name(self, node: SchemaNode) -> None:
+        if len(types if isinstance(types := node.schema.get("type"), list) else ()) > len(TYPE_NAMES):
+            raise InvalidInput(f"A type is a list of at most {len(TYPE_NAMES)} names.")
         if "$schema" in node.schema:
             raise InvalidInput("Only the whole schema may have a $schema, not a part of it.")
         self._based = node.schema.pop("$id", None) is not None or self._based
         for name in {node.schema[key] for key in ANCHORS if isinstance(node.schema.get(key), str)}:
             if name in self._anchors:
-                raise InvalidInput(f"The schema has the anchor {shown(name)} twice.")
+                raise InvalidInput(f"The schema has the anchor {shortened(name)} twice.")
             self._anchors[name] = node
 
     def _connect(self) -> None:
@@ -157,14 +159,14 @@ class SchemaGraph:
                 node.references = [self._target(target) for target in references(node.schema)]
                 node.schema.update(encoded_references(node.schema))
         for node in self._nodes.values():
-            node.references = [one for one in node.references if one is not ANYTHING]
+            node.references = [one for one in node.references if one is not ANY_VALUE]
             inner = [(reach, self._nodes[id(schema)]) for reach, schema in subschemas(node.schema)]
             node.same = [one for reach, one in inner if reach == "same"] + node.references
             node.below = [one for reach, one in inner if reach == "below"]
 
-    def _target(self, target: str) -> Node:
+    def _target(self, target: str) -> SchemaNode:
         if not target.startswith("#"):
-            raise InvalidInput(f"The schema may refer only to itself, by #…, not to {shown(target)}.")
+            raise InvalidInput(f"The schema may refer only to itself, by #…, not to {shortened(target)}.")
         if self._based:
             raise InvalidInput("A schema with references may not have an $id in a part of it.")
         fragment = unquote(target[1:])
@@ -174,7 +176,7 @@ class SchemaGraph:
             return self._anchors[fragment]
         found = self._at(fragment, target)
         if isinstance(found, bool):
-            return ANYTHING
+            return ANY_VALUE
         if not isinstance(found, dict):
             raise _no_schema(target)
         self._add(found)
@@ -190,16 +192,16 @@ class SchemaGraph:
             if id(found) in self._nodes:
                 keyword = step
             found = _step(found, step, target)
-        if id(found) not in self._nodes and keyword in KNOWN and not isinstance(found, bool):
+        if id(found) not in self._nodes and keyword in KNOWN_KEYWORDS and not isinstance(found, bool):
             raise _no_schema(target)
         return found
 
 
-ANYTHING = Node({})
+ANY_VALUE = SchemaNode({})
 """Where a reference to `true` or `false` leads."""
 
 
-def measure(schema: Any) -> None:
+def require_measurable(schema: Any) -> None:
     """Raise `InvalidInput` for a schema that is nested too deeply, or has too many parts."""
     parts, ahead = 0, [(schema, 0, True)]
     while ahead:
@@ -218,7 +220,7 @@ def measure(schema: Any) -> None:
             ahead += [(inner, depth + 1, counts) for inner in value if isinstance(inner, dict | list | bool)]
 
 
-def large_numbers(value: Any, *, limit: int = SAFE_INTEGER) -> bool:
+def has_large_integers(value: Any, *, limit: int = SAFE_INTEGER) -> bool:
     """Whether there is an integer in it whose size is the limit or more."""
     ahead = [value]
     while ahead:
@@ -232,9 +234,9 @@ def large_numbers(value: Any, *, limit: int = SAFE_INTEGER) -> bool:
     return False
 
 
-def shown(text: str) -> str:
+def shortened(text: str) -> str:
     """The text, cut where it is long."""
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 1]}…"
 
 
 def _step(found: Any, step: str, target: str) -> Any:
@@ -246,16 +248,16 @@ def _step(found: Any, step: str, target: str) -> Any:
 
 
 def _missing(target: str) -> InvalidInput:
-    return InvalidInput(f"The schema refers to {shown(target)}, which it does not have.")
+    return InvalidInput(f"The schema refers to {shortened(target)}, which it does not have.")
 
 
 def _no_schema(target: str) -> InvalidInput:
-    return InvalidInput(f"The schema refers to {shown(target)}, which is no schema.")
+    return InvalidInput(f"The schema refers to {shortened(target)}, which is no schema.")
 
 
-def _ordered(nodes: Sequence[Node]) -> list[Node]:
+def _ordered(nodes: Sequence[SchemaNode]) -> list[SchemaNode]:
     """The schemas, each after those that it applies to the same value (Kahn's algorithm)."""
-    users: dict[int, list[Node]] = {id(node): [] for node in nodes}
+    users: dict[int, list[SchemaNode]] = {id(node): [] for node in nodes}
     waiting = {id(node): len(node.same) for node in nodes}
     for node in nodes:
         for inner in node.same:
@@ -272,7 +274,7 @@ def _ordered(nodes: Sequence[Node]) -> list[Node]:
     return ordered
 
 
-def _bound_references(nodes: Sequence[Node]) -> None:
+def _bound_references(nodes: Sequence[SchemaNode]) -> None:
     """Raise `InvalidInput` for references that multiply."""
     followed: list[int] = []
     for node in nodes:

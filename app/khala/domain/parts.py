@@ -7,27 +7,27 @@ from uuid import UUID
 
 import msgspec
 
-INLINE_LIMIT = 4096
+MAX_INLINE_BYTES = 4096
 """Bytes of encoded data that one part may hold."""
 
 
-class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PartStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a part of one kind says."""
 
 
-class TextDelta(Data, frozen=True, kw_only=True):
+class TextDelta(PartStruct, frozen=True, kw_only=True):
     """More of the answer's text."""
 
     text: str
 
 
-class ReasoningDelta(Data, frozen=True, kw_only=True):
+class ReasoningDelta(PartStruct, frozen=True, kw_only=True):
     """More of the model's reasoning; stored only where the operator switched it on, and no part of the content."""
 
     text: str
 
 
-class BlobRef(Data, frozen=True, kw_only=True):
+class BlobRef(PartStruct, frozen=True, kw_only=True):
     """Where something large is kept; `preview` is the beginning of what is text, `sha256` hex digits, `size` bytes."""
 
     blob_id: UUID
@@ -38,7 +38,7 @@ class BlobRef(Data, frozen=True, kw_only=True):
     name: str | None = None
 
 
-class ToolCall(Data, frozen=True, kw_only=True):
+class ToolCall(PartStruct, frozen=True, kw_only=True):
     """The model asks for a tool. Large arguments are in a blob."""
 
     tool_call_id: str
@@ -48,7 +48,7 @@ class ToolCall(Data, frozen=True, kw_only=True):
     args_blob: BlobRef | None = None
 
 
-class ToolStatus(Data, frozen=True, kw_only=True):
+class ToolStatus(PartStruct, frozen=True, kw_only=True):
     """A tool call changed its state: queued, running, blocked or cancelled.
 
     What is blocked waits for approval until `expires_at`, of just the call that `digest` stands for; who approved may
@@ -64,7 +64,7 @@ class ToolStatus(Data, frozen=True, kw_only=True):
     args_blob: BlobRef | None = None
 
 
-class ToolResult(Data, frozen=True, kw_only=True):
+class ToolResult(PartStruct, frozen=True, kw_only=True):
     """A tool call ended; `summary` is one line of at most 120 characters. A large output is in a blob."""
 
     tool_call_id: str
@@ -75,37 +75,37 @@ class ToolResult(Data, frozen=True, kw_only=True):
     blob: BlobRef | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Tokens that model calls used; input includes what came from a cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0
 
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
+    def __add__(self, other: "TokenUsage") -> "TokenUsage":
+        return TokenUsage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
         )
 
 
-class Step(Data, frozen=True, kw_only=True):
+class Step(PartStruct, frozen=True, kw_only=True):
     """A round of tools begins; `usage` and `cost_usd` are what the run has used until then."""
 
     step: int
     max_steps: int
     tool_count: int
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     cost_usd: str | None = None
 
 
-class Notice(Data, frozen=True, kw_only=True):
+class Notice(PartStruct, frozen=True, kw_only=True):
     """Something a reader should know: a model was switched, a call retried, a run resumed."""
 
     code: str
     message: str
 
 
-class Compaction(Data, frozen=True, kw_only=True):
+class Compaction(PartStruct, frozen=True, kw_only=True):
     """Older turns were summarised, because a model reads only so much.
 
     For the model the summary stands in place of all messages up to `message_id`, and of the answer's own steps up to
@@ -117,18 +117,18 @@ class Compaction(Data, frozen=True, kw_only=True):
     step: int = 0
 
 
-class Failure(Data, frozen=True, kw_only=True):
+class RunFailure(PartStruct, frozen=True, kw_only=True):
     """Why the run failed; a `finish` with reason `error` follows in the same commit."""
 
     code: str
     message: str
 
 
-class Finish(Data, frozen=True, kw_only=True):
+class Finish(PartStruct, frozen=True, kw_only=True):
     """How a run ended. Exactly one per run, its last part. Times are milliseconds, cost is a decimal string in USD."""
 
     reason: str
-    usage: Usage
+    usage: TokenUsage
     cost_usd: str | None = None
     model: str | None = None
     provider: str | None = None
@@ -139,7 +139,7 @@ class Finish(Data, frozen=True, kw_only=True):
 
 
 PartData: TypeAlias = (
-    TextDelta | ReasoningDelta | ToolCall | ToolStatus | ToolResult | Step | Notice | Compaction | Failure | Finish
+    TextDelta | ReasoningDelta | ToolCall | ToolStatus | ToolResult | Step | Notice | Compaction | RunFailure | Finish
 )
 
 KINDS: dict[str, type[PartData]] = {
@@ -151,7 +151,7 @@ KINDS: dict[str, type[PartData]] = {
     "step": Step,
     "notice": Notice,
     "compaction": Compaction,
-    "error": Failure,
+    "error": RunFailure,
     "finish": Finish,
 }
 KIND_OF: dict[type[PartData], str] = {kind: name for name, kind in KINDS.items()}

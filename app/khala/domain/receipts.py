@@ -11,11 +11,11 @@ from uuid import UUID
 
 import msgspec
 
-FIRST = b""
+FIRST_HASH = b""
 """What comes before a run's first receipt."""
 
 
-def link(
+def chained_hash(
     before: bytes,
     *,
     run_id: UUID,

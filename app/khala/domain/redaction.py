@@ -2,7 +2,7 @@
 
 import re
 
-BLACKED = "[redacted]"
+REDACTED = "[redacted]"
 
 # Nothing unbounded is followed by what may fail, unless nothing can begin in the midst of it: so all take linear time.
 _TOKENS = re.compile(
@@ -22,8 +22,8 @@ _IN_URLS = re.compile(r"(://[^\s:/@]{0,256}:)[^\s/@]{1,256}(@)")
 
 def redacted(text: str) -> str:
     """The text without what looks like a key, a token or a password; the rest stays as it is."""
-    text = _BLOCKS.sub(BLACKED, text)
-    text = _TOKENS.sub(BLACKED, text)
-    text = _BEARERS.sub(rf"\1\2{BLACKED}", text)
-    text = _IN_URLS.sub(rf"\1{BLACKED}\2", text)
-    return _NAMED.sub(lambda found: f"{found[1]}{found[2] or ''}{BLACKED}", text)
+    text = _BLOCKS.sub(REDACTED, text)
+    text = _TOKENS.sub(REDACTED, text)
+    text = _BEARERS.sub(rf"\1\2{REDACTED}", text)
+    text = _IN_URLS.sub(rf"\1{REDACTED}\2", text)
+    return _NAMED.sub(lambda found: f"{found[1]}{found[2] or ''}{REDACTED}", text)

@@ -11,11 +11,11 @@ import msgspec
 
 from khala.domain.parts import BlobRef, Compaction, Notice, PartData, Step, TextDelta, ToolCall, ToolResult, ToolStatus
 
-REPROMPTED = "reprompted"
+REPROMPTED_NOTICE = "reprompted"
 """The notice that parts a reply which only asks or plans from what was said after it."""
 
 
-class Call(msgspec.Struct, kw_only=True):
+class ToolCallProgress(msgspec.Struct, kw_only=True):
     """A tool call, as far as it has come. `state` is that of its block; `result` is there once it has ended."""
 
     id: str
@@ -26,12 +26,12 @@ class Call(msgspec.Struct, kw_only=True):
     result: ToolResult | None = None
 
 
-class Round(msgspec.Struct, kw_only=True):
+class RunStep(msgspec.Struct, kw_only=True):
     """What the model said at once, and the tools that it called then, in its order."""
 
     text: str = ""
     step: int = 0
-    calls: list[Call] = []
+    calls: list[ToolCallProgress] = []
 
     @property
     def over(self) -> bool:
@@ -39,17 +39,17 @@ class Round(msgspec.Struct, kw_only=True):
         return all(call.result is not None for call in self.calls)
 
 
-class Progress(msgspec.Struct, kw_only=True):
+class RunProgress(msgspec.Struct, kw_only=True):
     """All rounds so far; `said` is text after the last one, `compaction` what stands for older turns.
 
     `notices` are the codes of what a reader was told.
     """
 
-    rounds: list[Round] = []
+    rounds: list[RunStep] = []
     said: str = ""
     compaction: Compaction | None = None
     notices: set[str] = set()
-    by_id: dict[str, Call] = {}
+    by_id: dict[str, ToolCallProgress] = {}
 
     @property
     def steps(self) -> int:
@@ -57,7 +57,7 @@ class Progress(msgspec.Struct, kw_only=True):
         return sum(bool(round_.calls) for round_ in self.rounds)
 
     @property
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[ToolCallProgress]:
         """All tool calls so far."""
         return (call for round_ in self.rounds for call in round_.calls)
 
@@ -73,12 +73,12 @@ class Progress(msgspec.Struct, kw_only=True):
                 self.said += part.text
             case Notice():
                 self.notices.add(part.code)
-                if part.code == REPROMPTED:
+                if part.code == REPROMPTED_NOTICE:
                     self._close()
             case Step():
                 self._close(part.step)
             case ToolCall():
-                call = Call(id=part.tool_call_id, tool=part.tool, args=part.args, args_blob=part.args_blob)
+                call = ToolCallProgress(id=part.tool_call_id, tool=part.tool, args=part.args, args_blob=part.args_blob)
                 self.rounds[-1].calls.append(call)
                 self.by_id[call.id] = call
             case ToolStatus():
@@ -95,13 +95,13 @@ class Progress(msgspec.Struct, kw_only=True):
                 pass
 
     def _close(self, step: int = 0) -> None:
-        self.rounds.append(Round(text=self.said, step=step))
+        self.rounds.append(RunStep(text=self.said, step=step))
         self.said = ""
 
 
-def read(parts: Iterable[PartData | None]) -> Progress:
+def read(parts: Iterable[PartData | None]) -> RunProgress:
     """What these parts amount to."""
-    progress = Progress()
+    progress = RunProgress()
     texts: list[str] = []
     for part in parts:
         if isinstance(part, TextDelta):

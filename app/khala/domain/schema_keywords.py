@@ -31,11 +31,11 @@ MAPS: dict[str, Reach] = {
 ASSERTIONS = frozenset({"type", "pattern", "required", "dependentRequired", "multipleOf", "uniqueItems", "minimum",
                         "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems",
                         "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"})  # fmt: skip
-KNOWN = ASSERTIONS | ANNOTATIONS | DATA | SINGLE.keys() | LISTS.keys() | MAPS.keys()
-PLAIN = "#/~!$&'()*+,;=:@?"
+KNOWN_KEYWORDS = ASSERTIONS | ANNOTATIONS | DATA | SINGLE.keys() | LISTS.keys() | MAPS.keys()
+PLAIN_CHARACTERS = "#/~!$&'()*+,;=:@?"
 """What stands for itself in a reference, beside letters, digits and `-._~`."""
-TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-FRACTION = 300
+TYPE_NAMES = ("array", "boolean", "integer", "null", "number", "object", "string")
+FRACTION_WEIGHT = 300
 """The weight of `multipleOf` with a fraction, which is computed exactly."""
 
 
@@ -58,7 +58,7 @@ def references(schema: dict[str, Any]) -> list[str]:
 def encoded_references(schema: dict[str, Any]) -> dict[str, str]:
     """The same as URIs have to be: many programs write names with spaces or brackets as they are."""
     named = {key: schema[key] for key in REFERENCES if isinstance(schema.get(key), str)}
-    return {key: quote(unquote(target), safe=PLAIN) for key, target in named.items()}
+    return {key: quote(unquote(target), safe=PLAIN_CHARACTERS) for key, target in named.items()}
 
 
 def own_weight(schema: dict[str, Any]) -> int:
@@ -66,11 +66,11 @@ def own_weight(schema: dict[str, Any]) -> int:
     weight = 1
     for key, value in schema.items():
         if key == "multipleOf" and isinstance(value, float):
-            weight += FRACTION
+            weight += FRACTION_WEIGHT
         elif key in MAPS or key in LISTS:
             weight += len(value) if isinstance(value, dict | list) else 1
         elif key not in ANNOTATIONS:
-            weight += 1 if key in SINGLE or key not in KNOWN else _extent(value)
+            weight += 1 if key in SINGLE or key not in KNOWN_KEYWORDS else _extent(value)
     return weight
 
 

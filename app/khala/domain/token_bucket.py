@@ -1,7 +1,7 @@
 """Token buckets: how often somebody may do something."""
 
 
-class Bucket:
+class TokenBucket:
     """So many at once, and so many a second after that. Times are monotonic seconds."""
 
     def __init__(self, burst: float, per_second: float) -> None:

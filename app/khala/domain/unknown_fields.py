@@ -8,9 +8,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import inspect
 
-MAX_NAME = 64
+MAX_NAME_CHARACTERS = 64
 """Characters of an unknown name that are shown, and over which no known name is looked for."""
-CLOSE = 0.7
+HINT_SIMILARITY = 0.7
 """How alike two names are, from 0 to 1, if one is likely to be meant by the other."""
 
 
@@ -29,17 +29,17 @@ class UnknownField(msgspec.Struct, frozen=True, kw_only=True):
         return f"There is no {self.kind} {self.name} here." + (f" Did you mean {self.hint}?" if self.hint else "")
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class FieldShape(msgspec.Struct, frozen=True, kw_only=True):
     """What a type knows about names: an object's fields, or those by its tag, and the shapes of what is within.
 
     A None in place of a shape stands for anything.
     """
 
-    fields: Mapping[str, "Shape | None"] | None = None
+    fields: Mapping[str, "FieldShape | None"] | None = None
     tag_field: str | None = None
-    by_tag: Mapping[Any, "Shape"] = {}
-    items: "Shape | None" = None
-    values: "Shape | None" = None
+    by_tag: Mapping[Any, "FieldShape"] = {}
+    items: "FieldShape | None" = None
+    values: "FieldShape | None" = None
 
 
 def find(value: Any, kind: Any) -> Iterator[UnknownField]:
@@ -48,21 +48,21 @@ def find(value: Any, kind: Any) -> Iterator[UnknownField]:
     return iter(()) if shape is None else _find(value, shape, "")
 
 
-def nearest(name: str, known: Mapping[str, Any]) -> str | None:
+def nearest_name(name: str, known: Mapping[str, Any]) -> str | None:
     """The known name that is likely to be meant."""
-    if len(name) > MAX_NAME:
+    if len(name) > MAX_NAME_CHARACTERS:
         return None
     by_lower = {one.lower(): one for one in known}
-    return next((by_lower[one] for one in get_close_matches(name.lower(), by_lower, 1, CLOSE)), None)
+    return next((by_lower[one] for one in get_close_matches(name.lower(), by_lower, 1, HINT_SIMILARITY)), None)
 
 
 @lru_cache(maxsize=256)
-def shape_of(kind: Any) -> Shape | None:
+def shape_of(kind: Any) -> FieldShape | None:
     """The names that a type knows. The type must not contain itself."""
     return _shape(inspect.type_info(kind))
 
 
-def _find(value: Any, shape: Shape, path: str) -> Iterator[UnknownField]:
+def _find(value: Any, shape: FieldShape, path: str) -> Iterator[UnknownField]:
     if isinstance(value, dict):
         yield from _find_in_object(value, shape, path)
     elif isinstance(value, list) and shape.items is not None:
@@ -70,7 +70,7 @@ def _find(value: Any, shape: Shape, path: str) -> Iterator[UnknownField]:
             yield from _find(one, shape.items, f"{path}[{place}]")
 
 
-def _find_in_object(value: dict[str, Any], shape: Shape, path: str) -> Iterator[UnknownField]:
+def _find_in_object(value: dict[str, Any], shape: FieldShape, path: str) -> Iterator[UnknownField]:
     if shape.tag_field is not None:
         tag = value.get(shape.tag_field)
         tagged = shape.by_tag.get(tag) if isinstance(tag, str | int) else None
@@ -79,35 +79,37 @@ def _find_in_object(value: dict[str, Any], shape: Shape, path: str) -> Iterator[
         return
     for name, one in value.items():
         within = shape.values
-        here = f"{path}.{name[:MAX_NAME]}" if path else name[:MAX_NAME]
+        here = f"{path}.{name[:MAX_NAME_CHARACTERS]}" if path else name[:MAX_NAME_CHARACTERS]
         if shape.fields is not None:
             if name not in shape.fields:
-                yield UnknownField(path=here, name=name[:MAX_NAME], hint=nearest(name, shape.fields), value=one)
+                yield UnknownField(
+                    path=here, name=name[:MAX_NAME_CHARACTERS], hint=nearest_name(name, shape.fields), value=one
+                )
                 continue
             within = shape.fields[name]
         if within is not None:
             yield from _find(one, within, here)
 
 
-def _shape(info: Any) -> Shape | None:
+def _shape(info: Any) -> FieldShape | None:
     match info:
         case inspect.Metadata(type=inner):
             return _shape(inner)
         case inspect.StructType(fields=fields):
-            names: dict[str, Shape | None] = {one.encode_name: _shape(one.type) for one in fields}
-            return Shape(fields=names if info.tag_field is None else names | {info.tag_field: None})
+            names: dict[str, FieldShape | None] = {one.encode_name: _shape(one.type) for one in fields}
+            return FieldShape(fields=names if info.tag_field is None else names | {info.tag_field: None})
         case inspect.UnionType(types=types):
             return _union(types)
         case inspect.DictType(value_type=inner):
             values = _shape(inner)
-            return None if values is None else Shape(values=values)
+            return None if values is None else FieldShape(values=values)
         case inspect.CollectionType(item_type=inner):
             items = _shape(inner)
-            return None if items is None else Shape(items=items)
+            return None if items is None else FieldShape(items=items)
     return None
 
 
-def _union(types: Any) -> Shape | None:
+def _union(types: Any) -> FieldShape | None:
     """One of several: at most one kind of array, and one kind of object or several that a tag tells apart."""
     plain = [one.type if isinstance(one, inspect.Metadata) else one for one in types]
     by_tag = {
@@ -117,7 +119,7 @@ def _union(types: Any) -> Shape | None:
     }
     tag_field = next((one.tag_field for one in plain if isinstance(one, inspect.StructType)), None)
     others = [shape for one in plain if (shape := _shape(one)) is not None and not _tagged(one)]
-    return Shape(
+    return FieldShape(
         fields=next((one.fields for one in others if one.fields is not None), None),
         tag_field=tag_field,
         by_tag=by_tag,

@@ -9,7 +9,7 @@ import msgspec
 from khala.domain import frames
 from khala.domain.access import Caller, Grant
 from khala.domain.chat import Delta
-from khala.domain.frames import AccountDelta
+from khala.domain.frames import AccountDeltaFrame
 from khala.store.accounts import account_feed
 from khala.store.postgres.database import Driver
 from khala.store.sharing import access
@@ -81,7 +81,7 @@ class Threads:
     async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
         """See `Feed`."""
         found = await thread_feed.snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
-        return Whole(found.revision, frames.snapshot(topic_id, found))
+        return Whole(found.revision, frames.snapshot_frame(topic_id, found))
 
     async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
         """See `Feed`."""
@@ -89,7 +89,7 @@ class Threads:
 
     def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """See `Feed`."""
-        return frames.Gone(thread_id=topic_id, code=code)
+        return frames.GoneFrame(thread_id=topic_id, code=code)
 
 
 def _seen(looks: Mapping[UUID, thread_feed.Look]) -> dict[UUID, Found]:
@@ -98,7 +98,7 @@ def _seen(looks: Mapping[UUID, thread_feed.Look]) -> dict[UUID, Found]:
 
 def _news(thread_id: UUID, change: thread_feed.Change) -> Change:
     if isinstance(change, Delta):
-        return News(change.since, change.revision, frames.delta(thread_id, change))
+        return News(change.since, change.revision, frames.delta_frame(thread_id, change))
     return change
 
 
@@ -131,10 +131,10 @@ class Accounts:
 
     def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """See `Feed`."""
-        return frames.Error(code="unauthorized", message="This account is not signed in here any more.")
+        return frames.ErrorFrame(code="unauthorized", message="This account is not signed in here any more.")
 
 
 def _listed(change: account_feed.Change) -> Change:
-    if isinstance(change, AccountDelta):
+    if isinstance(change, AccountDeltaFrame):
         return News(change.since, change.revision, change)
     return change

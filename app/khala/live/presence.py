@@ -165,7 +165,7 @@ class Presence:
         """Pass the list on; that nobody is there is news only to who was told of somebody."""
         if body or subscription.accompanied:
             subscription.accompanied = bool(body)
-            nobody = frames.Present(thread_id=subscription.topic_id, participants=())
+            nobody = frames.PresenceFrame(thread_id=subscription.topic_id, participants=())
             subscription.client.accompany(subscription, body or Body.of(nobody))
 
     async def _whenever(self, event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
@@ -217,7 +217,7 @@ class Presence:
                 self._pass_on(thread_id, company)
 
     def _pass_on(self, thread_id: UUID, company: Company) -> None:
-        frame = frames.Present(thread_id=thread_id, participants=company.participants, more=company.more)
+        frame = frames.PresenceFrame(thread_id=thread_id, participants=company.participants, more=company.more)
         body = Body.of(frame) if company.participants else NOBODY
         told = self._told.get(thread_id)
         if told is not None and told.data == body.data:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.models import failures, token_counter
 from khala.models.port import Completed, Prompt, ToolUse
 
@@ -26,7 +26,7 @@ def completed(
     # A server may call what calls tools a stop; what the limit cut off is no call.
     called = () if reason == "length" else uses
     ended: Literal["length", "stop"] = "length" if reason == "length" else "stop"
-    usage = Usage(input_tokens=counts[0], output_tokens=counts[1])
+    usage = TokenUsage(input_tokens=counts[0], output_tokens=counts[1])
     return Completed(
         usage=usage if any(counts) else token_counter.estimate_usage(prompt, heard, called),
         finish_reason="tool_calls" if called else ended,

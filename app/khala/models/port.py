@@ -6,8 +6,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from khala.domain.parts import Usage
-from khala.domain.tools import Spec
+from khala.domain.parts import TokenUsage
+from khala.domain.tools import ToolSpec
 
 SUMMARISE = "Summarise the conversation"
 """Words of the last user's turn by which a model is asked to summarise what comes before; the demo model knows them."""
@@ -61,7 +61,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     system: str
     turns: tuple[Turn, ...]
-    tools: tuple[Spec, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
     said: str = ""
     max_output_tokens: int | None = None
 
@@ -85,7 +85,7 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
     calls, in its order; there are some if and only if the reason is `tool_calls`.
     """
 
-    usage: Usage
+    usage: TokenUsage
     finish_reason: Literal["stop", "length", "tool_calls"]
     estimated: bool = False
     uses: tuple[ToolUse, ...] = ()

@@ -2,13 +2,13 @@
 
 from decimal import Decimal
 
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 
 SAMPLE = 1_000
 """Tokens of a call that is short enough for the price from which none is raised."""
 
 
-def cost(provider: str, model: str, usage: Usage) -> Decimal | None:
+def cost(provider: str, model: str, usage: TokenUsage) -> Decimal | None:
     """USD for a call by its usage at list prices, without discounts for cached input; None if unknown. Never raises."""
     if provider == "demo":
         return Decimal(0)
@@ -24,7 +24,10 @@ def cost(provider: str, model: str, usage: Usage) -> Decimal | None:
 
 def per_million(provider: str, model: str) -> tuple[Decimal | None, Decimal | None]:
     """USD for a million tokens of input and of output, as short calls cost; None if unknown. Never raises."""
-    costs = cost(provider, model, Usage(input_tokens=SAMPLE)), cost(provider, model, Usage(output_tokens=SAMPLE))
+    costs = (
+        cost(provider, model, TokenUsage(input_tokens=SAMPLE)),
+        cost(provider, model, TokenUsage(output_tokens=SAMPLE)),
+    )
     told, said = (None if one is None else one * 1_000_000 / SAMPLE for one in costs)
     return told, said
 

@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.models.port import Outcome, Prompt, ToolUse, Turn
 
 GO_ON = (
@@ -18,7 +18,7 @@ NOTHING = "(nothing)"
 """Told instead of an empty text, which some providers refuse."""
 
 
-def offered(prompt: Prompt) -> Sequence[Spec]:
+def offered(prompt: Prompt) -> Sequence[ToolSpec]:
     """The tools that the model may call, or, where it may call none, those that it has called.
 
     Anthropic wants to know what was used.
@@ -26,7 +26,9 @@ def offered(prompt: Prompt) -> Sequence[Spec]:
     if prompt.tools:
         return prompt.tools
     names = dict.fromkeys(_name(use.name) for turn in prompt.turns for use in turn.uses)
-    return [Spec(name=name, description="Not to be called any more.", parameters={"type": "object"}) for name in names]
+    return [
+        ToolSpec(name=name, description="Not to be called any more.", parameters={"type": "object"}) for name in names
+    ]
 
 
 def voices(prompt: Prompt) -> Iterator[list[Turn]]:

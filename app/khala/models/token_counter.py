@@ -13,8 +13,8 @@ from typing import Protocol
 
 import msgspec
 
-from khala.domain.parts import Usage
-from khala.domain.tools import Spec
+from khala.domain.parts import TokenUsage
+from khala.domain.tools import ToolSpec
 from khala.models import prompt_files
 from khala.models.port import File, Prompt, ToolUse, Turn
 
@@ -31,7 +31,7 @@ PDF_BYTES = 100
 MOST_TOOLS = 2048
 """Tools whose size is remembered: the same few hundred are offered in every call."""
 
-_tools: dict[int, tuple[Spec, int]] = {}
+_tools: dict[int, tuple[ToolSpec, int]] = {}
 """By id, which is not another's while the tool is kept here."""
 
 
@@ -55,11 +55,11 @@ def estimate(text: str) -> int:
     return (len(text.encode(errors="surrogatepass")) + 3) // 4
 
 
-def estimate_usage(prompt: Prompt, answer: str, uses: Sequence[ToolUse] = (), *, tools: bool = True) -> Usage:
+def estimate_usage(prompt: Prompt, answer: str, uses: Sequence[ToolUse] = (), *, tools: bool = True) -> TokenUsage:
     """The usage of a call whose provider told none; without the prompt's tools where the model doesn't read them."""
     asked = estimate(prompt.system) + estimate(prompt.said) + sum(map(estimate_turn, prompt.turns))
     offered = sum(map(estimate_tool, prompt.tools)) if tools else 0
-    return Usage(input_tokens=asked + offered, output_tokens=estimate(answer) + estimate_uses(uses))
+    return TokenUsage(input_tokens=asked + offered, output_tokens=estimate(answer) + estimate_uses(uses))
 
 
 def estimate_turn(turn: Turn) -> int:
@@ -86,7 +86,7 @@ def estimate_file(file: File) -> int:
             return estimate(file.name)
 
 
-def estimate_tool(spec: Spec) -> int:
+def estimate_tool(spec: ToolSpec) -> int:
     """What a model reads of a tool that it is offered."""
     known = _tools.get(id(spec))
     if known is None or known[0] is not spec:

@@ -8,7 +8,7 @@ from khala import main as composition
 from khala.archive.importer import Imported, ImportOptions, imported
 from khala.archive.reader import ArchiveReader
 from khala.console import KnownFailure
-from khala.domain.archive_format import RefusedArchive
+from khala.domain.archive_format import ArchiveRefusedError
 from khala.domain.errors import KhalaError
 from khala.identity import passwords
 from khala.settings import Settings
@@ -28,7 +28,7 @@ async def import_account(
         )
         with ArchiveReader(path, max_bytes=max_bytes) as reader:
             done = await _imported(settings, reader, options)
-    except (RefusedArchive, KhalaError) as error:
+    except (ArchiveRefusedError, KhalaError) as error:
         raise KnownFailure(str(error)) from error
     _tell(done)
 

@@ -12,11 +12,11 @@ import msgspec
 import structlog
 
 from khala.domain import autopilot
-from khala.domain.autopilot import Limits
+from khala.domain.autopilot import AutopilotLimits
 from khala.domain.chat import Message, RunOptions
 from khala.domain.parts import Notice, PartData
-from khala.domain.run_progress import REPROMPTED, Progress
-from khala.domain.tools import Spec
+from khala.domain.run_progress import REPROMPTED_NOTICE, RunProgress
+from khala.domain.tools import ToolSpec
 from khala.models.port import Model, Prompt, ToolUse
 from khala.models.prices import context_window
 from khala.models.token_counter import Counter
@@ -53,7 +53,7 @@ class Autopilot:
         self,
         *,
         stream: Stream,
-        progress: Progress,
+        progress: RunProgress,
         meter: BudgetMeter,
         turn: ModelTurn,
         tool_executor: ToolExecutor,
@@ -75,8 +75,8 @@ class Autopilot:
         self._history = history
         self._compactor = Compactor(turn, history, progress)
         budget = options.budget
-        calls = autopilot.MOST_CALLS if budget is None or budget.tool_calls is None else budget.tool_calls
-        self._limits = Limits(steps=options.rounds, calls=calls)
+        calls = autopilot.MAX_TOOL_CALLS if budget is None or budget.tool_calls is None else budget.tool_calls
+        self._limits = AutopilotLimits(steps=options.rounds, calls=calls)
 
     async def run(self) -> RunOutcome:
         """Go on until the run ends, or has to wait for somebody's approval."""
@@ -89,7 +89,7 @@ class Autopilot:
                     return RunOutcome("blocked", "blocked", awaits=awaited)
             if self._handed_over():
                 return RunOutcome("final", "tool_calls")
-            why = autopilot.stop(rounds, self._limits) if self._progress.steps else None
+            why = autopilot.stop_reason(rounds, self._limits) if self._progress.steps else None
             if why is not None:
                 return await self._conclude(why)
             if rounds:
@@ -102,12 +102,12 @@ class Autopilot:
             elif not self._reprompts(said.text, tools):
                 return RunOutcome("final", said.completed.finish_reason)
 
-    async def _offer(self) -> list[Spec]:
+    async def _offer(self) -> list[ToolSpec]:
         offered = await self._tool_executor.offer(self._options.tools)
         return offered if self._limits.calls else []
 
     async def _begin(self, uses: Sequence[ToolUse]) -> None:
-        left = min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MOST_AT_ONCE)
+        left = min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MAX_TOOL_CALLS_PER_STEP)
         if len(uses) > left:
             self._say(Notice(code="left_out", message=f"{len(uses) - left} of {len(uses)} calls are over the limit."))
         cost: dict[str, Any] = {"usage": self._meter.tally.usage, "cost_usd": self._meter.tally.cost_usd}
@@ -119,13 +119,13 @@ class Autopilot:
         own = {function.name for function in self._options.functions}
         return bool(rounds) and any(call.tool in own for call in rounds[-1].calls)
 
-    async def _ask(self, tools: Sequence[Spec], instruction: str = "") -> ModelReply | RunOutcome:
+    async def _ask(self, tools: Sequence[ToolSpec], instruction: str = "") -> ModelReply | RunOutcome:
         said = await self._turn.ask(self._prompt_for(tools, instruction), self._stream.text)
         if isinstance(said, ModelReply):
             self._progress.said = said.text
         return said
 
-    def _prompt_for(self, tools: Sequence[Spec], instruction: str) -> PromptBuilder:
+    def _prompt_for(self, tools: Sequence[ToolSpec], instruction: str) -> PromptBuilder:
         async def build(model: Model) -> Prompt:
             await self._counter.ready(model.name)
             token_counter, limit = ModelTokenCounter(self._counter, model.name), self._limit(model)
@@ -162,26 +162,26 @@ class Autopilot:
         most = self._config.context_tokens
         return most if window is None else min(most, int(window * (1 - OUTPUT_SHARE)))
 
-    def _reprompts(self, text: str, tools: Sequence[Spec]) -> bool:
+    def _reprompts(self, text: str, tools: Sequence[ToolSpec]) -> bool:
         """Whether the reply isn't taken for the answer, because it only asks or plans; the model is asked again."""
         if not self._options.autopilot or not tools or self._options.functions:
             return False
         before = sum(not round_.calls for round_ in self._progress.rounds)
-        if before >= autopilot.MOST_REPROMPTS or not autopilot.only_asks_or_plans(text):
+        if before >= autopilot.MAX_REPROMPTS or not autopilot.only_asks_or_plans(text):
             return False
-        self._say(Notice(code=REPROMPTED, message="It was told to go on by itself."))
+        self._say(Notice(code=REPROMPTED_NOTICE, message="It was told to go on by itself."))
         return True
 
-    async def _conclude(self, why: autopilot.Stop) -> RunOutcome:
+    async def _conclude(self, why: autopilot.StopReason) -> RunOutcome:
         """The last word: without tools, and with autopilot as a summary after a word about why."""
         if not self._options.autopilot and why == "max_steps":
             said = await self._ask((), NO_TOOLS)
             return said if isinstance(said, RunOutcome) else RunOutcome("final", said.completed.finish_reason)
         steps, calls = self._progress.steps, sum(1 for _ in self._progress.calls)
-        sentence = autopilot.SENTENCES[why].format(steps=steps, calls=calls)
+        sentence = autopilot.STOP_MESSAGES[why].format(steps=steps, calls=calls)
         if why not in self._progress.notices:
             self._say(Notice(code=why, message=sentence))
-        said = await self._ask((), autopilot.SUMMARY.format(why=sentence))
+        said = await self._ask((), autopilot.SUMMARY_PROMPT.format(why=sentence))
         if isinstance(said, RunOutcome):
             return said
         if not said.text:

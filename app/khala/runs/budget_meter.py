@@ -15,9 +15,9 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from khala.domain.budgets import EXACT, Measure
+from khala.domain.budgets import SMALLEST_AMOUNT, BudgetMeasure
 from khala.domain.errors import BudgetExhausted, Unavailable
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.models.port import Prompt
 from khala.models.prices import cost
 from khala.models.token_counter import estimate_usage
@@ -90,13 +90,13 @@ class BudgetMeter:
             if entry.scope == "run" and entry.measure == "tokens":
                 rooms.append(float(entry.most - self._tokens()))
             if entry.scope == "run" and entry.measure == "usd":
-                price = cost(provider, model, Usage(input_tokens=SAMPLE))
+                price = cost(provider, model, TokenUsage(input_tokens=SAMPLE))
                 rooms.append(float((entry.most - self._usd()) / price * SAMPLE) if price else float("inf"))
         return max(0.0, min(rooms))
 
-    def _needs(self, size: int) -> dict[Measure, Decimal]:
+    def _needs(self, size: int) -> dict[BudgetMeasure, Decimal]:
         said = Decimal(size) / TOKEN_SIZE
-        needs: dict[Measure, Decimal] = {"tokens": self._tokens() + self._rate.tokens + said}
+        needs: dict[BudgetMeasure, Decimal] = {"tokens": self._tokens() + self._rate.tokens + said}
         if self._rate.usd is not None:
             needs["usd"] = self._usd() + self._rate.usd + said * self._rate.usd_per_token
         return needs
@@ -123,13 +123,13 @@ class BudgetMeter:
     def _seconds_left(self) -> float:
         return float(self._reserved["seconds"] - self._seconds()) if "seconds" in self._reserved else PATIENCE
 
-    async def _cover(self, needs: Mapping[Measure, Decimal]) -> None:
+    async def _cover(self, needs: Mapping[BudgetMeasure, Decimal]) -> None:
         async with self._reserving:
-            exact = {measure: need.quantize(EXACT, ROUND_UP) for measure, need in needs.items()}
+            exact = {measure: need.quantize(SMALLEST_AMOUNT, ROUND_UP) for measure, need in needs.items()}
             if any(need > self._reserved.get(measure, need) for measure, need in exact.items()):
                 self._reserved = _least(await self._extend(exact))
 
-    async def _extend(self, needs: Mapping[Measure, Decimal]) -> tuple[Entry, ...]:
+    async def _extend(self, needs: Mapping[BudgetMeasure, Decimal]) -> tuple[Entry, ...]:
         while True:
             try:
                 entries = await ledger.extend(self._db, self._run_id, needs, datetime.now(UTC))
@@ -147,16 +147,16 @@ class BudgetMeter:
 
 def rate(provider: str, model: str, asked: int) -> CallRate:
     """The rate of a call whose prompt has so many tokens."""
-    usd = cost(provider, model, Usage(input_tokens=asked))
-    further = cost(provider, model, Usage(input_tokens=asked, output_tokens=SAMPLE))
+    usd = cost(provider, model, TokenUsage(input_tokens=asked))
+    further = cost(provider, model, TokenUsage(input_tokens=asked, output_tokens=SAMPLE))
     if usd is None or further is None:
         return CallRate(tokens=asked, usd=None)
     return CallRate(tokens=asked, usd=usd, usd_per_token=(further - usd) / SAMPLE)
 
 
-def _least(entries: tuple[Entry, ...]) -> dict[Measure, Decimal]:
+def _least(entries: tuple[Entry, ...]) -> dict[BudgetMeasure, Decimal]:
     """What is reserved of each measure by the tightest of its limits."""
-    found: dict[Measure, Decimal] = {}
+    found: dict[BudgetMeasure, Decimal] = {}
     for entry in entries:
         found[entry.measure] = min(entry.reserved, found.get(entry.measure, entry.reserved))
     return found

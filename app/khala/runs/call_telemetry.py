@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from opentelemetry.trace import SpanKind
 
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.runs.usage_tally import ModelCall
 from khala.signals import metrics, traces
 
@@ -12,7 +12,7 @@ FINE = frozenset({"stop", "length", "tool_calls", "canceled"})
 """Outcomes of a model call that nobody has failed in."""
 
 
-def model_called(call: ModelCall, outcome: str, seconds: float, usage: Usage, usd: Decimal | None) -> None:
+def model_called(call: ModelCall, outcome: str, seconds: float, usage: TokenUsage, usd: Decimal | None) -> None:
     """A model call has ended, after so many seconds."""
     provider, model = call.model.provider, metrics.model(call.model.name)
     metrics.MODEL_CALLS.labels(provider, model, metrics.outcome(outcome)).inc()

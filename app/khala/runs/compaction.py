@@ -7,10 +7,10 @@ import msgspec
 import structlog
 
 from khala.domain.chat import Message
-from khala.domain.flush_policy import storable
-from khala.domain.parts import INLINE_LIMIT, Compaction
+from khala.domain.flush_policy import replace_unstorable
+from khala.domain.parts import MAX_INLINE_BYTES, Compaction
 from khala.domain.redaction import redacted
-from khala.domain.run_progress import Progress, Round
+from khala.domain.run_progress import RunProgress, RunStep
 from khala.models.port import Model, Prompt
 from khala.models.port import Turn as Told
 from khala.runs import prompt
@@ -23,7 +23,7 @@ MOST_SUMMARIES = 5
 """Of one run."""
 KEPT_SHARE = 0.4
 """The part of the limit that the newest messages keep for themselves, so that summaries are rare."""
-MOST_BYTES = INLINE_LIMIT - 128
+MOST_BYTES = MAX_INLINE_BYTES - 128
 """Bytes of a summary as JSON: with what it stands for it has to fit into a part."""
 SYSTEM = "You keep the memory of a conversation between a user and an assistant who has tools."
 INSTRUCTION = (
@@ -36,7 +36,7 @@ INSTRUCTION = (
 class Compactor:
     """Asks for the summaries of one run."""
 
-    def __init__(self, turn: ModelTurn, history: Sequence[Message], progress: Progress) -> None:
+    def __init__(self, turn: ModelTurn, history: Sequence[Message], progress: RunProgress) -> None:
         self._turn = turn
         self._history = history
         self._progress = progress
@@ -63,7 +63,7 @@ class Compactor:
             return None
         before = self._progress.compaction or Compaction(summary="")
         return Compaction(
-            summary=_fitting(storable(redacted(said.text.strip()))),
+            summary=_fitting(replace_unstorable(redacted(said.text.strip()))),
             message_id=messages[-1].id if messages else before.message_id,
             step=max((before.step, *(round_.step for round_ in rounds))),
         )
@@ -80,7 +80,7 @@ class Compactor:
         return list(messages[:cut])
 
     def _turns(
-        self, messages: Sequence[Message], rounds: Sequence[Round], token_counter: ModelTokenCounter, limit: int
+        self, messages: Sequence[Message], rounds: Sequence[RunStep], token_counter: ModelTokenCounter, limit: int
     ) -> tuple[Told, ...]:
         """What is to be summarised, as much of its end as the model can read, and the request."""
         before, _ = prompt.since_summary(PromptInput(history=self._history, progress=self._progress))

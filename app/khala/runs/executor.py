@@ -9,10 +9,10 @@ import structlog
 from khala.domain import ids, run_progress
 from khala.domain.errors import BudgetExhausted, Unavailable
 from khala.domain.fold import fold
-from khala.domain.isolation_policy import Stop, Verdict, outcome_elsewhere, verdict
+from khala.domain.isolation_policy import Interruption, IsolatedOutcome, isolated_outcome, outcome_in_other_process
 from khala.domain.parts import Notice
-from khala.domain.run_progress import Progress
-from khala.domain.tools import Actor
+from khala.domain.run_progress import RunProgress
+from khala.domain.tools import ToolActor
 from khala.models import model_names
 from khala.models.model_names import ModelRef
 from khala.models.token_counter import Counter
@@ -111,7 +111,7 @@ class Executor:
                         await self._free.wait()
             except TimeoutError:
                 for work in self._working.values():
-                    work.stop(Stop.HAND_OVER)
+                    work.stop(Interruption.HAND_OVER)
 
     async def _rest(self) -> None:
         # Each look asks for all runs under way: where many begin and end, one look serves many of them.
@@ -135,7 +135,7 @@ class Executor:
             claimed = await self._claim(driver, working)
         for work in working:
             if work.claimed.lease.run_id in called_off:
-                work.stop(Stop.CANCEL)
+                work.stop(Interruption.CANCEL)
         for one in claimed:
             self._working[one.lease.run_id] = work = RunExecution(one)
             group.create_task(self._work(work))
@@ -174,7 +174,7 @@ class Executor:
                 continue
             for work in working:
                 if work.claimed.lease.run_id not in held:
-                    work.stop(Stop.LOST)
+                    work.stop(Interruption.LOST)
 
     async def execute(self, claimed: Claimed) -> bool:
         """Execute this one run, whose lease the caller's parent renews, and claim none; False if that crashed."""
@@ -226,24 +226,24 @@ class Executor:
             held = await runs.reclaim(driver, work.claimed, lease_seconds=self._options.lease)
             work.claimed = held or work.claimed
             status = await runs.status(driver, lease)
-        found = verdict(held=held is not None, stopped=why, began=child.began, exit_code=child.code)
+        found = isolated_outcome(held=held is not None, stopped=why, began=child.began, exit_code=child.code)
         metrics.ISOLATED_ENDED.labels(found.value).inc()
         log.info("isolated_run_ended", verdict=found.value, exit_code=child.code, began=child.began)
         if held is None:
-            metrics.RUNS_ENDED.labels(outcome_elsewhere(status)).inc()
+            metrics.RUNS_ENDED.labels(outcome_in_other_process(status)).inc()
             return
         await self._conclude(work, found)
 
-    async def _conclude(self, work: RunExecution, found: Verdict) -> None:
+    async def _conclude(self, work: RunExecution, found: IsolatedOutcome) -> None:
         """End or let go of a run whose own process is gone."""
-        if found is Verdict.DROPPED:
+        if found is IsolatedOutcome.DROPPED:
             metrics.RUNS_ENDED.labels("dropped").inc()
             return
         stream, meter, _ = await self._resume(work)
-        interrupted = failed("interrupted", INTERRUPTED) if found is Verdict.INTERRUPTED else None
+        interrupted = failed("interrupted", INTERRUPTED) if found is IsolatedOutcome.INTERRUPTED else None
         await self._end(work, stream, meter.tally, interrupted)
 
-    async def _resume(self, work: RunExecution) -> tuple[Stream, BudgetMeter, Progress]:
+    async def _resume(self, work: RunExecution) -> tuple[Stream, BudgetMeter, RunProgress]:
         """The run as it is stored, ready to be gone on with."""
         claimed = work.claimed
         run_id = claimed.lease.run_id
@@ -257,7 +257,7 @@ class Executor:
             next_receipt=claimed.next_receipt,
             witness=claimed.witness,
             content=fold((), stored),
-            on_lost=lambda: work.stop(Stop.LOST),
+            on_lost=lambda: work.stop(Interruption.LOST),
         )
         meter = BudgetMeter(self._db, run_id, account, UsageTally(account.usage, account.usd))
         return stream, meter, run_progress.read(stored)
@@ -286,16 +286,18 @@ class Executor:
         elif outcome is not None:
             await stream.written()
             await runs.hand_over(self._db, work.claimed.lease, stream.handed_over(), awaits=outcome.awaits)
-        elif why is Stop.CANCEL:
+        elif why is Interruption.CANCEL:
             await stream.end("canceled", tally.finish("canceled"))
-        elif why is Stop.HAND_OVER:
+        elif why is Interruption.HAND_OVER:
             await stream.written()
             await runs.hand_over(self._db, work.claimed.lease, stream.handed_over())
         ended = outcome.status if outcome else work.stopped.result().value
         metrics.RUNS_ENDED.labels(ended).inc()
         log.info("run_ended", outcome=ended, ms=tally.finish("").total_ms)
 
-    async def _answer(self, work: RunExecution, stream: Stream, meter: BudgetMeter, progress: Progress) -> RunOutcome:
+    async def _answer(
+        self, work: RunExecution, stream: Stream, meter: BudgetMeter, progress: RunProgress
+    ) -> RunOutcome:
         claimed = work.claimed
         if claimed.lost >= self._options.attempts:
             return failed("interrupted", INTERRUPTED)
@@ -333,11 +335,11 @@ class Executor:
             history=history,
         ).run()
 
-    async def _actor(self, claimed: Claimed) -> Actor:
+    async def _actor(self, claimed: Claimed) -> ToolActor:
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
         async with self._db.driver() as driver:
             user_id = await runs.asker(driver, claimed.lease)
-        return Actor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
+        return ToolActor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
 
     def _candidates(self, claimed: Claimed) -> list[ModelRef]:
         first = self._options.models if claimed.options.model is None else (model_names.parse(claimed.options.model),)

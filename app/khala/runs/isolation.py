@@ -15,7 +15,7 @@ from contextlib import suppress
 import msgspec
 import structlog
 
-from khala.domain.isolation_policy import Stop
+from khala.domain.isolation_policy import Interruption
 from khala.runs.run_execution import RunExecution
 from khala.store.budgets.ledger import Account
 from khala.store.runs.runs import Claimed
@@ -113,14 +113,14 @@ async def _tell(process: Process, claimed: Claimed) -> None:
 async def _wind_down(process: Process, work: RunExecution, ended: "asyncio.Task[int]") -> None:
     if ended.done() or not work.stopped.done():
         return
-    hand_over = work.stopped.result() is Stop.HAND_OVER
+    hand_over = work.stopped.result() is Interruption.HAND_OVER
     if hand_over:
         process.terminate()
     await _first(ended, within=HAND_OVER_SECONDS if hand_over else STOP_SECONDS)
 
 
 async def _first(
-    *futures: "asyncio.Future[int] | asyncio.Future[bytes] | asyncio.Future[Stop]", within: float | None
+    *futures: "asyncio.Future[int] | asyncio.Future[bytes] | asyncio.Future[Interruption]", within: float | None
 ) -> None:
     await asyncio.wait(futures, timeout=within, return_when=asyncio.FIRST_COMPLETED)
 

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from khala.domain.errors import BudgetExhausted
-from khala.domain.parts import Failure, Notice, Usage
+from khala.domain.parts import Notice, RunFailure, TokenUsage
 from khala.models import retry_policy
 from khala.models.model_names import BadModel, ModelRef
 from khala.models.port import Completed, Model, ModelFailed, Prompt, Reasoning, Text
@@ -37,7 +37,7 @@ class RunOutcome(NamedTuple):
 
     status: Literal["final", "error", "blocked"]
     reason: RunEndReason
-    failure: Failure | None = None
+    failure: RunFailure | None = None
     awaits: Sequence[str] = ()
 
 
@@ -184,15 +184,15 @@ def _nobody(text: str) -> None:
 
 def failed(code: str, message: str) -> RunOutcome:
     """The outcome of a turn that went wrong."""
-    return RunOutcome("error", "error", Failure(code=code, message=message))
+    return RunOutcome("error", "error", RunFailure(code=code, message=message))
 
 
 def stopped(reached: BudgetExhausted) -> RunOutcome:
     """The outcome of a turn that a limit stopped."""
-    return RunOutcome("error", "budget", Failure(code=BUDGET, message=reached.message))
+    return RunOutcome("error", "budget", RunFailure(code=BUDGET, message=reached.message))
 
 
-def tell(stream: Stream, failure: Failure) -> None:
+def tell(stream: Stream, failure: RunFailure) -> None:
     """Tell what went wrong, as text that every client shows, and as an error that a program can read."""
     stream.text(f"\n\n{failure.message}" if stream.said else failure.message)
     stream.add(failure)
@@ -201,6 +201,6 @@ def tell(stream: Stream, failure: Failure) -> None:
 def _estimated(call: ModelCall, prompt: Prompt) -> Completed:
     """The end of a call that the provider did not account for; one that was never made used nothing."""
     said = "".join(call.chunks)
-    usage = estimate_usage(prompt, said, tools=call.model.reads_tools) if call.asked else Usage()
-    thoughts = Usage(output_tokens=call.thoughts // TOKEN_SIZE)
+    usage = estimate_usage(prompt, said, tools=call.model.reads_tools) if call.asked else TokenUsage()
+    thoughts = TokenUsage(output_tokens=call.thoughts // TOKEN_SIZE)
     return Completed(usage=usage + thoughts, finish_reason="stop", estimated=True)

@@ -8,13 +8,13 @@ from uuid import UUID
 
 import msgspec
 
-from khala.domain.autopilot import REPROMPT
+from khala.domain.autopilot import CONTINUE_PROMPT
 from khala.domain.chat import Message
 from khala.domain.fold import Block, CompactionBlock, Content, FileBlock, TextBlock, ToolBlock, text_of
 from khala.domain.parts import BlobRef
 from khala.domain.redaction import redacted
-from khala.domain.run_progress import Call, Progress, Round
-from khala.domain.tools import Spec
+from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
+from khala.domain.tools import ToolSpec
 from khala.models import prompt_files
 from khala.models.port import File, ModelFailed, Outcome, Prompt, ToolUse, Turn
 from khala.models.token_counter import Counter, estimate_tool
@@ -51,7 +51,7 @@ class PromptInput(msgspec.Struct, kw_only=True):
     """
 
     history: Sequence[Message]
-    progress: Progress
+    progress: RunProgress
     files: Mapping[UUID, bytes] = {}
     instruction: str = ""
 
@@ -87,7 +87,7 @@ def fit(
     conversation: PromptInput,
     *,
     system: str,
-    tools: Sequence[Spec],
+    tools: Sequence[ToolSpec],
     limit: int,
     token_counter: ModelTokenCounter,
     reads_tools: bool = True,
@@ -145,12 +145,12 @@ def turns_of(message: Message, files: Mapping[UUID, bytes] | None = None, *, who
     return [Turn(role="user", text=text, files=read)] if text or read else []
 
 
-def own_turns(rounds: Sequence[Round], *, most: Callable[[Round], int]) -> Iterator[Turn]:
+def own_turns(rounds: Sequence[RunStep], *, most: Callable[[RunStep], int]) -> Iterator[Turn]:
     """What the answer under way has said and done; `most` characters of each outcome and argument of a round."""
     for round_ in rounds:
         if not round_.calls:
             yield Turn(role="assistant", text=round_.text)
-            yield Turn(role="user", text=REPROMPT)
+            yield Turn(role="user", text=CONTINUE_PROMPT)
             continue
         uses = tuple(_call(call, most(round_)) for call in round_.calls)
         yield Turn(role="assistant", text=round_.text, uses=uses)
@@ -204,14 +204,14 @@ def since_summary(conversation: PromptInput) -> tuple[tuple[Turn, ...], Sequence
     return (Turn(role="system", text=SUMMARY + summary),), messages[place:]
 
 
-def unsummarised(progress: Progress) -> list[Round]:
+def unsummarised(progress: RunProgress) -> list[RunStep]:
     """The rounds of the answer under way that no summary stands for."""
     done = progress.compaction.step if progress.compaction else 0
     places = (place for place, round_ in enumerate(progress.rounds, 1) if 0 < round_.step <= done)
     return progress.rounds[max(places, default=0) :]
 
 
-def _affordable(tools: Sequence[Spec], limit: float) -> tuple[tuple[Spec, ...], int]:
+def _affordable(tools: Sequence[ToolSpec], limit: float) -> tuple[tuple[ToolSpec, ...], int]:
     """As many of the tools as so many tokens can describe, and what that costs."""
     taken = 0
     for place, tool in enumerate(tools):
@@ -222,7 +222,7 @@ def _affordable(tools: Sequence[Spec], limit: float) -> tuple[tuple[Spec, ...], 
     return tuple(tools), taken
 
 
-def _own(progress: Progress, room: int, token_counter: ModelTokenCounter) -> tuple[list[Turn], bool]:
+def _own(progress: RunProgress, room: int, token_counter: ModelTokenCounter) -> tuple[list[Turn], bool]:
     """The turns of the answer under way, and whether they had to make room.
 
     What does is first the outcomes of all but the newest rounds, then those of the newest, then the oldest rounds.
@@ -292,7 +292,7 @@ def _brief(value: Any, tell: Callable[[str], str]) -> Any:
     return [_brief(one, tell) for one in value] if isinstance(value, list) else value
 
 
-def _call(call: Call, most: int) -> ToolUse:
+def _call(call: ToolCallProgress, most: int) -> ToolUse:
     args = _args(call.args, call.args_blob)
     told = args if most >= OUTCOME else _brief(args, lambda text: shortened(text, most))
     return ToolUse(id=call.id, name=call.tool, args=told)
@@ -313,7 +313,7 @@ def _earlier(block: ToolBlock) -> Outcome:
     return Outcome(id=block.tool_call_id, name=block.tool, text=redacted(text), ok=ok)
 
 
-def _outcome(call: Call, most: int) -> Outcome:
+def _outcome(call: ToolCallProgress, most: int) -> Outcome:
     if call.result is None:
         return Outcome(id=call.id, name=call.tool, text=call.state, ok=False)
     result = call.result

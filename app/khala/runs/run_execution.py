@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AbstractContextManager
 
 from khala.domain import isolation_policy
-from khala.domain.isolation_policy import Stop
+from khala.domain.isolation_policy import Interruption
 from khala.runs.tool_executor import ApprovalDecisions
 from khala.signals import active_runs
 from khala.store.runs.runs import Claimed
@@ -18,14 +18,14 @@ class RunExecution:
         self.answers = ApprovalDecisions()
         self.crashed = False
         """Whether it ended with an unhandled exception."""
-        self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+        self.stopped: asyncio.Future[Interruption] = asyncio.get_running_loop().create_future()
         if claimed.canceled:
-            self.stop(Stop.CANCEL)
+            self.stop(Interruption.CANCEL)
 
     @property
     def isolated(self) -> bool:
         """Whether the run is to be executed in a process of its own."""
-        return isolation_policy.isolated(self.claimed.lost)
+        return isolation_policy.needs_isolation(self.claimed.lost)
 
     def told(self) -> AbstractContextManager[None]:
         """The run is under way, for the metrics and traces of this process, while this is open."""
@@ -38,7 +38,7 @@ class RunExecution:
             begun=self.claimed.next_seq > 0,
         )
 
-    def stop(self, why: Stop) -> None:
+    def stop(self, why: Interruption) -> None:
         """Ask for an early end; the first reason stands."""
         if not self.stopped.done():
             self.stopped.set_result(why)

@@ -17,12 +17,12 @@ import structlog
 
 from khala.blobs.blob_service import Vault
 from khala.domain import ids
-from khala.domain.chat import Function
+from khala.domain.chat import ClientFunction
 from khala.domain.errors import KhalaError
-from khala.domain.flush_policy import storable
+from khala.domain.flush_policy import replace_unstorable
 from khala.domain.parts import BlobRef, PartData, Step, ToolCall, ToolResult, ToolStatus, json_text
-from khala.domain.run_progress import Call, Progress, Round
-from khala.domain.tools import Action, Actor, Spec, digest
+from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
+from khala.domain.tools import RuleAction, ToolActor, ToolSpec, call_digest
 from khala.models.port import ToolUse
 from khala.runs import tool_results
 from khala.runs.call_telemetry import tool_called
@@ -84,11 +84,11 @@ class ToolExecutor:
     def __init__(
         self,
         stream: Stream,
-        progress: Progress,
-        who: Callable[[], Awaitable[Actor]],
+        progress: RunProgress,
+        who: Callable[[], Awaitable[ToolActor]],
         tool_dependencies: ToolDependencies,
         answers: ApprovalDecisions,
-        functions: Sequence[Function] = (),
+        functions: Sequence[ClientFunction] = (),
     ) -> None:
         self._stream = stream
         self._progress = progress
@@ -97,22 +97,22 @@ class ToolExecutor:
         self._answers = answers
         self._functions = {function.name: function for function in functions}
         self._tools: dict[str, Tool] = {}
-        self._actions: dict[str, Action] = {}
+        self._actions: dict[str, RuleAction] = {}
         self._inline = tool_results.InlineAllowance()
 
-    async def offer(self, patterns: Sequence[str] | None) -> list[Spec]:
+    async def offer(self, patterns: Sequence[str] | None) -> list[ToolSpec]:
         """The tools that the model may call now, those of the caller's own included."""
         self._actor = await self._who()
         offer = await self._dependencies.tool_registry.offered(self._actor, patterns)
         self._tools, self._actions = offer.tools, offer.actions
         own = [
-            Spec(name=one.name, description=one.description, parameters=one.parameters, source="caller")
+            ToolSpec(name=one.name, description=one.description, parameters=one.parameters, source="caller")
             for one in self._functions.values()
         ]
         others = [tool.spec for tool in self._tools.values() if tool.spec.name not in self._functions]
         return own + others
 
-    async def begin(self, uses: Sequence[ToolUse], *, step: int, most: int, spent: Mapping[str, Any]) -> Round:
+    async def begin(self, uses: Sequence[ToolUse], *, step: int, most: int, spent: Mapping[str, Any]) -> RunStep:
         """A round of these calls begins: all of them are told at once, in one commit."""
         uses = [_storable(use) for use in uses]
         told = [await self._told(step, use) for use in uses]
@@ -128,13 +128,13 @@ class ToolExecutor:
         await self._stream.written()
         return round_
 
-    async def finish(self, round_: Round) -> list[str]:
+    async def finish(self, round_: RunStep) -> list[str]:
         """Carry out what has not ended of the round; returns the calls for which somebody has to approve first.
 
         Calls run side by side and are told as they end. One that was under way when an earlier executor was lost is
         made again only if its tool says that this is harmless.
         """
-        running: dict[asyncio.Task[None], Call] = {}
+        running: dict[asyncio.Task[None], ToolCallProgress] = {}
         try:
             for call in round_.calls:
                 if call.state == "running" and call.result is None:
@@ -173,7 +173,7 @@ class ToolExecutor:
                 spool, thread_id=self._actor.thread_id, run_id=self._actor.run_id, media_type="application/json"
             )
 
-    def _judge_lost(self, call: Call) -> None:
+    def _judge_lost(self, call: ToolCallProgress) -> None:
         tool = self._tools.get(call.tool)
         if tool is not None and tool.spec.idempotent:
             # What somebody has approved of is not asked for again: as one that is blocked, it finds its answer.
@@ -181,7 +181,7 @@ class ToolExecutor:
         else:
             self._fail(call, UNKNOWN, "unknown")
 
-    async def _startable(self, round_: Round, under_way: set[str]) -> list[Call]:
+    async def _startable(self, round_: RunStep, under_way: set[str]) -> list[ToolCallProgress]:
         """The calls that are to run now, which is committed when this returns; others fail, or are asked for."""
         self._answers.news.clear()
         waiting = [call for call in round_.calls if call.result is None and call.id not in under_way]
@@ -193,7 +193,7 @@ class ToolExecutor:
             await self._stream.written()
         return ready
 
-    async def _may(self, call: Call) -> bool:
+    async def _may(self, call: ToolCallProgress) -> bool:
         """Whether the call may run; it ends here if it never may, and is asked for if somebody has to approve."""
         if call.tool in self._functions:
             self._say(ToolResult(tool_call_id=call.id, ok=True, summary="Handed to the caller.", duration_ms=0))
@@ -216,7 +216,7 @@ class ToolExecutor:
             case _:
                 return True
 
-    async def _unfit(self, call: Call, tool: Tool) -> bool:
+    async def _unfit(self, call: ToolCallProgress, tool: Tool) -> bool:
         """Whether the arguments are no good, so that nobody needs to be asked."""
         try:
             await arguments.check(tool.spec, call.args or {})
@@ -225,19 +225,19 @@ class ToolExecutor:
             return True
         return False
 
-    def _ask(self, call: Call, tool: Tool) -> None:
+    def _ask(self, call: ToolCallProgress, tool: Tool) -> None:
         args = call.args or {}
         status = ToolStatus(
             tool_call_id=call.id,
             state="blocked",
             reason=f"{call.tool} needs somebody's approval.",
-            digest=digest(call.tool, args),
+            digest=call_digest(call.tool, args),
             expires_at=datetime.now(UTC) + timedelta(seconds=self._dependencies.approval_seconds),
         )
         self._progress.apply(status)
         self._stream.ask(status, call.tool, args, tool.spec.parameters)
 
-    def _approved(self, call: Call) -> bool:
+    def _approved(self, call: ToolCallProgress) -> bool:
         answer = self._answers.given.get(call.id)
         if answer is None:
             return False
@@ -254,7 +254,7 @@ class ToolExecutor:
                 self._fail(call, "Nobody approved of this in time.", "expired")
         return False
 
-    def _started(self, call: Call) -> ToolStatus:
+    def _started(self, call: ToolCallProgress) -> ToolStatus:
         answer = self._answers.given.get(call.id)
         if answer is None:
             return ToolStatus(tool_call_id=call.id, state="running")
@@ -264,7 +264,7 @@ class ToolExecutor:
             edited = None  # too long for a part; the receipt and the approval have them
         return ToolStatus(tool_call_id=call.id, state="running", reason=reason, args=edited)
 
-    async def _load(self, call: Call) -> bool:
+    async def _load(self, call: ToolCallProgress) -> bool:
         """Have the arguments at hand, also those that an earlier executor put into a blob; if not, the call fails."""
         if call.args is not None or call.args_blob is None:
             return True
@@ -279,7 +279,7 @@ class ToolExecutor:
             return False
         return True
 
-    async def _carry_out(self, call: Call) -> None:
+    async def _carry_out(self, call: ToolCallProgress) -> None:
         tool = self._tools[call.tool]
         began = time.monotonic()
         args = call.args or {}
@@ -299,7 +299,7 @@ class ToolExecutor:
         self._end(call, kept, milliseconds=int((time.monotonic() - began) * 1000), source=tool.spec.source)
 
     @contextmanager
-    def _progress_of(self, call: Call) -> Iterator[Callable[[str], None]]:
+    def _progress_of(self, call: ToolCallProgress) -> Iterator[Callable[[str], None]]:
         """Tells how far the call is, once a second at most; after this is closed nothing more of it is told."""
         due, left = time.monotonic(), MOST_PROGRESS
 
@@ -315,17 +315,17 @@ class ToolExecutor:
         finally:
             left = 0
 
-    def _fail(self, call: Call, message: str, code: str) -> None:
+    def _fail(self, call: ToolCallProgress, message: str, code: str) -> None:
         self._end(call, tool_results.failed_output(message, code), milliseconds=0, source=None)
 
-    def _end(self, call: Call, kept: StoredOutput, *, milliseconds: int, source: str | None) -> None:
+    def _end(self, call: ToolCallProgress, kept: StoredOutput, *, milliseconds: int, source: str | None) -> None:
         answer = self._answers.given.get(call.id)
         args = call.args or {}
         facts: dict[str, Any] = {
             "tool": call.tool,
             "source": source,
             "outcome": "ok" if kept.ok else kept.code,
-            "argsSha256": digest(call.tool, args),
+            "argsSha256": call_digest(call.tool, args),
             "size": kept.size,
             "durationMs": milliseconds,
         }
@@ -349,7 +349,7 @@ class ToolExecutor:
         self._stream.add(part)
         self._progress.apply(part)
 
-    async def _news(self, running: Mapping["asyncio.Task[None]", Call]) -> None:
+    async def _news(self, running: Mapping["asyncio.Task[None]", ToolCallProgress]) -> None:
         """Wait until a call ends, or somebody answers a question."""
         heard = asyncio.create_task(self._answers.news.wait())
         try:
@@ -361,10 +361,10 @@ class ToolExecutor:
 def _storable(use: ToolUse) -> ToolUse:
     """The call as it can be stored, before anybody is shown it: what is approved of is just what is run."""
     args = msgspec.json.decode(json_text(use.args), type=dict[str, Any])
-    return msgspec.structs.replace(use, name=storable(use.name), args=args)
+    return msgspec.structs.replace(use, name=replace_unstorable(use.name), args=args)
 
 
-async def _cancelled(running: Mapping["asyncio.Task[None]", Call]) -> None:
+async def _cancelled(running: Mapping["asyncio.Task[None]", ToolCallProgress]) -> None:
     """End what is under way, and don't leave before it has."""
     for task in running:
         task.cancel()

@@ -9,9 +9,9 @@ import structlog
 from khala.blobs.blob_service import Vault
 from khala.blobs.spool import Spool
 from khala.domain.errors import KhalaError
-from khala.domain.flush_policy import storable
+from khala.domain.flush_policy import replace_unstorable
 from khala.domain.parts import BlobRef
-from khala.domain.tools import Actor
+from khala.domain.tools import ToolActor
 from khala.tools.port import CallResult
 
 log = structlog.get_logger()
@@ -58,14 +58,14 @@ def failed_output(message: str, code: str) -> StoredOutput:
 
 
 async def store_output(
-    result: CallResult, sink: Spool, vault: Vault, actor: Actor, allowance: InlineAllowance
+    result: CallResult, sink: Spool, vault: Vault, actor: ToolActor, allowance: InlineAllowance
 ) -> StoredOutput:
     """The result with its output where it belongs. What can't be kept is a failure that says so, never just lost."""
     output, media_type = result.output, result.media_type
     if output is None and sink.size <= INLINE and _is_text(media_type, sink.head):
         output = (await sink.whole()).decode(errors="replace")
     if isinstance(output, str):
-        output = storable(output)
+        output = replace_unstorable(output)
     try:
         encoded = msgspec.json.encode(output)
     except (ValueError, TypeError, RecursionError) as error:
@@ -83,7 +83,7 @@ async def store_output(
 
 
 async def _in_blob(
-    spool: Spool, media_type: str, said: str, vault: Vault, actor: Actor, about: dict[str, Any]
+    spool: Spool, media_type: str, said: str, vault: Vault, actor: ToolActor, about: dict[str, Any]
 ) -> StoredOutput:
     assert actor.thread_id is not None
     for tries in range(1, TRIES + 1):
@@ -101,7 +101,7 @@ async def _in_blob(
 
 def one_line(text: str) -> str:
     """The text's beginning, on one line."""
-    line = " ".join(storable(text[: 4 * MOST_SUMMARY]).split())
+    line = " ".join(replace_unstorable(text[: 4 * MOST_SUMMARY]).split())
     return line if len(line) <= MOST_SUMMARY else line[: MOST_SUMMARY - 1] + "…"
 
 

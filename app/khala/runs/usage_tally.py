@@ -4,13 +4,13 @@ import time
 from decimal import Decimal
 from typing import Any
 
-from khala.domain.parts import Finish, Usage
+from khala.domain.parts import Finish, TokenUsage
 from khala.models.port import Completed, Model
 from khala.models.prices import cost
 
 TOKEN_SIZE = 4
 """Bytes of text, near enough, that a token stands for until a provider tells the usage."""
-NOTHING = Usage()
+NOTHING = TokenUsage()
 WIDE = 3
 """Bytes of a character in text that isn't plain ASCII, near enough."""
 
@@ -73,14 +73,14 @@ def size(text: str) -> int:
 class UsageTally:
     """All calls of one run: those of earlier executors had this usage and cost."""
 
-    def __init__(self, usage: Usage = NOTHING, cost: Decimal | None = None) -> None:
+    def __init__(self, usage: TokenUsage = NOTHING, cost: Decimal | None = None) -> None:
         self.began = time.monotonic()
         self.first: float | None = None
         self.usage = usage
         self.cost = cost
         self.model: Model | None = None
 
-    def add(self, call: ModelCall, usage: Usage) -> Decimal | None:
+    def add(self, call: ModelCall, usage: TokenUsage) -> Decimal | None:
         """Count a call that ended, however it ended; returns what it cost in USD, None if the price is unknown."""
         self.model = call.model
         self.usage += usage

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
 from khala.store.tools.workspace_files import Entry
@@ -15,7 +15,7 @@ from khala.tools.workspace_tools import FS, schema
 class ListDirectory:
     """`list_directory`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="list_directory",
         description="List a folder of the workspace: its files with their sizes in bytes, and its folders.",
         parameters=schema(path={"type": "string", "description": "The folder; all of the workspace unless given."}),
@@ -49,7 +49,7 @@ def _listed(entries: Sequence[Entry], folder: str) -> list[str]:
 class GlobFiles:
     """`glob`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="glob",
         description="Find files of the workspace by a pattern of their whole path.",
         parameters=schema(

@@ -14,7 +14,7 @@ import httpcore
 import httpx
 import msgspec
 
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.tools import readable, text_output
 from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.ssrf_guard import HostResolver, IPNetwork, ResolveHost, SsrfGuardedBackend
@@ -74,7 +74,7 @@ class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
 class FetchUrl:
     """`fetch_url`. Goes nowhere but to the open internet, wherever names and redirects lead."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="fetch_url",
         description="Get what is at a web address. Pages come as text without HTML unless format is raw.",
         parameters=schema(

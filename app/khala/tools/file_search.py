@@ -11,7 +11,7 @@ from khala.blobs.line_splitter import OVERLAP
 from khala.blobs.line_views import BORDER
 from khala.blobs.patterns import Pattern, compiled
 from khala.blobs.thread_pool import Threads
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
 from khala.store.tools.workspace_files import Entry
@@ -71,7 +71,7 @@ class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
 class GrepFiles:
     """`grep`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="grep",
         description=(
             "Find the lines in files of the workspace that a regular expression matches. Says how many there are, and"

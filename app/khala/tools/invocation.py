@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 
 from khala.domain.errors import KhalaError
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.tools.port import CallContext, CallResult, Tool, ToolError
 from khala.tools.validation import arguments
 
@@ -49,12 +49,12 @@ async def invoke(tool: Tool, args: dict[str, Any], call: CallContext) -> CallRes
         raise
 
 
-def _forbidden(spec: Spec, missing: frozenset[Any]) -> CallResult:
+def _forbidden(spec: ToolSpec, missing: frozenset[Any]) -> CallResult:
     names = ", ".join(sorted(missing))
     return _failed(f"{spec.name} needs the permission {names}, which this caller does not have.", "forbidden")
 
 
-def _outcome(task: "asyncio.Task[CallResult]", spec: Spec) -> CallResult:
+def _outcome(task: "asyncio.Task[CallResult]", spec: ToolSpec) -> CallResult:
     try:
         return task.result()
     except ToolError as error:
@@ -70,7 +70,7 @@ def _failed(message: str, code: str) -> CallResult:
     return CallResult(ok=False, output=message, summary=message, code=code)
 
 
-async def _end(task: "asyncio.Task[CallResult]", spec: Spec) -> None:
+async def _end(task: "asyncio.Task[CallResult]", spec: ToolSpec) -> None:
     """Cancel it, and wait until it has cleaned up, but not for ever."""
     # Kept until it ends, because nothing else does, and its end is looked at, whoever waits.
     _left_behind.add(task)

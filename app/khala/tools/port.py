@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from khala.domain.tools import Actor, Spec
+from khala.domain.tools import ToolActor, ToolSpec
 
 
 class Sink(Protocol):
@@ -25,7 +25,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     idempotency_key: str
-    actor: Actor
+    actor: ToolActor
     sink: Sink
     progress: Callable[[str], None] = lambda _: None
 
@@ -58,7 +58,7 @@ class ToolError(Exception):
 class Tool(Protocol):
     """Something an agent can do. Cancelling the task that runs it ends all that it began."""
 
-    spec: Spec
+    spec: ToolSpec
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Do it. Arguments fit the schema. Raises `ToolError`."""

@@ -9,7 +9,7 @@ from khala.blobs.blob_reader import Look, Mode, Question, look
 from khala.blobs.blob_service import Vault
 from khala.blobs.line_views import MOST_CONTEXT, Bounds
 from khala.domain.errors import BlobNotFound, InvalidInput, Unavailable
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.store.blobs.blobs import Blob
 from khala.tools.port import CallContext, CallResult, ToolError
 
@@ -19,7 +19,7 @@ MOST_LINE = 1000
 MOST_LINES = 200
 SECONDS = 5.0
 
-SPEC = Spec(
+SPEC = ToolSpec(
     name="read_blob",
     description=(
         "Read a part of a large tool result or an uploaded text file that is kept as a blob of this conversation. "

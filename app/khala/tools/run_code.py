@@ -3,7 +3,7 @@
 from typing import Any
 
 from khala.domain.errors import PayloadTooLarge
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.tools.port import CallContext, CallResult, Sink
 from khala.tools.sandbox import Program, ProgramExit, Sandbox
 from khala.tools.sandbox.program import MIB
@@ -29,7 +29,7 @@ class RunCode:
     def __init__(self, sandbox: Sandbox, *, seconds: float = SECONDS) -> None:
         self._sandbox = sandbox
         self._seconds = seconds
-        self.spec = Spec(
+        self.spec = ToolSpec(
             name="run_code",
             description=_description(seconds, sandbox.options.memory // MIB),
             parameters=_parameters(sorted(sandbox.languages)),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import todos
 from khala.tools import text_output
@@ -13,7 +13,7 @@ from khala.tools.workspace_tools import encoded, schema
 class TodoAdd:
     """`todo_add`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="todo_add",
         description="Add something to the list of todos. Gives its number.",
         parameters=schema(
@@ -44,7 +44,7 @@ class TodoAdd:
 class TodoList:
     """`todo_list`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="todo_list",
         description="List all todos by their numbers, those that are done, too.",
         parameters=schema(),
@@ -67,7 +67,7 @@ class TodoList:
 class TodoComplete:
     """`todo_complete`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="todo_complete",
         description="Mark a todo as done.",
         parameters=schema(

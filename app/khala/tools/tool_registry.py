@@ -7,7 +7,16 @@ import msgspec
 import structlog
 
 from khala.blobs.blob_service import Vault
-from khala.domain.tools import NAME, STRICTNESS, Action, Actor, Rule, Spec, decide, offered
+from khala.domain.tools import (
+    STRICTNESS,
+    TOOL_NAME,
+    RuleAction,
+    ToolActor,
+    ToolRule,
+    ToolSpec,
+    decide_action,
+    matches_any,
+)
 from khala.store.postgres.database import Database
 from khala.store.tools import tool_rules, user_tools
 from khala.store.tools.tool_rules import Rules
@@ -34,7 +43,7 @@ class ToolRegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator says: patterns of what is offered at all, rules that nobody loosens, networks to fetch from."""
 
     offered: tuple[str, ...] = ("*",)
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ToolRule, ...] = ()
     fetch_allow: tuple[IPNetwork, ...] = ()
 
 
@@ -42,7 +51,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     """The tools that somebody is offered, and what becomes of calls of each, by name."""
 
     tools: dict[str, Tool]
-    actions: dict[str, Action]
+    actions: dict[str, RuleAction]
 
 
 class ToolRegistry:
@@ -89,7 +98,7 @@ class ToolRegistry:
         servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
         return frozenset({*self._builtins, "read_blob", "run_code", *servers})
 
-    async def offered(self, actor: Actor, patterns: Sequence[str] | None = None) -> OfferedTools:
+    async def offered(self, actor: ToolActor, patterns: Sequence[str] | None = None) -> OfferedTools:
         """The tools that this actor may use: the built-in ones first, then all others by name.
 
         What becomes of a call is by all rules: the operator's, the user's and the thread's. Left out is what the
@@ -102,10 +111,10 @@ class ToolRegistry:
             for name, tool in tools.items()
             if self._fits(tool.spec, actor, patterns)
         }
-        allowed: dict[str, Action] = {name: action for name, action in actions.items() if action != "deny"}
+        allowed: dict[str, RuleAction] = {name: action for name, action in actions.items() if action != "deny"}
         return OfferedTools({name: tools[name] for name in allowed}, allowed)
 
-    async def _read(self, actor: Actor) -> tuple[Rules, list[Tool]]:
+    async def _read(self, actor: ToolActor) -> tuple[Rules, list[Tool]]:
         if actor.thread_id is None and actor.user_id is None:
             return Rules(), []
         async with self._db.driver() as driver:
@@ -120,33 +129,33 @@ class ToolRegistry:
         found: dict[str, Tool] = {tool.spec.name: tool for tool in own if tool.spec.name not in self.taken}
         served: Mapping[str, Tool] = {} if self._connections is None else self._connections.tools()
         for name, tool in served.items():
-            if NAME.fullmatch(name) is None or name in self._builtins:
+            if TOOL_NAME.fullmatch(name) is None or name in self._builtins:
                 self._leave_out(tool.spec)
             else:
                 found[name] = tool
         return dict(sorted(found.items()))
 
-    def _leave_out(self, spec: Spec) -> None:
+    def _leave_out(self, spec: ToolSpec) -> None:
         if spec.name not in self._left_out and len(self._left_out) < MOST_NAMED:
             self._left_out.add(spec.name)
             log.warning("tool_left_out", tool=spec.name, source=spec.source)
 
-    def _fits(self, spec: Spec, actor: Actor, patterns: Sequence[str] | None) -> bool:
+    def _fits(self, spec: ToolSpec, actor: ToolActor, patterns: Sequence[str] | None) -> bool:
         return (
             spec.permissions <= actor.permissions
-            and offered(spec.name, self._options.offered)
+            and matches_any(spec.name, self._options.offered)
             and (patterns is None or _chosen(spec.name, patterns))
         )
 
-    def _action(self, spec: Spec, said: Rules) -> Action:
+    def _action(self, spec: ToolSpec, said: Rules) -> RuleAction:
         operator = self._options.rules
-        wished = decide(spec, operator, (said.user, said.thread))
+        wished = decide_action(spec, operator, (said.user, said.thread))
         if not said.foreign:
             return wished
         # In somebody else's thread its rules may hold the user's tools back, and no more.
-        return max(wished, decide(spec, operator, (said.user,)), key=lambda action: STRICTNESS[action])
+        return max(wished, decide_action(spec, operator, (said.user,)), key=lambda action: STRICTNESS[action])
 
 
 def _chosen(name: str, patterns: Sequence[Any]) -> bool:
     """Whether one of a caller's patterns fits; what is no pattern fits nothing."""
-    return offered(name, [pattern for pattern in patterns if 1 <= len(pattern) <= 200])
+    return matches_any(name, [pattern for pattern in patterns if 1 <= len(pattern) <= 200])

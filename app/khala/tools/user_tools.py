@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.errors import InvalidInput
-from khala.domain.tools import NAME, SEPARATOR, Permission, Spec
+from khala.domain.tools import SEPARATOR, TOOL_NAME, ToolPermission, ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import user_tools
 from khala.store.tools.user_tools import Definition
@@ -24,13 +24,13 @@ COMPLAINT = 2000
 """Characters of what a program says of its failure."""
 STARTING = 15.0
 """Seconds that a call may take beside its program: waiting for a free sandbox, and setting it up."""
-REACHABLE: frozenset[Permission] = frozenset({"code"})
+REACHABLE: frozenset[ToolPermission] = frozenset({"code"})
 """What a program in the sandbox reaches: neither the network, nor the workspace, nor the person's screen."""
 
 
 def checked(definition: Definition, code: str, *, taken: frozenset[str]) -> None:
     """Raise `InvalidInput` for a tool that can't be; `taken` are the names of others."""
-    if NAME.fullmatch(definition.name) is None:
+    if TOOL_NAME.fullmatch(definition.name) is None:
         raise InvalidInput("A name has 1 to 64 letters, digits, _ and -, and begins with a letter.", path="name")
     if SEPARATOR in definition.name:
         raise InvalidInput(f"{SEPARATOR} is for the tools of servers.", path="name")
@@ -63,7 +63,7 @@ class UserProgramTool:
         self._sandbox = sandbox
         self._user_id = user_id
         self._definition = definition
-        self.spec = Spec(
+        self.spec = ToolSpec(
             name=definition.name,
             description=definition.description,
             parameters=definition.parameters,

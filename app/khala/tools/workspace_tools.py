@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
 from khala.tools import paths, text_output
@@ -42,7 +42,7 @@ def text_of(content: bytes, path: str) -> str:
 class ReadFile:
     """`read_file`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="read_file",
         description=(
             f"Read a text file of the workspace. Gives up to {LINES} lines at once, and says so if there are more."
@@ -83,7 +83,7 @@ class ReadFile:
 class WriteFile:
     """`write_file`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="write_file",
         description="Make a text file in the workspace, or replace all that is in it. Folders are made as needed.",
         parameters=schema("path", "content", path=PATH, content={"type": "string", "description": "All of its text."}),
@@ -104,7 +104,7 @@ class WriteFile:
 class EditFile:
     """`edit_file`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="edit_file",
         description="Replace text in a file of the workspace. Fails unless the old text is there exactly once.",
         parameters=schema(
@@ -148,7 +148,7 @@ class EditFile:
 class DeleteFile:
     """`delete_file`."""
 
-    spec = Spec(
+    spec = ToolSpec(
         name="delete_file",
         description="Delete a file of the workspace.",
         parameters=schema("path", path=PATH),

@@ -234,7 +234,7 @@ MUTANTS = (
     Mutant(
         name="a-token-without-scope-follows",
         file="app/khala/api/threads/socket_session.py",
-        old=('        needs_scope(caller, "read")\n        ticket = await hub.admit'),
+        old=('        require_scope(caller, "read")\n        ticket = await hub.admit'),
         new="        ticket = await hub.admit",
         tests=("tests/integration/test_feed_accounts.py::test_a_token_without_the_scope_follows_nothing",),
         why="A token that may not read could follow threads.",

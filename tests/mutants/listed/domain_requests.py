@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         name="a-key-that-does-not-fit-hides-the-link",
         file="app/khala/domain/access.py",
-        old="    if opens(anon_key_hash, caller.anon_key_hash):\n        secret",
+        old="    if hashes_match(anon_key_hash, caller.anon_key_hash):\n        secret",
         new="    if caller.anon_key_hash is not None:\n        secret",
         tests=("tests/unit/test_access.py::test_the_key_that_opens_a_thread_is_the_one_by_which_its_holder_asks",),
         why="A run that was asked for by a link would go on after the link is revoked.",
@@ -50,8 +50,8 @@ MUTANTS = (
     Mutant(
         name="a-process-that-never-began-ends-its-run",
         file="app/khala/domain/isolation_policy.py",
-        old="Verdict.INTERRUPTED if began and exit_code != 0 else",
-        new="Verdict.INTERRUPTED if exit_code != 0 else",
+        old="IsolatedOutcome.INTERRUPTED if began and exit_code != 0 else",
+        new="IsolatedOutcome.INTERRUPTED if exit_code != 0 else",
         tests=(
             "tests/unit/test_isolation.py::test_a_process_that_never_began_or_gave_the_run_up_says_nothing_against_it",
         ),

@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         name="a-call-that-was-never-made-costs",
         file="app/khala/runs/model_turn.py",
-        old="if call.asked else Usage()",
-        new="if call else Usage()",
+        old="if call.asked else TokenUsage()",
+        new="if call else TokenUsage()",
         tests=("tests/unit/test_tally.py",),
         why="A run that is refused would use up what is left of the budget.",
     ),
@@ -97,8 +97,8 @@ MUTANTS = (
     Mutant(
         name="summaries-bear-secrets",
         file="app/khala/runs/compaction.py",
-        old="_fitting(storable(redacted(said.text.strip())))",
-        new="_fitting(storable(said.text.strip()))",
+        old="_fitting(replace_unstorable(redacted(said.text.strip())))",
+        new="_fitting(replace_unstorable(said.text.strip()))",
         tests=(
             "tests/integration/test_compaction.py::test_a_summary_of_any_length_fits_into_its_part_and_bears_no_secret",
         ),
@@ -169,16 +169,16 @@ MUTANTS = (
     Mutant(
         name="calls-are-limited-by-round",
         file="app/khala/runs/autopilot.py",
-        old="min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MOST_AT_ONCE)",
-        new="min(self._limits.calls, autopilot.MOST_AT_ONCE)",
+        old="min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MAX_TOOL_CALLS_PER_STEP)",
+        new="min(self._limits.calls, autopilot.MAX_TOOL_CALLS_PER_STEP)",
         tests=("tests/integration/test_agents.py::test_a_budget_of_calls_stops_the_run_with_a_summary",),
         why="A run would make more calls than its budget has.",
     ),
     Mutant(
         name="one-reprompt-more",
         file="app/khala/runs/autopilot.py",
-        old="if before >= autopilot.MOST_REPROMPTS",
-        new="if before > autopilot.MOST_REPROMPTS",
+        old="if before >= autopilot.MAX_REPROMPTS",
+        new="if before > autopilot.MAX_REPROMPTS",
         tests=("tests/integration/test_agents.py::test_the_third_plan_in_a_row_is_the_answer",),
         why="A model that only plans would be asked once more than allowed.",
     ),

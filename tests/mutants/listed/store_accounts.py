@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         name="a-claim-takes-over-what-a-link-asked-for",
         file="app/khala/store/accounts/claims.py",
-        old="runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_of(key_hash))",
+        old="runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_id_of_key(key_hash))",
         new="runs.c.user_id.is_(None)",
         tests=(
             "tests/integration/test_acting_for_others.py::test_a_claim_lends_nothing_to_what_others_have_asked_for_by_a_link",

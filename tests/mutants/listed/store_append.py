@@ -152,8 +152,8 @@ MUTANTS = (
     Mutant(
         name="calls-of-the-last-batch-stay-open",
         file="app/khala/store/runs/writer.py",
-        old="cancelled(fold(self._content, [part for part, _, _ in self._unwritten]))",
-        new="cancelled(self._content)",
+        old="cancelled_statuses(fold(self._content, [part for part, _, _ in self._unwritten]))",
+        new="cancelled_statuses(self._content)",
         tests=("tests/integration/test_writer.py::test_calls_that_are_not_written_yet_are_cancelled_with_their_run",),
         why="A canceled run would leave a card that runs for ever.",
     ),

@@ -23,7 +23,7 @@ from khala.api.openapi.document import OptionalBody, example
 from khala.archive.exporter import exported
 from khala.domain.access import Caller
 from khala.domain.accounts import Invitation, Session, User
-from khala.domain.budgets import Used
+from khala.domain.budgets import BudgetUsage
 from khala.store.accounts import accounts, audit, sessions
 from khala.store.accounts.audit import Trace
 from khala.store.budgets import ledger
@@ -158,7 +158,7 @@ class Me(Controller):
         response_description="Limits, and what is used of them.",
         responses=documented(*DENIED),
     )
-    async def usage(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[Used]:
+    async def usage(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[BudgetUsage]:
         """What the account, or else the anonymous key, has used of its limits in their present windows."""
         async with context.db.snapshot() as driver:
             return Items(items=await ledger.usage(driver, somebody(caller), context.limits.budgets))

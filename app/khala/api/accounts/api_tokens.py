@@ -14,7 +14,7 @@ from khala.api.context import Context
 from khala.api.http.path_parameters import TokenId
 from khala.api.http.problem_details import documented
 from khala.domain.access import SCOPES, Caller
-from khala.domain.accounts import Token
+from khala.domain.accounts import ApiToken
 from khala.domain.errors import Forbidden, InvalidInput
 from khala.store.accounts import api_tokens
 
@@ -62,7 +62,7 @@ class Tokens(Controller):
         response_description="Tokens, the newest first, without their secrets.",
         responses=documented(*DENIED),
     )
-    async def page(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[Token]:
+    async def page(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ApiToken]:
         """The account's tokens."""
         async with context.db.driver() as driver:
             return Items(items=await api_tokens.of_user(driver, user_of(caller)))

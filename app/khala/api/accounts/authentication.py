@@ -12,7 +12,7 @@ from litestar.params import HeaderParameter
 from khala.api.accounts import session_cookie
 from khala.api.context import Context
 from khala.api.http.request_origin import SAFE, Connection, network_of, trusted_origin
-from khala.domain.access import Caller, key_hash, needs_scope
+from khala.domain.access import Caller, key_hash, require_scope
 from khala.domain.errors import Unauthorized
 from khala.store.accounts import accounts, api_tokens, sessions
 
@@ -59,7 +59,7 @@ async def caller(
     """The caller of this request, known or not. A token must be good for what the route is about."""
     account = await _account(request, context, returning=bool(request.route_handler.opt.get(RETURNING)))
     usual = "read" if request.method in SAFE else "write"
-    needs_scope(account, request.route_handler.opt.get("scope", usual))
+    require_scope(account, request.route_handler.opt.get("scope", usual))
     return with_keys(account, anon_key, share_key)
 
 

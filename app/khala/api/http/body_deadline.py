@@ -8,7 +8,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
 from khala.domain.errors import RequestTimeout
-from khala.domain.transfer_rate import BodyPace
+from khala.domain.transfer_rate import TransferRatePolicy
 
 NO_BODY = (b"0", b"")
 """Lengths of a body that is none."""
@@ -17,7 +17,7 @@ NO_BODY = (b"0", b"")
 class BodyDeadline:
     """The same application. Reading a body that is slower than `pace` raises `RequestTimeout` there."""
 
-    def __init__(self, app: ASGIApp, pace: BodyPace) -> None:
+    def __init__(self, app: ASGIApp, pace: TransferRatePolicy) -> None:
         self._app = app
         self._pace = pace
 
@@ -31,7 +31,7 @@ class BodyDeadline:
 class _TimedBody:
     """One request's body, and how long the server has waited for it."""
 
-    def __init__(self, receive: Receive, pace: BodyPace) -> None:
+    def __init__(self, receive: Receive, pace: TransferRatePolicy) -> None:
         self._receive = receive
         self._pace = pace
         self._waited = 0.0

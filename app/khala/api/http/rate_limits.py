@@ -6,7 +6,7 @@ from collections import OrderedDict
 from khala.api.http.request_origin import Connection, Origins, is_local, machine_of
 from khala.domain.access import key_hash
 from khala.domain.errors import RateLimited
-from khala.domain.token_bucket import Bucket
+from khala.domain.token_bucket import TokenBucket
 
 MOST_BUCKETS = 50_000
 """Callers that are remembered; those who have not asked for longest are forgotten first."""
@@ -23,7 +23,7 @@ class Limiter:
         """`count_loopback`: callers on this machine are limited, too."""
         self._most = float(per_minute)
         self._count_loopback = count_loopback
-        self._buckets: OrderedDict[bytes | str, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[bytes | str, TokenBucket] = OrderedDict()
 
     def check(self, connection: Connection, origins: Origins, *, cost: float = 1.0) -> None:
         """Count the request. Raises `RateLimited` if it was one too many from its machine or by its secret.
@@ -41,7 +41,7 @@ class Limiter:
         """Seconds until there is a token for them; 0 if there was one, which is taken."""
         if not who:
             return 0.0
-        bucket = self._buckets.pop(who, None) or Bucket(self._most, self._most / 60)
+        bucket = self._buckets.pop(who, None) or TokenBucket(self._most, self._most / 60)
         self._buckets[who] = bucket
         if len(self._buckets) > MOST_BUCKETS:
             self._buckets.popitem(last=False)

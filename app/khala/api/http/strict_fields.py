@@ -12,7 +12,7 @@ from litestar import Request
 from litestar.handlers import BaseRouteHandler
 
 from khala.domain.errors import InvalidInput
-from khala.domain.unknown_fields import MAX_NAME, UnknownField, find, nearest
+from khala.domain.unknown_fields import MAX_NAME_CHARACTERS, UnknownField, find, nearest_name
 
 MAX_TOLD = 20
 """Unknown names that one answer lists."""
@@ -37,7 +37,7 @@ def check_query(request: Request[Any, Any, Any]) -> None:
         return
     known = _parameters(request)
     unknown = (name for name in dict.fromkeys(request.query_params) if name not in known)
-    refuse(_parameter(name, nearest(name, known)) for name in unknown)
+    refuse(_parameter(name, nearest_name(name, known)) for name in unknown)
 
 
 def refuse(unknown: Iterable[UnknownField]) -> None:
@@ -49,7 +49,7 @@ def refuse(unknown: Iterable[UnknownField]) -> None:
 
 
 def _parameter(name: str, hint: str | None) -> UnknownField:
-    shown = name[:MAX_NAME]
+    shown = name[:MAX_NAME_CHARACTERS]
     return UnknownField(path=shown, name=shown, hint=hint, kind="query parameter")
 
 

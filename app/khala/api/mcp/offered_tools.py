@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from khala.domain.access import Caller
-from khala.domain.tools import Action, Actor
+from khala.domain.tools import RuleAction, ToolActor
 from khala.tools.mcp import ToolGroup
 from khala.tools.port import Tool
 from khala.tools.tool_registry import ToolRegistry
@@ -24,7 +24,7 @@ class Offering:
         self._group = group
         self._writes = "write" in caller.scopes and caller.user_id is not None
         self._known = caller.user_id is not None
-        self.actor = Actor(owner_id=caller.user_id or NOBODY, user_id=caller.user_id)
+        self.actor = ToolActor(owner_id=caller.user_id or NOBODY, user_id=caller.user_id)
 
     async def tools(self) -> dict[str, Tool]:
         """By name. What asks for approval is offered to who may write: an MCP client's own person approves of it."""
@@ -35,7 +35,7 @@ class Offering:
     def _fits(self, tool: Tool) -> bool:
         return tool.spec.source in SOURCES and (self._group is None or self._group.has(tool.spec.name))
 
-    def _may(self, tool: Tool, action: Action) -> bool:
+    def _may(self, tool: Tool, action: RuleAction) -> bool:
         match action:
             case "deny":
                 return False

@@ -20,7 +20,7 @@ from khala.api.http.body_deadline import read_ahead
 from khala.api.http.problem_details import documented
 from khala.api.http.request_origin import refuse_cross_site
 from khala.api.mcp.offered_tools import Offering
-from khala.domain.access import Caller, needs_scope
+from khala.domain.access import Caller, require_scope
 from khala.domain.errors import NotFound, Unauthorized
 from khala.tools.mcp import ServerState, ToolGroup
 
@@ -74,7 +74,7 @@ async def _asker(request: Request[Any, Any, Any], context: Context) -> Caller:
         caller = await of_request(request, context)
     except Unauthorized as error:
         raise NotAuthorizedException(error.message, headers={"WWW-Authenticate": "Bearer"}) from error
-    needs_scope(caller, "read")
+    require_scope(caller, "read")
     return caller
 
 

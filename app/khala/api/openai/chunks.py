@@ -7,9 +7,20 @@ from typing import Any, TypeAlias
 import msgspec
 
 from khala.api.openai.errors import RunFailed
-from khala.domain.chat import Sent
-from khala.domain.parts import BlobRef, Failure, Finish, Notice, Part, PartData, Step, TextDelta, ToolCall, Usage
-from khala.domain.run_progress import REPROMPTED
+from khala.domain.chat import SendResult
+from khala.domain.parts import (
+    BlobRef,
+    Finish,
+    Notice,
+    Part,
+    PartData,
+    RunFailure,
+    Step,
+    TextDelta,
+    TokenUsage,
+    ToolCall,
+)
+from khala.domain.run_progress import REPROMPTED_NOTICE
 
 REASONS = {"length": "length", "tool_calls": "tool_calls"}
 """Finish reasons that OpenAI has a word for; all other answers that came to their end have stopped."""
@@ -24,13 +35,13 @@ Json: TypeAlias = dict[str, Any]
 class Answer:
     """One run's answer, as far as it has come."""
 
-    def __init__(self, sent: Sent, *, model: str, created: int, functions: Sequence[str]) -> None:
+    def __init__(self, sent: SendResult, *, model: str, created: int, functions: Sequence[str]) -> None:
         self._about: Json = {"id": f"chatcmpl-{sent.run_id.hex}", "created": created, "model": model}
         self._functions = frozenset(functions)
         self._said = ""
         self._round = ""
         self._pause = False
-        self._failure: Failure | None = None
+        self._failure: RunFailure | None = None
         self.calls: list[Json] = []
         self.steps = 0
         self.finish: Finish | None = None
@@ -61,7 +72,7 @@ class Answer:
     @property
     def usage(self) -> Json:
         """The tokens that it took."""
-        used = self.finish.usage if self.finish else Usage()
+        used = self.finish.usage if self.finish else TokenUsage()
         return {
             "prompt_tokens": used.input_tokens,
             "completion_tokens": used.output_tokens,
@@ -85,11 +96,11 @@ class Answer:
                 return [{"content": self._say(text)}]
             case Step():
                 self.steps, self._pause = part.step, True
-            case Notice(code=code) if code == REPROMPTED:
+            case Notice(code=code) if code == REPROMPTED_NOTICE:
                 self._pause = True
             case ToolCall() if part.tool in self._functions:
                 return [await self._call(part, load)]
-            case Failure():
+            case RunFailure():
                 self._failure = part
             case Finish():
                 self.finish = part
@@ -121,7 +132,7 @@ def without_excuse(parts: Sequence[Part]) -> Iterator[tuple[PartData, datetime]]
     read = [(data, part.created_at) for part in parts if (data := part.read()) is not None]
     for place, (data, at) in enumerate(read):
         after = read[place + 1][0] if place + 1 < len(read) else None
-        if isinstance(data, TextDelta) and isinstance(after, Failure) and data.text.endswith(after.message):
+        if isinstance(data, TextDelta) and isinstance(after, RunFailure) and data.text.endswith(after.message):
             rest = data.text.removesuffix(after.message).removesuffix("\n\n")
             yield TextDelta(text=rest), at
         else:

@@ -12,7 +12,7 @@ from khala.api.bodies import check_storable
 from khala.api.context import Context
 from khala.api.openai.errors import ModelNotFound
 from khala.api.openai.request_body import Completion, Tool
-from khala.domain.chat import MOST_FUNCTIONS, MOST_PATTERNS, STEPS, Function, RunBudget, RunOptions
+from khala.domain.chat import DEFAULT_STEPS, MAX_FUNCTIONS, MAX_TOOL_PATTERNS, ClientFunction, RunBudget, RunOptions
 from khala.domain.errors import InvalidInput
 from khala.domain.idempotency import RequestIdentity
 
@@ -103,8 +103,8 @@ def _flag(headers: Mapping[str, str], name: str, *, otherwise: bool = False) -> 
 def _steps(said: Any) -> int:
     """The rounds that are asked for; whatever is no number of rounds is the usual one."""
     if isinstance(said, str):
-        return int(said) if WHOLE.fullmatch(said.strip()) else STEPS
-    return min(said, 10**9) if isinstance(said, int) and not isinstance(said, bool) else STEPS
+        return int(said) if WHOLE.fullmatch(said.strip()) else DEFAULT_STEPS
+    return min(said, 10**9) if isinstance(said, int) and not isinstance(said, bool) else DEFAULT_STEPS
 
 
 def _budget(headers: Mapping[str, str]) -> RunBudget | None:
@@ -125,18 +125,18 @@ def _patterns(headers: Mapping[str, str], *, autopilot: bool) -> tuple[str, ...]
     if said is None:
         return None if autopilot else ()
     patterns = tuple(word.strip() for word in said.split(",") if word.strip())
-    if len(patterns) > MOST_PATTERNS or any(len(word) > 200 for word in patterns):
-        raise InvalidInput(f"At most {MOST_PATTERNS} patterns, of at most 200 characters.", path="x-khala-tools")
+    if len(patterns) > MAX_TOOL_PATTERNS or any(len(word) > 200 for word in patterns):
+        raise InvalidInput(f"At most {MAX_TOOL_PATTERNS} patterns, of at most 200 characters.", path="x-khala-tools")
     return patterns
 
 
-def _functions(tools: list[Tool]) -> tuple[Function, ...]:
-    if len(tools) > MOST_FUNCTIONS:
-        raise InvalidInput(f"At most {MOST_FUNCTIONS} tools.", path="tools")
+def _functions(tools: list[Tool]) -> tuple[ClientFunction, ...]:
+    if len(tools) > MAX_FUNCTIONS:
+        raise InvalidInput(f"At most {MAX_FUNCTIONS} tools.", path="tools")
     return tuple(_function(place, tool) for place, tool in enumerate(tools))
 
 
-def _function(place: int, tool: Tool) -> Function:
+def _function(place: int, tool: Tool) -> ClientFunction:
     path = f"tools[{place}].function"
     said = {
         "name": tool.function.name,
@@ -145,7 +145,7 @@ def _function(place: int, tool: Tool) -> Function:
     }
     check_storable(said, path)
     try:
-        return msgspec.convert(said, Function)
+        return msgspec.convert(said, ClientFunction)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$")
         raise InvalidInput(f"{message}.", path=path + where.rstrip("`")) from error

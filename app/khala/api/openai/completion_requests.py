@@ -11,7 +11,7 @@ from khala.api.openai.history import Answered, File, History, Said, Turn
 from khala.blobs.content_type import Sniffer
 from khala.domain import ids
 from khala.domain.access import Caller
-from khala.domain.chat import Sent
+from khala.domain.chat import SendResult
 from khala.domain.errors import InvalidInput, KhalaError
 from khala.domain.fold import Block, TextBlock, ToolBlock
 from khala.store.runs import completion_requests
@@ -40,7 +40,7 @@ async def ask(context: Context, caller: Caller, history: History, wish: Wish) ->
         return joined
 
 
-async def _ask(context: Context, caller: Caller, history: History, wish: Wish) -> Sent:
+async def _ask(context: Context, caller: Caller, history: History, wish: Wish) -> SendResult:
     """Store what is new of the conversation, and queue its answer."""
     last = history.turns[-1]
     if isinstance(last, Said):
@@ -56,7 +56,7 @@ async def _ask(context: Context, caller: Caller, history: History, wish: Wish) -
     return await _come_back(context, caller, wish.thread_id, history, wish)
 
 
-async def _anew(context: Context, caller: Caller, history: History, wish: Wish) -> Sent:
+async def _anew(context: Context, caller: Caller, history: History, wish: Wish) -> SendResult:
     """A thread of all messages."""
     thread_id = ids.new()
     if not any(isinstance(turn, Said) and turn.files for turn in history.turns):
@@ -70,7 +70,7 @@ async def _anew(context: Context, caller: Caller, history: History, wish: Wish) 
         raise
 
 
-async def _begin(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> Sent:
+async def _begin(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> SendResult:
     *before, last = history.turns
     asks = isinstance(last, Said)
     system = [Imported(role="system", content=(TextBlock(text=history.system),))] if history.system else []
@@ -96,7 +96,7 @@ async def _question(context: Context, caller: Caller, thread_id: UUID, said: Sai
     )
 
 
-async def _come_back(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> Sent:
+async def _come_back(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> SendResult:
     """The newest answer's calls have come back: the same answer with what they came to goes on, in place of it."""
     async with context.db.driver() as driver:
         waiting = await conversation_imports.waiting(driver, thread_id, caller, list(history.results))

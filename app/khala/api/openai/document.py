@@ -10,7 +10,7 @@ from khala.api.openai.completion_options import DEFAULTS, MAX_EPHEMERAL_SECONDS,
 from khala.api.openai.errors import Failure
 from khala.api.openai.model_list import Model, Models
 from khala.api.openai.request_body import MOST_MESSAGES, Completion
-from khala.domain.idempotency import MAX_KEY
+from khala.domain.idempotency import MAX_KEY_CHARACTERS
 
 Json: TypeAlias = dict[str, Any]
 
@@ -21,7 +21,7 @@ COUNT: Json = {"type": "integer", "minimum": 1, "maximum": 1000}
 HEADERS: dict[str, tuple[str, Json]] = {
     "Idempotency-Key": (
         "The same request again, with the same key, joins the same run.",
-        {"type": "string", "minLength": 1, "maxLength": MAX_KEY, "pattern": "^[!-~]+$"},
+        {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARACTERS, "pattern": "^[!-~]+$"},
     ),
     "x-thread-id": ("Go on with this thread.", {"type": "string", "format": "uuid"}),
     "x-thread": ("The new thread is on no list, and ends by itself.", {"type": "string", "enum": ["ephemeral"]}),

@@ -18,7 +18,7 @@ from khala.api.openai.run_events import Asked, Event, Narrator, Paused
 from khala.api.openai.run_follower import follow
 from khala.domain import ids
 from khala.domain.access import Caller
-from khala.domain.chat import Sent
+from khala.domain.chat import SendResult
 from khala.domain.errors import KhalaError
 from khala.domain.parts import BlobRef
 from khala.store.runs import completion_requests, detail_tokens, runs
@@ -42,7 +42,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     accepted: Accepted
 
     @property
-    def sent(self) -> Sent:
+    def sent(self) -> SendResult:
         """What was stored of the request."""
         return self.accepted.sent
 
@@ -54,7 +54,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     def answer(self) -> Answer:
         """The answer, of which nothing has come yet."""
         names = [function.name for function in self.wish.options.functions]
-        created = int(ids.made_at(self.sent.run_id).timestamp())
+        created = int(ids.created_at(self.sent.run_id).timestamp())
         return Answer(self.sent, model=self.wish.model, created=created, functions=names)
 
     async def load(self, ref: BlobRef) -> str:

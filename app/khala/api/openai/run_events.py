@@ -8,8 +8,18 @@ from uuid import UUID
 import msgspec
 
 from khala.api.openai.history import shortened
-from khala.domain.chat import Sent
-from khala.domain.parts import Failure, Finish, PartData, Step, TextDelta, ToolCall, ToolResult, ToolStatus, Usage
+from khala.domain.chat import SendResult
+from khala.domain.parts import (
+    Finish,
+    PartData,
+    RunFailure,
+    Step,
+    TextDelta,
+    TokenUsage,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+)
 
 MOST_ARGS = 60
 MOST_SUMMARY = 120
@@ -97,7 +107,7 @@ class End(Event, frozen=True, kw_only=True, tag="autopilot_end"):
 
     reason: str
     steps: int
-    usage: Usage
+    usage: TokenUsage
     cost_usd: str | None = None
     finish: Finish
     message: str | None = None
@@ -135,10 +145,10 @@ class Group:
 class Narrator:
     """Tells a run's parts as events. A round that is whole needs tokens for its calls before it can be told."""
 
-    def __init__(self, sent: Sent) -> None:
+    def __init__(self, sent: SendResult) -> None:
         self._sent = sent
         self._group: Group | None = None
-        self._failure: Failure | None = None
+        self._failure: RunFailure | None = None
         self._told_waiting: frozenset[str] = frozenset()
         self.steps = 0
         self.ended = False
@@ -162,7 +172,7 @@ class Narrator:
             case ToolResult():
                 state = "completed" if data.ok else "failed"
                 yield from self._update(data.tool_call_id, state, at, data.summary, data.duration_ms)
-            case Failure():
+            case RunFailure():
                 self._failure = data
             case Finish():
                 yield self._end(data)

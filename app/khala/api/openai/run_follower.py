@@ -9,7 +9,7 @@ import msgspec
 
 from khala.api.context import Context
 from khala.domain.access import Caller
-from khala.domain.chat import Sent
+from khala.domain.chat import SendResult
 from khala.domain.errors import Forbidden
 from khala.domain.parts import Part
 from khala.live.observer import Out
@@ -35,7 +35,7 @@ class Frame(msgspec.Struct, frozen=True, rename="camel"):
 decoder = msgspec.json.Decoder(Frame)
 
 
-async def follow(context: Context, sent: Sent, caller: Caller) -> AsyncGenerator[News]:
+async def follow(context: Context, sent: SendResult, caller: Caller) -> AsyncGenerator[News]:
     """The run's parts, from the first to its finish. Raises `Forbidden` or `RunNotFound` where they can't be seen."""
     hub = context.live.threads
     ticket = await hub.admit(context.db, sent.thread_id, caller)
@@ -55,7 +55,7 @@ async def follow(context: Context, sent: Sent, caller: Caller) -> AsyncGenerator
 
 
 async def _news(
-    context: Context, sent: Sent, caller: Caller, ready: asyncio.Queue[Out], pump: "asyncio.Task[None]"
+    context: Context, sent: SendResult, caller: Caller, ready: asyncio.Queue[Out], pump: "asyncio.Task[None]"
 ) -> AsyncGenerator[News]:
     seq = 0
     while True:
@@ -74,7 +74,7 @@ async def _news(
                 return
 
 
-async def _stored(context: Context, sent: Sent, caller: Caller, seq: int) -> News:
+async def _stored(context: Context, sent: SendResult, caller: Caller, seq: int) -> News:
     """All parts from this one on."""
     found: list[Part] = []
     async with context.db.snapshot() as driver:

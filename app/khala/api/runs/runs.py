@@ -19,7 +19,7 @@ from khala.api.openapi.document import OptionalBody, example
 from khala.domain.access import Caller
 from khala.domain.chat import ACTIVE, Receipt, Run
 from khala.domain.errors import InvalidInput, PayloadTooLarge, Unavailable
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.store.runs import parts, receipts, runs
 from khala.store.tools import approvals
 from khala.store.tools.approvals import Answer, Approval, Question
@@ -170,7 +170,7 @@ async def _check(question: Question, args: dict[str, Any]) -> None:
     if len(msgspec.json.encode(args)) > arguments.MOST_ARGS:
         raise PayloadTooLarge(f"editedArgs have at most {arguments.MOST_ARGS:,} bytes.")
     try:
-        await arguments.check(Spec(name=question.tool, description="", parameters=question.parameters), args)
+        await arguments.check(ToolSpec(name=question.tool, description="", parameters=question.parameters), args)
     except ToolError as problem:
         if problem.code == "unavailable":
             raise Unavailable(problem.message) from problem

@@ -14,7 +14,7 @@ from khala.api.http.problem_details import documented
 from khala.api.http.request_origin import base_url
 from khala.api.openapi.document import example
 from khala.domain.access import Caller, key_hash
-from khala.domain.accounts import Claimed, Link, Member
+from khala.domain.accounts import ClaimResult, Member, ShareLink
 from khala.domain.chat import Thread
 from khala.domain.errors import Forbidden, ThreadNotFound
 from khala.store.accounts import claims
@@ -26,15 +26,15 @@ BODY = ("payload_too_large", "unsupported_media_type")
 EXPIRES = "2030-01-01T00:00:00Z"
 
 
-async def claimed(context: Context, threads: list[KeyedThread], caller: Caller) -> list[Claimed]:
+async def claimed(context: Context, threads: list[KeyedThread], caller: Caller) -> list[ClaimResult]:
     """Claim each of these threads by itself; what can't be claimed keeps no other from it."""
     found = []
     for thread in threads:
         try:
             await claims.claim(context.db, thread.thread_id, key_hash(thread.anon_key), caller)
-            found.append(Claimed(thread_id=thread.thread_id))
+            found.append(ClaimResult(thread_id=thread.thread_id))
         except (Forbidden, ThreadNotFound) as error:
-            found.append(Claimed(thread_id=thread.thread_id, code=error.code))
+            found.append(ClaimResult(thread_id=thread.thread_id, code=error.code))
     return found
 
 
@@ -211,7 +211,7 @@ class Sharing(Controller):
     )
     async def links(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
-    ) -> Items[Link]:
+    ) -> Items[ShareLink]:
         """The links that are good now."""
         async with context.db.snapshot() as driver:
             await access.admit(driver, thread_id, caller, "owner")
@@ -251,7 +251,7 @@ async def claim_threads(
             examples=example("One", items=[{"threadId": "0190a3c4-7b2e-7c1a-9f00-000000000001", "anonKey": "k" * 43}])
         ),
     ],
-) -> Items[Claimed]:
+) -> Items[ClaimResult]:
     """Own threads that were begun without an account, each by its key and by itself."""
     user_of(caller)
     return Items(items=await claimed(context, data.items, caller))

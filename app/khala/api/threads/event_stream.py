@@ -16,7 +16,7 @@ from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented
 from khala.domain.access import Caller
-from khala.domain.frames import MOST_REVISION
+from khala.domain.frames import MAX_REVISION
 from khala.live.observer import Out, Ticket
 from khala.live.service import Live
 from khala.signals.metrics import EVENT_STREAMS
@@ -29,7 +29,7 @@ After = Annotated[
     int | None,
     QueryParameter(
         ge=0,
-        le=MOST_REVISION,
+        le=MAX_REVISION,
         schema_extra={"minimum": 0},  # Litestar takes a bound of 0 for none
         description="The revision that you have. `Last-Event-ID` goes before it.",
     ),
@@ -73,8 +73,8 @@ async def events(
 
 def _revision(last_event_id: str) -> int | None:
     """The revision; None for anything else, because a browser can't mend what it sends and gives up at an error."""
-    known = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= len(str(MOST_REVISION))
-    return min(int(last_event_id), MOST_REVISION) if known else None
+    known = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= len(str(MAX_REVISION))
+    return min(int(last_event_id), MAX_REVISION) if known else None
 
 
 async def _follow(live: Live, thread_id: UUID, after: int | None, ticket: Ticket) -> AsyncIterator[str]:

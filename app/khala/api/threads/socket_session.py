@@ -11,9 +11,9 @@ from khala.api.bodies import NUL
 from khala.api.context import Context
 from khala.api.http import strict_fields
 from khala.domain import frames, unknown_fields
-from khala.domain.access import Caller, needs_scope
+from khala.domain.access import Caller, require_scope
 from khala.domain.errors import Forbidden, InvalidInput, KhalaError, PayloadTooLarge, RateLimited, Unauthorized
-from khala.domain.token_bucket import Bucket
+from khala.domain.token_bucket import TokenBucket
 from khala.live.access_guard import stands, without_account
 from khala.live.observer import Client
 
@@ -41,8 +41,8 @@ class Conversation:
         self._client = client
         self._account = account
         self._watching: UUID | None = None
-        self._frames = Bucket(*BUDGET)
-        self._presence = Bucket(*PRESENCE_BUDGET)
+        self._frames = TokenBucket(*BUDGET)
+        self._presence = TokenBucket(*PRESENCE_BUDGET)
         self._mistakes = 0
 
     @property
@@ -60,7 +60,7 @@ class Conversation:
         except KhalaError as error:
             self._mistakes += isinstance(error, (InvalidInput, PayloadTooLarge))
             path = (error.path or None) if isinstance(error, InvalidInput) else None
-            return frames.Error(thread_id=_thread_id(message), code=error.code, message=error.message, path=path)
+            return frames.ErrorFrame(thread_id=_thread_id(message), code=error.code, message=error.message, path=path)
 
     async def _obey(self, frame: frames.ClientFrame) -> frames.Frame | None:
         match frame:
@@ -68,7 +68,7 @@ class Conversation:
                 await self._subscribe(frame)
             case frames.Unsubscribe():
                 self._live.threads.part(self._client, frame.thread_id)
-            case frames.Announce():
+            case frames.SetPresence():
                 self._announce(frame)
             case frames.Watch():
                 await self._watch(frame.after)
@@ -87,11 +87,11 @@ class Conversation:
         if client.following(hub) >= MOST_SUBSCRIPTIONS and hub.of(client, frame.thread_id) is None:
             raise RateLimited(f"A connection follows at most {MOST_SUBSCRIPTIONS} threads.")
         caller = with_keys(self._current(), frame.anon_key, frame.share_key)
-        needs_scope(caller, "read")
+        require_scope(caller, "read")
         ticket = await hub.admit(self._context.db, frame.thread_id, caller)
         self._live.presence.joined(hub.join(client, frame.thread_id, frame.after, ticket))
 
-    def _announce(self, frame: frames.Announce) -> None:
+    def _announce(self, frame: frames.SetPresence) -> None:
         subscription = self._live.threads.of(self._client, frame.thread_id)
         if not self._presence.take(time.monotonic()):
             raise RateLimited("Too much presence. Send what has changed, at most five times a second.")
@@ -106,7 +106,7 @@ class Conversation:
         caller = self._current()
         if caller.user_id is None:
             raise Unauthorized("Sign in to follow your threads.")
-        needs_scope(caller, "read")
+        require_scope(caller, "read")
         try:
             ticket = await self._live.accounts.admit(self._context.db, caller.user_id, caller)
         except Forbidden as error:

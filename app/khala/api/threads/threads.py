@@ -30,8 +30,8 @@ from khala.api.http.problem_details import answer, documented
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.tools import client_functions
 from khala.domain import ids
-from khala.domain.access import Caller, checked_anon_key
-from khala.domain.chat import Message, RunOptions, Sent, Snapshot, Thread
+from khala.domain.access import Caller, validated_anon_key
+from khala.domain.chat import Message, RunOptions, SendResult, Snapshot, Thread
 from khala.domain.errors import Forbidden, InvalidInput
 from khala.store.sharing import access
 from khala.store.threads import sends, thread_feed, threads
@@ -207,7 +207,7 @@ class Threads(Controller):
         status_code=202,
         response_description="The message is stored and its answer is on the way.",
         responses=documented(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
-        | {200: answer(Sent, "It was sent before; nothing was added.")},
+        | {200: answer(SendResult, "It was sent before; nothing was added.")},
     )
     async def send(
         self,
@@ -215,7 +215,7 @@ class Threads(Controller):
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
         data: Annotated[Send, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
-    ) -> Response[Sent]:
+    ) -> Response[SendResult]:
         """Store a message and start its answer. The same `messageId` again adds nothing and answers 200."""
         await _check(data.options, context)
         question = Question(
@@ -238,7 +238,7 @@ class Threads(Controller):
         status_code=202,
         response_description="Another answer is on the way.",
         responses=documented(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
-        | {200: answer(Sent, "It was asked for before; nothing was added.")},
+        | {200: answer(SendResult, "It was asked for before; nothing was added.")},
     )
     async def regenerate(
         self,
@@ -246,7 +246,7 @@ class Threads(Controller):
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
         data: Annotated[Regenerate, BodyKwarg(examples=example("Another answer", messageId=str(UUID(int=7))))],
-    ) -> Response[Sent]:
+    ) -> Response[SendResult]:
         """Start another answer to a user's message, beside those there are. The same `answerId` again adds nothing."""
         await _check(data.options, context)
         question = Question(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
@@ -265,7 +265,7 @@ async def _check(options: RunOptions, context: Context) -> None:
 
 
 def _key(data: NewThread) -> str:
-    return ids.new_secret() if data.anon_key is None else checked_anon_key(data.anon_key)
+    return ids.new_secret() if data.anon_key is None else validated_anon_key(data.anon_key)
 
 
 def _cursor(thread: Thread) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from khala.domain.chat import Function
+from khala.domain.chat import ClientFunction
 from khala.domain.errors import InvalidInput, Unavailable
 from khala.tools.validation.arguments import MOST_SCHEMA, schema_problem
 
@@ -26,7 +26,7 @@ _THREAD = ThreadPoolExecutor(1, thread_name_prefix="functions")
 _PLACES = threading.BoundedSemaphore(MAX_WAITING)
 
 
-async def check(functions: Sequence[Function], *, every: str, each: str) -> None:
+async def check(functions: Sequence[ClientFunction], *, every: str, each: str) -> None:
     """Raise `InvalidInput` for functions that can't be offered to a model.
 
     `every` names their place in the request, `each` that of one of them, with `{}` for its number. Raises `Unavailable`
@@ -41,7 +41,7 @@ async def check(functions: Sequence[Function], *, every: str, each: str) -> None
     await asyncio.wrap_future(checking)
 
 
-def _check(functions: Sequence[Function], every: str, each: str) -> None:
+def _check(functions: Sequence[ClientFunction], every: str, each: str) -> None:
     if len({one.name for one in functions}) < len(functions):
         raise InvalidInput("Two functions have the same name.", path=every)
     schemas = [msgspec.json.encode(one.parameters) for one in functions]

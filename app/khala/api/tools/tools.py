@@ -17,7 +17,7 @@ from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented
 from khala.api.openapi.document import example
 from khala.domain.access import Caller
-from khala.domain.tools import MOST_RULES, Action, Actor, CostClass, Permission, Rule, Spec
+from khala.domain.tools import MAX_RULES, CostClass, RuleAction, ToolActor, ToolPermission, ToolRule, ToolSpec
 from khala.store.sharing import access
 from khala.store.tools import tool_rules, user_tools
 from khala.store.tools.user_tools import Definition, ToolLanguage, UserTool
@@ -50,12 +50,12 @@ class OfferedTool(Body, frozen=True, kw_only=True, omit_defaults=False):
     name: str
     description: str
     parameters: dict[str, Any]
-    permissions: list[Permission]
+    permissions: list[ToolPermission]
     timeout: float
     cost: CostClass
     idempotent: bool
     source: str
-    action: Action
+    action: RuleAction
 
 
 class NewTool(Body, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class NewTool(Body, frozen=True, kw_only=True):
     parameters: dict[str, Any]
     language: ToolLanguage
     code: Annotated[str, Meta(max_length=MOST_CODE)]
-    permissions: Annotated[Sequence[Permission], Meta(max_length=4)] = ()
+    permissions: Annotated[Sequence[ToolPermission], Meta(max_length=4)] = ()
     timeout: int = 30
     idempotent: bool = False
 
@@ -81,7 +81,7 @@ class Decision(Body, frozen=True, kw_only=True):
 class Rules(Body, frozen=True, kw_only=True):
     """Rules, of which the last that fits goes."""
 
-    items: Annotated[list[Rule], Meta(max_length=MOST_RULES)]
+    items: Annotated[list[ToolRule], Meta(max_length=MAX_RULES)]
 
 
 RULES = Annotated[
@@ -112,7 +112,7 @@ class Tools(Controller):
             async with context.db.driver() as driver:
                 await access.admit(driver, thread_id, caller)
         owner_id = caller.user_id or thread_id or NOBODY
-        actor = Actor(owner_id=owner_id, user_id=caller.user_id, thread_id=thread_id)
+        actor = ToolActor(owner_id=owner_id, user_id=caller.user_id, thread_id=thread_id)
         offer = await context.tool_registry.offered(actor)
         return Items(items=[_offered(tool.spec, offer.actions[name]) for name, tool in offer.tools.items()])
 
@@ -192,7 +192,7 @@ class Tools(Controller):
         await user_tools.remove(context.db, user_of(caller), storable(name, "name"))
 
 
-def _offered(spec: Spec, action: Action) -> OfferedTool:
+def _offered(spec: ToolSpec, action: RuleAction) -> OfferedTool:
     return OfferedTool(
         name=spec.name,
         description=spec.description,
@@ -220,7 +220,7 @@ class ToolRules(Controller):
         response_description="The rules.",
         responses=documented(*DENIED),
     )
-    async def mine(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[Rule]:
+    async def mine(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ToolRule]:
         """The account's rules for calls of tools, in order."""
         user_id = user_of(caller)
         async with context.db.driver() as driver:
@@ -238,7 +238,7 @@ class ToolRules(Controller):
     )
     async def set_mine(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], data: RULES
-    ) -> Items[Rule]:
+    ) -> Items[ToolRule]:
         """Say what becomes of calls of tools that act for the account: they run, wait for approval, or fail."""
         user_id = user_of(caller)
         await tool_rules.set_user(context.db, user_id, _checked(data))
@@ -254,7 +254,7 @@ class ToolRules(Controller):
     )
     async def of_thread(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
-    ) -> Items[Rule]:
+    ) -> Items[ToolRule]:
         """The rules for calls of tools in this thread, in order."""
         async with context.db.driver() as driver:
             return Items(items=list(await tool_rules.of_thread(driver, thread_id, caller)))
@@ -270,13 +270,13 @@ class ToolRules(Controller):
     )
     async def set_of_thread(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, data: RULES
-    ) -> Items[Rule]:
+    ) -> Items[ToolRule]:
         """Say what becomes of calls of tools in this thread, above what each user has said of their own."""
         await tool_rules.set_thread(context.db, thread_id, _checked(data), caller)
         return Items(items=data.items)
 
 
-def _checked(data: Rules) -> list[Rule]:
+def _checked(data: Rules) -> list[ToolRule]:
     for place, rule in enumerate(data.items):
         storable(rule.pattern, f"items.{place}.pattern")
     return data.items

@@ -46,7 +46,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import msgspec
 
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.models import token_counter
 from khala.models.demo.script import Script, delays
 from khala.models.demo.tools import direct
@@ -112,7 +112,7 @@ async def _play(script: Script, prompt: Prompt) -> AsyncGenerator[Event]:
     await asyncio.sleep(max(0.0, due - loop.time()))
     await _misbehave(script, len(script.tokens))
     spoken = len(script.tokens) + token_counter.estimate_uses(script.uses)
-    used = Usage(input_tokens=_input_tokens(prompt), output_tokens=spoken)
+    used = TokenUsage(input_tokens=_input_tokens(prompt), output_tokens=spoken)
     yield Completed(usage=used, finish_reason="tool_calls" if script.uses else script.finish, uses=script.uses)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from khala.domain.tools import Spec
+from khala.domain.tools import ToolSpec
 from khala.models import prompt_files, prompt_order
 from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
 
@@ -27,7 +27,7 @@ def of(prompt: Prompt, model: str) -> bytes:
     return msgspec.json.encode(body)
 
 
-def _tool(spec: Spec) -> dict[str, Any]:
+def _tool(spec: ToolSpec) -> dict[str, Any]:
     """A tool, not in the strict mode, which doesn't know every schema. OpenAI wants objects to have properties."""
     schema = {"properties": {}, **spec.parameters} if spec.parameters.get("type") == "object" else spec.parameters
     return {

@@ -11,8 +11,8 @@ import msgspec
 
 from khala.domain.access import Caller
 from khala.domain.accounts import Invitation
-from khala.domain.chat import Listed
-from khala.domain.frames import AccountDelta, AccountFrame
+from khala.domain.chat import ThreadListEntry
+from khala.domain.frames import AccountDeltaFrame, AccountFrame
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 from khala.store.sharing import invitations
@@ -68,7 +68,7 @@ STANDING = """
                   AND coalesce(api_tokens.expires_at > clock_timestamp(), true))
 """
 
-Change = AccountDelta | Behind | Gone | Unchanged
+Change = AccountDeltaFrame | Behind | Gone | Unchanged
 
 
 async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Change]:
@@ -107,7 +107,7 @@ def _change(
     if not _served(user, after) or len(entries) > MOST_LISTED:
         return Behind(revision=user["revision"], reset=False)
     there, removed = _told(entries)
-    return AccountDelta(
+    return AccountDeltaFrame(
         since=after,
         revision=user["revision"],
         threads=there,
@@ -116,14 +116,14 @@ def _change(
     )
 
 
-def _told(entries: Sequence[rows.Record]) -> tuple[tuple[Listed, ...], tuple[UUID, ...]]:
+def _told(entries: Sequence[rows.Record]) -> tuple[tuple[ThreadListEntry, ...], tuple[UUID, ...]]:
     """The threads that are in the list, and those that are not or not any more."""
     there = tuple(_listed(row) for row in entries if row["role"] is not None)
     return there, tuple(row["thread_id"] for row in entries if row["role"] is None)
 
 
-def _listed(row: rows.Record) -> Listed:
-    return Listed(
+def _listed(row: rows.Record) -> ThreadListEntry:
+    return ThreadListEntry(
         thread=rows.thread(row),
         role=row["role"],
         unread=row["unread"],

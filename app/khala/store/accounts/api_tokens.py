@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, insert, select
 
 from khala.domain import ids
 from khala.domain.access import Caller, Scope, key_hash
-from khala.domain.accounts import Token
+from khala.domain.accounts import ApiToken
 from khala.domain.errors import Conflict, NotFound
 from khala.store.accounts import audit
 from khala.store.postgres import rows
@@ -32,7 +32,7 @@ FIND = """
 @retried
 async def make(
     db: Database, caller: Caller, name: str, scopes: Sequence[Scope], expires_at: datetime | None
-) -> tuple[Token, str]:
+) -> tuple[ApiToken, str]:
     """A new token of the caller's, and its secret, which is told only now."""
     secret = PREFIX + ids.new_secret()
     row = {"id": ids.new(), "user_id": caller.user_id, "name": name, "scopes": list(scopes), "expires_at": expires_at}
@@ -63,7 +63,7 @@ async def find(driver: Driver, secret: str) -> Caller | None:
     )
 
 
-async def of_user(driver: Driver, user_id: UUID) -> list[Token]:
+async def of_user(driver: Driver, user_id: UUID) -> list[ApiToken]:
     """All tokens of the user, the newest first."""
     query = "SELECT * FROM api_tokens WHERE user_id = $1 ORDER BY created_at DESC, id DESC"
     return [_token(row) for row in await driver.fetch(query, user_id)]
@@ -81,8 +81,8 @@ async def revoke(db: Database, token_id: UUID, caller: Caller) -> None:
         await audit.record(connection, "token_revoked", caller, token=str(token_id))
 
 
-def _token(row: rows.Record) -> Token:
-    return Token(
+def _token(row: rows.Record) -> ApiToken:
+    return ApiToken(
         id=row["id"],
         name=row["name"],
         scopes=tuple(row["scopes"]),

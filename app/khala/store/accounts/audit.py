@@ -10,12 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
 from khala.domain.access import Caller
-from khala.domain.chat import Wire
+from khala.domain.chat import WireStruct
 from khala.store.postgres.database import Driver
 from khala.store.schema.tables import audit
 
 
-class Trace(Wire, frozen=True, kw_only=True):
+class Trace(WireStruct, frozen=True, kw_only=True):
     """One change. `detail` never holds a secret."""
 
     id: UUID

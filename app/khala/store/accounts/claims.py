@@ -6,7 +6,7 @@ from uuid import UUID
 from sqlalchemy import case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from khala.domain.access import Caller, author_of, opens
+from khala.domain.access import Caller, author_id_of_key, hashes_match
 from khala.domain.chat import ACTIVE, Thread
 from khala.domain.errors import Forbidden
 from khala.store.accounts import accounts, audit
@@ -33,7 +33,7 @@ async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) 
     async with db.transaction() as connection:
         row = await threads.lock(connection, thread_id)
         if row.owner_id != user_id:
-            if not opens(row.anon_key_hash, key_hash):
+            if not hashes_match(row.anon_key_hash, key_hash):
                 raise Forbidden("This thread needs its key to be claimed, or has an owner.")
             await _move(connection, thread_id, key_hash, user_id)
             await audit.record(connection, "claimed", caller, thread_id=thread_id)
@@ -55,12 +55,12 @@ async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, u
         owner_id=user_id,
         anon_key_hash=None,
         tool_rules_by=case(
-            (threads_table.c.tool_rules_by == author_of(key_hash), user_id), else_=threads_table.c.tool_rules_by
+            (threads_table.c.tool_rules_by == author_id_of_key(key_hash), user_id), else_=threads_table.c.tool_rules_by
         ),
         access_id=func.gen_random_uuid(),
         meta_revision=threads_table.c.revision + 1,
     )
-    written = (messages.c.thread_id == thread_id) & (messages.c.author_id == author_of(key_hash))
+    written = (messages.c.thread_id == thread_id) & (messages.c.author_id == author_id_of_key(key_hash))
     name = await accounts.name_of(driver, user_id)
     mine = {"author_id": user_id, "author_name": name, "revision": revision}
     await connection.execute(update(messages).where(written).values(**mine))
@@ -79,7 +79,7 @@ async def _act_for(connection: AsyncConnection, run_ids: Sequence[UUID], key_has
 
     Questions that wait are about what the guest had: whoever else may write can't approve of them for the user.
     """
-    asked = runs.c.id.in_(run_ids) & runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_of(key_hash))
+    asked = runs.c.id.in_(run_ids) & runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_id_of_key(key_hash))
     moved = await connection.execute(update(runs).where(asked).values(user_id=user_id).returning(runs.c.id))
     moved_ids = [row.id for row in moved]
     waiting = approvals.c.run_id.in_(moved_ids) & (approvals.c.state == "pending")

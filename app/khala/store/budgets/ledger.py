@@ -19,22 +19,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Caller
 from khala.domain.budgets import (
-    DAY,
-    FOR_EVER,
-    MORE,
-    Ask,
-    Level,
-    Limit,
-    Measure,
-    Place,
-    Policy,
-    Scope,
-    Used,
-    granted,
-    window_of,
-    windows,
+    DAY_SECONDS,
+    END_OF_TIME,
+    FURTHER_RESERVATION,
+    BudgetLimit,
+    BudgetMeasure,
+    BudgetPolicy,
+    BudgetScope,
+    BudgetUsage,
+    ReservationRequest,
+    WindowKey,
+    WindowUsage,
+    current_window,
+    fixed_window,
+    grantable_amount,
 )
-from khala.domain.parts import Usage
+from khala.domain.parts import TokenUsage
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
@@ -131,8 +131,8 @@ SETTLE = f"""
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What a run has reserved of one limit."""
 
-    scope: Scope
-    measure: Measure
+    scope: BudgetScope
+    measure: BudgetMeasure
     key: bytes
     starts_at: datetime
     reserved: Decimal
@@ -145,13 +145,13 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[Entry, ...]
     usd: Decimal | None = None
     """None where no call had a price that is known."""
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
     seconds: Decimal = ZERO
     witness: bytes | None = None
     """The hash of the last receipt."""
 
 
-async def lock(driver: Driver, asks: Sequence[Ask], *, run_ids: Sequence[UUID] = ()) -> None:
+async def lock(driver: Driver, asks: Sequence[ReservationRequest], *, run_ids: Sequence[UUID] = ()) -> None:
     """Lock all windows that these asks and the ends of these runs are about, because they will come one by one."""
     query = """
         SELECT scope, key, measure, starts_at, ends_at
@@ -163,12 +163,12 @@ async def lock(driver: Driver, asks: Sequence[Ask], *, run_ids: Sequence[UUID] =
     await _lock(driver, [*(_window(ask) for ask in asks if ask.scope != "run"), *others])
 
 
-async def reserve(driver: Driver, run_id: UUID, asks: Sequence[Ask], now: datetime) -> None:
+async def reserve(driver: Driver, run_id: UUID, asks: Sequence[ReservationRequest], now: datetime) -> None:
     """Take what the run has to reserve before it may begin. Raises `BudgetExhausted`."""
     if not asks:
         return
     levels = await _lock(driver, [_window(ask) for ask in asks if ask.scope != "run"])
-    taken = [(ask, granted(ask, levels.get(ask.place, Level()), now)) for ask in asks]
+    taken = [(ask, grantable_amount(ask, levels.get(ask.place, WindowUsage()), now)) for ask in asks]
     rows = [
         (ask.scope, run_id.bytes if ask.scope == "run" else ask.key, ask.measure, ask.starts_at, amount, ask.most)
         for ask, amount in taken
@@ -190,7 +190,7 @@ async def account(driver: Driver, thread_id: UUID, run_id: UUID) -> Account:
     return Account(
         entries=await _entries(driver, run_id),
         usd=spent["usd"] if spent["priced"] else None,
-        usage=Usage(input_tokens=int(spent["input_tokens"]), output_tokens=int(spent["output_tokens"])),
+        usage=TokenUsage(input_tokens=int(spent["input_tokens"]), output_tokens=int(spent["output_tokens"])),
         seconds=spent["seconds"],
         witness=spent["witness"],
     )
@@ -198,7 +198,7 @@ async def account(driver: Driver, thread_id: UUID, run_id: UUID) -> Account:
 
 @retried
 async def extend(
-    db: Database, run_id: UUID, needs: Mapping[Measure, Decimal], now: datetime | None = None
+    db: Database, run_id: UUID, needs: Mapping[BudgetMeasure, Decimal], now: datetime | None = None
 ) -> tuple[Entry, ...]:
     """Reserve what the run will have used soon, in all, and a further portion where there is room.
 
@@ -211,9 +211,11 @@ async def extend(
         if not asks:
             return entries
         levels = await _lock(driver, [_window(ask) for ask in asks if ask.scope != "run"])
-        own: dict[Place, Level] = {_place(one): Level(reserved=one.reserved) for one in entries if one.scope == "run"}
+        own: dict[WindowKey, WindowUsage] = {
+            _place(one): WindowUsage(reserved=one.reserved) for one in entries if one.scope == "run"
+        }
         moment = now or datetime.now(UTC)
-        taken = [(*ask.place, granted(ask, (own | levels)[ask.place], moment)) for ask in asks]
+        taken = [(*ask.place, grantable_amount(ask, (own | levels)[ask.place], moment)) for ask in asks]
         await driver.execute(EXTEND, run_id, *zip(*taken, strict=True))
         return await _entries(driver, run_id)
 
@@ -306,7 +308,7 @@ async def counted(
 ) -> float | None:
     """Count one more if it fits, in a transaction of its own; else the seconds until the window ends."""
     moment = now or datetime.now(UTC)
-    starts_at, ends_at = window_of(window_seconds, moment)
+    starts_at, ends_at = fixed_window(window_seconds, moment)
     query = """
         INSERT INTO budgets AS budget (scope, key, measure, starts_at, ends_at, settled)
         SELECT $1, $2, $3, $4, $5, 1 WHERE $6::int > 0
@@ -322,7 +324,7 @@ async def counted(
 async def taken(driver: Driver, scope: str, key: bytes, measure: str, amount: Decimal, *, most: int) -> float | None:
     """Count so much of today's limit if it fits; else the seconds until the day ends."""
     moment = datetime.now(UTC)
-    starts_at, ends_at = window_of(DAY, moment)
+    starts_at, ends_at = fixed_window(DAY_SECONDS, moment)
     query = """
         INSERT INTO budgets AS budget (scope, key, measure, starts_at, ends_at, settled)
         SELECT $1, $2, $3, $4, $5, $6::numeric WHERE $6::numeric <= $7::numeric
@@ -338,7 +340,7 @@ async def discount(
     db: Database, scope: str, key: bytes, measure: str, *, window_seconds: int, now: datetime | None = None
 ) -> None:
     """Take back one that was counted in this window."""
-    starts_at, _ = window_of(window_seconds, now or datetime.now(UTC))
+    starts_at, _ = fixed_window(window_seconds, now or datetime.now(UTC))
     query = """
         UPDATE budgets SET settled = settled - 1
         WHERE scope = $1 AND key = $2 AND measure = $3 AND starts_at = $4 AND settled > 0
@@ -347,14 +349,14 @@ async def discount(
         await driver.execute(query, scope, key, measure, starts_at)
 
 
-async def usage(driver: Driver, caller: Caller, policy: Policy, now: datetime | None = None) -> list[Used]:
+async def usage(driver: Driver, caller: Caller, policy: BudgetPolicy, now: datetime | None = None) -> list[BudgetUsage]:
     """What is used of the caller's own limits: the account's, else the anonymous key's.
 
     Not those of the network and of all anonymous use, which would tell what others do.
     """
     scope, key = ("key", caller.anon_key_hash) if caller.user_id is None else ("user", caller.user_id.bytes)
     limits = [limit for limit in policy.limits if limit.scope == scope and key is not None]
-    spans = [windows(limit, now or datetime.now(UTC)) for limit in limits]
+    spans = [current_window(limit, now or datetime.now(UTC)) for limit in limits]
     query = """
         SELECT measure, starts_at, reserved, settled FROM budgets
         WHERE scope = $1 AND key = $2 AND starts_at = ANY($3::timestamptz[])
@@ -362,19 +364,21 @@ async def usage(driver: Driver, caller: Caller, policy: Policy, now: datetime | 
     rows = await driver.fetch(query, scope, key, [starts_at for starts_at, _ in spans]) if limits else []
     levels = {(row["measure"], row["starts_at"]): _level(row) for row in rows}
     return [
-        _used(limit, levels.get((limit.measure, starts_at), Level()), ends_at)
+        _used(limit, levels.get((limit.measure, starts_at), WindowUsage()), ends_at)
         for limit, (starts_at, ends_at) in zip(limits, spans, strict=True)
     ]
 
 
-async def _lock(driver: Driver, spans: Iterable[tuple[str, bytes, str, datetime, datetime]]) -> dict[Place, Level]:
+async def _lock(
+    driver: Driver, spans: Iterable[tuple[str, bytes, str, datetime, datetime]]
+) -> dict[WindowKey, WindowUsage]:
     columns = list(zip(*spans, strict=True))
     rows = await driver.fetch(LOCK, *columns) if columns else []
     return {(row["scope"], row["key"], row["measure"], row["starts_at"]): _level(row) for row in rows}
 
 
-def _level(row: Record) -> Level:
-    return Level(reserved=row["reserved"], settled=row["settled"])
+def _level(row: Record) -> WindowUsage:
+    return WindowUsage(reserved=row["reserved"], settled=row["settled"])
 
 
 async def _entries(driver: Driver, run_id: UUID, *, locked: bool = False) -> tuple[Entry, ...]:
@@ -382,36 +386,36 @@ async def _entries(driver: Driver, run_id: UUID, *, locked: bool = False) -> tup
     return tuple(Entry(**{name: row[name] for name in Entry.__struct_fields__}) for row in rows)
 
 
-def _window(ask: Ask) -> tuple[str, bytes, str, datetime, datetime]:
+def _window(ask: ReservationRequest) -> tuple[str, bytes, str, datetime, datetime]:
     return (*ask.place, ask.ends_at)
 
 
-def _place(entry: Entry) -> Place:
+def _place(entry: Entry) -> WindowKey:
     return entry.scope, entry.key, entry.measure, entry.starts_at
 
 
-def _further(entry: Entry, need: Decimal) -> Ask:
+def _further(entry: Entry, need: Decimal) -> ReservationRequest:
     least = need - entry.reserved
-    return Ask(
+    return ReservationRequest(
         scope=entry.scope,
         measure=entry.measure,
         key=entry.key,
         starts_at=entry.starts_at,
-        ends_at=FOR_EVER,
+        ends_at=END_OF_TIME,
         least=least,
-        wanted=least + MORE[entry.measure],
+        wanted=least + FURTHER_RESERVATION[entry.measure],
         most=entry.most,
     )
 
 
-def _used(limit: Limit, level: Level, ends_at: datetime) -> Used:
-    return Used(
+def _used(limit: BudgetLimit, level: WindowUsage, ends_at: datetime) -> BudgetUsage:
+    return BudgetUsage(
         scope=limit.scope,
         measure=limit.measure,
         used=_plain(level.settled),
         reserved=_plain(level.reserved),
         most=_plain(limit.most),
-        ends_at=None if ends_at == FOR_EVER else ends_at,
+        ends_at=None if ends_at == END_OF_TIME else ends_at,
     )
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.accounts import User
-from khala.domain.chat import Wire
+from khala.domain.chat import WireStruct
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database
 from khala.store.runs import parts, receipts
@@ -20,7 +20,7 @@ MESSAGES = f"SELECT * FROM messages WHERE thread_id = $1 AND position > $2 ORDER
 RUNS = f"SELECT * FROM runs WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE}"
 
 
-class File(Wire, frozen=True, kw_only=True):
+class File(WireStruct, frozen=True, kw_only=True):
     """A file of the workspace; its bytes are written in base64."""
 
     path: str

@@ -15,7 +15,7 @@ from sqlalchemy import ARRAY, LargeBinary
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Role
-from khala.domain.archive_format import RefusedArchive
+from khala.domain.archive_format import ArchiveRefusedError
 from khala.store.budgets import ledger
 from khala.store.operations.archive_rows import BASE64, Kind
 from khala.store.postgres.database import Driver, driver_of
@@ -143,11 +143,11 @@ async def stored(driver: Driver, sha256: bytes) -> None:
 
 
 async def check_references(driver: Driver, thread_ids: Sequence[UUID]) -> None:
-    """Raise `RefusedArchive` where something in these threads refers to anything outside of its thread."""
+    """Raise `ArchiveRefusedError` where something in these threads refers to anything outside of its thread."""
     for what, query in CHECKS.items():
         found = await driver.fetchval(query, thread_ids)
         if found is not None:
-            raise RefusedArchive(f"There is {what}: {found}.")
+            raise ArchiveRefusedError(f"There is {what}: {found}.")
 
 
 async def forget_others(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:

@@ -10,7 +10,7 @@ import structlog
 from sqlalchemy import text
 
 from khala.domain.errors import Unavailable
-from khala.domain.invitations import DECLINE_LASTS
+from khala.domain.invitations import DECLINE_DURATION
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.threads import threads
@@ -60,7 +60,7 @@ SWEEPS = {
         " AND NOT EXISTS (SELECT FROM todos WHERE todos.owner_id = threads.id)"
     ),
     "listings": "gone AND changed_at < now() - interval '7 days'",
-    "invitations": f"declined_at < now() - interval '{DECLINE_LASTS.days} days'",
+    "invitations": f"declined_at < now() - interval '{DECLINE_DURATION.days} days'",
     "sessions": "expires_at < now()",
     "oidc_logins": "expires_at < now()",
     "share_links": "expires_at < now()",

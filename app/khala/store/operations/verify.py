@@ -8,7 +8,7 @@ import msgspec
 from khala.domain.chat import ACTIVE
 from khala.domain.fold import fold
 from khala.domain.parts import Finish, Part
-from khala.domain.receipts import link
+from khala.domain.receipts import chained_hash
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
 from khala.store.runs import parts
@@ -97,7 +97,7 @@ async def _witness(driver: Driver, run_id: UUID, stored: list[Part]) -> list[str
             return []  # from before there was a chain
         data = msgspec.json.decode(entry["data"])
         about = {"run_id": run_id, "seq": entry["seq"], "kind": entry["type"], "tool_call_id": entry["tool_call_id"]}
-        last = link(last, **about, data=data, cost_usd=entry["cost_usd"])
+        last = chained_hash(last, **about, data=data, cost_usd=entry["cost_usd"])
         if last != entry["hash"]:
             return [f"its receipt {entry['seq']} is not what it was when it was written"]
     finish = stored[-1].read() if stored else None

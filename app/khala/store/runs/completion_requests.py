@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import BigInteger, cast, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from khala.domain.chat import Sent
+from khala.domain.chat import SendResult
 from khala.domain.errors import Conflict, IdempotencyKeyReused, RunNotFound
 from khala.domain.idempotency import RETRY_WINDOW, RequestIdentity
 from khala.store.postgres.database import Database, Driver, driver_of
@@ -57,7 +57,7 @@ RUN = "SELECT thread_id, message_id, user_message_id, revision FROM runs WHERE i
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """The run that answers a request. `attempt` tells this request from later ones that have joined the same run."""
 
-    sent: Sent
+    sent: SendResult
     attempt: int = 0
 
 
@@ -132,11 +132,11 @@ def _known_by(request: RequestIdentity) -> tuple[object, ...]:
     return request.user_id, request.fingerprint, request.attempt, age
 
 
-async def _sent(driver: Driver, run_id: UUID) -> Sent:
+async def _sent(driver: Driver, run_id: UUID) -> SendResult:
     row = await driver.fetchrow(RUN, run_id)
     if row is None:
         raise RunNotFound("The answer to this Idempotency-Key is not there any more.")
-    return Sent(
+    return SendResult(
         thread_id=row["thread_id"],
         user_message_id=row["user_message_id"],
         assistant_message_id=row["message_id"],

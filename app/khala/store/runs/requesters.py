@@ -7,7 +7,7 @@ queued, so that the next executor ends it. No row but those of runs is locked, s
 from collections.abc import Sequence
 from uuid import UUID
 
-from khala.domain.access import author_of
+from khala.domain.access import author_id_of_key
 from khala.store.postgres.database import RUNS_CHANNEL, Driver
 
 CALL_OFF = """
@@ -42,4 +42,4 @@ async def lost_role(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -
 
 async def lost_links(driver: Driver, thread_id: UUID, key_hashes: Sequence[bytes]) -> None:
     """Call off what was asked for by these share keys, which open the thread no more."""
-    await driver.execute(BY_KEYS, [thread_id], [author_of(one) for one in key_hashes], RUNS_CHANNEL)
+    await driver.execute(BY_KEYS, [thread_id], [author_id_of_key(one) for one in key_hashes], RUNS_CHANNEL)

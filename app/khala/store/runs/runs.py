@@ -15,10 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain.access import Caller
 from khala.domain.chat import ACTIVE, Run, RunOptions
 from khala.domain.errors import RunNotFound, ThreadNotFound
-from khala.domain.fold import cancelled, fold
+from khala.domain.fold import cancelled_statuses, fold
 from khala.domain.isolation_policy import MAX_SHARED_LOSSES
 from khala.domain.parts import Finish, PartData, encode, read
-from khala.domain.receipts import FIRST
+from khala.domain.receipts import FIRST_HASH
 from khala.store.budgets import ledger
 from khala.store.postgres import rows
 from khala.store.postgres.database import RUNS_CHANNEL, Database, Driver, driver_of, notify
@@ -166,7 +166,7 @@ def _claimed(row: rows.Record, place: rows.Record) -> Claimed:
         options=msgspec.json.decode(row["options"], type=RunOptions),
         next_seq=place["next_seq"],
         next_receipt=place["next_receipt"],
-        witness=place["witness"] or FIRST,
+        witness=place["witness"] or FIRST_HASH,
         queued_seconds=row["queued_seconds"],
         canceled=row["cancel_requested_at"] is not None,
         guest=row["user_id"] is None,
@@ -335,7 +335,7 @@ async def _end_unheld(connection: AsyncConnection, row: Row[tuple[object, ...]],
     )  # fmt: skip
     content = fold((), before := [read(part.kind, part.data.encode()) for part in stored])
     finish = await _canceled(await driver_of(connection), row.thread_id, row.id)
-    parts: list[PartData] = [*cancelled(content), finish]
+    parts: list[PartData] = [*cancelled_statuses(content), finish]
     revision = revision or await threads.bump(connection, row.thread_id)
     common = {"run": row.id, "message": row.message_id, "thread": row.thread_id, "revision": revision}
     await connection.execute(

@@ -21,12 +21,12 @@ import asyncpg
 import msgspec
 import structlog
 
-from khala.domain.budgets import EXACT
+from khala.domain.budgets import SMALLEST_AMOUNT
 from khala.domain.errors import Unavailable
-from khala.domain.flush_policy import FlushPolicy, Gathered, pieces, storable
-from khala.domain.fold import Content, cancelled, fold, text_of
+from khala.domain.flush_policy import FlushPolicy, PendingText, replace_unstorable, split_by_json_bytes
+from khala.domain.fold import Content, cancelled_statuses, fold, text_of
 from khala.domain.parts import (
-    INLINE_LIMIT,
+    MAX_INLINE_BYTES,
     Finish,
     PartData,
     ReasoningDelta,
@@ -36,7 +36,7 @@ from khala.domain.parts import (
     encode,
     json_text,
 )
-from khala.domain.receipts import FIRST, link
+from khala.domain.receipts import FIRST_HASH, chained_hash
 from khala.signals.metrics import FLUSHES_FAILED
 from khala.store.postgres.database import Database
 from khala.store.runs.flush_telemetry import flushed
@@ -63,7 +63,7 @@ MOST_TOGETHER = 4000
 """Parts in one transaction, near enough: no run waits long for those of others."""
 MOST_BUFFERED = 1 << 20
 """Characters that one run may hold back, in an outage say, before its turn has to wait."""
-PIECE = INLINE_LIMIT - 32
+PIECE = MAX_INLINE_BYTES - 32
 """Bytes of text in one part, leaving room for what is around it."""
 
 
@@ -86,7 +86,7 @@ class Stream:
         on_lost: Callable[[], None],
     ) -> None:
         self.lease = lease
-        self.gathered = Gathered()
+        self.gathered = PendingText()
         self._writer = writer
         self._seq = next_seq
         self._receipt = next_receipt
@@ -139,7 +139,7 @@ class Stream:
     def reason(self, text: str) -> None:
         """More of the model's reasoning."""
         self._cut()
-        for piece in pieces(storable(text), PIECE):
+        for piece in split_by_json_bytes(replace_unstorable(text), PIECE):
             self._keep(ReasoningDelta(text=piece))
         self._gather(len(text))
 
@@ -152,8 +152,8 @@ class Stream:
     ) -> None:
         """A call's receipt; it is committed with the run's next parts, at the latest with its finish."""
         data = json_text(facts)
-        cost = None if cost_usd is None else cost_usd.quantize(EXACT)
-        self._witness = link(
+        cost = None if cost_usd is None else cost_usd.quantize(SMALLEST_AMOUNT)
+        self._witness = chained_hash(
             self._witness,
             run_id=self.lease.run_id,
             seq=self._receipt,
@@ -196,7 +196,7 @@ class Stream:
         Tool calls that have not ended are cancelled in it.
         """
         self._cut()
-        for left in cancelled(fold(self._content, [part for part, _, _ in self._unwritten])):
+        for left in cancelled_statuses(fold(self._content, [part for part, _, _ in self._unwritten])):
             self._keep(left)
         witness = self._witness.hex() if self._witness else None
         finish = msgspec.structs.replace(finish, witness=witness)
@@ -264,9 +264,9 @@ class Stream:
         self._writer.gathered(self, fresh=fresh)
 
     def _cut(self) -> None:
-        text = storable("".join(self._texts))
+        text = replace_unstorable("".join(self._texts))
         self._texts.clear()
-        for piece in pieces(text, PIECE):
+        for piece in split_by_json_bytes(text, PIECE):
             self._keep(TextDelta(text=piece))
 
     def _keep(self, part: PartData) -> None:
@@ -287,8 +287,8 @@ class Writer:
         self._pause = 0.0
 
     def open(
-        self, lease: Lease, *, next_seq: int = 0, next_receipt: int = 0, witness: bytes = FIRST, content: Content = (),
-        on_lost: Callable[[], None] = lambda: None,
+        self, lease: Lease, *, next_seq: int = 0, next_receipt: int = 0, witness: bytes = FIRST_HASH,
+        content: Content = (), on_lost: Callable[[], None] = lambda: None,
     ) -> Stream:  # fmt: skip
         """A stream for a claimed run that goes on at `next_seq`, with the content folded from the parts before.
 

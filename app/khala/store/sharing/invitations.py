@@ -14,7 +14,7 @@ from khala.domain import invitations
 from khala.domain.access import Caller, Role
 from khala.domain.accounts import Invitation
 from khala.domain.errors import RateLimited
-from khala.domain.invitations import MAX_SENT_PER_DAY, MAX_SENT_TO_ONE_PER_DAY, OpenInvitations
+from khala.domain.invitations import MAX_SENT_PER_DAY, MAX_SENT_TO_ONE_PER_DAY, InvitationCounts
 from khala.store.budgets import ledger
 from khala.store.postgres import rows
 from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MOST_NAMED, Driver
@@ -110,7 +110,7 @@ async def put(driver: Driver, thread_id: UUID, user_id: UUID, role: Role, sender
     """Invite the user, whose row is locked. Raises `Conflict` where they may not be invited once more."""
     row = await driver.fetchrow(COUNTS, user_id, thread_id, sender.user_id)
     assert row is not None
-    invitations.check(OpenInvitations(**row), datetime.now(UTC))
+    invitations.require_invitable(InvitationCounts(**row), datetime.now(UTC))
     await driver.execute(PUT, thread_id, user_id, role, sender.user_id)
     await tell(driver, [user_id])
 

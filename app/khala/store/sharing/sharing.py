@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
 from khala.domain.access import RANKS, Caller, Role, key_hash
-from khala.domain.accounts import Link, Member
+from khala.domain.accounts import Member, ShareLink
 from khala.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
 from khala.domain.invitations import MAX_MEMBERS
 from khala.store.accounts import audit
@@ -203,7 +203,7 @@ async def reopen(connection: AsyncConnection, thread_id: UUID) -> None:
 @retried
 async def make_link(
     db: Database, thread_id: UUID, role: Role, expires_at: datetime | None, caller: Caller
-) -> tuple[Link, str]:
+) -> tuple[ShareLink, str]:
     """A new share link to the live thread, and its key, which is told only now."""
     key = ids.new_secret()
     row = {"id": ids.new(), "thread_id": thread_id, "role": role, "expires_at": expires_at}
@@ -221,11 +221,11 @@ async def make_link(
     return link, key
 
 
-def _link(row: rows.Record) -> Link:
-    return Link(id=row["id"], role=row["role"], created_at=row["created_at"], expires_at=row["expires_at"])
+def _link(row: rows.Record) -> ShareLink:
+    return ShareLink(id=row["id"], role=row["role"], created_at=row["created_at"], expires_at=row["expires_at"])
 
 
-async def links(driver: Driver, thread_id: UUID) -> list[Link]:
+async def links(driver: Driver, thread_id: UUID) -> list[ShareLink]:
     """The thread's links that are good now, the newest first."""
     query = """
         SELECT * FROM share_links WHERE thread_id = $1 AND coalesce(expires_at > now(), true)

@@ -11,8 +11,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
-from khala.domain.access import Caller, as_asker
-from khala.domain.chat import Role, RunOptions, Sent
+from khala.domain.access import Caller, as_requester
+from khala.domain.chat import MessageRole, RunOptions, SendResult
 from khala.domain.errors import Conflict, Forbidden
 from khala.domain.fold import Block, Content, FileBlock, ToolBlock
 from khala.store.blobs import blobs
@@ -37,7 +37,7 @@ WAITING = """
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """A message to be stored; `attachments` are blobs that were uploaded to the thread and belong to no message yet."""
 
-    role: Role
+    role: MessageRole
     content: tuple[Block, ...]
     attachments: tuple[UUID, ...] = ()
 
@@ -64,7 +64,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @retried
-async def begin(db: Database, conversation: Conversation, caller: Caller, limits: Limits) -> Sent:
+async def begin(db: Database, conversation: Conversation, caller: Caller, limits: Limits) -> SendResult:
     """Store the thread, and queue its answer, all at once.
 
     The thread may have been made before, as long as nothing was said in it; else `Conflict` is raised.
@@ -95,7 +95,7 @@ async def waiting(driver: Driver, thread_id: UUID, caller: Caller, call_ids: Seq
     content = None if row is None else rows.content(row["content"])
     if row is None or content is None or not _handed_over(content, row["options"]) >= set(call_ids):
         return None
-    if row["options"] is not None and as_asker(caller, row["user_id"], row["asker_key_id"]) is None:
+    if row["options"] is not None and as_requester(caller, row["user_id"], row["asker_key_id"]) is None:
         raise Forbidden("Only the person who asked may tell what their own tools came to.")
     return Waiting(leaf=row["id"], content=content, parent_id=row["parent_id"])
 
@@ -112,7 +112,7 @@ def _handed_over(content: Content, options: str | None) -> set[str]:
 @retried
 async def go_on(
     db: Database, waiting: Waiting, settled: Imported, question: Question, caller: Caller, limits: Limits
-) -> Sent:
+) -> SendResult:
     """Store the answer with what its calls came to, in place of the one that waits, and queue how it goes on.
 
     Raises `Conflict` if the thread has gone on meanwhile.

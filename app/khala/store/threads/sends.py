@@ -13,9 +13,9 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import budgets, ids
-from khala.domain.access import Caller, shown_key
-from khala.domain.budgets import Ask, Policy
-from khala.domain.chat import RunOptions, Sent
+from khala.domain.access import Caller, presented_key_id
+from khala.domain.budgets import BudgetPolicy, ReservationRequest
+from khala.domain.chat import RunOptions, SendResult
 from khala.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
 from khala.domain.fold import Content, FileBlock, TextBlock, text_of
 from khala.domain.idempotency import RequestIdentity
@@ -83,7 +83,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     per_owner: int = 20
     waiting: int = 1000
-    budgets: Policy = Policy()
+    budgets: BudgetPolicy = BudgetPolicy()
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @retried
-async def send(db: Database, question: Question, caller: Caller, limits: Limits) -> tuple[Sent, bool]:
+async def send(db: Database, question: Question, caller: Caller, limits: Limits) -> tuple[SendResult, bool]:
     """Store the question and queue its run, and whether that is new: the same message id again changes nothing."""
     try:
         async with db.transaction() as connection:
@@ -121,7 +121,7 @@ async def send(db: Database, question: Question, caller: Caller, limits: Limits)
 @retried
 async def regenerate(
     db: Database, question: Question, answer_id: UUID, caller: Caller, limits: Limits
-) -> tuple[Sent, bool]:
+) -> tuple[SendResult, bool]:
     """Queue another answer to a question that is stored, and whether it is new: the same answer id changes nothing."""
     try:
         async with db.transaction() as connection:
@@ -145,7 +145,7 @@ async def ask(
     *,
     stored: bool = False,
     answer_id: UUID | None = None,
-) -> Sent:
+) -> SendResult:
     """A send within a transaction that holds the thread's lock, for a message id that is new.
 
     Of a message that is `stored` already the text says nothing: it is answered once more, or an answer whose tools have
@@ -169,14 +169,14 @@ async def ask(
 
 
 def _asks(
-    thread: Row[tuple[object, ...]], question: Question, caller: Caller, policy: Policy, now: datetime
-) -> list[Ask]:
-    keys = budgets.payers(caller, question.thread_id, thread.owner_id, thread.anon_key_hash)
-    return budgets.asks(policy, keys, question.options.budget, now)
+    thread: Row[tuple[object, ...]], question: Question, caller: Caller, policy: BudgetPolicy, now: datetime
+) -> list[ReservationRequest]:
+    keys = budgets.budget_keys(caller, question.thread_id, thread.owner_id, thread.anon_key_hash)
+    return budgets.reservation_requests(policy, keys, question.options.budget, now)
 
 
 # Both look into the thread alone: an id that another thread has is refused by the key when it is stored.
-async def _sent_before(driver: Driver, question: Question) -> Sent | None:
+async def _sent_before(driver: Driver, question: Question) -> SendResult | None:
     row = await driver.fetchrow(SENT_BEFORE, question.message_id, question.thread_id)
     if row is None:
         return None
@@ -189,7 +189,7 @@ async def _sent_before(driver: Driver, question: Question) -> Sent | None:
     return _sent(question, row["message_id"], row["run_id"], row["revision"])
 
 
-async def _answered_before(driver: Driver, question: Question, answer_id: UUID) -> Sent | None:
+async def _answered_before(driver: Driver, question: Question, answer_id: UUID) -> SendResult | None:
     row = await driver.fetchrow(ANSWERED_BEFORE, answer_id, question.thread_id)
     if row is None:
         return None
@@ -226,7 +226,10 @@ async def _room(
 
 
 async def _interrupt(
-    connection: AsyncConnection, busy: Sequence[Row[tuple[object, ...]]], asks: Sequence[Ask], revision: int
+    connection: AsyncConnection,
+    busy: Sequence[Row[tuple[object, ...]]],
+    asks: Sequence[ReservationRequest],
+    revision: int,
 ) -> bool:
     """Call these runs off, in the send's own revision of the thread. Returns whether one of them has ended."""
     if not busy:
@@ -243,7 +246,7 @@ def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
 
 async def _store(
     connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, caller: Caller, position: int
-) -> Sent:
+) -> SendResult:
     """The question at this position, and its answer-to-be."""
     driver = await driver_of(connection)
     parent_id = await _parent(driver, thread, question)
@@ -270,7 +273,7 @@ async def _queue(
     caller: Caller,
     position: int,
     answer_id: UUID,
-) -> Sent:
+) -> SendResult:
     """The answer-to-be at this position, and the run that writes it."""
     run_id = ids.new() if question.request is None else question.request.run_id
     revision = await driver.fetchval(
@@ -283,7 +286,7 @@ async def _queue(
         _fairness_key(thread),
         json_text(question.options),
         caller.user_id,
-        shown_key(caller, thread.anon_key_hash),
+        presented_key_id(caller, thread.anon_key_hash),
         traces.traceparent(),
     )
     return _sent(question, answer_id, run_id, revision)
@@ -297,8 +300,8 @@ async def _content(connection: AsyncConnection, question: Question) -> Content:
     return (*text, *(FileBlock(blob=blob) for blob in kept))
 
 
-def _sent(question: Question, answer_id: UUID, run_id: UUID, revision: int) -> Sent:
-    return Sent(
+def _sent(question: Question, answer_id: UUID, run_id: UUID, revision: int) -> SendResult:
+    return SendResult(
         thread_id=question.thread_id,
         user_message_id=question.message_id,
         assistant_message_id=answer_id,

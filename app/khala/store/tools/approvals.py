@@ -13,8 +13,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Row, and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from khala.domain.access import Caller, as_asker
-from khala.domain.chat import ACTIVE, Wire
+from khala.domain.access import Caller, as_requester
+from khala.domain.chat import ACTIVE, WireStruct
 from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
 from khala.store.accounts import account_feed
 from khala.store.postgres import rows
@@ -73,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None = None
 
 
-class Approval(Wire, frozen=True, kw_only=True):
+class Approval(WireStruct, frozen=True, kw_only=True):
     """A question and the answer to it, if there is one."""
 
     run_id: UUID
@@ -164,7 +164,7 @@ async def _decide(
 
 async def _is_asker(driver: Driver, run: rows.Record, caller: Caller) -> bool:
     """Whether the caller has asked for the run, and may write by that alone: by their account, or by the same key."""
-    asker = as_asker(caller, run["user_id"], run["asker_key_id"])
+    asker = as_requester(caller, run["user_id"], run["asker_key_id"])
     if asker is None:
         return False
     if asker.user_id is not None and not (await account_feed.standing(driver, [caller]))[0]:

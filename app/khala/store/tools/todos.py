@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from khala.domain.chat import Wire
+from khala.domain.chat import WireStruct
 from khala.domain.errors import NotFound, PayloadTooLarge
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
@@ -29,7 +29,7 @@ MOVE = """
 """
 
 
-class Todo(Wire, frozen=True, kw_only=True):
+class Todo(WireStruct, frozen=True, kw_only=True):
     """Something to be done, or done."""
 
     id: int

@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from khala.domain.access import Caller
 from khala.domain.errors import Unauthorized
-from khala.domain.tools import Rule
+from khala.domain.tools import ToolRule
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
@@ -36,8 +36,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     `foreign`: the thread is somebody else's, or its rules are; they may not allow what the user's own don't.
     """
 
-    user: tuple[Rule, ...] = ()
-    thread: tuple[Rule, ...] = ()
+    user: tuple[ToolRule, ...] = ()
+    thread: tuple[ToolRule, ...] = ()
     foreign: bool = False
 
 
@@ -53,20 +53,20 @@ async def read(driver: Driver, *, thread_id: UUID | None, user_id: UUID | None) 
 
 async def of(
     driver: Driver, *, thread_id: UUID | None, user_id: UUID | None
-) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+) -> tuple[tuple[ToolRule, ...], tuple[ToolRule, ...]]:
     """The user's rules and the thread's."""
     found = await read(driver, thread_id=thread_id, user_id=user_id)
     return found.user, found.thread
 
 
-async def of_thread(driver: Driver, thread_id: UUID, caller: Caller) -> tuple[Rule, ...]:
+async def of_thread(driver: Driver, thread_id: UUID, caller: Caller) -> tuple[ToolRule, ...]:
     """The thread's rules, if the caller may read it."""
     await access.admit(driver, thread_id, caller)
     return (await read(driver, thread_id=thread_id, user_id=None)).thread
 
 
 @retried
-async def set_user(db: Database, user_id: UUID, rules: Sequence[Rule]) -> None:
+async def set_user(db: Database, user_id: UUID, rules: Sequence[ToolRule]) -> None:
     """These are the user's rules from now on."""
     async with db.transaction() as connection:
         command = update(users).where(users.c.id == user_id).values(tool_rules=_stored(rules))
@@ -75,7 +75,7 @@ async def set_user(db: Database, user_id: UUID, rules: Sequence[Rule]) -> None:
 
 
 @retried
-async def set_thread(db: Database, thread_id: UUID, rules: Sequence[Rule], caller: Caller) -> None:
+async def set_thread(db: Database, thread_id: UUID, rules: Sequence[ToolRule], caller: Caller) -> None:
     """These are the thread's rules from now on, if the caller owns it."""
     async with db.transaction() as connection:
         await threads.lock(connection, thread_id, caller)
@@ -84,9 +84,9 @@ async def set_thread(db: Database, thread_id: UUID, rules: Sequence[Rule], calle
         await connection.execute(update(threads_table).where(mine).values(**said))
 
 
-def _stored(rules: Sequence[Rule]) -> list[Any]:
+def _stored(rules: Sequence[ToolRule]) -> list[Any]:
     return [msgspec.to_builtins(rule) for rule in rules]
 
 
-def _rules(stored: str | None) -> tuple[Rule, ...]:
-    return rows.decoded(stored, tuple[Rule, ...]) or ()
+def _rules(stored: str | None) -> tuple[ToolRule, ...]:
+    return rows.decoded(stored, tuple[ToolRule, ...]) or ()

@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from khala.domain.chat import Wire
+from khala.domain.chat import WireStruct
 from khala.domain.errors import AlreadyDecided, Conflict, NotFound
-from khala.domain.tools import Permission
+from khala.domain.tools import ToolPermission
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
@@ -25,14 +25,14 @@ State: TypeAlias = Literal["pending", "approved", "rejected"]
 ToolLanguage: TypeAlias = Literal["python", "javascript"]
 
 
-class Definition(Wire, frozen=True, kw_only=True):
+class Definition(WireStruct, frozen=True, kw_only=True):
     """A tool without its code; `timeout` in seconds."""
 
     name: str
     description: str
     parameters: dict[str, Any]
     language: ToolLanguage
-    permissions: tuple[Permission, ...] = ()
+    permissions: tuple[ToolPermission, ...] = ()
     timeout: int = 30
     idempotent: bool = False
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import msgspec
 
-from khala.domain.chat import Wire
+from khala.domain.chat import WireStruct
 from khala.domain.errors import Conflict, NotFound, PayloadTooLarge
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
@@ -41,7 +41,7 @@ MOVE = """
 """
 
 
-class Entry(Wire, frozen=True, kw_only=True):
+class Entry(WireStruct, frozen=True, kw_only=True):
     """A file, without what is in it; `size` in bytes."""
 
     path: str

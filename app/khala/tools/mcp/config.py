@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from khala.domain.tools import offered
+from khala.domain.tools import matches_any
 
 MOST_BYTES = 1 << 20
 """Bytes of the file."""
@@ -62,11 +62,11 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
     def only_reads(self, tool: str) -> bool:
         """Whether the operator says that the tool changes nothing."""
-        return offered(tool, self.read_only)
+        return matches_any(tool, self.read_only)
 
     def may_repeat(self, tool: str) -> bool:
         """Whether the operator says that a call may be repeated under its key."""
-        return self.only_reads(tool) or offered(tool, self.idempotent)
+        return self.only_reads(tool) or matches_any(tool, self.idempotent)
 
 
 class ToolGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -79,7 +79,7 @@ class ToolGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
     def has(self, tool: str) -> bool:
         """Whether the tool belongs to it."""
-        return offered(tool, self.tools)
+        return matches_any(tool, self.tools)
 
 
 class McpConfig(msgspec.Struct, frozen=True, kw_only=True):

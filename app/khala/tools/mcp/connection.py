@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
-from khala.domain.chat import Wire
+from khala.domain.chat import WireStruct
 from khala.tools.mcp.backoff import Backoff
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import ConnectionSignal
@@ -43,7 +43,7 @@ MOST_FAILURES = 2
 """Looks in a row that may fail before the connection is given up."""
 
 
-class ServerState(Wire, frozen=True, kw_only=True, omit_defaults=False):
+class ServerState(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
     """How it is with a server. `attempts` counts tries to connect since it was last ready; `tools` those it has now."""
 
     name: str

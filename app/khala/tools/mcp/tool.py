@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
-from khala.domain.tools import Permission, Spec
+from khala.domain.tools import ToolPermission, ToolSpec
 from khala.tools.mcp import tool_names
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.port import CallContext, CallResult, Tool
@@ -29,7 +29,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 class McpTool:
     """A tool of a server."""
 
-    def __init__(self, connection: "McpConnection", name: str, spec: Spec) -> None:
+    def __init__(self, connection: "McpConnection", name: str, spec: ToolSpec) -> None:
         """`name` is the server's own."""
         self.spec = spec
         self._connection = connection
@@ -67,12 +67,12 @@ class McpToolAdapter:
             log.warning("mcp_tool_left_out", server=self._server.name, tool=tool.name[:LONGEST_NAME], problem=problem)
         return False
 
-    def _spec(self, full_name: str, tool: "types.Tool") -> Spec:
+    def _spec(self, full_name: str, tool: "types.Tool") -> ToolSpec:
         hints = tool.annotations
         only_reads = self._server.only_reads(tool.name) or bool(hints and hints.read_only_hint)
         repeatable = only_reads or self._server.may_repeat(tool.name) or bool(hints and hints.idempotent_hint)
-        permissions: frozenset[Permission] = frozenset() if self._server.anonymous else frozenset({"network"})
-        return Spec(
+        permissions: frozenset[ToolPermission] = frozenset() if self._server.anonymous else frozenset({"network"})
+        return ToolSpec(
             name=full_name,
             description=_bounded(tool.description or tool.title or tool.name),
             parameters={"type": "object", **tool.input_schema},

@@ -8,8 +8,8 @@ import msgspec
 from jsonschema_rs import Draft202012Validator
 
 from khala.domain.errors import InvalidInput
-from khala.domain.json_schemas import SAFE_INTEGER, SchemaGraph, large_numbers
-from khala.domain.tools import Spec
+from khala.domain.json_schemas import SAFE_INTEGER, SchemaGraph, has_large_integers
+from khala.domain.tools import ToolSpec
 from khala.tools.port import ToolError
 from khala.tools.validation import process_pool
 from khala.tools.validation.validator import PATTERN_SIZES, explained, problems, validator
@@ -62,7 +62,7 @@ class ToolSchema:
             raise InvalidInput('The schema must have "type": "object".')
         self._graph = SchemaGraph(parameters)
         self._graph.weigh(_sizes(self._graph))
-        self._large = large_numbers(parameters)
+        self._large = has_large_integers(parameters)
         self._checks_names = any("propertyNames" in node.schema for node in self._graph.nodes)
         self.parameters: dict[str, Any] = parameters
         try:
@@ -91,7 +91,7 @@ class ToolSchema:
         return work.weight * size.values <= MAX_REPORTED and work.weight * size.bytes * copies <= MAX_COPIED_BYTES
 
 
-async def check(spec: Spec, args: dict[str, Any]) -> None:
+async def check(spec: ToolSpec, args: dict[str, Any]) -> None:
     """Raise `ToolError` (`bad_arguments`) that names each place which does not fit the tool's schema.
 
     More than `MOST_ARGS` of arguments are `too_large`. Not asserted are formats, and patterns that can't be searched
@@ -156,8 +156,8 @@ def measured(args: dict[str, Any]) -> ArgumentsSize:
         depth += 1
         if depth > MAX_ARGS_DEPTH:
             raise ToolError("These arguments are nested too deeply.", code="bad_arguments")
-    inexact = large_numbers(args, limit=EXACT_INTEGER)
-    return ArgumentsSize(size, values + 1, depth, inexact, inexact and large_numbers(args, limit=SAFE_INTEGER))
+    inexact = has_large_integers(args, limit=EXACT_INTEGER)
+    return ArgumentsSize(size, values + 1, depth, inexact, inexact and has_large_integers(args, limit=SAFE_INTEGER))
 
 
 def _within(values: list[Any]) -> list[Any]:

@@ -294,7 +294,7 @@ export interface Compaction {
 }
 
 /** Why the run failed; a `finish` with reason `error` follows in the same commit. */
-export interface Failure {
+export interface RunFailure {
   code: string;
   message: string;
 }
@@ -318,7 +318,7 @@ export type Part =
   | PartOf<"step", Step>
   | PartOf<"notice", Notice>
   | PartOf<"compaction", Compaction>
-  | PartOf<"error", Failure>
+  | PartOf<"error", RunFailure>
   | PartOf<"finish", Finish>;
 
 // Frames of clients

@@ -3,13 +3,13 @@
 // States are immutable values. What did not change stays the same object.
 
 import { fold } from "./fold.ts";
-import type { AccountDelta, AccountFrame, Block, DeltaFrame, Failure, Finish, Invitation, Listed, Message, Older, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
+import type { AccountDelta, AccountFrame, Block, DeltaFrame, RunFailure, Finish, Invitation, Listed, Message, Older, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
 
 /** A message with its content, and further facts from its parts. */
 export interface MessageState extends Omit<Message, "content"> {
   readonly content: readonly Block[];
   /** The error of its run, if it failed. */
-  readonly failure?: Failure;
+  readonly failure?: RunFailure;
   /** Its newest `step` part. */
   readonly step?: Step;
   /** When tool calls started, by tool call id, in ms since the epoch on the server's clock. */
