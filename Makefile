@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Compiled code is kept, or each process would compile all that it imports, for three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint types page format bench bench-compare bench-page chaos mutate web web-dev setup clean
+.PHONY: help serve test check lint types page format bench bench-compare bench-page chaos mutate web web-dev docs setup clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -60,6 +60,10 @@ web: $(READY)  ## Build the page, where its sources have changed
 
 web-dev: $(READY)  ## Serve the page with hot reload, beside a server that runs (KHALA_URL)
 	@$(BIN)/python infra/web.py dev
+
+docs: $(READY)  ## Build the documentation site into .cache/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --config-file infra/mkdocs.yml
+	@echo "The documentation is at .cache/site/index.html"
 
 setup: $(READY)  ## Only set up
 

@@ -1,8 +1,10 @@
 """What operators install is what its own tools take, and says the same as Khala."""
 
+import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,15 @@ def test_images_are_named_by_version() -> None:
     images = [image for text in texts for image in re.findall(r"^(?: +image:|FROM) (\S+)", text, re.MULTILINE)]
     assert len(images) > 8
     assert not [image for image in images if ":" not in image or image.endswith(":latest")]
+
+
+def test_the_version_of_the_project_is_told_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    told = "\n".join(path.read_text() for path in TOLD)
+    assert set(re.findall(r"(?:image: |-t )khala:(\S+)", told)) == {project["version"]}
+    client = json.loads((ROOT / "app" / "web" / "src" / "khala" / "package.json").read_text())
+    assert client["version"] == project["version"]
+    assert f"\n## [{project['version']}] - 20" in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.parametrize("path", TOLD, ids=lambda path: path.name)

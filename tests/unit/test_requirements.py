@@ -1,4 +1,4 @@
-"""The list of what must work names tests that exist."""
+"""The requirements and the security page name tests and files that exist."""
 
 import re
 from pathlib import Path
@@ -16,9 +16,9 @@ def test_every_test_that_the_table_of_acting_for_others_names_exists() -> None:
     assert [name for name in files + re.findall(r"`((?:app|tests)/[\w/.]+)`", told) if not (ROOT / name).exists()] == []
 
 
-def test_every_test_that_the_rows_name_exists() -> None:
-    rows = (ROOT / "docs" / "rows.md").read_text()
+def test_every_test_that_the_requirements_name_exists() -> None:
+    listed = (ROOT / "docs" / "requirements.md").read_text()
     found = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    missing = [name for name in re.findall(r"`(test_\w+)`", rows) if f"def {name}(" not in found]
+    missing = [name for name in re.findall(r"`(test_\w+)`", listed) if f"def {name}(" not in found]
     assert missing == []
-    assert all((ROOT / name).exists() for name in re.findall(r"`((?:tests|app/web/src)/[\w/.]+)`", rows))
+    assert all((ROOT / name).exists() for name in re.findall(r"`((?:tests|app/web/src)/[\w/.]+)`", listed))

@@ -1,0 +1,71 @@
+"""Hook of mkdocs: adds generated pages, and checks and rewrites links that leave the folder of the documentation."""
+
+import posixpath
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+from infra import reference
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+TOP_LEVEL = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
+"""Files of the top folder, and the page of the site that shows each."""
+GENERATED: dict[str, Callable[[], str]] = {
+    "reference/rest.md": reference.rest_page,
+    "reference/cli.md": reference.cli_page,
+    "reference/metrics.md": reference.metrics_page,
+    "contributing.md": (ROOT / "CONTRIBUTING.md").read_text,
+    "changelog.md": (ROOT / "CHANGELOG.md").read_text,
+}
+LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^()\s]+)\)")
+
+
+def on_files(files: Files, config: "MkDocsConfig") -> Files:
+    """Add the pages that are generated."""
+    for path, make in GENERATED.items():
+        files.append(File.generated(config, path, content=make()))
+    if files.get_file_from_path("configuration.md") is None:
+        table = (ROOT / "README.md").read_text().partition("## Configuration")[2].partition("\n## ")[0]
+        files.append(File.generated(config, "configuration.md", content=f"# Configuration{table}"))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: "Page", **_: object) -> str:
+    """Rewrite links that leave `docs/`. Raises `PluginError` for a link to a file that does not exist."""
+    return link_to_pages(markdown, page.file.src_uri)
+
+
+def link_to_pages(markdown: str, page: str) -> str:
+    """The Markdown of a page with links to files of the repository as plain text, and all other links as they are."""
+    origin = next((name for name, shown in TOP_LEVEL.items() if shown == page and page != "index.md"), f"docs/{page}")
+
+    def rewrite(match: re.Match[str]) -> str:
+        text, target = match.groups()
+        if ":" in target or target.startswith("#"):
+            return match.group()
+        path, hash_, anchor = target.partition("#")
+        there = posixpath.normpath(posixpath.join(posixpath.dirname(origin), path))
+        if there in TOP_LEVEL:
+            there = f"docs/{TOP_LEVEL[there]}"
+        elif not there.startswith("docs/"):
+            if not (ROOT / there).exists():
+                raise PluginError(f"{origin} links to {there}, which does not exist")
+            return text
+        shown = posixpath.relpath(there.removeprefix("docs/"), posixpath.dirname(page) or ".")
+        return f"[{text}]({shown}{hash_}{anchor})"
+
+    return _outside_of_blocks(markdown, lambda text: LINK.sub(rewrite, text))
+
+
+def _outside_of_blocks(markdown: str, change: Callable[[str], str]) -> str:
+    """Change all but fenced blocks of code."""
+    pieces = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(piece if piece.startswith("```") else change(piece) for piece in pieces)
