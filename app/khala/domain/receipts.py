@@ -11,6 +11,8 @@ from uuid import UUID
 
 import msgspec
 
+from khala.domain.decimals import format_optional
+
 FIRST_HASH = b""
 """What comes before a run's first receipt."""
 
@@ -26,8 +28,7 @@ def chained_hash(
     cost_usd: Decimal | None,
 ) -> bytes:
     """The hash (SHA-256) of a receipt that follows the one with the hash `before`."""
-    cost = None if cost_usd is None else f"{cost_usd.normalize():f}"
-    told = [run_id, seq, kind, tool_call_id, _stored(data), cost]
+    told = [run_id, seq, kind, tool_call_id, _stored(data), format_optional(cost_usd)]
     return hashlib.sha256(before + msgspec.json.encode(told, order="deterministic")).digest()
 
 

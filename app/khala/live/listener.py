@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import asyncpg
 import structlog
 
+from khala.domain.backoff import Backoff
 from khala.signals.metrics import LISTENER_CONNECTED, LISTENER_LOST
 from khala.store.postgres.database import EVERYTHING, driver_url
 
@@ -13,8 +14,8 @@ log = structlog.get_logger()
 
 PULSE = 5.0
 """Seconds between two proofs that the connection is alive."""
-LONGEST_PAUSE = 5.0
-"""Seconds between two tries to connect, at most."""
+RECONNECT = Backoff(first_seconds=0.1, max_seconds=5.0)
+"""Delays between two tries to connect."""
 
 
 class Listener:
@@ -32,17 +33,17 @@ class Listener:
 
     async def run(self) -> None:
         """Listen, for ever."""
-        pause = 0.1
+        failures = 1
         while True:
             try:
                 await self._listen()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
                 LISTENER_LOST.inc()
                 log.warning("listener_lost", error=str(error), connected=self.connected)
-            pause = 0.1 if self._connection else min(LONGEST_PAUSE, pause * 2)
+            failures = 1 if self._connection else failures + 1
             self._connection = None
             LISTENER_CONNECTED.set(0)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(RECONNECT.delay(failures))
 
     async def _listen(self) -> None:
         connection = await asyncpg.connect(

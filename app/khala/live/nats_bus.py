@@ -15,6 +15,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError, SlowConsumerError
 
+from khala.domain.backoff import Backoff
 from khala.live.nats_url import WakeUrl
 from khala.store.postgres.database import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL
 
@@ -28,8 +29,8 @@ CONNECTING = 5.0
 """Seconds to connect, whatever the number of servers."""
 CLOSING = 1.0
 """Seconds to say goodbye."""
-LONGEST_PAUSE = 5.0
-"""Seconds between two tries to connect, at most."""
+RECONNECT = Backoff(first_seconds=0.1, max_seconds=5.0)
+"""Delays between two tries to connect."""
 MOST_PENDING = 1 << 18
 """Bytes that may wait for the server to take them; over that, Postgres notifies."""
 MOST_UNHEARD = 1 << 10
@@ -72,15 +73,15 @@ class NatsBus:
 
     async def run(self, handlers: Handlers) -> None:
         """Hear, for ever."""
-        pause = 0.1
+        failures = 1
         while True:
             try:
                 await self._listen(handlers)
             except (OSError, NatsError, TimeoutError) as error:
                 log.warning("wake_lost", server=str(self._url), error=str(error), connected=self._client is not None)
-            pause = 0.1 if self._client else min(LONGEST_PAUSE, pause * 2)
+            failures = 1 if self._client else failures + 1
             self._broken, self._client = self._broken or self._client is not None, None
-            await asyncio.sleep(pause)
+            await asyncio.sleep(RECONNECT.delay(failures))
 
     async def _listen(self, handlers: Handlers) -> None:
         async with self._connection(handlers) as connection:

@@ -4,16 +4,17 @@ from typing import TypeAlias
 
 import msgspec
 
+from khala.domain.backoff import Backoff
 from khala.models.port import ModelFailed
 
 TRIES = 3
 """Calls per model."""
-FIRST_WAIT = 0.5
 LONGEST_ASKED = 30.0
 """Seconds. A provider that asks for a longer wait is left for the next model at once."""
 PATIENCE = 60.0
 """Seconds since the first call after which no more waiting is begun."""
 JITTER = 0.25
+BACKOFF = Backoff(first_seconds=0.5, min_factor=1 - JITTER, max_factor=1 + JITTER)
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -51,6 +52,6 @@ def decide(failure: ModelFailed, *, tries: int, elapsed: float, jitter: float, m
 def _wait(failure: ModelFailed, tries: int, jitter: float) -> float | None:
     """Seconds before the next call, or None where the provider asks for more than a reader would wait."""
     if failure.retry_after is None:
-        return FIRST_WAIT * 2.0 ** (tries - 1) * (1 - JITTER + 2 * JITTER * jitter)
+        return BACKOFF.delay(tries, jitter)
     # Never earlier than asked: the jitter only adds, so that many waiting runs don't come back at one instant.
     return failure.retry_after + JITTER * jitter if failure.retry_after <= LONGEST_ASKED else None

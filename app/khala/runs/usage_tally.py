@@ -4,6 +4,7 @@ import time
 from decimal import Decimal
 from typing import Any
 
+from khala.domain.decimals import format_optional
 from khala.domain.parts import Finish, TokenUsage
 from khala.models.port import Completed, Model
 from khala.models.prices import cost
@@ -93,7 +94,7 @@ class UsageTally:
     @property
     def cost_usd(self) -> str | None:
         """The cost as it travels."""
-        return None if self.cost is None else f"{self.cost.normalize():f}"
+        return format_optional(self.cost)
 
     def finish(self, reason: str) -> Finish:
         """The run's finish as of now."""

@@ -7,7 +7,7 @@ from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
 from khala.store.tools.workspace_files import Entry
-from khala.tools import paths, text_output
+from khala.tools import paths, tool_output
 from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.workspace_tools import FS, schema
 
@@ -34,7 +34,9 @@ class ListDirectory:
         lines = _listed(found, folder)
         if not lines and folder:
             raise ToolError(f"There is no folder {folder}", code="not_found")
-        return await text_output.text(call, "\n".join(lines) or "It is empty.", text_output.counted(len(lines), "name"))
+        return await tool_output.text_result(
+            call.sink, "\n".join(lines) or "It is empty.", tool_output.pluralize(len(lines), "name")
+        )
 
 
 def _listed(entries: Sequence[Entry], folder: str) -> list[str]:
@@ -73,5 +75,5 @@ class GlobFiles:
         async with self._db.driver() as driver:
             entries = await workspace_files.entries(driver, call.actor.owner_id)
         found = [entry.path for entry in entries if wanted.search(entry.path)]
-        summary = text_output.counted(len(found), "file")
-        return await text_output.text(call, "\n".join(found) or "No file has such a path.", summary)
+        summary = tool_output.pluralize(len(found), "file")
+        return await tool_output.text_result(call.sink, "\n".join(found) or "No file has such a path.", summary)

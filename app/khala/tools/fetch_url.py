@@ -15,7 +15,7 @@ import httpx
 import msgspec
 
 from khala.domain.tools import ToolSpec
-from khala.tools import readable, text_output
+from khala.tools import readable, tool_output
 from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.ssrf_guard import HostResolver, IPNetwork, ResolveHost, SsrfGuardedBackend
 from khala.tools.workspace_tools import schema
@@ -200,7 +200,7 @@ async def _page(answer: FetchResponse, most: int, call: CallContext) -> CallResu
             raise ToolError(message, code="too_large")
     title, text = await asyncio.to_thread(_read, bytes(content), answer.charset)
     head = "\n".join(filter(None, (title, str(answer.url))))
-    return await text_output.text(call, f"{head}\n\n{text}", title or str(answer.url))
+    return await tool_output.text_result(call.sink, f"{head}\n\n{text}", title or str(answer.url))
 
 
 def _read(content: bytes, charset: str | None) -> tuple[str, str]:
@@ -213,7 +213,7 @@ async def _raw(answer: FetchResponse, most: int, call: CallContext) -> CallResul
         size += len(piece)
         await call.sink.write(piece)
     charset = f"; charset={answer.charset}" if answer.charset and answer.media_type.startswith("text/") else ""
-    summary = f"{text_output.counted(size, 'byte')} of {answer.media_type} from {answer.url.host}"
+    summary = f"{tool_output.pluralize(size, 'byte')} of {answer.media_type} from {answer.url.host}"
     return CallResult(media_type=answer.media_type + charset, summary=summary)
 
 

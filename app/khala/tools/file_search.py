@@ -15,7 +15,7 @@ from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
 from khala.store.tools.workspace_files import Entry
-from khala.tools import paths, text_output
+from khala.tools import paths, tool_output
 from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.workspace_tools import FS, schema
 
@@ -117,8 +117,8 @@ class GrepFiles:
             await self._look(page, entries, call.actor.owner_id)
         finally:
             page.stopped = True
-        summary = text_output.counted(page.total, "matching line")
-        return await text_output.text(call, page.told(), summary)
+        summary = tool_output.pluralize(page.total, "matching line")
+        return await tool_output.text_result(call.sink, page.told(), summary)
 
     async def _look(self, page: "_Page", entries: Sequence[Entry], owner_id: UUID) -> None:
         for batch in _batches(entries):
@@ -248,11 +248,11 @@ class _Page:
 
     def told(self) -> str:
         """The page as text: first how many there are and where to go on, then the lines."""
-        head = text_output.counted(self.total, "matching line")
+        head = tool_output.pluralize(self.total, "matching line")
         if self._full and self._last is not None:
             head += f"; {self._shown} of them here, go on with after={self._last}"
         elif self._query.after is not None:
             head += f"; the last {self._shown} of them here"
         if self._binary:
-            head += f"; {text_output.counted(self._binary, 'file')} not searched, being no text"
+            head += f"; {tool_output.pluralize(self._binary, 'file')} not searched, being no text"
         return "\n".join([f"[{head}]", *self._said])

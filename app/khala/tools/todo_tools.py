@@ -5,7 +5,7 @@ from typing import Any
 from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import todos
-from khala.tools import text_output
+from khala.tools import tool_output
 from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.workspace_tools import encoded, schema
 
@@ -59,8 +59,8 @@ class TodoList:
         async with self._db.driver() as driver:
             found = await todos.of(driver, call.actor.owner_id)
         still = sum(not todo.done for todo in found)
-        return await text_output.json(
-            call, {"todos": found}, f"{text_output.counted(len(found), 'todo')}, {still} open"
+        return await tool_output.json_result(
+            call.sink, {"todos": found}, f"{tool_output.pluralize(len(found), 'todo')}, {still} open"
         )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
-from khala.tools import paths, text_output
+from khala.tools import paths, tool_output
 from khala.tools.port import CallContext, CallResult, ToolError
 
 FS: frozenset[Any] = frozenset({"fs"})
@@ -71,13 +71,17 @@ class ReadFile:
         lines, first = lines_of(content, path), int(args.get("from", 1))
         chosen = lines[first - 1 : first - 1 + int(args.get("lines", LINES))]
         if len(chosen) == len(lines):
-            return await text_output.text(call, text, f"{path}: {text_output.counted(len(lines), 'line')}")
+            return await tool_output.text_result(
+                call.sink, text, f"{path}: {tool_output.pluralize(len(lines), 'line')}"
+            )
         if not chosen:
-            raise ToolError(f"{path} has {text_output.counted(len(lines), 'line')}; there is no line {first}.")
+            raise ToolError(f"{path} has {tool_output.pluralize(len(lines), 'line')}; there is no line {first}.")
         last = first + len(chosen) - 1
         where = f"Lines {first} to {last} of {len(lines)}"
         more = f"; go on with from={last + 1}" if last < len(lines) else ""
-        return await text_output.text(call, f"[{where}{more}]\n" + "\n".join(chosen), f"{path}: {where.lower()}")
+        return await tool_output.text_result(
+            call.sink, f"[{where}{more}]\n" + "\n".join(chosen), f"{path}: {where.lower()}"
+        )
 
 
 class WriteFile:
@@ -98,7 +102,7 @@ class WriteFile:
         """Write it."""
         path, content = paths.normal(args["path"], new=True), encoded(args["content"], "content")
         await workspace_files.write(self._db, call.actor.owner_id, path, content)
-        return CallResult(output=f"Wrote {text_output.counted(len(content), 'byte')} to {path}.")
+        return CallResult(output=f"Wrote {tool_output.pluralize(len(content), 'byte')} to {path}.")
 
 
 class EditFile:
@@ -142,7 +146,7 @@ class EditFile:
             return text.replace(old, new).encode()
 
         await workspace_files.change(self._db, call.actor.owner_id, path, edit)
-        return CallResult(output=f"Replaced it {text_output.counted(times, 'time')} in {path}.")
+        return CallResult(output=f"Replaced it {tool_output.pluralize(times, 'time')} in {path}.")
 
 
 class DeleteFile:

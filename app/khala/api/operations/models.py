@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from decimal import Decimal
 from functools import lru_cache
 
 from litestar import get
@@ -11,6 +10,7 @@ from litestar.di import NamedDependency
 from khala.api.bodies import Body
 from khala.api.context import Context
 from khala.api.http.problem_details import documented
+from khala.domain.decimals import format_optional
 from khala.models import prices
 
 
@@ -60,11 +60,7 @@ def _offer(model: str) -> Offer:
         model=model,
         provider=provider,
         name=name,
-        input_usd_per_million=_decimal(told),
-        output_usd_per_million=_decimal(said),
+        input_usd_per_million=format_optional(told),
+        output_usd_per_million=format_optional(said),
         context_tokens=prices.context_window(provider, name),
     )
-
-
-def _decimal(amount: Decimal | None) -> str | None:
-    return None if amount is None else f"{amount.normalize():f}"

@@ -34,6 +34,7 @@ from khala.domain.budgets import (
     fixed_window,
     grantable_amount,
 )
+from khala.domain.decimals import format_decimal
 from khala.domain.parts import TokenUsage
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
@@ -412,12 +413,8 @@ def _used(limit: BudgetLimit, level: WindowUsage, ends_at: datetime) -> BudgetUs
     return BudgetUsage(
         scope=limit.scope,
         measure=limit.measure,
-        used=_plain(level.settled),
-        reserved=_plain(level.reserved),
-        most=_plain(limit.most),
+        used=format_decimal(level.settled),
+        reserved=format_decimal(level.reserved),
+        most=format_decimal(limit.most),
         ends_at=None if ends_at == END_OF_TIME else ends_at,
     )
-
-
-def _plain(number: Decimal) -> str:
-    return f"{number.normalize():f}"

@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import ARRAY, BigInteger, Column, Integer, LargeBinary, Numeric, SmallInteger, Table
 from sqlalchemy.dialects.postgresql import JSONB
 
+from khala.domain.decimals import format_decimal
 from khala.store.postgres.database import Driver
 from khala.store.postgres.rows import Record
 from khala.store.schema import tables
@@ -348,7 +349,7 @@ class Encoder:
         if isinstance(value, bytes) and f"{self._kind.table.name}.{name}" not in BASE64:
             return value.hex()
         if isinstance(value, Decimal):
-            return f"{value.normalize():f}"
+            return format_decimal(value)
         return msgspec.Raw(value.encode()) if name in self._json and value is not None else value
 
 

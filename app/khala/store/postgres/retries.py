@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from khala.domain.backoff import Backoff
 from khala.signals import metrics
 from khala.store.postgres.database import Contended
 
 MAX_TRIES = 5
 """Times that one command is run, the first included."""
-FIRST_PAUSE_SECONDS = 0.02
-"""Upper bound of the pause before the second try; it doubles with each further one."""
+BACKOFF = Backoff(first_seconds=0.02, min_factor=0.0, max_factor=1.0)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def retried(command: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, An
                 return await command(*args, **kwargs)
             except Contended:
                 # Jitter: those that collided do not meet again at the same moment.
-                await asyncio.sleep(random.uniform(0, FIRST_PAUSE_SECONDS * 2 ** (tried - 1)))
+                await asyncio.sleep(BACKOFF.delay(tried, random.random()))
         try:
             return await command(*args, **kwargs)
         except Contended:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from khala.domain.chat import Message, Receipt, Run, Thread
+from khala.domain.decimals import format_optional
 from khala.domain.fold import Content
 from khala.domain.parts import Finish, Part
 
@@ -91,7 +92,7 @@ def receipt(row: Record) -> Receipt:
         type=row["type"],
         tool_call_id=row["tool_call_id"],
         data=msgspec.json.decode(row["data"], type=dict[str, Any]),
-        cost_usd=None if row["cost_usd"] is None else f"{row['cost_usd'].normalize():f}",
+        cost_usd=format_optional(row["cost_usd"]),
         hash=None if row["hash"] is None else row["hash"].hex(),
         created_at=row["created_at"],
     )

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Caller
 from khala.domain.chat import ACTIVE, Run, RunOptions
+from khala.domain.decimals import format_optional
 from khala.domain.errors import RunNotFound, ThreadNotFound
 from khala.domain.fold import cancelled_statuses, fold
 from khala.domain.isolation_policy import MAX_SHARED_LOSSES
@@ -362,7 +363,7 @@ async def _canceled(driver: Driver, thread_id: UUID, run_id: UUID) -> Finish:
     return Finish(
         reason="canceled",
         usage=spent.usage,
-        cost_usd=None if spent.usd is None else f"{spent.usd.normalize():f}",
+        cost_usd=format_optional(spent.usd),
         witness=spent.witness.hex() if spent.witness else None,
     )
 

@@ -21,6 +21,7 @@ import asyncpg
 import msgspec
 import structlog
 
+from khala.domain.backoff import Backoff
 from khala.domain.budgets import SMALLEST_AMOUNT
 from khala.domain.errors import Unavailable
 from khala.domain.flush_policy import FlushPolicy, PendingText, replace_unstorable, split_by_json_bytes
@@ -63,6 +64,8 @@ MOST_TOGETHER = 4000
 """Parts in one transaction, near enough: no run waits long for those of others."""
 MOST_BUFFERED = 1 << 20
 """Characters that one run may hold back, in an outage say, before its turn has to wait."""
+RETRY = Backoff(first_seconds=0.05, max_seconds=2.0)
+"""Delays after a commit that failed because the database was unavailable."""
 PIECE = MAX_INLINE_BYTES - 32
 """Bytes of text in one part, leaving room for what is around it."""
 
@@ -284,7 +287,7 @@ class Writer:
         self._waiting: dict[Stream, None] = {}
         self._wake = asyncio.Event()
         self._until = math.inf
-        self._pause = 0.0
+        self._pause, self._failures = 0.0, 0
 
     def open(
         self, lease: Lease, *, next_seq: int = 0, next_receipt: int = 0, witness: bytes = FIRST_HASH,
@@ -358,13 +361,14 @@ class Writer:
             new = await self._append(streams)
         except Unavailable:
             FLUSHES_FAILED.inc()
-            self._pause = min(2.0, max(0.05, self._pause * 2))
+            self._failures += 1
+            self._pause = RETRY.delay(self._failures)
             log.warning("flush_failed", runs=len(streams), retry_in=self._pause, exc_info=True)
             return
         except asyncpg.PostgresError:
             await self._write_apart(streams)
             return
-        self._pause = 0.0
+        self._pause, self._failures = 0.0, 0
         flushed([stream.take() for stream in streams if stream.lease.run_id in new], began, time.monotonic())
         for stream in streams:
             self._settle(stream, held=stream.lease.run_id in new)

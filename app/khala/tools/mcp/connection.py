@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import random
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
+from khala.domain.backoff import Backoff
 from khala.domain.chat import WireStruct
-from khala.tools.mcp.backoff import Backoff
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import ConnectionSignal
 from khala.tools.port import CallContext, Tool, ToolError
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+RECONNECT = Backoff(first_seconds=0.2, max_seconds=30.0, min_factor=0.5, max_factor=1.0)
+STABLE_SECONDS = 30.0
+"""A connection that lasted this long resets the delays before the next ones."""
 OPENING = 20.0
 """Seconds that a server has to start and to tell its tools."""
 LISTING = 10.0
@@ -71,7 +75,7 @@ class McpConnection:
         self._watch = ConnectionSignal()
         self._seen = 0
         self._turn = asyncio.Event()
-        self._backoff = Backoff()
+        self._short_lives = 0
         self._under_way = 0
         self._attempts = 0
         self._error: str | None = None
@@ -97,7 +101,8 @@ class McpConnection:
         while True:
             began = time.monotonic()
             await self._lived()
-            wait = self._backoff.after(time.monotonic() - began)
+            self._short_lives = 1 if time.monotonic() - began >= STABLE_SECONDS else self._short_lives + 1
+            wait = RECONNECT.delay(self._short_lives, random.random())
             log.info("mcp_server_lost", server=self.server.name, error=self._error, retry_in=round(wait, 2))
             await asyncio.sleep(wait)
 
