@@ -69,9 +69,10 @@ ANSWERS: dict[str, Struct] = {
     "LinkedIdentity": accounts.LinkedIdentity, "User": accounts.User, "SignedIn": bodies.SignedIn,
     "SignedOut": bodies.SignedOut, "Session": accounts.Session, "Token": accounts.ApiToken,
     "MadeToken": bodies.MadeToken,
-    "Provider": bodies.Provider, "Ways": bodies.Ways, "Used": budgets.BudgetUsage, "Trace": audit.Trace,
+    "Provider": bodies.Provider, "Ways": bodies.Ways, "Used": budgets.BudgetUsage, "Trace": audit.AuditEntry,
     "Tool": tools.OfferedTool, "UserTool": user_tools.UserTool, "Rule": ToolRule, "Model": models.Offer,
-    "Models": models.Offers, "Line": line_views.Line, "Look": blob_reader.Look, "Kept": tool_call_details.Kept,
+    "Models": models.Offers, "Line": line_views.BlobLine, "Look": blob_reader.ReadResult,
+    "Kept": tool_call_details.Kept,
     "Detail": tool_call_details.Detail,
     "PartPage": bodies.PartPage, "FieldError": problem_details.FieldError, "Problem": problem_details.Problem,
 }  # fmt: skip

@@ -10,7 +10,7 @@ import msgspec
 
 from khala import isolated_run
 from khala import main as composition
-from khala.blobs.garbage_collector import Collector
+from khala.blobs.garbage_collector import BlobGarbageCollector
 from khala.console import EPILOG, KnownFailure
 from khala.console import run as _run
 from khala.console import settings as _settings
@@ -138,10 +138,10 @@ async def _verify(settings: Settings) -> None:
 
 async def _purge(settings: Settings, *, dry_run: bool) -> None:
     policy = composition.retention_policy(settings)
-    async with composition.database(settings) as db, composition.blobs(settings, db) as vault:
+    async with composition.database(settings) as db, composition.blobs(settings, db) as blob_service:
         if await migrations.current(db) != migrations.head():
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
-        collector = Collector(db, vault.store)
+        collector = BlobGarbageCollector(db, blob_service.store)
         found = await (retention.due(db, policy) if dry_run else retention.purge(db, policy))
         found["objects"] = await (collector.due() if dry_run else collector.collect())
     for kind, count in found.items():
@@ -150,10 +150,10 @@ async def _purge(settings: Settings, *, dry_run: bool) -> None:
 
 
 async def _doctor(settings: Settings, *, as_json: bool, call: bool, processes: int) -> None:
-    async with composition.database(settings) as db, composition.blobs(settings, db) as vault:
+    async with composition.database(settings) as db, composition.blobs(settings, db) as blob_service:
         from khala import doctor as examination  # what it needs is much, and no other command needs it
 
-        found = await examination.examine(settings, db, vault, processes=processes, call=call)
+        found = await examination.examine(settings, db, blob_service, processes=processes, call=call)
     well = all(finding.well for finding in found)
     if as_json:
         click.echo(msgspec.json.encode({"ok": well, "findings": found}))

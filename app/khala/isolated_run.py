@@ -78,9 +78,9 @@ async def execute(settings: Settings, claimed: Claimed) -> int:
         bus = await bus_of(settings)
         db = Database(settings.database_url, direct_url=settings.database_direct_url, pool_size=ISOLATED_POOL)
         stack.push_async_callback(db.close)
-        vault = await stack.enter_async_context(blobs(settings, db))
-        tool_registry = await stack.enter_async_context(tools(settings, db, vault, McpConnections(settings.mcp)))
-        workshop = Workshop(settings, db, tool_registry, vault, bus, None)
+        blob_service = await stack.enter_async_context(blobs(settings, db))
+        tool_registry = await stack.enter_async_context(tools(settings, db, blob_service, McpConnections(settings.mcp)))
+        workshop = Workshop(settings, db, tool_registry, blob_service, bus, None)
         async with workshop.working(), asyncio.TaskGroup() as group:
             _begin()
             started()

@@ -25,11 +25,11 @@ from khala.api.http.websocket_protocol import Line
 from khala.api.operations.readiness import Readiness
 from khala.blobs import store_url as blob_settings
 from khala.blobs import temporary_folder
-from khala.blobs.blob_service import Vault
-from khala.blobs.garbage_collector import Collector
+from khala.blobs.blob_service import BlobService
+from khala.blobs.garbage_collector import BlobGarbageCollector
 from khala.domain.parts import TokenUsage
 from khala.domain.transfer_rate import TransferRatePolicy
-from khala.identity.oidc import Provider
+from khala.identity.oidc import OidcProvider
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
 from khala.live.service import Live
@@ -91,28 +91,28 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
 
 
 @asynccontextmanager
-async def blobs(settings: Settings, db: Database) -> AsyncIterator[Vault]:
-    """The vault; its store and the folder of its temporary files are there for as long as this is open."""
-    store = blob_settings.opened(settings.blob_url, settings.home)
-    with temporary_folder.temporary(settings.home / "spool") as folder:
-        vault = Vault(db, store, folder=folder, room=settings.room)
+async def blobs(settings: Settings, db: Database) -> AsyncIterator[BlobService]:
+    """The blob service; its store and the folder of its temporary files are there for as long as this is open."""
+    store = blob_settings.open_store(settings.blob_url, settings.home)
+    with temporary_folder.temporary_folder(settings.home / "spool") as folder:
+        blob_service = BlobService(db, store, folder=folder, room=settings.room)
         try:
-            yield vault
+            yield blob_service
         finally:
-            await vault.aclose()
+            await blob_service.aclose()
             await store.aclose()
 
 
 @asynccontextmanager
 async def tools(
-    settings: Settings, db: Database, vault: Vault, connections: McpConnections
+    settings: Settings, db: Database, blob_service: BlobService, connections: McpConnections
 ) -> AsyncIterator[ToolRegistry]:
     """The tools that there are."""
     async with background({"mcp": connections.run}):
         sandbox = await Sandbox.find()  # while the servers start
         # A run that is taken over goes on with its tools, and would take one for missing that is not there yet.
         await connections.settled(SETTLING)
-        yield ToolRegistry(db, vault, sandbox=sandbox, connections=connections, options=settings.tools)
+        yield ToolRegistry(db, blob_service, sandbox=sandbox, connections=connections, options=settings.tools)
 
 
 @asynccontextmanager
@@ -139,7 +139,7 @@ class Workshop:
         settings: Settings,
         db: Database,
         tool_registry: ToolRegistry,
-        vault: Vault,
+        blob_service: BlobService,
         bus: Bus | None,
         isolation: IsolatedExecutor | None,
     ) -> None:
@@ -158,7 +158,7 @@ class Workshop:
             cooldown=settings.cooldown,
         )
         tool_dependencies = ToolDependencies(
-            tool_registry=tool_registry, vault=vault, approval_seconds=settings.approval_hours * 3600
+            tool_registry=tool_registry, blob_service=blob_service, approval_seconds=settings.approval_hours * 3600
         )
         models = ModelDependencies(open=self._providers.open, store_reasoning=settings.reasoning)
         self.executor = Executor(db, self._writer, models, self._counter, tool_dependencies, options, isolation)
@@ -210,17 +210,17 @@ async def running(
         db = await stack.enter_async_context(database(settings))
         await migrations.upgrade(db.direct_url)
         inner = await stack.enter_async_context(_pool_of_our_own(db))
-        vault = await stack.enter_async_context(blobs(settings, db))
+        blob_service = await stack.enter_async_context(blobs(settings, db))
         connections = McpConnections(settings.mcp)
-        tool_registry = await stack.enter_async_context(tools(settings, db, vault, connections))
+        tool_registry = await stack.enter_async_context(tools(settings, db, blob_service, connections))
         apart = IsolatedExecutor(isolation.environment(db.url, db.direct_url, environment))
-        workshop = Workshop(settings, inner, tool_registry, vault, bus, apart) if with_executor else None
+        workshop = Workshop(settings, inner, tool_registry, blob_service, bus, apart) if with_executor else None
         live = Live(db, inner)
         handlers = live.handlers
         if workshop:
             handlers[RUNS_CHANNEL] = workshop.executor.notified
         listener = Listener(db.direct_url, handlers)
-        readiness = Readiness(db, listener, vault)
+        readiness = Readiness(db, listener, blob_service)
         stack.push_async_callback(readiness.aclose)
         stopping = asyncio.Event()
         await stack.enter_async_context(
@@ -233,13 +233,13 @@ async def running(
         # Closed in reverse: runs are drained while observers still watch, then sockets, then the feed.
         stack.push_async_callback(live.presence.close)
         loops = {**live.loops, "listener": listener.run, "retention": _retention(settings, inner).run}
-        loops["collector"] = Collector(inner, vault.store).run
+        loops["collector"] = BlobGarbageCollector(inner, blob_service.store).run
         loops |= _hearing(bus, handlers)
         await stack.enter_async_context(background(loops))
-        provider = Provider(settings.oidc) if settings.oidc else None
+        provider = OidcProvider(settings.oidc) if settings.oidc else None
         if provider:
             stack.push_async_callback(provider.aclose)
-        app = _application(settings, db, vault, tool_registry, connections, live, readiness, provider, stopping)
+        app = _application(settings, db, blob_service, tool_registry, connections, live, readiness, provider, stopping)
         server = UnsignalledServer(_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
@@ -279,15 +279,15 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         await stack.enter_async_context(tracing(on=settings.traces))
         bus = await bus_of(settings)
         db = await stack.enter_async_context(database(settings))
-        vault = await stack.enter_async_context(blobs(settings, db))
+        blob_service = await stack.enter_async_context(blobs(settings, db))
         await migrations.upgrade(db.direct_url)
         connections = McpConnections(settings.mcp)
-        tool_registry = await stack.enter_async_context(tools(settings, db, vault, connections))
+        tool_registry = await stack.enter_async_context(tools(settings, db, blob_service, connections))
         apart = IsolatedExecutor(isolation.environment(db.url, db.direct_url))
-        workshop = Workshop(settings, db, tool_registry, vault, bus, apart)
+        workshop = Workshop(settings, db, tool_registry, blob_service, bus, apart)
         handlers = {RUNS_CHANNEL: workshop.executor.notified}
         listener = Listener(db.direct_url, handlers)
-        readiness = Readiness(db, listener, vault)
+        readiness = Readiness(db, listener, blob_service)
         stack.push_async_callback(readiness.aclose)
         await stack.enter_async_context(
             watched(
@@ -297,7 +297,7 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
             )
         )
         loops = {"listener": listener.run, "retention": _retention(settings, db).run}
-        loops["collector"] = Collector(db, vault.store).run
+        loops["collector"] = BlobGarbageCollector(db, blob_service.store).run
         loops |= _hearing(bus, handlers)
         started()
         async with background(loops), workshop.working():
@@ -337,17 +337,17 @@ def retention_policy(settings: Settings) -> Policy:
 def _application(
     settings: Settings,
     db: Database,
-    vault: Vault,
+    blob_service: BlobService,
     tool_registry: ToolRegistry,
     connections: McpConnections,
     live: Live,
     readiness: Readiness,
-    provider: Provider | None,
+    provider: OidcProvider | None,
     stopping: asyncio.Event,
 ) -> Litestar:
     context = Context(
         db=db,
-        vault=vault,
+        blob_service=blob_service,
         most_upload=settings.most_upload,
         tool_registry=tool_registry,
         connections=connections,

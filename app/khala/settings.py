@@ -24,7 +24,7 @@ from khala.live.nats_url import WakeUrl
 from khala.models import model_names
 from khala.models.model_names import ModelRef
 from khala.models.providers import ProviderSettings
-from khala.store.blobs.blobs import Room
+from khala.store.blobs.blobs import StorageQuota
 from khala.store.threads.sends import Limits
 from khala.tools import ssrf_guard
 from khala.tools.mcp import McpConfig, McpConfigError
@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wake_url: WakeUrl | None
     blob_url: str | None
     most_upload: int
-    room: Room
+    room: StorageQuota
     tools: ToolRegistryOptions
     mcp: McpConfig
     models: tuple[ModelRef, ...]
@@ -137,7 +137,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         wake_url=read.nats("KHALA_WAKE_URL"),
         blob_url=read.bucket("BLOB_URL"),
         most_upload=read.whole("KHALA_UPLOAD_MB", 20, least=1, most=1024) << 20,
-        room=Room(
+        room=StorageQuota(
             thread=read.whole("KHALA_THREAD_BLOB_MB", 1024, least=1, most=1_000_000) << 20,
             guest=read.whole("KHALA_GUEST_BLOB_MB", 64, least=1, most=1_000_000) << 20,
             guests_a_day=read.whole("KHALA_GUESTS_BLOB_MB_PER_DAY", 10_240, least=0, most=9_000_000) << 20,
@@ -331,7 +331,7 @@ class _Reader:
     def bucket(self, name: str) -> str | None:
         given = self.text(name, "")
         try:
-            return blob_settings.checked(given) if given else None
+            return blob_settings.validated_store_url(given) if given else None
         except ValueError as error:
             raise BadSetting(f"{name} {error}.") from error
 

@@ -14,7 +14,7 @@ import asyncpg
 import psutil
 
 from khala.store.embedded.binaries import find_binaries, runnable
-from khala.store.embedded.layout import NOBODY, Layout
+from khala.store.embedded.layout import NOBODY, ClusterLayout
 from tests.chaos.preloads import compiled
 from tests.support.ports import free_port
 
@@ -57,7 +57,7 @@ class Cluster:
         root = os.geteuid() == 0
         self._owner = (NOBODY, NOBODY) if root else (os.geteuid(), os.getegid())
         self._as_owner = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if root else {}
-        self._binaries = runnable(find_binaries(), Layout(folder, *self._owner, folder))
+        self._binaries = runnable(find_binaries(), ClusterLayout(folder, *self._owner, folder))
 
     @property
     def pid(self) -> int:

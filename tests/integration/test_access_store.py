@@ -32,13 +32,13 @@ async def admitted(db: Database, thread_id: UUID, caller: Caller) -> str | None:
 
 async def standing(db: Database, caller: Caller) -> bool:
     async with db.driver() as driver:
-        (stands,) = await account_feed.standing(driver, [caller])
+        (stands,) = await account_feed.valid_credentials(driver, [caller])
     return stands
 
 
 async def with_token(db: Database, user_id: UUID, *, lasts: float) -> Caller:
     """The user by a new token."""
-    token, secret = await api_tokens.make(db, Caller(user_id=user_id), "test", SCOPES, None)
+    token, secret = await api_tokens.create(db, Caller(user_id=user_id), "test", SCOPES, None)
     async with db.driver() as driver:
         found = await api_tokens.find(driver, secret)
         assert found is not None
@@ -128,18 +128,18 @@ async def test_a_cookie_signs_in_for_as_long_as_its_session_lasts(db: Database, 
 
 async def test_with_more_than_fifty_sessions_the_oldest_ends(db: Database) -> None:
     user_id = await new_user(db)
-    secrets = [await sessions.begin(db, user_id, Caller(), user_agent=None) for _ in range(sessions.MOST + 2)]
+    secrets = [await sessions.begin(db, user_id, Caller(), user_agent=None) for _ in range(sessions.MAX_SESSIONS + 2)]
     async with db.driver() as driver:
         found = [await sessions.find(driver, secret) for secret in secrets]
-    assert [one is not None for one in found] == [False] * 2 + [True] * sessions.MOST
+    assert [one is not None for one in found] == [False] * 2 + [True] * sessions.MAX_SESSIONS
 
 
 async def test_an_account_has_a_hundred_tokens_and_not_one_more(db: Database) -> None:
     caller = Caller(user_id=await new_user(db))
-    for _ in range(api_tokens.MOST):
-        await api_tokens.make(db, caller, "test", ["read"], None)
+    for _ in range(api_tokens.MAX_TOKENS):
+        await api_tokens.create(db, caller, "test", ["read"], None)
     with pytest.raises(Conflict):
-        await api_tokens.make(db, caller, "test", ["read"], None)
+        await api_tokens.create(db, caller, "test", ["read"], None)
 
 
 async def test_a_token_that_may_not_all_gives_the_account_no_password(database_url: str) -> None:

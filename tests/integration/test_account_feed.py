@@ -186,8 +186,8 @@ async def test_a_cursor_that_can_not_be_served_gets_the_whole_list(
         if reason == "floor":
             await driver.execute("UPDATE users SET floor_revision = 3")
         if reason == "many":
-            limited = account_feed.ENTRIES.replace(f"LIMIT {account_feed.MOST_LISTED + 1}", "LIMIT 6")
-            newest = account_feed.NEWEST.replace(f"LIMIT {account_feed.MOST_LISTED + 1}", "LIMIT 6")
+            limited = account_feed.ENTRIES.replace(f"LIMIT {account_feed.MAX_LISTED_THREADS + 1}", "LIMIT 6")
+            newest = account_feed.NEWEST.replace(f"LIMIT {account_feed.MAX_LISTED_THREADS + 1}", "LIMIT 6")
             monkeypatch.setattr(account_feed, "ENTRIES", limited)
             monkeypatch.setattr(account_feed, "NEWEST", newest)
             monkeypatch.setattr(account_feed, "MOST_LISTED", 5)
@@ -272,7 +272,7 @@ async def test_what_comes_after_a_read_mark_is_unread_whatever_it_said(db: Datab
 
     async def unread() -> list[bool]:
         async with db.driver() as driver:
-            found = await account_feed.whole(driver, named(user))
+            found = await account_feed.full_list(driver, named(user))
         assert found is not None
         return [one.unread for one in found.threads]
 

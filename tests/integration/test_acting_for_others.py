@@ -18,7 +18,7 @@ from khala.store.postgres.database import Database
 from khala.store.sharing import sharing
 from khala.store.threads import threads
 from khala.store.tools import approvals, workspace_files
-from khala.store.tools.approvals import Answer
+from khala.store.tools.approvals import ApprovalDecision
 from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import Person, owned_thread, person
 from tests.support.client import Thread
@@ -162,9 +162,9 @@ async def test_a_session_that_has_ended_edits_nothing_though_a_link_still_opens_
     session = await signed_in(db, editor.id)
     caller = Caller(user_id=editor.id, credential=session.credential, share_key_hash=key_hash(guest["X-Share-Key"]))
     await sign_out(db, session)
-    edited = Answer(approved=True, edited_args={"path": PRIVATE})
+    edited = ApprovalDecision(approved=True, edited_args={"path": PRIVATE})
     with pytest.raises(Forbidden, match="Only the person for whom"):
-        await approvals.answer(db, UUID(agent.run_id), call_id, caller, edited)
+        await approvals.decide(db, UUID(agent.run_id), call_id, caller, edited)
     assert (await decide(agent, call_id, owner.headers, approved=False)).status_code == 200
 
 
@@ -302,7 +302,7 @@ async def test_nothing_is_approved_any_more_in_a_run_whose_asker_was_removed_a_m
         )  # fmt: skip
     await removed(db, thread_id, owner, editor)
     with pytest.raises(Conflict, match="about to"):
-        await approvals.answer(db, sent.run_id, "call", owner.caller, Answer(approved=True))
+        await approvals.decide(db, sent.run_id, "call", owner.caller, ApprovalDecision(approved=True))
 
 
 @pytest.mark.parametrize("how", ["the link is revoked", "the thread is private"])
@@ -334,7 +334,7 @@ async def test_a_run_outlives_the_token_that_asked_for_it_and_still_acts_for_its
 ) -> None:
     owner, editor, _, theirs = await shared_thread(server, db)
     agent, call_id = await blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
-    _, another = await api_tokens.make(db, editor.caller, "another", ("read", "write"), None)
+    _, another = await api_tokens.create(db, editor.caller, "another", ("read", "write"), None)
     await api_tokens.revoke(db, editor.token_id, editor.caller)
     agent.thread = seen_by(server, theirs.id, {"Authorization": f"Bearer {another}"})
     edited = {"approved": True, "editedArgs": {"path": "other.txt"}}

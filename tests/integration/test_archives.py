@@ -100,13 +100,13 @@ async def test_an_account_comes_into_another_deployment_as_it_was(
         assert manifest_of(first)["missing"] == []
         (tmp_path / "first.zip").write_bytes(first)
         (tmp_path / "friend.zip").write_bytes(friends)
-        hashed = await passwords.hashed(PASSWORD)
-        async with store_of(there, tmp_path / "there", elsewhere_url) as (db, vault):
-            await into(db, vault, tmp_path / "friend.zip", trusted=True)
-            done = await into(db, vault, tmp_path / "first.zip", trusted=True, password_hash=hashed)
+        hashed = await passwords.hash_password(PASSWORD)
+        async with store_of(there, tmp_path / "there", elsewhere_url) as (db, blob_service):
+            await into(db, blob_service, tmp_path / "friend.zip", trusted=True)
+            done = await into(db, blob_service, tmp_path / "first.zip", trusted=True, password_hash=hashed)
             assert done.added
             rows = await counted(db)
-            assert not (await into(db, vault, tmp_path / "first.zip", trusted=True)).added
+            assert not (await into(db, blob_service, tmp_path / "first.zip", trusted=True)).added
             assert await counted(db) == rows, "a second time nothing is added"
         async with deployment(elsewhere_url, tmp_path / "there", there) as server, client(server.url) as http:
             login = {"email": who.email, "password": PASSWORD}
@@ -221,8 +221,8 @@ async def test_a_blob_that_the_store_has_lost_or_damaged_is_named_in_the_manifes
     assert missing == {names[b"gone"]: "gone", names[b"damaged"]: "damaged"}
     assert files_of(archive)[f"blobs/{names[b'whole']}"] == b"whole"
     (tmp_path / "archive.zip").write_bytes(archive)
-    async with store_of(None, tmp_path / "there", elsewhere_url) as (db, vault):
-        done = await into(db, vault, tmp_path / "archive.zip")
+    async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
+        done = await into(db, blob_service, tmp_path / "archive.zip")
         assert done.counts["blob"] == 1
         assert any("2 blobs were left out" in note for note in done.notes)
 
@@ -233,8 +233,8 @@ async def test_rows_are_of_one_moment_and_no_transaction_waits_for_the_client(
     async with deployment(database_url, tmp_path) as server, account(server) as who:
         thread = await own_thread(who)
         await upload(thread, IMAGE * 20, "image/png", "large.png")
-        async with store_of(None, tmp_path, database_url) as (store, vault):
-            chunks = exporter.exported(store, vault, await user(db))
+        async with store_of(None, tmp_path, database_url) as (store, blob_service):
+            chunks = exporter.export_archive(store, blob_service, await user(db))
             got = [await anext(chunks)]
             async with db.driver() as driver:
                 waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
@@ -352,12 +352,12 @@ async def test_what_is_no_archive_of_an_account_is_refused_and_leaves_nothing(
         (changed(archive, "tools.jsonl", parameters={"type": 5}), "tools.jsonl, line 1", True),
         (changed(archive, "user.jsonl", id=FOREIGN), "another user", True),
     ]
-    async with store_of(None, tmp_path / "there", elsewhere_url) as (db, vault):
+    async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
         empty = await counted(db)
         for number, (files, why, honest) in enumerate(wrong):
             path = packed(files, tmp_path / f"{number}.zip", honest=honest)
             with pytest.raises(ArchiveRefusedError, match=why.replace("(", r"\(").replace("..", r"\.\.")):
-                await into(db, vault, path)
+                await into(db, blob_service, path)
             assert await counted(db) | {"objects": 0} == empty, why
 
 
@@ -377,7 +377,7 @@ async def test_an_archive_gets_no_power_over_what_others_have(
     """Whoever made the archive may have written anything into it about people who are here."""
     async with deployment(elsewhere_url, tmp_path / "there") as server, account(server, "Victim") as victim:
         theirs = await own_thread(victim, "Theirs")
-        async with store_of(None, tmp_path / "there", elsewhere_url) as (db, vault):
+        async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
             secret = await kept_elsewhere(theirs)
             before = await counted(db)
             for name, fields, why in (
@@ -387,7 +387,7 @@ async def test_an_archive_gets_no_power_over_what_others_have(
             ):
                 path = packed(changed(archive, name, **fields), tmp_path / "forged.zip")
                 with pytest.raises(ArchiveRefusedError, match=why):
-                    await into(db, vault, path, trusted=True)
+                    await into(db, blob_service, path, trusted=True)
             assert await counted(db) | {"objects": 0} == before | {"objects": 0}
             forged = changed(archive, "messages.jsonl", authorId=victim.id)
             forged = changed(forged, "members.jsonl", userId=victim.id)
@@ -395,7 +395,7 @@ async def test_an_archive_gets_no_power_over_what_others_have(
             forged["identities.jsonl"] = msgspec.json.encode({"type": "identity", "data": identity}) + b"\n"
             forged = changed(forged, "runs.jsonl", status="queued", userId=victim.id)
             forged = with_claimed_bytes(forged, secret)
-            done = await into(db, vault, packed(forged, tmp_path / "forged.zip"))
+            done = await into(db, blob_service, packed(forged, tmp_path / "forged.zip"))
             assert {"member", "identity"}.isdisjoint(done.counts)
             async with db.driver() as driver:
                 assert await driver.fetchval("SELECT count(*) FROM memberships") == 0
@@ -439,8 +439,8 @@ async def test_a_run_under_way_comes_canceled_and_verifies(
         archive = await archive_of(who)
         (await who.http.post(f"/api/runs/{sent['runId']}/cancel", json={})).raise_for_status()
     (tmp_path / "archive.zip").write_bytes(archive)
-    async with store_of(None, tmp_path / "there", elsewhere_url) as (there, vault):
-        done = await into(there, vault, tmp_path / "archive.zip")
+    async with store_of(None, tmp_path / "there", elsewhere_url) as (there, blob_service):
+        done = await into(there, blob_service, tmp_path / "archive.zip")
         assert any("1 runs had not ended" in note for note in done.notes)
         async with there.driver() as driver:
             assert await driver.fetchval("SELECT status FROM runs") == "canceled"
@@ -457,9 +457,9 @@ async def until_said(db: Database) -> None:
 async def test_an_account_that_is_here_is_not_merged_with(database_url: str, tmp_path: Path) -> None:
     async with deployment(database_url, tmp_path) as server, account(server) as who:
         (tmp_path / "archive.zip").write_bytes(await archive_of(who))
-        async with store_of(None, tmp_path, database_url) as (db, vault):
+        async with store_of(None, tmp_path, database_url) as (db, blob_service):
             with pytest.raises(ArchiveRefusedError, match="already; nothing is merged"):
-                await into(db, vault, tmp_path / "archive.zip")
+                await into(db, blob_service, tmp_path / "archive.zip")
 
 
 @pytest.mark.timeout(300)

@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 from khala.blobs import temporary_folder
-from khala.blobs.blob_service import Vault
-from khala.blobs.filesystem import FilesystemStore
-from khala.blobs.garbage_collector import Collector
+from khala.blobs.blob_service import BlobService
+from khala.blobs.filesystem import FilesystemBlobStore
+from khala.blobs.garbage_collector import BlobGarbageCollector
 from khala.blobs.port import BlobStore
-from khala.blobs.s3 import S3Store
-from khala.blobs.store_url import checked, opened
+from khala.blobs.s3 import S3BlobStore
+from khala.blobs.store_url import open_store, validated_store_url
 from khala.domain import ids
 from khala.domain.errors import (
     BlobNotFound,
@@ -32,7 +32,7 @@ from khala.domain.errors import (
 )
 from khala.domain.parts import BlobRef
 from khala.store.blobs import blobs, objects
-from khala.store.blobs.blobs import Room
+from khala.store.blobs.blobs import StorageQuota
 from khala.store.operations.retention import Policy, due, purge
 from khala.store.postgres.database import Database
 from khala.store.threads import threads
@@ -60,16 +60,16 @@ async def store(
         for name, value in server.env.items():
             monkeypatch.setenv(name, value)
         url = f"s3://{BUCKET}/{ids.new().hex}"
-    made = opened(url, tmp_path)
+    made = open_store(url, tmp_path)
     yield made
     await made.aclose()
 
 
 @pytest.fixture
-async def vault(db: Database, store: BlobStore, tmp_path: Path) -> Vault:
+async def blob_service(db: Database, store: BlobStore, tmp_path: Path) -> BlobService:
     folder = tmp_path / "spool"
     folder.mkdir()
-    return Vault(db, store, folder=folder)
+    return BlobService(db, store, folder=folder)
 
 
 @pytest.fixture
@@ -77,15 +77,15 @@ async def thread_id(db: Database) -> UUID:
     return await new_thread(db)
 
 
-async def keep(vault: Vault, thread_id: UUID, data: bytes = b"En taro Adun", **more: object) -> BlobRef:
-    async with vault.spool() as spool:
+async def keep(blob_service: BlobService, thread_id: UUID, data: bytes = b"En taro Adun", **more: object) -> BlobRef:
+    async with blob_service.spool() as spool:
         await spool.write(data)
-        return await vault.keep(spool, thread_id=thread_id, **({"media_type": "text/plain"} | more))  # type: ignore[arg-type]
+        return await blob_service.keep(spool, thread_id=thread_id, **({"media_type": "text/plain"} | more))  # type: ignore[arg-type]
 
 
-async def bytes_of(vault: Vault, ref: BlobRef, start: int = 0, end: int | None = None) -> bytes:
-    blob = await vault.find(ref.blob_id)
-    async with vault.read(blob, start, end) as chunks:
+async def bytes_of(blob_service: BlobService, ref: BlobRef, start: int = 0, end: int | None = None) -> bytes:
+    blob = await blob_service.find(ref.blob_id)
+    async with blob_service.read(blob, start, end) as chunks:
         return b"".join([chunk async for chunk in chunks])
 
 
@@ -100,12 +100,12 @@ async def drop(db: Database, ref: BlobRef) -> None:
         await driver.execute("DELETE FROM blobs WHERE id = $1", ref.blob_id)
 
 
-async def _gone(vault: Vault, ref: BlobRef) -> None:
+async def _gone(blob_service: BlobService, ref: BlobRef) -> None:
     """Wait until there is no such blob."""
     async with asyncio.timeout(5):
         while True:
             try:
-                await vault.find(ref.blob_id)
+                await blob_service.find(ref.blob_id)
             except BlobNotFound:
                 return
             await asyncio.sleep(0.02)
@@ -130,23 +130,25 @@ async def count(db: Database, table: str) -> int:
         return int(await driver.fetchval(f"SELECT count(*) FROM {table}"))
 
 
-async def test_what_is_kept_is_read_again_whole_and_in_parts(vault: Vault, thread_id: UUID) -> None:
+async def test_what_is_kept_is_read_again_whole_and_in_parts(blob_service: BlobService, thread_id: UUID) -> None:
     data = b"".join(b"%09d\n" % number for number in range(50_000))
-    ref = await keep(vault, thread_id, data, name="../etc/numbers.txt")
+    ref = await keep(blob_service, thread_id, data, name="../etc/numbers.txt")
     assert (ref.size, ref.sha256) == (len(data), hashlib.sha256(data).hexdigest())
     assert (ref.media_type, ref.name, ref.preview[:20]) == ("text/plain", "numbers.txt", "000000000\n000000001\n")
-    assert await bytes_of(vault, ref) == data
+    assert await bytes_of(blob_service, ref) == data
     for start, end in ((0, 1), (65_535, 65_537), (99_999, 300_000), (len(data) - 1, len(data) + 9), (7, 7)):
-        assert await bytes_of(vault, ref, start, end) == data[start:end]
+        assert await bytes_of(blob_service, ref, start, end) == data[start:end]
 
 
-async def test_what_is_empty_is_kept_too(vault: Vault, thread_id: UUID) -> None:
-    ref = await keep(vault, thread_id, b"")
-    assert await bytes_of(vault, ref) == b""
+async def test_what_is_empty_is_kept_too(blob_service: BlobService, thread_id: UUID) -> None:
+    ref = await keep(blob_service, thread_id, b"")
+    assert await bytes_of(blob_service, ref) == b""
 
 
-async def test_thirty_megabytes_pass_in_little_memory(vault: Vault, thread_id: UUID, tmp_path: Path) -> None:
-    await vault.check()  # so that what is imported for it isn't counted
+async def test_thirty_megabytes_pass_in_little_memory(
+    blob_service: BlobService, thread_id: UUID, tmp_path: Path
+) -> None:
+    await blob_service.check()  # so that what is imported for it isn't counted
     process, most, before = psutil.Process(), 0, psutil.Process().memory_info().rss
     block, expected = os.urandom(MEGABYTE), hashlib.sha256()
     done = asyncio.Event()
@@ -158,13 +160,13 @@ async def test_thirty_megabytes_pass_in_little_memory(vault: Vault, thread_id: U
             await asyncio.sleep(0.005)
 
     watching = asyncio.create_task(watch())
-    async with vault.spool() as spool:
+    async with blob_service.spool() as spool:
         for _ in range(30):
             await spool.write(block)
             expected.update(block)
-        ref = await vault.keep(spool, thread_id=thread_id, media_type="application/octet-stream")
+        ref = await blob_service.keep(spool, thread_id=thread_id, media_type="application/octet-stream")
     found = hashlib.sha256()
-    async with vault.read(await vault.find(ref.blob_id)) as chunks:
+    async with blob_service.read(await blob_service.find(ref.blob_id)) as chunks:
         async for chunk in chunks:
             found.update(chunk)
     done.set()
@@ -175,80 +177,82 @@ async def test_thirty_megabytes_pass_in_little_memory(vault: Vault, thread_id: U
 
 
 async def test_the_same_content_is_stored_once_and_each_blob_stands_by_itself(
-    db: Database, vault: Vault, thread_id: UUID
+    db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     other = await new_thread(db)
-    refs = await asyncio.gather(*(keep(vault, place) for place in (thread_id, other) * 4))
+    refs = await asyncio.gather(*(keep(blob_service, place) for place in (thread_id, other) * 4))
     assert len({ref.blob_id for ref in refs}) == 8
     assert await count(db, "objects") == 1
     await drop(db, refs[0])
-    assert await bytes_of(vault, refs[1]) == b"En taro Adun"
+    assert await bytes_of(blob_service, refs[1]) == b"En taro Adun"
     with pytest.raises(BlobNotFound):
-        await vault.find(refs[1].blob_id, thread_id)
-    assert (await vault.find(refs[1].blob_id, other)).ref == refs[1]
+        await blob_service.find(refs[1].blob_id, thread_id)
+    assert (await blob_service.find(refs[1].blob_id, other)).ref == refs[1]
 
 
 async def test_an_object_that_is_gone_is_not_found_and_is_stored_when_it_comes_again(
-    vault: Vault, thread_id: UUID
+    blob_service: BlobService, thread_id: UUID
 ) -> None:
-    ref = await keep(vault, thread_id)
-    await vault.store.delete(ref.sha256)
-    await vault.store.delete(ref.sha256)
+    ref = await keep(blob_service, thread_id)
+    await blob_service.store.delete(ref.sha256)
+    await blob_service.store.delete(ref.sha256)
     with pytest.raises(BlobNotFound):
-        await bytes_of(vault, ref)
-    await vault.lost(await vault.find(ref.blob_id))
-    await keep(vault, thread_id)
-    assert await bytes_of(vault, ref) == b"En taro Adun"
+        await bytes_of(blob_service, ref)
+    await blob_service.lost(await blob_service.find(ref.blob_id))
+    await keep(blob_service, thread_id)
+    assert await bytes_of(blob_service, ref) == b"En taro Adun"
 
 
 async def test_a_blob_whose_time_is_up_is_gone_at_once_and_spares_the_others(
-    db: Database, vault: Vault, thread_id: UUID
+    db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
-    lasting = await keep(vault, thread_id)
-    brief = await keep(vault, thread_id, expires_at=datetime.now(UTC) + timedelta(seconds=1))
-    assert await bytes_of(vault, brief) == b"En taro Adun"
+    lasting = await keep(blob_service, thread_id)
+    brief = await keep(blob_service, thread_id, expires_at=datetime.now(UTC) + timedelta(seconds=1))
+    assert await bytes_of(blob_service, brief) == b"En taro Adun"
     assert brief.blob_id != lasting.blob_id
-    await _gone(vault, brief)
+    await _gone(blob_service, brief)
     assert (await due(db, WEEK))["blobs"] == 1
     assert (await purge(db, WEEK))["blobs"] == 1
     await age(db)
-    assert await Collector(db, vault.store).collect() == 0
-    assert await bytes_of(vault, lasting) == b"En taro Adun"
+    assert await BlobGarbageCollector(db, blob_service.store).collect() == 0
+    assert await bytes_of(blob_service, lasting) == b"En taro Adun"
 
 
 async def test_a_reset_or_deleted_thread_has_no_blobs_and_their_bytes_go(
-    db: Database, vault: Vault, thread_id: UUID
+    db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     other = await new_thread(db)
-    gone, kept = await keep(vault, thread_id, b"gone"), await keep(vault, other, b"kept")
+    gone, kept = await keep(blob_service, thread_id, b"gone"), await keep(blob_service, other, b"kept")
     await threads.reset(db, thread_id, CALLER, welcome="")
     with pytest.raises(BlobNotFound):
-        await vault.find(gone.blob_id)
-    again = await keep(vault, thread_id, b"gone")
+        await blob_service.find(gone.blob_id)
+    again = await keep(blob_service, thread_id, b"gone")
     await threads.remove(db, thread_id, CALLER)
     async with db.driver() as driver:
         await driver.execute("UPDATE threads SET deleted_at = now() - interval '2 days' WHERE id = $1", thread_id)
     done = await purge(db, WEEK)
     assert (done["blobs"], done["threads"]) == (1, 1)
     with pytest.raises(BlobNotFound):
-        await vault.find(again.blob_id)
-    collector = Collector(db, vault.store)
+        await blob_service.find(again.blob_id)
+    collector = BlobGarbageCollector(db, blob_service.store)
     assert (await collector.due(), await collector.collect()) == (0, 0)
     await age(db)
     assert (await collector.due(), await collector.collect(), await collector.collect()) == (1, 1, 0)
-    assert not await there(vault.store, gone.sha256)
-    assert await bytes_of(vault, kept) == b"kept"
+    assert not await there(blob_service.store, gone.sha256)
+    assert await bytes_of(blob_service, kept) == b"kept"
 
 
-async def test_nothing_is_added_to_a_thread_or_run_that_is_gone(db: Database, vault: Vault, thread_id: UUID) -> None:
+async def test_nothing_is_added_to_a_thread_or_run_that_is_gone(
+    db: Database, blob_service: BlobService, thread_id: UUID
+) -> None:
     lease = await lease_of(db, thread_id)
-    assert (await keep(vault, thread_id, run_id=lease.run_id)).size == 12
+    assert (await keep(blob_service, thread_id, run_id=lease.run_id)).size == 12
     await threads.reset(db, thread_id, CALLER, welcome="")
     with pytest.raises(RunNotFound):
-        await keep(vault, thread_id, run_id=lease.run_id)
+        await keep(blob_service, thread_id, run_id=lease.run_id)
     await threads.remove(db, thread_id, CALLER)
     with pytest.raises(ThreadNotFound):
-        await keep(vault, thread_id)
+        await keep(blob_service, thread_id)
     assert await count(db, "blobs") == 0
 
 
@@ -269,39 +273,39 @@ class Slow:
 
 
 async def test_who_wants_an_object_while_it_is_collected_waits_and_has_it_after(
-    db: Database, vault: Vault, thread_id: UUID
+    db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
-    await drop(db, await keep(vault, thread_id))
+    await drop(db, await keep(blob_service, thread_id))
     await age(db)
-    slow = Slow(vault.store)
-    collecting = asyncio.create_task(Collector(db, slow).collect())  # type: ignore[arg-type]
+    slow = Slow(blob_service.store)
+    collecting = asyncio.create_task(BlobGarbageCollector(db, slow).collect())  # type: ignore[arg-type]
     await asyncio.wait_for(slow.deleting.wait(), 10)
-    keeping = asyncio.create_task(keep(vault, thread_id))
+    keeping = asyncio.create_task(keep(blob_service, thread_id))
     done, _ = await asyncio.wait({keeping}, timeout=0.3)
     assert not done, "the writer waits for the row"
     slow.let.set()
     assert await asyncio.wait_for(collecting, 10) == 1
-    assert await bytes_of(vault, await asyncio.wait_for(keeping, 10)) == b"En taro Adun"
+    assert await bytes_of(blob_service, await asyncio.wait_for(keeping, 10)) == b"En taro Adun"
 
 
-async def _deleted_by_one_who_dies(db: Database, vault: Vault, ref: BlobRef) -> None:
-    async with objects.forgetting(db, bytes.fromhex(ref.sha256)):
-        await vault.store.delete(ref.sha256)
+async def _deleted_by_one_who_dies(db: Database, blob_service: BlobService, ref: BlobRef) -> None:
+    async with objects.deleting(db, bytes.fromhex(ref.sha256)):
+        await blob_service.store.delete(ref.sha256)
         raise KeyError
 
 
 async def test_a_collector_that_dies_between_the_bytes_and_the_row_loses_nothing_of_what_comes(
-    db: Database, vault: Vault, thread_id: UUID
+    db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
-    ref = await keep(vault, thread_id)
+    ref = await keep(blob_service, thread_id)
     await drop(db, ref)
     await age(db)
-    assert [sha.hex() for sha in await objects.release(db, 10)] == [ref.sha256]
+    assert [sha.hex() for sha in await objects.release_unreferenced(db, 10)] == [ref.sha256]
     with pytest.raises(KeyError):
-        await _deleted_by_one_who_dies(db, vault, ref)
-    assert await bytes_of(vault, await keep(vault, thread_id)) == b"En taro Adun"
+        await _deleted_by_one_who_dies(db, blob_service, ref)
+    assert await bytes_of(blob_service, await keep(blob_service, thread_id)) == b"En taro Adun"
     await age(db)
-    assert await Collector(db, vault.store).collect() == 0
+    assert await BlobGarbageCollector(db, blob_service.store).collect() == 0
 
 
 HEAD_STARTS = (None, 0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
@@ -310,58 +314,60 @@ HEAD_STARTS = (None, 0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 
 @pytest.mark.parametrize("head_start", HEAD_STARTS)
 async def test_collectors_and_writers_at_once_leave_every_blob_whole(
-    db: Database, vault: Vault, thread_id: UUID, head_start: float | None
+    db: Database, blob_service: BlobService, thread_id: UUID, head_start: float | None
 ) -> None:
     contents = [b"one", b"two"]
-    for ref in [await keep(vault, thread_id, content) for content in contents]:
+    for ref in [await keep(blob_service, thread_id, content) for content in contents]:
         await drop(db, ref)
     await age(db)
-    collecting = [asyncio.create_task(Collector(db, vault.store).collect()) for _ in range(2)]
+    collecting = [asyncio.create_task(BlobGarbageCollector(db, blob_service.store).collect()) for _ in range(2)]
     if head_start is None:
         await asyncio.wait(collecting)
     else:
         await asyncio.sleep(head_start)
-    refs = await asyncio.gather(*(keep(vault, thread_id, contents[number % 2]) for number in range(4)))
+    refs = await asyncio.gather(*(keep(blob_service, thread_id, contents[number % 2]) for number in range(4)))
     collected = sum(await asyncio.gather(*collecting))
-    assert [await bytes_of(vault, ref) for ref in refs] == [contents[number % 2] for number in range(4)]
+    assert [await bytes_of(blob_service, ref) for ref in refs] == [contents[number % 2] for number in range(4)]
     assert collected == 2 if head_start is None else collected <= 2
 
 
 async def test_bytes_without_a_row_are_found_after_a_day_and_collected(
-    db: Database, vault: Vault, thread_id: UUID, tmp_path: Path
+    db: Database, blob_service: BlobService, thread_id: UUID, tmp_path: Path
 ) -> None:
-    kept = await keep(vault, thread_id, b"kept")
+    kept = await keep(blob_service, thread_id, b"kept")
     stray = tmp_path / "stray"
     stray.write_bytes(b"stray")
     key = hashlib.sha256(b"stray").hexdigest()
-    await vault.store.put(key, stray)
-    await vault.check()
-    collector = Collector(db, vault.store)
+    await blob_service.store.put(key, stray)
+    await blob_service.check()
+    collector = BlobGarbageCollector(db, blob_service.store)
     assert await collector.sweep() == 0
     await asyncio.sleep(1.1)  # a bucket tells whole seconds
     assert await collector.sweep(older=0) == 1
     assert await collector.collect() == 1
-    assert not await there(vault.store, key)
-    assert await bytes_of(vault, kept) == b"kept"
+    assert not await there(blob_service.store, key)
+    assert await bytes_of(blob_service, kept) == b"kept"
     assert await collector.sweep(older=0) == 0
 
 
-async def test_a_store_that_is_another_databases_is_not_swept(db: Database, vault: Vault, tmp_path: Path) -> None:
-    assert await vault.store.owner("another") == "another"
-    assert await vault.store.owner("ours") == "another"
+async def test_a_store_that_is_another_databases_is_not_swept(
+    db: Database, blob_service: BlobService, tmp_path: Path
+) -> None:
+    assert await blob_service.store.owner("another") == "another"
+    assert await blob_service.store.owner("ours") == "another"
     stray = tmp_path / "stray"
     stray.write_bytes(b"stray")
-    await vault.store.put("ab" * 32, stray)
-    assert await Collector(db, vault.store).sweep(older=-5) == 0
+    await blob_service.store.put("ab" * 32, stray)
+    assert await BlobGarbageCollector(db, blob_service.store).sweep(older=-5) == 0
 
 
-async def test_a_reader_that_gives_up_closes_what_it_had_open(vault: Vault, thread_id: UUID) -> None:
-    ref = await keep(vault, thread_id, os.urandom(4 * MEGABYTE))
-    blob = await vault.find(ref.blob_id)
+async def test_a_reader_that_gives_up_closes_what_it_had_open(blob_service: BlobService, thread_id: UUID) -> None:
+    ref = await keep(blob_service, thread_id, os.urandom(4 * MEGABYTE))
+    blob = await blob_service.find(ref.blob_id)
     process = psutil.Process()
 
     async def read_some() -> None:
-        async with vault.read(blob) as chunks:
+        async with blob_service.read(blob) as chunks:
             async for _ in chunks:
                 await asyncio.sleep(3600)
 
@@ -377,16 +383,18 @@ async def test_a_reader_that_gives_up_closes_what_it_had_open(vault: Vault, thre
         await asyncio.sleep(0.02)
 
 
-async def test_a_thread_keeps_so_many_bytes_and_no_more(db: Database, vault: Vault, thread_id: UUID) -> None:
-    vault.room = Room(thread=1000, guest=100)  # the threads of these tests are guests'
-    await keep(vault, thread_id, b"x" * 60)
-    found = await asyncio.gather(*(keep(vault, thread_id, b"y" * 30) for _ in range(4)), return_exceptions=True)
+async def test_a_thread_keeps_so_many_bytes_and_no_more(
+    db: Database, blob_service: BlobService, thread_id: UUID
+) -> None:
+    blob_service.room = StorageQuota(thread=1000, guest=100)  # the threads of these tests are guests'
+    await keep(blob_service, thread_id, b"x" * 60)
+    found = await asyncio.gather(*(keep(blob_service, thread_id, b"y" * 30) for _ in range(4)), return_exceptions=True)
     assert [type(one) for one in found if isinstance(one, Exception)] == [PayloadTooLarge] * 3
-    await keep(vault, await new_thread(db), b"z" * 100)
+    await keep(blob_service, await new_thread(db), b"z" * 100)
 
 
-async def test_a_spool_takes_so_many_bytes_and_no_more(vault: Vault, tmp_path: Path) -> None:
-    async with vault.spool(100_000) as spool:
+async def test_a_spool_takes_so_many_bytes_and_no_more(blob_service: BlobService, tmp_path: Path) -> None:
+    async with blob_service.spool(100_000) as spool:
         await spool.write(b"a" * 10_000)
         assert await spool.whole() == b"a" * 10_000
         await spool.write(b"b" * 90_000)
@@ -400,22 +408,24 @@ async def test_a_spool_takes_so_many_bytes_and_no_more(vault: Vault, tmp_path: P
     assert list((tmp_path / "spool").iterdir()) == []
 
 
-async def test_a_spool_whose_writer_gives_up_has_all_that_it_took_in_order(vault: Vault, thread_id: UUID) -> None:
-    async with vault.spool() as spool:
+async def test_a_spool_whose_writer_gives_up_has_all_that_it_took_in_order(
+    blob_service: BlobService, thread_id: UUID
+) -> None:
+    async with blob_service.spool() as spool:
         for number in range(20):
             writing = asyncio.create_task(spool.write(bytes([number]) * 70_000))
             await asyncio.sleep(0)
             writing.cancel()
             await asyncio.wait({writing})
-        ref = await vault.keep(spool, thread_id=thread_id, media_type="application/octet-stream")
-    found = await bytes_of(vault, ref)
+        ref = await blob_service.keep(spool, thread_id=thread_id, media_type="application/octet-stream")
+    found = await bytes_of(blob_service, ref)
     assert hashlib.sha256(found).hexdigest() == ref.sha256
     assert found == b"".join(bytes([number]) * 70_000 for number in range(20))
 
 
 async def test_a_spool_that_finds_no_room_says_so_and_keeps_saying_so(db: Database, tmp_path: Path) -> None:
-    vault = Vault(db, FilesystemStore(tmp_path), folder=tmp_path / "not there")
-    async with vault.spool() as spool:
+    blob_service = BlobService(db, FilesystemBlobStore(tmp_path), folder=tmp_path / "not there")
+    async with blob_service.spool() as spool:
         for _ in range(2):
             with pytest.raises(Unavailable):
                 await spool.write(b"x" * 70_000)
@@ -424,11 +434,11 @@ async def test_a_spool_that_finds_no_room_says_so_and_keeps_saying_so(db: Databa
 
 
 async def test_uploads_are_attached_once_in_the_order_that_was_asked_for(
-    db: Database, vault: Vault, thread_id: UUID
+    db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     author = ids.new()
-    refs = [await keep(vault, thread_id, data, author_id=author, attached=False) for data in (b"one", b"two")]
-    foreign = await keep(vault, await new_thread(db), author_id=author, attached=False)
+    refs = [await keep(blob_service, thread_id, data, author_id=author, attached=False) for data in (b"one", b"two")]
+    foreign = await keep(blob_service, await new_thread(db), author_id=author, attached=False)
     named = [ref.blob_id for ref in reversed(refs)]
     for wrong in ([foreign.blob_id], [ids.new()], [*named, named[0]]):
         with pytest.raises(InvalidInput):
@@ -439,24 +449,24 @@ async def test_uploads_are_attached_once_in_the_order_that_was_asked_for(
     async with db.driver() as driver:
         await driver.execute("UPDATE blobs SET expires_at = expires_at - interval '25 hours'")
     assert (await purge(db, WEEK))["blobs"] == 1, "what waited for a message for a day"
-    assert (await vault.find(refs[0].blob_id)).attached
+    assert (await blob_service.find(refs[0].blob_id)).attached
 
 
 async def test_only_so_many_uploads_wait(
-    db: Database, vault: Vault, thread_id: UUID, monkeypatch: pytest.MonkeyPatch
+    db: Database, blob_service: BlobService, thread_id: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blobs, "MOST_UNATTACHED", 3)
     author = ids.new()
     for _ in range(3):
-        await keep(vault, thread_id, author_id=author, attached=False)
+        await keep(blob_service, thread_id, author_id=author, attached=False)
     for place, who in ((thread_id, ids.new()), (await new_thread(db), author)):
         with pytest.raises(RateLimited):
-            await keep(vault, place, author_id=who, attached=False)
-    await keep(vault, thread_id)
+            await keep(blob_service, place, author_id=who, attached=False)
+    await keep(blob_service, thread_id)
 
 
 async def test_files_that_a_crash_left_are_no_objects_and_are_cleared(tmp_path: Path) -> None:
-    store = FilesystemStore(tmp_path)
+    store = FilesystemBlobStore(tmp_path)
     source = tmp_path / "source"
     source.write_bytes(b"whole")
     await store.put("ab" * 32, source)
@@ -471,18 +481,18 @@ async def test_files_that_a_crash_left_are_no_objects_and_are_cleared(tmp_path: 
 def test_folders_of_dead_processes_are_cleared_and_those_of_the_living_stay(tmp_path: Path) -> None:
     (tmp_path / "dead").mkdir()
     (tmp_path / "dead" / "half").write_bytes(b"wh")
-    with temporary_folder.temporary(tmp_path) as first, temporary_folder.temporary(tmp_path) as second:
+    with temporary_folder.temporary_folder(tmp_path) as first, temporary_folder.temporary_folder(tmp_path) as second:
         assert sorted(tmp_path.iterdir()) == sorted([first, second])
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_bucket_signs_addresses_and_a_folder_has_none(vault: Vault, thread_id: UUID) -> None:
-    ref = await keep(vault, thread_id)
-    url = await vault.store.signed_url(
+async def test_a_bucket_signs_addresses_and_a_folder_has_none(blob_service: BlobService, thread_id: UUID) -> None:
+    ref = await keep(blob_service, thread_id)
+    url = await blob_service.store.signed_url(
         ref.sha256, media_type="text/plain", disposition='attachment; filename="a.txt"', seconds=60
     )
     if url is None:
-        assert isinstance(vault.store, FilesystemStore)
+        assert isinstance(blob_service.store, FilesystemBlobStore)
         return
     async with httpx.AsyncClient() as http:
         answer = await http.get(url)
@@ -498,22 +508,22 @@ async def test_a_store_out_of_reach_is_told_and_nothing_is_half_done(
     for name, value in (s3.env | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}).items():
         monkeypatch.setenv(name, value)
     (tmp_path / "file").write_text("in the way")
-    for store in (S3Store(BUCKET, connect_timeout=1), FilesystemStore(tmp_path / "file" / "blobs")):
-        vault = Vault(db, store, folder=tmp_path)
+    for store in (S3BlobStore(BUCKET, connect_timeout=1), FilesystemBlobStore(tmp_path / "file" / "blobs")):
+        blob_service = BlobService(db, store, folder=tmp_path)
         with pytest.raises(Unavailable):
-            await keep(vault, thread_id)
+            await keep(blob_service, thread_id)
         with pytest.raises(Unavailable):
-            await vault.check()
-        assert not await vault.well()
+            await blob_service.check()
+        assert not await blob_service.well()
         assert await count(db, "blobs") == 0
-        await vault.aclose()
+        await blob_service.aclose()
         await store.aclose()
 
 
 async def test_a_bucket_that_is_not_there_is_out_of_reach(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in s3.env.items():
         monkeypatch.setenv(name, value)
-    store = S3Store("nothing-here")
+    store = S3BlobStore("nothing-here")
     with pytest.raises(Unavailable):
         await store.check()
     await store.aclose()
@@ -522,14 +532,16 @@ async def test_a_bucket_that_is_not_there_is_out_of_reach(s3: S3, monkeypatch: p
 @pytest.mark.parametrize("url", ["https://bucket", "s3://", "s3://a:b@bucket", "s3://bucket?x=1", "bucket"])
 def test_an_address_that_is_no_buckets_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="s3://bucket"):
-        checked(url)
+        validated_store_url(url)
 
 
-async def test_guests_together_keep_so_much_in_a_day_and_users_are_not_held_up(db: Database, vault: Vault) -> None:
-    vault.room = Room(thread=10_000, guest=10_000, guests_a_day=4096)
+async def test_guests_together_keep_so_much_in_a_day_and_users_are_not_held_up(
+    db: Database, blob_service: BlobService
+) -> None:
+    blob_service.room = StorageQuota(thread=10_000, guest=10_000, guests_a_day=4096)
     for number in range(4):
-        await keep(vault, await new_thread(db), bytes([number]) * 1000)
+        await keep(blob_service, await new_thread(db), bytes([number]) * 1000)
     with pytest.raises(RateLimited):
-        await keep(vault, await new_thread(db), b"x" * 1000)
+        await keep(blob_service, await new_thread(db), b"x" * 1000)
     owned = await owned_thread(db, await person(db))
-    await keep(vault, owned, b"x" * 1000)
+    await keep(blob_service, owned, b"x" * 1000)

@@ -24,7 +24,7 @@ from khala.store.runs.writer import Writer
 from khala.store.threads import threads
 from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
 from tests.support import postgres
-from tests.support.blobs import vault_of
+from tests.support.blobs import blob_service_of
 from tests.support.ports import free_port
 from tests.support.store import CALLER, ask, claim, new_thread
 
@@ -140,8 +140,8 @@ async def an_executor(db: Database) -> AsyncIterator[Executor]:
     providers = Providers(ProviderSettings())
     options = ExecutorOptions(models=(parse("demo"),), system="")
     tool_registry = ToolRegistry(db, None, sandbox=None, connections=None, options=ToolRegistryOptions())
-    async with vault_of(db) as vault:
-        tool_dependencies = ToolDependencies(tool_registry=tool_registry, vault=vault)
+    async with blob_service_of(db) as blob_service:
+        tool_dependencies = ToolDependencies(tool_registry=tool_registry, blob_service=blob_service)
         yield Executor(
             db, Writer(db, FlushPolicy()), ModelDependencies(open=providers.open), Counter(), tool_dependencies, options
         )

@@ -52,8 +52,8 @@ def assert_told(found: Finding, state: str, *words: str) -> None:
 
 async def test_a_good_database_is_found_well(db: Database, tmp_path: Path) -> None:
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
-    async with blobs(settings, db) as vault:
-        found = await examine(settings, db, vault)
+    async with blobs(settings, db) as blob_service:
+        found = await examine(settings, db, blob_service)
     assert {one.what: one.says for one in found if one.state == "bad"} == {}
     assert {"database", "durability", "connections", "clock", "schema", "notify", "runs", "disk", "settings"} <= {
         one.what for one in found
@@ -203,8 +203,8 @@ async def test_a_database_out_of_reach_is_a_finding_of_each_check_that_asks_it(t
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
     db = Database("postgresql://khala@127.0.0.1:1/khala")
     try:
-        async with blobs(settings, db) as vault:
-            found = {one.what: one for one in await examine(settings, db, vault)}
+        async with blobs(settings, db) as blob_service:
+            found = {one.what: one for one in await examine(settings, db, blob_service)}
     finally:
         await db.close()
     assert {what for what, one in found.items() if one.state == "bad"} == {
@@ -217,8 +217,8 @@ async def test_a_database_out_of_reach_is_a_finding_of_each_check_that_asks_it(t
 async def test_a_blob_store_that_cannot_be_written_is_bad(db: Database, tmp_path: Path) -> None:
     (tmp_path / "blobs").write_text("a file where a folder should be")
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
-    async with blobs(settings, db) as vault:
-        assert_told(await environment_checks.blobs(settings, vault), "bad", str(tmp_path / "blobs"))
+    async with blobs(settings, db) as blob_service:
+        assert_told(await environment_checks.blobs(settings, blob_service), "bad", str(tmp_path / "blobs"))
 
 
 async def test_a_wake_up_server_is_reached_or_it_is_told_which_is_not() -> None:

@@ -73,7 +73,7 @@ async def test_a_token_that_is_not_good_is_refused_and_changes_nothing(
 
 async def test_a_share_key_opens_what_it_opens(server: Inside, db: Database, artanis: Person) -> None:
     thread_id, other_id = await owned_thread(db, artanis), await owned_thread(db, artanis)
-    _, key = await sharing.make_link(db, thread_id, "viewer", None, artanis.caller)
+    _, key = await sharing.create_link(db, thread_id, "viewer", None, artanis.caller)
     async with socket(server) as feed:
         assert (await subscribe(feed, thread_id, shareKey=key))["type"] == "snapshot"
         assert (await subscribe(feed, other_id, shareKey=key))["code"] == "forbidden"

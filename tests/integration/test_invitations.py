@@ -235,7 +235,7 @@ async def test_a_user_has_few_open_invitations_of_one_sender_and_bounded_many_in
     for here in halls:
         assert (await here.invite()).status_code == 200
     async with store.driver() as driver:  # as if another day
-        await driver.execute("DELETE FROM budgets WHERE scope = $1", invitations.SENT)
+        await driver.execute("DELETE FROM budgets WHERE scope = $1", invitations.SENT_SCOPE)
     one_more = await hall(server, store, guest, owner)
     assert "open invitations of yours" in (await one_more.invite()).json()["detail"]
     await halls[0].answer(accept=True)

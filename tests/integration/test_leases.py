@@ -27,7 +27,7 @@ from khala.store.sharing import sharing
 from khala.store.threads import sends, threads
 from khala.store.threads.sends import Question
 from khala.store.tools import approvals
-from khala.store.tools.approvals import Answer
+from khala.store.tools.approvals import ApprovalDecision
 from tests.support.cast import owned_thread, person
 from tests.support.client import text_of
 from tests.support.inside import khala
@@ -55,7 +55,7 @@ async def status_of(db: Database, run_id: UUID) -> str:
 
 
 async def decide(db: Database, lease: Lease, *, approved: bool, **said: Any) -> approvals.Approval:
-    return await approvals.answer(db, lease.run_id, CALL, CALLER, Answer(approved=approved, **said))
+    return await approvals.decide(db, lease.run_id, CALL, CALLER, ApprovalDecision(approved=approved, **said))
 
 
 async def lapse(db: Database, lease: Lease) -> None:
@@ -65,7 +65,7 @@ async def lapse(db: Database, lease: Lease) -> None:
 
 
 async def by_link(db: Database, thread_id: UUID, role: Literal["viewer", "editor"]) -> Caller:
-    _, key = await sharing.make_link(db, thread_id, role, None, CALLER)
+    _, key = await sharing.create_link(db, thread_id, role, None, CALLER)
     return Caller(share_key_hash=key_hash(key))
 
 

@@ -75,7 +75,7 @@ async def names(one: Client) -> set[str]:
 
 
 async def with_scopes(store: Database, somebody: Person, *scopes: Scope) -> dict[str, str]:
-    _, secret = await api_tokens.make(store, somebody.caller, "a program", scopes, None)
+    _, secret = await api_tokens.create(store, somebody.caller, "a program", scopes, None)
     return {"Authorization": f"Bearer {secret}"}
 
 
@@ -240,7 +240,7 @@ async def test_a_key_that_is_no_key_counts_as_none(server: Inside, store: Databa
     for _ in range(3):
         await added("call-1")
     async with store.driver() as driver:
-        assert len(await todos.of(driver, owner.id)) == 15
+        assert len(await todos.of_owner(driver, owner.id)) == 15
 
 
 @pytest.mark.usefixtures("shouting")

@@ -103,7 +103,7 @@ async def renaming(db: Database, thread_id: UUID) -> Command:
 
 
 async def revoking_a_link(db: Database, thread_id: UUID) -> Command:
-    link, _ = await sharing.make_link(db, thread_id, "viewer", None, CALLER)
+    link, _ = await sharing.create_link(db, thread_id, "viewer", None, CALLER)
     return lambda: sharing.revoke_link(db, thread_id, link.id, CALLER)
 
 
@@ -146,7 +146,7 @@ async def test_executors_are_told(db: Database, way: Way) -> None:
 async def test_processes_are_told_of_credentials_that_end(db: Database) -> None:
     user_id = await new_user(db)
     caller = await signed_in(db, user_id)
-    token, _ = await api_tokens.make(db, caller, "test", SCOPES, None)
+    token, _ = await api_tokens.create(db, caller, "test", SCOPES, None)
     await tells(db, lambda: api_tokens.revoke(db, token.id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
     session_id = caller.credential
     assert session_id is not None
@@ -178,7 +178,7 @@ async def test_a_commit_of_more_runs_than_a_notification_names_tells_everybody(d
 async def test_somebody_without_an_account_has_nothing_to_end(db: Database) -> None:
     user_id = await new_user(db)
     caller = await signed_in(db, user_id)
-    token, _ = await api_tokens.make(db, caller, "test", SCOPES, None)
+    token, _ = await api_tokens.create(db, caller, "test", SCOPES, None)
     for stranger in (Caller(), await signed_in(db, await new_user(db))):
         with pytest.raises(NotFound):
             await api_tokens.revoke(db, token.id, stranger)

@@ -18,7 +18,7 @@ from joserfc.jwk import ECKey, RSAKey
 from khala.domain.accounts import Identity
 from khala.domain.errors import Unauthorized, Unavailable
 from khala.identity import oidc, oidc_http
-from khala.identity.oidc import OidcSettings, Provider
+from khala.identity.oidc import OidcProvider, OidcSettings
 from tests.support.oidc.forger import Answer, Forger, forging
 from tests.support.oidc.provider import AUDIENCE, CALLBACK, CLIENTS, SIGNED_OUT, RealProvider, parameter, running
 from tests.support.ports import free_port
@@ -40,22 +40,22 @@ class Clock:
 
 
 @asynccontextmanager
-async def party(of: OidcSettings, clock: Clock | None = None) -> AsyncIterator[Provider]:
+async def party(of: OidcSettings, clock: Clock | None = None) -> AsyncIterator[OidcProvider]:
     clock = clock or Clock()
-    provider = Provider(of, clock=clock.time, elapsed=clock.elapsed)
+    provider = OidcProvider(of, clock=clock.time, elapsed=clock.elapsed)
     try:
         yield provider
     finally:
         await provider.aclose()
 
 
-async def signed_in(khala: Provider, real: RealProvider, login: str = "alice") -> oidc.SignedIn:
+async def signed_in(khala: OidcProvider, real: RealProvider, login: str = "alice") -> oidc.CompletedSignIn:
     begun = await khala.begin(CALLBACK)
     code = await real.code(begun.url, login=login)
     return await khala.finish(code=code, redirect_uri=CALLBACK, verifier=begun.verifier, nonce=begun.nonce)
 
 
-async def finished(khala: Provider, **changed: str) -> oidc.SignedIn:
+async def finished(khala: OidcProvider, **changed: str) -> oidc.CompletedSignIn:
     """A sign-in at the forger's, which takes any code."""
     return await khala.finish(
         **{"code": "code", "redirect_uri": CALLBACK, "verifier": "v", "nonce": "nonce", **changed}
@@ -69,7 +69,7 @@ def real() -> Iterator[RealProvider]:
 
 
 @pytest.fixture
-async def khala(real: RealProvider) -> AsyncIterator[Provider]:
+async def khala(real: RealProvider) -> AsyncIterator[OidcProvider]:
     async with party(real.settings()) as provider:
         yield provider
 
@@ -81,7 +81,7 @@ async def forger() -> AsyncIterator[Forger]:
 
 
 @pytest.fixture
-async def believer(forger: Forger) -> AsyncIterator[Provider]:
+async def believer(forger: Forger) -> AsyncIterator[OidcProvider]:
     """Khala, where it was told to trust the forger."""
     async with party(forger.settings) as provider:
         yield provider
@@ -101,7 +101,7 @@ async def test_somebody_signs_in_with_a_client_of_each_kind(real: RealProvider, 
     assert head["alg"] == CLIENTS[client]
 
 
-async def test_a_sign_in_is_asked_for_with_all_that_protects_it(real: RealProvider, khala: Provider) -> None:
+async def test_a_sign_in_is_asked_for_with_all_that_protects_it(real: RealProvider, khala: OidcProvider) -> None:
     one, other = await khala.begin(CALLBACK), await khala.begin(CALLBACK)
     assert one.url.startswith(f"{real.issuer}/auth?")
     asked = {name: parameter(one.url, name) for name in ("state", "nonce", "code_challenge_method", "response_type")}
@@ -112,12 +112,12 @@ async def test_a_sign_in_is_asked_for_with_all_that_protects_it(real: RealProvid
     assert parameter(back, "state") == one.state
 
 
-async def test_an_address_that_nobody_has_verified_is_no_identity(real: RealProvider, khala: Provider) -> None:
+async def test_an_address_that_nobody_has_verified_is_no_identity(real: RealProvider, khala: OidcProvider) -> None:
     bob = await signed_in(khala, real, "bob")
     assert (bob.email, bob.email_verified, bob.identity.email) == ("bob@example.org", False, None)
 
 
-async def test_somebody_without_name_and_address_signs_in_too(real: RealProvider, khala: Provider) -> None:
+async def test_somebody_without_name_and_address_signs_in_too(real: RealProvider, khala: OidcProvider) -> None:
     carol = await signed_in(khala, real, "carol")
     assert carol.identity == Identity(issuer=real.issuer, subject="carol")
 
@@ -129,7 +129,7 @@ async def test_an_id_token_that_says_it_all_is_enough() -> None:
         assert real.answered("/me") == 0
 
 
-async def test_many_sign_in_at_once_and_nobody_as_somebody_else(real: RealProvider, khala: Provider) -> None:
+async def test_many_sign_in_at_once_and_nobody_as_somebody_else(real: RealProvider, khala: OidcProvider) -> None:
     names = ["alice", "bob", "carol"] * 3
     found = await asyncio.gather(*(signed_in(khala, real, name) for name in names))
     assert [one.subject for one in found] == names
@@ -143,12 +143,12 @@ async def test_a_provider_is_asked_once_what_it_offers(real: RealProvider) -> No
         await signed_in(khala, real)
         await signed_in(khala, real)
         assert (real.answered(DISCOVERY), real.answered("/jwks")) == (before + 1, keys + 1)
-        clock.ahead = oidc.KEPT
+        clock.ahead = oidc.METADATA_MAX_AGE_SECONDS
         await khala.begin(CALLBACK)
         assert real.answered(DISCOVERY) == before + 2
 
 
-async def test_a_code_is_of_no_use_with_another_nonce(real: RealProvider, khala: Provider) -> None:
+async def test_a_code_is_of_no_use_with_another_nonce(real: RealProvider, khala: OidcProvider) -> None:
     begun, other = await khala.begin(CALLBACK), await khala.begin(CALLBACK)
     code = await real.code(begun.url)
     with pytest.raises(Unauthorized):
@@ -164,7 +164,7 @@ async def test_a_code_is_of_no_use_with_another_verifier(real: RealProvider, cli
             await khala.finish(code=code, redirect_uri=CALLBACK, verifier=other.verifier, nonce=begun.nonce)
 
 
-async def test_a_code_serves_once(real: RealProvider, khala: Provider) -> None:
+async def test_a_code_serves_once(real: RealProvider, khala: OidcProvider) -> None:
     begun = await khala.begin(CALLBACK)
     code = await real.code(begun.url)
     await khala.finish(code=code, redirect_uri=CALLBACK, verifier=begun.verifier, nonce=begun.nonce)
@@ -173,7 +173,7 @@ async def test_a_code_serves_once(real: RealProvider, khala: Provider) -> None:
 
 
 @pytest.mark.parametrize("code", ["", "invented", "\x00", "é", "\ud800", "a" * 5000])
-async def test_an_invented_code_is_refused(khala: Provider, code: str) -> None:
+async def test_an_invented_code_is_refused(khala: OidcProvider, code: str) -> None:
     with pytest.raises(Unauthorized):
         await khala.finish(code=code, redirect_uri=CALLBACK, verifier="v" * 43, nonce="nonce")
 
@@ -191,7 +191,7 @@ async def test_a_client_that_the_provider_does_not_know_is_no_fault_of_the_perso
 # Signing out
 
 
-async def test_somebody_signs_out_of_the_provider_too(real: RealProvider, khala: Provider) -> None:
+async def test_somebody_signs_out_of_the_provider_too(real: RealProvider, khala: OidcProvider) -> None:
     id_token = (await signed_in(khala, real)).id_token
     for token in (id_token, None):
         url = await khala.end_session_url(token, SIGNED_OUT)
@@ -202,7 +202,7 @@ async def test_somebody_signs_out_of_the_provider_too(real: RealProvider, khala:
         assert "/session/end/confirm" in page.text
 
 
-async def test_signing_out_of_a_provider_which_offers_no_way_is_left_out(believer: Provider) -> None:
+async def test_signing_out_of_a_provider_which_offers_no_way_is_left_out(believer: OidcProvider) -> None:
     assert await believer.end_session_url(None, SIGNED_OUT) is None
 
 
@@ -222,13 +222,13 @@ async def test_an_access_token_for_this_audience_is_somebody(real: RealProvider)
     assert 3500 < bob.expires_at.timestamp() - time.time() <= 3600
 
 
-async def test_an_access_token_for_another_audience_is_nobody(real: RealProvider, khala: Provider) -> None:
+async def test_an_access_token_for_another_audience_is_nobody(real: RealProvider, khala: OidcProvider) -> None:
     token = await real.access_token()
     with pytest.raises(Unauthorized):
         await khala.verify(token)
 
 
-async def test_an_id_token_is_a_bearer_token_where_no_audience_is_set(real: RealProvider, khala: Provider) -> None:
+async def test_an_id_token_is_a_bearer_token_where_no_audience_is_set(real: RealProvider, khala: OidcProvider) -> None:
     token = (await signed_in(khala, real)).id_token
     assert (await khala.verify(token)).subject == "alice"
     async with party(real.settings(audience=AUDIENCE)) as khala:
@@ -246,7 +246,7 @@ async def test_a_token_is_nobody_once_it_has_expired(real: RealProvider) -> None
             await khala.verify(token)
 
 
-async def test_a_token_of_one_provider_is_nobody_at_another(real: RealProvider, believer: Provider) -> None:
+async def test_a_token_of_one_provider_is_nobody_at_another(real: RealProvider, believer: OidcProvider) -> None:
     token = await real.access_token()
     with pytest.raises(Unauthorized):
         await believer.verify(token)
@@ -271,7 +271,7 @@ def test_no_text_is_anything_but_nobody(real: RealProvider) -> None:
     """Also with a header that could be true, for which the keys are fetched."""
     with asyncio.Runner() as runner:
         valid = runner.run(real.access_token()).split(".")
-        khala = Provider(real.settings(audience=AUDIENCE))
+        khala = OidcProvider(real.settings(audience=AUDIENCE))
         part = st.sampled_from(["", *valid, "e30", "bnVsbA"]) | st.text(max_size=50)
         headers = st.sampled_from(['{"alg":"RS256"}', '{"alg":"none"}', '{"alg":"ES256","kid":"x"}']).map(encoded)
 
@@ -302,7 +302,7 @@ async def test_keys_may_change_in_the_midst() -> None:
             before = await real.access_token()
             assert (await khala.verify(before)).subject == "alice"
             real.rotate_keys()
-            clock.ahead = oidc.KEYS_AGAIN
+            clock.ahead = oidc.KEYS_MIN_AGE_SECONDS
             after = await real.access_token(login="bob")
             assert (await khala.verify(after)).subject == "bob"
             with pytest.raises(Unauthorized):
@@ -317,7 +317,7 @@ async def test_invented_keys_become_no_flood_of_calls(forger: Forger) -> None:
         await believer.verify(honest)
         strangers = [RSAKey.generate_key(2048, {"kid": "stranger"})]
         for _ in range(3):
-            clock.ahead += oidc.KEYS_AGAIN
+            clock.ahead += oidc.KEYS_MIN_AGE_SECONDS
             tokens = [forger.signed(key=strangers[0], header={"kid": f"stranger-{number}"}) for number in range(50)]
             found = await asyncio.gather(*map(believer.verify, tokens), return_exceptions=True)
             assert {type(one) for one in found} == {Unauthorized}
@@ -326,13 +326,13 @@ async def test_invented_keys_become_no_flood_of_calls(forger: Forger) -> None:
         assert forger.asked["/jwks"] == 1 + 3
 
 
-async def test_a_key_unlike_the_others_does_not_spoil_them(forger: Forger, believer: Provider) -> None:
+async def test_a_key_unlike_the_others_does_not_spoil_them(forger: Forger, believer: OidcProvider) -> None:
     keys = [{"kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA"}, {"kty": "RSA"}, forger.key.as_dict(private=False)]
     forger.answers["/jwks"] = Answer({"keys": keys})
     assert (await believer.verify(forger.signed())).subject == "alice"
 
 
-async def test_one_of_two_keys_of_one_kind_must_be_named(forger: Forger, believer: Provider) -> None:
+async def test_one_of_two_keys_of_one_kind_must_be_named(forger: Forger, believer: OidcProvider) -> None:
     forger.others = [ECKey.generate_key("P-256", {"kid": "second"}), RSAKey.generate_key(2048, {"kid": "third"})]
     assert (await believer.verify(forger.signed(key=forger.others[0]))).subject == "alice"
     assert (await believer.verify(forger.signed(key=forger.others[1]))).subject == "alice"
@@ -341,20 +341,22 @@ async def test_one_of_two_keys_of_one_kind_must_be_named(forger: Forger, believe
 # Providers that lie
 
 
-async def test_an_honest_forger_is_believed(forger: Forger, believer: Provider) -> None:
+async def test_an_honest_forger_is_believed(forger: Forger, believer: OidcProvider) -> None:
     forger.id_token = forger.signed(email="A@b.org", email_verified=True, name=" Al\x00ice ")
     alice = await finished(believer)
     assert alice.identity == Identity(issuer=forger.url, subject="alice", email="a@b.org", name="Alice")
 
 
 @pytest.mark.parametrize("verified", [False, None, "true", 1, "false"])
-async def test_verified_means_true_and_nothing_like_it(forger: Forger, believer: Provider, verified: object) -> None:
+async def test_verified_means_true_and_nothing_like_it(
+    forger: Forger, believer: OidcProvider, verified: object
+) -> None:
     forger.id_token = forger.signed(email="a@b.org", email_verified=verified)
     assert (await finished(believer)).identity.email is None
 
 
 @pytest.mark.parametrize("email", ["nobody", 5, ["a@b.org"], "a@b\x00.org"])
-async def test_an_address_that_is_none_is_left_out(forger: Forger, believer: Provider, email: object) -> None:
+async def test_an_address_that_is_none_is_left_out(forger: Forger, believer: OidcProvider, email: object) -> None:
     forger.id_token = forger.signed(email=email, email_verified=True)
     found = await finished(believer)
     assert (found.email, found.email_verified) == (None, False)
@@ -377,7 +379,7 @@ async def test_an_address_that_is_none_is_left_out(forger: Forger, believer: Pro
     ids=lambda changed: "-".join(changed),  # and no times, which differ from process to process
 )
 async def test_an_id_token_that_was_not_meant_for_this_sign_in_is_refused(
-    forger: Forger, believer: Provider, changed: dict[str, Any]
+    forger: Forger, believer: OidcProvider, changed: dict[str, Any]
 ) -> None:
     forger.id_token = forger.signed(**changed)
     with pytest.raises(Unauthorized):
@@ -385,13 +387,13 @@ async def test_an_id_token_that_was_not_meant_for_this_sign_in_is_refused(
 
 
 @pytest.mark.parametrize("id_token", [None, "", "a.b.c", 5, {}])
-async def test_no_id_token_is_no_sign_in(forger: Forger, believer: Provider, id_token: object) -> None:
+async def test_no_id_token_is_no_sign_in(forger: Forger, believer: OidcProvider, id_token: object) -> None:
     forger.id_token = id_token
     with pytest.raises((Unauthorized, Unavailable)):
         await finished(believer)
 
 
-async def test_user_info_of_somebody_else_is_no_sign_in(forger: Forger, believer: Provider) -> None:
+async def test_user_info_of_somebody_else_is_no_sign_in(forger: Forger, believer: OidcProvider) -> None:
     offers = {**forger.discovery, "userinfo_endpoint": f"{forger.url}/me"}
     forger.answers[DISCOVERY] = Answer(offers)
     forger.id_token = forger.signed()
@@ -403,7 +405,7 @@ async def test_user_info_of_somebody_else_is_no_sign_in(forger: Forger, believer
 
 
 async def test_a_provider_that_takes_the_secret_only_in_the_body_gets_it_there(
-    forger: Forger, believer: Provider
+    forger: Forger, believer: OidcProvider
 ) -> None:
     forger.answers[DISCOVERY] = Answer(
         {**forger.discovery, "token_endpoint_auth_methods_supported": ["client_secret_post", "private_key_jwt"]}
@@ -427,7 +429,7 @@ async def test_a_provider_that_takes_the_secret_only_in_the_body_gets_it_there(
     ids=str,
 )
 async def test_what_a_provider_says_of_itself_must_fit_and_be_secure(
-    forger: Forger, believer: Provider, changed: dict[str, object]
+    forger: Forger, believer: OidcProvider, changed: dict[str, object]
 ) -> None:
     forger.answers[DISCOVERY] = Answer({**forger.discovery, **changed})
     with pytest.raises(Unavailable) as error:
@@ -438,9 +440,9 @@ async def test_what_a_provider_says_of_itself_must_fit_and_be_secure(
 def test_an_issuer_that_anybody_can_listen_to_is_not_taken() -> None:
     for issuer in ("http://issuer.example", "issuer.example", "http://127.0.0.1.example", "", "http://[::1"):
         with pytest.raises(ValueError, match="https://"):
-            Provider(OidcSettings(issuer=issuer, client_id="khala", name="Example"))
+            OidcProvider(OidcSettings(issuer=issuer, client_id="khala", name="Example"))
     for issuer in ("https://issuer.example", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"):
-        Provider(OidcSettings(issuer=issuer, client_id="khala", name="Example"))
+        OidcProvider(OidcSettings(issuer=issuer, client_id="khala", name="Example"))
 
 
 # Providers that are out of order
@@ -454,7 +456,10 @@ async def test_a_provider_that_is_down_is_unavailable_for_now() -> None:
     async with party(nobody()) as khala:
         with pytest.raises(Unavailable, match="Example is out of reach") as error:
             await khala.begin(CALLBACK)
-        assert (error.value.retry_after, type(error.value.__cause__)) == (oidc_http.RETRY_AFTER, httpx2.ConnectError)
+        assert (error.value.retry_after, type(error.value.__cause__)) == (
+            oidc_http.RETRY_AFTER_SECONDS,
+            httpx2.ConnectError,
+        )
 
 
 async def test_a_provider_that_goes_down_and_comes_back_is_asked_again(forger: Forger) -> None:
@@ -488,7 +493,7 @@ async def test_a_provider_that_goes_down_and_comes_back_is_asked_again(forger: F
     ids=["error", "missing", "page", "binary", "list", "deep", "moved", "compressed"],
 )
 async def test_an_answer_that_is_none_is_unavailable(
-    forger: Forger, believer: Provider, path: str, answer: Answer
+    forger: Forger, believer: OidcProvider, path: str, answer: Answer
 ) -> None:
     forger.id_token = forger.signed()
     forger.answers[path] = answer
@@ -500,10 +505,10 @@ async def test_an_answer_that_is_none_is_unavailable(
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token"])
-async def test_an_answer_is_read_up_to_its_limit(forger: Forger, believer: Provider, path: str) -> None:
+async def test_an_answer_is_read_up_to_its_limit(forger: Forger, believer: OidcProvider, path: str) -> None:
     forger.id_token = forger.signed()
     honest = msgspec.json.encode(forger.answer(path).body)
-    forger.answers[path] = Answer(honest.ljust(oidc_http.LARGEST_ANSWER + 1))
+    forger.answers[path] = Answer(honest.ljust(oidc_http.MAX_RESPONSE_BYTES + 1))
     with pytest.raises(Unavailable) as error:
         await finished(believer)
     assert isinstance(error.value.__cause__, httpx2.ReadError)
@@ -511,7 +516,7 @@ async def test_an_answer_is_read_up_to_its_limit(forger: Forger, believer: Provi
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token"])
 async def test_a_silent_provider_is_not_waited_for_forever(
-    forger: Forger, believer: Provider, path: str, monkeypatch: pytest.MonkeyPatch
+    forger: Forger, believer: OidcProvider, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(oidc_http, "LONGEST_CALL", 0.2)
     forger.id_token = forger.signed()
@@ -522,7 +527,7 @@ async def test_a_silent_provider_is_not_waited_for_forever(
     hold.set()
 
 
-async def test_somebody_who_leaves_takes_nobody_along(forger: Forger, believer: Provider) -> None:
+async def test_somebody_who_leaves_takes_nobody_along(forger: Forger, believer: OidcProvider) -> None:
     forger.answers[DISCOVERY] = Answer(forger.discovery, hold=(hold := asyncio.Event()))
     async with asyncio.TaskGroup() as group:
         first, second = (group.create_task(believer.begin(CALLBACK)) for _ in range(2))

@@ -180,7 +180,7 @@ async def test_a_key_is_its_accounts_own_and_its_tokens_share_it(store: Database
     first = await post(asker, "/echo one", idempotency_key="k")
     other = await post(await Asker.new(asker.inside, store), "/echo one", idempotency_key="k")
     assert first.run_id != other.run_id
-    _, second = await api_tokens.make(store, asker.who.caller, "another", ("read", "write"), None)
+    _, second = await api_tokens.create(store, asker.who.caller, "another", ("read", "write"), None)
     again = await post(asker, "/echo one", idempotency_key="k", Authorization=f"Bearer {second}")
     assert again.run_id == first.run_id
 
@@ -257,7 +257,7 @@ async def test_equal_requests_that_are_no_retries_are_runs_of_their_own_and_thei
 
 async def test_a_retry_joins_nothing_of_another_body_credential_or_account(store: Database, asker: Asker) -> None:
     first = await post(asker, "/echo yes", x_stainless_retry_count="0")
-    _, second = await api_tokens.make(store, asker.who.caller, "another", ("read", "write"), None)
+    _, second = await api_tokens.create(store, asker.who.caller, "another", ("read", "write"), None)
     stranger = await Asker.new(asker.inside, store)
     others = [
         await post(asker, "/echo no", x_stainless_retry_count="1"),

@@ -153,7 +153,7 @@ async def test_with_a_link_to_look_on_nothing_happens_that_is_not_documented(
     owner = await person(store)
     thread_id = await owned_thread(store, owner, welcome="Hello.")
     sent = await ask(store, thread_id, caller=owner.caller)
-    link, key = await sharing.make_link(store, thread_id, "viewer", None, owner.caller)
+    link, key = await sharing.create_link(store, thread_id, "viewer", None, owner.caller)
     ids = {"thread_id": thread_id, "run_id": sent.run_id, "user_id": owner.id, "link_id": link.id}
     asker = Asker(headers={"X-Share-Key": key}, ids={name: str(one) for name, one in ids.items()})
     await schemathesis(server, tmp_path, asker, *thoroughly())
@@ -165,10 +165,10 @@ async def test_with_an_account_nothing_happens_that_is_not_documented(
     owner, other = await person(store), await person(store)
     thread_id, second = [await owned_thread(store, owner, welcome="Hello.") for _ in range(2)]
     sent = await ask(store, second, caller=owner.caller)
-    link, _ = await sharing.make_link(store, thread_id, "viewer", None, owner.caller)
+    link, _ = await sharing.create_link(store, thread_id, "viewer", None, owner.caller)
     ids = {"thread_id": thread_id, "run_id": sent.run_id, "user_id": other.id, "link_id": link.id}
     # Schemathesis takes ids from lists, too: of the tokens, it must not end the one that it asks with.
-    spare, _ = await api_tokens.make(store, owner.caller, "spare", ("read",), None)
+    spare, _ = await api_tokens.create(store, owner.caller, "spare", ("read",), None)
     ids["token_id"] = spare.id
     asker = Asker(headers=owner.headers, ids={name: str(one) for name, one in ids.items()})
     await schemathesis(server, tmp_path, asker, *thoroughly(*ONCE))

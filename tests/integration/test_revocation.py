@@ -103,12 +103,12 @@ async def removed_member(db: Database, thread_id: UUID) -> Cut:
 
 
 async def revoked_link(db: Database, thread_id: UUID) -> Cut:
-    link, key = await sharing.make_link(db, thread_id, "viewer", None, CALLER)
+    link, key = await sharing.create_link(db, thread_id, "viewer", None, CALLER)
     return Caller(share_key_hash=key_hash(key)), lambda: sharing.revoke_link(db, thread_id, link.id, CALLER)
 
 
 async def private_again_by_link(db: Database, thread_id: UUID) -> Cut:
-    _, key = await sharing.make_link(db, thread_id, "editor", None, CALLER)
+    _, key = await sharing.create_link(db, thread_id, "editor", None, CALLER)
     return Caller(share_key_hash=key_hash(key)), lambda: threads.change(db, thread_id, CALLER, visibility="private")
 
 

@@ -16,7 +16,7 @@ from khala.store.blobs import blobs
 from khala.store.postgres.database import Database
 from khala.tools.port import CallContext, ToolError
 from khala.tools.read_blob import ReadBlob
-from tests.support.blobs import vault_of
+from tests.support.blobs import blob_service_of
 from tests.support.client import Thread
 from tests.support.inside import Inside, khala
 from tests.support.s3 import S3, serving
@@ -212,8 +212,8 @@ async def test_lines_over_rest_come_page_by_page(thread: Thread) -> None:
 async def test_the_tool_reads_blobs_of_its_conversation_alone(server: Inside, thread: Thread) -> None:
     database = Database(server.database_url)
     blob_id = await uploaded(thread, b"".join(b"row %d\n" % number for number in range(5000)))
-    async with vault_of(database) as vault:
-        await _use(ReadBlob(vault), blob_id, UUID(thread.id))
+    async with blob_service_of(database) as blob_service:
+        await _use(ReadBlob(blob_service), blob_id, UUID(thread.id))
     await database.close()
 
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from khala.domain.tools import ToolActor
 from khala.store.postgres.database import Database
 from khala.store.tools import user_tools
-from khala.store.tools.user_tools import Definition
+from khala.store.tools.user_tools import UserToolDefinition
 from khala.tools.port import Tool
 from khala.tools.sandbox import Sandbox, missing
 from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
@@ -263,7 +263,7 @@ async def test_a_schema_that_would_hold_up_the_server_is_refused(maker: Maker, p
 async def test_a_tool_that_was_approved_before_its_schema_was_refused_fails_as_bad_arguments(
     maker: Maker, store: Database, tool_registry: ToolRegistry
 ) -> None:
-    definition = Definition(
+    definition = UserToolDefinition(
         name="old",
         description="From before an upgrade.",
         parameters={"type": "object"} | HOSTILE["nested draft"],

@@ -155,13 +155,13 @@ async def test_edits_at_once_are_made_one_after_the_other(db: Database) -> None:
 
 async def test_a_file_has_its_most_bytes_and_no_more(db: Database) -> None:
     actor = await somebody(db)
-    kibi = workspace_files.MOST_BYTES // 1024
+    kibi = workspace_files.MAX_FILE_BYTES // 1024
     await write(db, actor, "a", "y" * kibi)
     assert (await call(EditFile(db), actor, path="a", old="y", new="x" * 1024, all=True)).ok
     await write(db, actor, "b", "y" * kibi + "x")
     said = await call(EditFile(db), actor, path="b", old="y", new="ä" * 512, all=True)
     assert (said.ok, said.result.code) == (False, "too_large")
-    at_once = await call(WriteFile(db), actor, path="b", content="x" * workspace_files.MOST_BYTES)
+    at_once = await call(WriteFile(db), actor, path="b", content="x" * workspace_files.MAX_FILE_BYTES)
     assert (at_once.ok, at_once.result.code) == (False, "too_large")
 
 
@@ -395,4 +395,4 @@ async def test_todos_that_are_added_at_once_get_numbers_of_their_own_within_the_
         await call(TodoComplete(db), actor, id=number)
     await call(TodoAdd(db), actor, text="last")
     async with db.driver() as driver:
-        assert len(await todos.of(driver, actor.owner_id)) == 21
+        assert len(await todos.of_owner(driver, actor.owner_id)) == 21

@@ -15,7 +15,7 @@ from khala.store.operations import account_export, retention
 from khala.store.postgres.database import Database
 from khala.store.threads import threads
 from khala.store.tools import todos, user_tools, workspace_files
-from khala.store.tools.user_tools import Definition
+from khala.store.tools.user_tools import UserToolDefinition
 from tests.support.cast import person
 from tests.support.store import CALLER, new_thread
 
@@ -32,7 +32,7 @@ async def owned(db: Database, owner_id: UUID) -> tuple[dict[str, bytes], list[tu
     async with db.driver() as driver:
         entries = await workspace_files.entries(driver, owner_id)
         contents = await workspace_files.contents(driver, owner_id, [entry.path for entry in entries])
-        listed = await todos.of(driver, owner_id)
+        listed = await todos.of_owner(driver, owner_id)
     return contents, [(todo.id, todo.text, todo.done) for todo in listed]
 
 
@@ -90,7 +90,7 @@ def test_files_that_move_never_meet_another_file_or_folder(before: set[str], aft
 async def test_an_export_has_files_todos_and_tools(db: Database) -> None:
     who = await person(db)
     await fill(db, who.id, "a.txt")
-    definition = Definition(name="shout", description="Loud.", parameters={"type": "object"}, language="python")
+    definition = UserToolDefinition(name="shout", description="Loud.", parameters={"type": "object"}, language="python")
     await user_tools.add(db, who.id, definition, "print(1)")
     async with db.driver() as driver:
         me = await accounts.get(driver, who.id)
@@ -104,7 +104,7 @@ async def test_with_the_account_its_files_todos_and_tools_are_gone(db: Database)
     who, other = await person(db), await person(db)
     await fill(db, who.id, "a.txt")
     await fill(db, other.id, "a.txt")
-    definition = Definition(name="shout", description="Loud.", parameters={"type": "object"}, language="python")
+    definition = UserToolDefinition(name="shout", description="Loud.", parameters={"type": "object"}, language="python")
     await user_tools.add(db, who.id, definition, "print(1)")
     await accounts.remove(db, who.caller)
     assert (await count(db, who.id), await count(db, other.id)) == (0, 3)

@@ -39,7 +39,7 @@ class Person(msgspec.Struct, frozen=True):
 async def person(db: Database, name: str = "Somebody", *, scopes: tuple[Scope, ...] = SCOPES) -> Person:
     """A new user."""
     user_id = await accounts.of_identity(db, Identity(issuer="test", subject=str(ids.new()), name=name), ANONYMOUS)
-    token, secret = await api_tokens.make(db, Caller(user_id=user_id), "test", scopes, None)
+    token, secret = await api_tokens.create(db, Caller(user_id=user_id), "test", scopes, None)
     return Person(user_id, secret, token.id)
 
 
@@ -83,10 +83,10 @@ async def cast(db: Database) -> Cast:
     await sharing.set_role(db, thread_id, people["invited"].id, "owner", owner.caller)
     await make_member(db, thread_id, people["revoked token"].id, "owner", owner.caller)
     await api_tokens.revoke(db, people["revoked token"].token_id, people["revoked token"].caller)
-    link, viewer_key = await sharing.make_link(db, thread_id, "viewer", None, owner.caller)
-    _, editor_key = await sharing.make_link(db, thread_id, "editor", None, owner.caller)
+    link, viewer_key = await sharing.create_link(db, thread_id, "viewer", None, owner.caller)
+    _, editor_key = await sharing.create_link(db, thread_id, "editor", None, owner.caller)
     soon = datetime.now(UTC) + timedelta(hours=1)
-    expired, expired_key = await sharing.make_link(db, thread_id, "editor", soon, owner.caller)
+    expired, expired_key = await sharing.create_link(db, thread_id, "editor", soon, owner.caller)
     await expire_link(db, expired.id)
     key = ids.new_secret()
     keyed, _ = await threads.create(db, ids.new(), Caller(anon_key_hash=key_hash(key)), title=None, welcome="Hello.")

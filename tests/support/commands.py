@@ -68,7 +68,7 @@ class Crowd:
             for other in self.users:
                 if other is not user:
                     await sharing.set_role(self.db, thread.id, other.id, "owner", user.caller)
-            _, key = await sharing.make_link(self.db, thread.id, "editor", None, user.caller)
+            _, key = await sharing.create_link(self.db, thread.id, "editor", None, user.caller)
             self.links.append(Caller(share_key_hash=key_hash(key)))
 
     @property
@@ -155,7 +155,7 @@ class Crowd:
     async def share(self) -> None:
         """A link that is made and revoked."""
         thread_id, caller = self._thread(), self._user().caller
-        link, _ = await sharing.make_link(self.db, thread_id, "viewer", None, caller)
+        link, _ = await sharing.create_link(self.db, thread_id, "viewer", None, caller)
         await sharing.revoke_link(self.db, thread_id, link.id, caller)
 
     async def change_role(self) -> None:
@@ -169,7 +169,9 @@ class Crowd:
         query = "SELECT run_id FROM approvals WHERE state = 'pending' ORDER BY random() LIMIT 1"
         run_id = await self._one(query)
         if run_id is not None:
-            await approvals.answer(self.db, run_id, "call", self._user().caller, approvals.Answer(approved=True))
+            await approvals.decide(
+                self.db, run_id, "call", self._user().caller, approvals.ApprovalDecision(approved=True)
+            )
 
     async def expire(self) -> None:
         """What the executors' sweep does."""
@@ -180,7 +182,7 @@ class Crowd:
     async def token(self) -> None:
         """A token that is made and revoked."""
         caller = self._user().caller
-        made, _ = await api_tokens.make(self.db, caller, "crowd", ("read",), None)
+        made, _ = await api_tokens.create(self.db, caller, "crowd", ("read",), None)
         await api_tokens.revoke(self.db, made.id, caller)
 
     async def sign_in(self) -> None:

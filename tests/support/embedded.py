@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from khala.store.embedded import locks
-from khala.store.embedded.layout import Layout
+from khala.store.embedded.layout import ClusterLayout
 
 ROOT = Path(__file__).parents[2]
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -130,11 +130,11 @@ def serving(url: str) -> bool:
         return False
 
 
-def postmaster(layout: Layout) -> psutil.Process:
+def postmaster(layout: ClusterLayout) -> psutil.Process:
     return psutil.Process(int(locks.read(layout.server_lock)))
 
 
-def keeper(layout: Layout) -> psutil.Process:
+def keeper(layout: ClusterLayout) -> psutil.Process:
     parent = postmaster(layout).parent()
     assert parent is not None
     assert "khala.store.embedded.supervisor" in parent.cmdline()
@@ -151,5 +151,5 @@ def running(home: Path) -> list[psutil.Process]:
     ]
 
 
-def ended(layout: Layout) -> bool:
+def ended(layout: ClusterLayout) -> bool:
     return not locks.held(layout.keeper_lock) and not locks.held(layout.server_lock)

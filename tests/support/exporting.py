@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 import httpx
 import msgspec
 
-from khala.archive.importer import Imported, ImportOptions, imported
+from khala.archive.importer import ArchiveImportResult, ImportOptions, import_archive
 from khala.archive.reader import ArchiveReader
-from khala.blobs.blob_service import Vault
-from khala.blobs.store_url import opened
+from khala.blobs.blob_service import BlobService
+from khala.blobs.store_url import open_store
 from khala.store.postgres.database import Database
 from tests.support.client import Thread, client
 from tests.support.inside import Inside, khala
@@ -101,22 +101,22 @@ async def archive_of(who: Account) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def store_of(url: str | None, home: Path, database_url: str) -> AsyncIterator[tuple[Database, Vault]]:
-    """The database and the vault of a deployment."""
-    db, store = Database(database_url, timeout=None), opened(url, home)
+async def store_of(url: str | None, home: Path, database_url: str) -> AsyncIterator[tuple[Database, BlobService]]:
+    """The database and the blob service of a deployment."""
+    db, store = Database(database_url, timeout=None), open_store(url, home)
     spool = home / "spool"
     spool.mkdir(parents=True, exist_ok=True)
     try:
-        yield db, Vault(db, store, folder=spool)
+        yield db, BlobService(db, store, folder=spool)
     finally:
         await store.aclose()
         await db.close()
 
 
-async def into(db: Database, vault: Vault, path: Path, **options: object) -> Imported:
+async def into(db: Database, blob_service: BlobService, path: Path, **options: object) -> ArchiveImportResult:
     """Import the archive at this path."""
     with ArchiveReader(path, max_bytes=1 << 30) as reader:
-        return await imported(db, vault, reader, ImportOptions(**options))  # type: ignore[arg-type]
+        return await import_archive(db, blob_service, reader, ImportOptions(**options))  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager

@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from khala.blobs import blob_reader, line_splitter
-from khala.blobs.blob_reader import Look, Question
-from khala.blobs.blob_service import Vault
-from khala.blobs.line_views import Bounds
-from khala.blobs.patterns import compiled
+from khala.blobs.blob_reader import ReadRequest, ReadResult
+from khala.blobs.blob_service import BlobService
+from khala.blobs.line_views import ReadLimits
+from khala.blobs.patterns import compile_pattern
 from khala.domain.errors import InvalidInput, Unavailable
 from khala.store.blobs.blobs import Blob
 
-ROOMY = Bounds(seconds=60)
+ROOMY = ReadLimits(seconds=60)
 SLOW = "(((x|y| ){1,9}){1,9}){1,9}z"
 
 
 class Memory:
-    """A vault of one blob, whose chunks have this size."""
+    """A blob service of one blob, whose chunks have this size."""
 
     def __init__(self, data: bytes, chunk: int = 64 * 1024) -> None:
         self.data, self.chunk = data, chunk
@@ -52,15 +52,17 @@ def blob(data: bytes) -> Blob:
     )  # fmt: skip
 
 
-async def look(data: bytes, question: Question, bounds: Bounds = ROOMY, chunk: int = 64 * 1024) -> Look:
-    return await blob_reader.look(cast("Vault", Memory(data, chunk)), blob(data), question, bounds)
+async def look(data: bytes, question: ReadRequest, bounds: ReadLimits = ROOMY, chunk: int = 64 * 1024) -> ReadResult:
+    return await blob_reader.read_lines(cast("BlobService", Memory(data, chunk)), blob(data), question, bounds)
 
 
-async def pages(data: bytes, question: Question, bounds: Bounds = ROOMY, chunk: int = 64 * 1024) -> list[Look]:
+async def pages(
+    data: bytes, question: ReadRequest, bounds: ReadLimits = ROOMY, chunk: int = 64 * 1024
+) -> list[ReadResult]:
     found = [await look(data, question, bounds, chunk)]
     while found[-1].next is not None:
         assert len(found) < 10_000
-        again = Question(**{name: getattr(question, name) for name in question.__struct_fields__ if name != "after"},
+        again = ReadRequest(**{name: getattr(question, name) for name in question.__struct_fields__ if name != "after"},
                          after=found[-1].next)  # fmt: skip
         found.append(await look(data, again, bounds, chunk))
     return found
@@ -93,8 +95,8 @@ def test_grep_page_by_page_finds_what_a_naive_one_finds(
     text: str, pattern: str, context: int, most: int, chunk: int
 ) -> None:
     data = text.encode()
-    question = Question(mode="grep", pattern=pattern, context=context, lines=most)
-    for bounds in (ROOMY, Bounds(seconds=0), Bounds(text=3, seconds=60)):
+    question = ReadRequest(mode="grep", pattern=pattern, context=context, lines=most)
+    for bounds in (ROOMY, ReadLimits(seconds=0), ReadLimits(text=3, seconds=60)):
         found = asyncio.run(pages(data, question, bounds, chunk))
         got = [(line.line, line.text, line.match) for page in found for line in page.items]
         assert got == grepped(data, pattern, context)
@@ -105,11 +107,11 @@ def test_grep_page_by_page_finds_what_a_naive_one_finds(
 def test_head_and_range_and_tail_show_what_a_split_shows(text: str, many: int, chunk: int) -> None:
     data = text.encode()
     expected = list(enumerate(split(data), 1))
-    found = asyncio.run(pages(data, Question(mode="head", lines=many), chunk=chunk))
+    found = asyncio.run(pages(data, ReadRequest(mode="head", lines=many), chunk=chunk))
     assert [(line.line, line.text) for page in found for line in page.items] == expected
-    part = asyncio.run(look(data, Question(mode="range", start=3, lines=many), chunk=chunk))
+    part = asyncio.run(look(data, ReadRequest(mode="range", start=3, lines=many), chunk=chunk))
     assert [(line.line, line.text) for line in part.items] == expected[2 : 2 + many]
-    last = asyncio.run(look(data, Question(mode="tail", lines=many), chunk=chunk))
+    last = asyncio.run(look(data, ReadRequest(mode="tail", lines=many), chunk=chunk))
     assert [line.text for line in last.items] == [line for _, line in expected[-many:]]
     assert [line.line for line in last.items] == list(range(-len(last.items), 0))
 
@@ -121,48 +123,50 @@ def test_very_long_lines_are_found_in_pieces_each_line_once(lengths: list[int], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_splitter, "PIECE", 16)
         patch.setattr(line_splitter, "OVERLAP", 4)
-        for bounds in (ROOMY, Bounds(seconds=0)):
-            found = asyncio.run(pages(data, Question(mode="grep", pattern="hit", lines=3), bounds, chunk))
+        for bounds in (ROOMY, ReadLimits(seconds=0)):
+            found = asyncio.run(pages(data, ReadRequest(mode="grep", pattern="hit", lines=3), bounds, chunk))
             hits = [line.line for page in found for line in page.items]
             assert hits == list(range(1, len(lengths) + 1))
-            none = asyncio.run(pages(data, Question(mode="grep", pattern="^y|x$|^hit.*zz"), bounds, chunk))
+            none = asyncio.run(pages(data, ReadRequest(mode="grep", pattern="^y|x$|^hit.*zz"), bounds, chunk))
             assert not [line for page in none for line in page.items]
 
 
 async def test_the_end_is_read_from_the_end_across_borders_of_chunks() -> None:
     data = b"".join(b"line %d\r\n" % number for number in range(1, 200_001))
     memory = Memory(data)
-    last = await blob_reader.look(cast("Vault", memory), blob(data), Question(mode="tail", lines=1000), ROOMY)
+    last = await blob_reader.read_lines(
+        cast("BlobService", memory), blob(data), ReadRequest(mode="tail", lines=1000), ROOMY
+    )
     assert [line.text for line in last.items] == [f"line {number}" for number in range(199_001, 200_001)]
     assert memory.read_bytes < 300_000
-    whole = await look(b"one\ntwo", Question(mode="tail", lines=5))
+    whole = await look(b"one\ntwo", ReadRequest(mode="tail", lines=5))
     assert [(line.line, line.text) for line in whole.items] == [(-2, "one"), (-1, "two")]
 
 
 async def test_a_line_that_is_very_long_is_cut_with_a_mark_and_shown_around_what_was_found() -> None:
     data = b"a" * 3_000_000 + b"needle" + b"b" * 3_000_000 + b"\nshort\n"
-    head = (await look(data, Question(lines=2))).items
+    head = (await look(data, ReadRequest(lines=2))).items
     assert (head[0].text, head[0].cut, head[1].text, head[1].cut) == ("a" * 2000 + "…", True, "short", False)
-    (hit,) = (await look(data, Question(mode="grep", pattern="needle"))).items
+    (hit,) = (await look(data, ReadRequest(mode="grep", pattern="needle"))).items
     assert hit.line == 1
     assert hit.cut
     assert "aneedleb" in hit.text
     assert len(hit.text) < 2100
-    tail = (await look(data, Question(mode="tail", lines=2))).items
+    tail = (await look(data, ReadRequest(mode="tail", lines=2))).items
     assert (tail[1].text, tail[0].cut, tail[0].text[0]) == ("short", True, "…")
 
 
 async def test_an_answer_is_bounded_and_goes_on_where_it_ended() -> None:
     data = b"".join(b"%05d %s\n" % (number, b"z" * 90) for number in range(5000))
-    small = Bounds(text=4000, seconds=60)
-    found = await pages(data, Question(lines=1000), small)
+    small = ReadLimits(text=4000, seconds=60)
+    found = await pages(data, ReadRequest(lines=1000), small)
     assert max(sum(len(line.text) for line in page.items) for page in found) < 4100
     assert [line.line for page in found for line in page.items] == list(range(1, 5001))
 
 
 async def test_when_the_time_is_up_there_is_a_way_on_and_each_page_moves() -> None:
     data = b"nothing here\n" * 100_000 + b"needle\n"
-    found = await pages(data, Question(mode="grep", pattern="needle", context=2), Bounds(seconds=0))
+    found = await pages(data, ReadRequest(mode="grep", pattern="needle", context=2), ReadLimits(seconds=0))
     assert len(found) > 5
     assert [(line.line, line.match) for page in found for line in page.items] == [
         (99_999, False), (100_000, False), (100_001, True),
@@ -170,21 +174,21 @@ async def test_when_the_time_is_up_there_is_a_way_on_and_each_page_moves() -> No
 
 
 async def test_what_is_binary_is_told_as_such() -> None:
-    seen = await look(b"\x89PNG\r\n\x1a\n\0\0", Question())
-    assert seen == Look(items=[], binary=True)
-    assert (await look(b"", Question())) == Look(items=[])
+    seen = await look(b"\x89PNG\r\n\x1a\n\0\0", ReadRequest())
+    assert seen == ReadResult(items=[], binary=True)
+    assert (await look(b"", ReadRequest())) == ReadResult(items=[])
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)x", "", "x" * 1001, r"(a)\1", "a{1001}", SLOW, r"\pL{1,1000}"])
 async def test_a_pattern_that_cannot_be_used_is_told(pattern: str) -> None:
     with pytest.raises(InvalidInput):
-        await look(b"x", Question(mode="grep", pattern=pattern))
+        await look(b"x", ReadRequest(mode="grep", pattern=pattern))
 
 
 @pytest.mark.parametrize("after", ["1", "x.y", "1.2.3.4", "-1.0.0.0", "٣.0.0.0", "1.٣.0.0"])
 async def test_a_cursor_of_somebodys_making_is_refused(after: str) -> None:
     with pytest.raises(InvalidInput):
-        await look(b"x", Question(after=after))
+        await look(b"x", ReadRequest(after=after))
 
 
 class Stuck:
@@ -214,18 +218,18 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
 
 
 async def test_the_loop_and_its_other_threads_go_on_while_searches_are_slow(stuck: Stuck) -> None:
-    slow = [asyncio.create_task(look(b"xy " * 1000, Question(mode="grep", pattern="x"))) for _ in range(40)]
+    slow = [asyncio.create_task(look(b"xy " * 1000, ReadRequest(mode="grep", pattern="x"))) for _ in range(40)]
     async with asyncio.timeout(20):
         assert await asyncio.to_thread(stuck.begun.wait, 10)
-        assert (await look(b"one\n", Question())).items[0].text == "one"
-    assert stuck.searched <= blob_reader.SEARCHING
+        assert (await look(b"one\n", ReadRequest())).items[0].text == "one"
+    assert stuck.searched <= blob_reader.SEARCH_THREADS
     assert not any(task.done() for task in slow)
     stuck.go_on.set()
     assert [found.items for found in await asyncio.gather(*slow)] == [[]] * 40
 
 
 async def test_a_search_that_nobody_waits_for_any_more_ends_after_its_piece(stuck: Stuck) -> None:
-    task = asyncio.create_task(look(b"xy\n" * 10_000, Question(mode="grep", pattern="x")))
+    task = asyncio.create_task(look(b"xy\n" * 10_000, ReadRequest(mode="grep", pattern="x")))
     assert await asyncio.to_thread(stuck.begun.wait, 10)
     task.cancel()
     await asyncio.wait({task})
@@ -237,7 +241,7 @@ async def test_a_search_that_nobody_waits_for_any_more_ends_after_its_piece(stuc
 
 async def test_a_search_that_gets_no_turn_is_told_so(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blob_reader, "PATIENCE", 0.05)
-    tasks = [look(b"x", Question(mode="grep", pattern="x"), Bounds(seconds=0)) for _ in range(4)]
+    tasks = [look(b"x", ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0)) for _ in range(4)]
     refused = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(error) for error in refused] == [Unavailable] * 4
 
@@ -245,14 +249,14 @@ async def test_a_search_that_gets_no_turn_is_told_so(stuck: Stuck, monkeypatch: 
 async def test_a_search_takes_64_kib_at_once_and_looks_at_the_clock_between(stuck: Stuck) -> None:
     stuck.go_on.set()
     data = b"xy " * 200_000
-    seen = await look(data, Question(mode="grep", pattern="x"), Bounds(seconds=0))
+    seen = await look(data, ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0))
     assert seen.next is not None
     assert stuck.searched == 1
-    found = await pages(data, Question(mode="grep", pattern="x"), Bounds(seconds=0))
+    found = await pages(data, ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0))
     assert len(found) > 5
-    assert stuck.largest <= 64 * 1024 + line_splitter.OVERLAP + 2
+    assert stuck.largest <= 64 * 1024 + line_splitter.OVERLAP_BYTES + 2
 
 
 def test_a_pattern_takes_linear_time() -> None:
-    assert compiled("(a+)+$").search(b"a" * 200_000 + b"b") is None
-    assert compiled("gr(ü|x).e", ignore_case=True).search("GRÜßE".encode()) is not None
+    assert compile_pattern("(a+)+$").search(b"a" * 200_000 + b"b") is None
+    assert compile_pattern("gr(ü|x).e", ignore_case=True).search("GRÜßE".encode()) is not None

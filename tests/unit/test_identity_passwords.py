@@ -10,43 +10,43 @@ from hypothesis import strategies as st
 
 from khala.domain.errors import InvalidInput, RateLimited
 from khala.identity import passwords
-from khala.identity.passwords import checked, hashed, matches, needs_rehash, normalized_email
+from khala.identity.passwords import hash_password, needs_rehash, normalized_email, validated_password, verify_password
 
 GOOD = "a wonderful day"
 
 
 async def test_a_password_matches_its_own_hash_and_no_other() -> None:
-    stored = await hashed(GOOD)
-    assert await matches(GOOD, stored)
-    assert not await matches("a terrible day", stored)
-    assert stored != await hashed(GOOD), "each hash has a salt of its own"
+    stored = await hash_password(GOOD)
+    assert await verify_password(GOOD, stored)
+    assert not await verify_password("a terrible day", stored)
+    assert stored != await hash_password(GOOD), "each hash has a salt of its own"
 
 
 async def test_nobody_matches_a_stranger() -> None:
-    assert not await matches(GOOD, None)
-    assert not await matches("", None)
+    assert not await verify_password(GOOD, None)
+    assert not await verify_password("", None)
 
 
 async def test_what_is_no_hash_matches_nothing() -> None:
-    assert not await matches(GOOD, "!")
+    assert not await verify_password(GOOD, "!")
 
 
 def test_a_stranger_is_compared_with_a_hash_of_todays_parameters() -> None:
-    assert not needs_rehash(passwords.STRANGER)
-    assert extract_parameters(passwords.STRANGER) == profiles.RFC_9106_LOW_MEMORY
+    assert not needs_rehash(passwords.DUMMY_HASH)
+    assert extract_parameters(passwords.DUMMY_HASH) == profiles.RFC_9106_LOW_MEMORY
 
 
 def test_a_hash_of_older_parameters_is_to_be_made_anew() -> None:
-    assert needs_rehash(passwords.STRANGER.replace("t=3", "t=2"))
+    assert needs_rehash(passwords.DUMMY_HASH.replace("t=3", "t=2"))
 
 
 async def test_an_accent_is_the_same_however_the_keyboard_sends_it() -> None:
     composed, decomposed = "caf\u00e9 au lait", "cafe\u0301 au lait"
-    assert await matches(decomposed, await hashed(composed))
+    assert await verify_password(decomposed, await hash_password(composed))
 
 
 async def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
-    hashing = asyncio.ensure_future(hashed(GOOD))
+    hashing = asyncio.ensure_future(hash_password(GOOD))
     turns = 0
     while not hashing.done():
         await asyncio.sleep(0)
@@ -62,18 +62,18 @@ async def test_too_many_at_once_are_sent_away() -> None:
     try:
         began = time.monotonic()
         with pytest.raises(RateLimited) as error:
-            await hashed(GOOD)
+            await hash_password(GOOD)
         assert error.value.retry_after is not None
         assert time.monotonic() - began < 1
     finally:
         passwords._PLACES.release(taken)
-    assert taken == passwords.WAITING
-    assert await matches(GOOD, await hashed(GOOD))
+    assert taken == passwords.MAX_WAITING
+    assert await verify_password(GOOD, await hash_password(GOOD))
 
 
 @pytest.mark.parametrize("password", [GOOD, "x" * 7 + "y", "correct horse", "пароль-пароль", "ab" * 512])
 def test_a_fair_password_is_taken_as_it_is(password: str) -> None:
-    assert checked(password) == password
+    assert validated_password(password) == password
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,15 @@ def test_a_fair_password_is_taken_as_it_is(password: str) -> None:
 )
 def test_a_password_that_anybody_would_guess_is_refused(password: str) -> None:
     with pytest.raises(InvalidInput) as error:
-        checked(password)
+        validated_password(password)
     assert error.value.path == "password"
 
 
 def test_every_common_password_is_long_enough_to_be_worth_listing() -> None:
-    assert all(len(password) >= passwords.SHORTEST and password == password.lower() for password in passwords.COMMON)
+    assert all(
+        len(password) >= passwords.MIN_PASSWORD_CHARACTERS and password == password.lower()
+        for password in passwords.COMMON_PASSWORDS
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,18 @@ from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
 from khala.domain.errors import Unauthorized
 from khala.identity import id_tokens
-from khala.identity.id_tokens import Expected
+from khala.identity.id_tokens import TokenExpectations
 
 ISSUER = "https://issuer.example"
 NOW = 1_800_000_000
-SIGN_IN = Expected(ISSUER, "khala", "khala", nonce="nonce")
-BEARER = Expected(ISSUER, "khala", None, id_tokens.BEARER_TYPES)
+SIGN_IN = TokenExpectations(ISSUER, "khala", "khala", nonce="nonce")
+BEARER = TokenExpectations(ISSUER, "khala", None, id_tokens.BEARER_TOKEN_TYPES)
 KEYS: dict[str, Key] = {
     "RS256": RSAKey.generate_key(2048, {"kid": "rsa"}),
     "ES256": ECKey.generate_key("P-256", {"kid": "ec"}),
     "Ed25519": OKPKey.generate_key("Ed25519", {"kid": "okp"}),
 }
-PUBLIC = id_tokens.keys([dict(key.as_dict(private=False)) for key in KEYS.values()])
+PUBLIC = id_tokens.read_keys([dict(key.as_dict(private=False)) for key in KEYS.values()])
 HONEST: dict[str, Any] = {"iss": ISSUER, "sub": "alice", "aud": "khala", "exp": NOW + 300, "iat": NOW, "nonce": "nonce"}
 
 
@@ -35,15 +35,15 @@ def signed(
     key = key or KEYS[algorithm]
     claims = {name: value for name, value in (HONEST | changed).items() if value is not None}
     head = {"alg": algorithm, "kid": key.kid, **(header or {})}
-    return jwt.encode(head, claims, key, algorithms=[algorithm], registry=id_tokens.Registry())
+    return jwt.encode(head, claims, key, algorithms=[algorithm], registry=id_tokens.AlgorithmRegistry())
 
 
-def believed(token: str, expected: Expected = SIGN_IN, now: float = NOW) -> id_tokens.Claims:
-    header = id_tokens.header(token)
-    key = id_tokens.key_for(header, PUBLIC)
+def believed(token: str, expected: TokenExpectations = SIGN_IN, now: float = NOW) -> id_tokens.TokenClaims:
+    header = id_tokens.decode_header(token)
+    key = id_tokens.select_key(header, PUBLIC)
     if key is None:
-        raise id_tokens.invalid()
-    return id_tokens.claims(token, header, key, expected, now)
+        raise id_tokens.invalid_token_error()
+    return id_tokens.verify_claims(token, header, key, expected, now)
 
 
 @pytest.mark.parametrize("algorithm", [*KEYS, "PS256", "RS512", "EdDSA"])
@@ -155,11 +155,11 @@ def test_another_kind_of_key_of_the_same_name_does_not_sign() -> None:
 
 
 def test_a_token_that_names_no_key_needs_only_one_to_choose_from() -> None:
-    nameless = id_tokens.header(forged({"alg": "RS256"}))
-    assert id_tokens.key_for(nameless, PUBLIC) is PUBLIC[0]
+    nameless = id_tokens.decode_header(forged({"alg": "RS256"}))
+    assert id_tokens.select_key(nameless, PUBLIC) is PUBLIC[0]
     second = RSAKey.generate_key(2048, {"kid": "another"})
-    assert id_tokens.key_for(nameless, (*PUBLIC, second)) is None
-    assert id_tokens.key_for(nameless, ()) is None
+    assert id_tokens.select_key(nameless, (*PUBLIC, second)) is None
+    assert id_tokens.select_key(nameless, ()) is None
 
 
 def test_what_is_no_key_is_left_out_and_takes_nothing_with_it() -> None:
@@ -177,7 +177,7 @@ def test_what_is_no_key_is_left_out_and_takes_nothing_with_it() -> None:
         {**good, "use": "enc"},
         {**good, "key_ops": 5},
     ]
-    assert [key.kid for key in id_tokens.keys([*bad, good])] == ["rsa"]
+    assert [key.kid for key in id_tokens.read_keys([*bad, good])] == ["rsa"]
 
 
 TOKEN = signed("ES256")

@@ -6,22 +6,22 @@ from uuid import UUID
 
 import pytest
 
-from khala.blobs.blob_service import Vault
-from khala.blobs.spool import spooled
+from khala.blobs.blob_service import BlobService
+from khala.blobs.spool import open_spool
 from khala.domain.tools import ToolActor
 from khala.runs.tool_results import PLENTY, InlineAllowance, StoredOutput, one_line, store_output
 from khala.tools.port import CallResult
 
 ACTOR = ToolActor(owner_id=UUID(int=1), thread_id=UUID(int=2))
-NO_VAULT = cast("Vault", None)
+NO_BLOB_SERVICE = cast("BlobService", None)
 
 
 async def of(
     tmp_path: Path, result: CallResult, said: bytes = b"", allowance: InlineAllowance | None = None
 ) -> StoredOutput:
-    async with spooled(tmp_path, 1 << 20) as sink:
+    async with open_spool(tmp_path, 1 << 20) as sink:
         await sink.write(said)
-        return await store_output(result, sink, NO_VAULT, ACTOR, allowance or InlineAllowance())
+        return await store_output(result, sink, NO_BLOB_SERVICE, ACTOR, allowance or InlineAllowance())
 
 
 async def test_small_output_is_in_the_part(tmp_path: Path) -> None:

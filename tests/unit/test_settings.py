@@ -10,7 +10,7 @@ from khala.domain.flush_policy import FlushPolicy
 from khala.live.nats_url import WakeUrl
 from khala.models.model_names import ModelRef
 from khala.settings import BadSetting, Settings, from_environment
-from khala.store.blobs.blobs import Room
+from khala.store.blobs.blobs import StorageQuota
 from khala.store.threads.sends import Limits
 from khala.tools.tool_registry import ToolRegistryOptions
 
@@ -71,7 +71,7 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
             WakeUrl(servers=("nats://h:4222", "nats://i:5"), name="n", password="p@"),
         ),
         ("KHALA_UPLOAD_MB", "1", "most_upload", 1 << 20),
-        ("KHALA_THREAD_BLOB_MB", "2", "room", Room(thread=2 << 20, guest=64 << 20)),
+        ("KHALA_THREAD_BLOB_MB", "2", "room", StorageQuota(thread=2 << 20, guest=64 << 20)),
         ("KHALA_MODEL", "demo", "models", (ModelRef("demo", "demo"),)),
         ("KHALA_MODELS", "openai:gpt-*, demo,,", "allowed_models", ("openai:gpt-*", "demo")),
         ("KHALA_FLUSH_MS", "10", "flush", FlushPolicy(milliseconds=10)),

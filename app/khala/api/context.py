@@ -10,8 +10,8 @@ from khala.api.accounts.exports import ExportLimiter
 from khala.api.http.rate_limits import Limiter
 from khala.api.http.request_origin import Origins
 from khala.api.operations.readiness import Readiness
-from khala.blobs.blob_service import Vault
-from khala.identity.oidc import Provider
+from khala.blobs.blob_service import BlobService
+from khala.identity.oidc import OidcProvider
 from khala.live.service import Live
 from khala.store.postgres.database import Database
 from khala.store.threads.sends import Limits
@@ -23,7 +23,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Made by the composition root, given to every route."""
 
     db: Database
-    vault: Vault
+    blob_service: BlobService
     most_upload: int
     """Bytes of a file that somebody uploads."""
     tool_registry: ToolRegistry
@@ -41,7 +41,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """How long a detail token is good."""
     origins: Origins
     limiter: Limiter
-    provider: Provider | None
+    provider: OidcProvider | None
     provider_name: str
     registration: bool
     """Whether anybody may make an account by address and password."""

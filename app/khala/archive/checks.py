@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from khala.blobs.blob_service import MOST_PREVIEW, plain_name
-from khala.blobs.content_type import well_formed
+from khala.blobs.blob_service import MAX_PREVIEW_BYTES, plain_name
+from khala.blobs.content_type import valid_media_type
 from khala.domain import parts
 from khala.domain.access import Role
 from khala.domain.chat import RunOptions
@@ -15,7 +15,7 @@ from khala.domain.fold import Content
 from khala.domain.parts import Finish
 from khala.domain.tools import MAX_RULES, ToolRule
 from khala.store.tools import todos, workspace_files
-from khala.store.tools.user_tools import Definition
+from khala.store.tools.user_tools import UserToolDefinition
 from khala.tools import paths, user_tools
 from khala.tools.port import ToolError
 
@@ -25,7 +25,7 @@ MAX_TEXTS: Mapping[tuple[str, str], int] = {
     ("user", "email"): 254,
     ("message", "author_name"): 100,
     ("thread", "title"): 200,
-    ("todo", "text"): todos.LONGEST,
+    ("todo", "text"): todos.MAX_TODO_CHARACTERS,
     ("identity", "issuer"): 1024,
     ("identity", "subject"): 1024,
 }
@@ -83,9 +83,9 @@ def _object(*names: str) -> Callable[[Any], None]:
 
 
 def _blob(data: Any) -> None:
-    if data.size < 0 or len(data.sha256) != 64 or len(data.preview.encode()) > MOST_PREVIEW:
+    if data.size < 0 or len(data.sha256) != 64 or len(data.preview.encode()) > MAX_PREVIEW_BYTES:
         raise ValueError("This is no blob: its size, its hash or its preview can't be.")
-    if well_formed(data.media_type) != data.media_type or plain_name(data.name) != data.name:
+    if valid_media_type(data.media_type) != data.media_type or plain_name(data.name) != data.name:
         raise ValueError("This is no blob: its media type or its name can't be.")
 
 
@@ -99,12 +99,12 @@ def _file(data: Any) -> None:
             raise ValueError(f"{data.path!r} is not how this path is stored.")
     except ToolError as error:
         raise ValueError(str(error)) from error
-    if len(data.content) > workspace_files.MOST_BYTES:
-        raise ValueError(f"A file has at most {workspace_files.MOST_BYTES:,} bytes.")
+    if len(data.content) > workspace_files.MAX_FILE_BYTES:
+        raise ValueError(f"A file has at most {workspace_files.MAX_FILE_BYTES:,} bytes.")
 
 
 def _tool(data: Any) -> None:
-    known = {name: getattr(data, name) for name in Definition.__struct_fields__ if name != "parameters"}
+    known = {name: getattr(data, name) for name in UserToolDefinition.__struct_fields__ if name != "parameters"}
     definition = msgspec.convert(known | {"parameters": _decoded(data.parameters, dict[str, Any])}, _AsStored)
     try:
         user_tools.checked(definition, data.code, taken=frozenset())
@@ -112,7 +112,7 @@ def _tool(data: Any) -> None:
         raise ValueError(error.message) from error
 
 
-class _AsStored(Definition, frozen=True, kw_only=True, rename=None):
+class _AsStored(UserToolDefinition, frozen=True, kw_only=True, rename=None):
     """A definition whose fields have the names of columns."""
 
 

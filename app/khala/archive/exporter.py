@@ -15,7 +15,7 @@ from uuid import UUID
 import structlog
 
 from khala.archive.writer import BLOB_LEVEL, ArchiveWriter
-from khala.blobs.blob_service import Vault
+from khala.blobs.blob_service import BlobService
 from khala.blobs.spool import Spool
 from khala.domain.archive_format import FORMAT, VERSION, ArchiveManifest, MissingBlob, MissingReason, archived_blob_name
 from khala.domain.errors import BlobNotFound, PayloadTooLarge, Unauthorized, Unavailable
@@ -36,13 +36,13 @@ RECORD_BYTES = 40
 log = structlog.get_logger()
 
 
-async def exported(db: Database, vault: Vault, user_id: UUID) -> AsyncGenerator[bytes, None]:
+async def export_archive(db: Database, blob_service: BlobService, user_id: UUID) -> AsyncGenerator[bytes, None]:
     """The archive, in chunks; the first one comes when all rows are spooled.
 
     Raises `Unauthorized` where the account is gone, `PayloadTooLarge` and `Unavailable`. Whoever stops early closes it.
     """
-    async with vault.spool(MAX_ROWS_BYTES) as rows, vault.spool(MAX_ROWS_BYTES) as blobs:
-        export = _Export(vault, user_id)
+    async with blob_service.spool(MAX_ROWS_BYTES) as rows, blob_service.spool(MAX_ROWS_BYTES) as blobs:
+        export = _Export(blob_service, user_id)
         await export.spool_rows(db, rows, blobs)
         async for chunk in _contents(await rows.file(), CHUNK_BYTES):
             yield chunk
@@ -54,8 +54,8 @@ async def exported(db: Database, vault: Vault, user_id: UUID) -> AsyncGenerator[
 
 
 class _Export:
-    def __init__(self, vault: Vault, user_id: UUID) -> None:
-        self._vault = vault
+    def __init__(self, blob_service: BlobService, user_id: UUID) -> None:
+        self._blob_service = blob_service
         self._user_id = user_id
         self._at = datetime.now(UTC)
         self._writer = ArchiveWriter(self._at)
@@ -94,7 +94,7 @@ class _Export:
         begun = False
         reason: MissingReason | None = None
         try:
-            async with self._vault.store.read(sha256.hex(), 0, size) as chunks:
+            async with self._blob_service.store.read(sha256.hex(), 0, size) as chunks:
                 yield self._writer.begin(archived_blob_name(sha256), level=BLOB_LEVEL)
                 begun = True
                 async for chunk in chunks:

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.archive.reader import ArchiveReader
-from khala.blobs.blob_service import Vault
+from khala.blobs.blob_service import BlobService
 from khala.domain.access import Caller
 from khala.domain.archive_format import ArchiveRefusedError
 from khala.store.accounts import audit
@@ -23,10 +23,10 @@ from khala.store.operations import archive_import as rows
 from khala.store.operations.archive_rows import KINDS, Kind
 from khala.store.postgres.database import Database, Driver, driver_of
 
-TRIES = 3
+MAX_TRIES = 3
 MAX_PUT_SECONDS = 1800.0
 """For storing all blobs: after an hour what nothing refers to is collected, and is stored again."""
-IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+IDLE_TIMEOUT_SECONDS = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 """Lines are read and checked between two statements."""
 OF_THREADS = frozenset({"listing", "message", "run", "part", "receipt", "approval", "blob"})
 """Kinds of lines that name a thread, which must be one of the archive's."""
@@ -50,7 +50,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     trusted: bool = False
 
 
-class Imported(msgspec.Struct, kw_only=True):
+class ArchiveImportResult(msgspec.Struct, kw_only=True):
     """What came of an import: `counts` by kind of line, and `notes` for the operator. `added` is false for a repeat."""
 
     user_id: UUID
@@ -59,7 +59,9 @@ class Imported(msgspec.Struct, kw_only=True):
     notes: list[str] = []
 
 
-async def imported(db: Database, vault: Vault, reader: ArchiveReader, options: ImportOptions) -> Imported:
+async def import_archive(
+    db: Database, blob_service: BlobService, reader: ArchiveReader, options: ImportOptions
+) -> ArchiveImportResult:
     """Import the archive, all or nothing. The same archive a second time adds nothing.
 
     Raises `ArchiveRefusedError` where it can't be, or where there is another account with its id, and `Unavailable`.
@@ -73,8 +75,8 @@ async def imported(db: Database, vault: Vault, reader: ArchiveReader, options: I
     if repeated:
         return await _sign_in_again(db, reader, options)
     await asyncio.to_thread(reader.check)
-    for _ in range(TRIES):
-        await _store(db, vault, reader)
+    for _ in range(MAX_TRIES):
+        await _store(db, blob_service, reader)
         try:
             return await _Import(db, reader, options).run()
         except _Collected:
@@ -82,9 +84,9 @@ async def imported(db: Database, vault: Vault, reader: ArchiveReader, options: I
     raise ArchiveRefusedError("Blobs are collected faster than they are stored. Try again.")
 
 
-async def _sign_in_again(db: Database, reader: ArchiveReader, options: ImportOptions) -> Imported:
+async def _sign_in_again(db: Database, reader: ArchiveReader, options: ImportOptions) -> ArchiveImportResult:
     """Nothing is added; but somebody who could not sign in may get a password."""
-    done = Imported(user_id=reader.manifest.user_id, added=False)
+    done = ArchiveImportResult(user_id=reader.manifest.user_id, added=False)
     done.notes.append("This archive was imported before; nothing was added.")
     if options.password_hash is not None:
         with _refusals():
@@ -93,24 +95,24 @@ async def _sign_in_again(db: Database, reader: ArchiveReader, options: ImportOpt
     return done
 
 
-async def _store(db: Database, vault: Vault, reader: ArchiveReader) -> None:
+async def _store(db: Database, blob_service: BlobService, reader: ArchiveReader) -> None:
     """Store the bytes of all blobs. What was stored so long ago that it may be collected by now is looked at again."""
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         began = time.monotonic()
         for sha256, size in reader.blobs.items():
-            await _store_blob(db, vault, reader, bytes.fromhex(sha256), size)
+            await _store_blob(db, blob_service, reader, bytes.fromhex(sha256), size)
         if time.monotonic() - began < MAX_PUT_SECONDS:
             return
 
 
-async def _store_blob(db: Database, vault: Vault, reader: ArchiveReader, sha256: bytes, size: int) -> None:
+async def _store_blob(db: Database, blob_service: BlobService, reader: ArchiveReader, sha256: bytes, size: int) -> None:
     async with db.driver() as driver:
         if await blobs.touch(driver, sha256, size):
             return
-    async with vault.spool(size) as spool:
+    async with blob_service.spool(size) as spool:
         async for chunk in _extracted(reader, sha256.hex()):
             await spool.write(chunk)
-        await vault.store.put(sha256.hex(), await spool.file())
+        await blob_service.store.put(sha256.hex(), await spool.file())
     async with db.driver() as driver:
         await rows.stored(driver, sha256)
 
@@ -136,13 +138,13 @@ class _Import:
         self._threads: list[UUID] = []
         self._own: frozenset[UUID] = frozenset()
         self._there = {bytes.fromhex(sha256) for sha256 in reader.blobs}
-        self._done = Imported(user_id=self._user_id, added=True)
+        self._done = ArchiveImportResult(user_id=self._user_id, added=True)
 
-    async def run(self) -> Imported:
+    async def run(self) -> ArchiveImportResult:
         """Make all rows, or none."""
         with _refusals():
             async with self._db.transaction() as connection:
-                await connection.execute(text(IDLE))
+                await connection.execute(text(IDLE_TIMEOUT_SECONDS))
                 driver = await driver_of(connection)
                 await self._content(connection, driver)
                 await self._account(driver)
@@ -260,7 +262,7 @@ class _Import:
         self._done.notes.append(text)
 
 
-async def _set_login(driver: Driver, reader: ArchiveReader, options: ImportOptions, done: Imported) -> None:
+async def _set_login(driver: Driver, reader: ArchiveReader, options: ImportOptions, done: ArchiveImportResult) -> None:
     """The password that was given, for the address that was given or is in the archive."""
     email = options.email or await asyncio.to_thread(_address, reader)
     if email is None:

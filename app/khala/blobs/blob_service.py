@@ -1,4 +1,4 @@
-"""The vault: keeps bytes once however often they come, and refers to them by blobs that threads have."""
+"""The blob service: stores bytes once however often they come, and refers to them by blobs that threads have."""
 
 import asyncio
 import time
@@ -13,47 +13,49 @@ import structlog
 
 from khala.blobs import content_type
 from khala.blobs.port import BlobStore
-from khala.blobs.spool import MOST_OUTPUT, Spool, spooled
+from khala.blobs.spool import MAX_OUTPUT_BYTES, Spool, open_spool
 from khala.domain import ids
 from khala.domain.errors import KhalaError, Unavailable
 from khala.domain.parts import BlobRef
 from khala.signals.metrics import BLOB_BYTES
 from khala.store.blobs import blobs
-from khala.store.blobs.blobs import Blob, Room
+from khala.store.blobs.blobs import Blob, StorageQuota
 from khala.store.postgres.database import Database
 from khala.store.postgres.retries import retried
 
 log = structlog.get_logger()
 
-ROOM = Room(thread=1 << 30, guest=64 << 20)
+DEFAULT_STORAGE_QUOTA = StorageQuota(thread=1 << 30, guest=64 << 20)
 """Bytes that the blobs of one thread have together, unless the operator says otherwise."""
-TRIES = 3
-LONGEST_NAME = 200
-MOST_PREVIEW = 1024
+MAX_TRIES = 3
+MAX_NAME_CHARACTERS = 200
+MAX_PREVIEW_BYTES = 1024
 """Bytes of the preview as JSON: it has to fit into a part with other things."""
-LONGEST_PUT = 1800.0
+MAX_PUT_SECONDS = 1800.0
 """Seconds after which what was put may have been collected before it was referred to, which takes an hour: again."""
-PROBED_BYTES = 64 * 1024
+PROBE_BYTES = 64 * 1024
 """What is written to see whether there is room for files."""
-CHECKED = 10.0
+CHECK_VALID_SECONDS = 10.0
 """Seconds that what a check found is believed."""
 
 
-class Vault:
+class BlobService:
     """Puts bytes into the store and rows into the database, in an order in which a crash leaves only bytes too many."""
 
-    def __init__(self, db: Database, store: BlobStore, *, folder: Path, room: Room = ROOM) -> None:
+    def __init__(
+        self, db: Database, store: BlobStore, *, folder: Path, room: StorageQuota = DEFAULT_STORAGE_QUOTA
+    ) -> None:
         """`folder` is where spools live, of this process alone."""
         self.store = store
         self.room = room
         self._db = db
         self._folder = folder
         self._checking: asyncio.Task[bool] | None = None
-        self._checked_at = -CHECKED
+        self._checked_at = -CHECK_VALID_SECONDS
 
-    def spool(self, most: int = MOST_OUTPUT) -> AbstractAsyncContextManager[Spool]:
+    def spool(self, most: int = MAX_OUTPUT_BYTES) -> AbstractAsyncContextManager[Spool]:
         """A spool that takes so many bytes; its file is gone when this is closed."""
-        return spooled(self._folder, most)
+        return open_spool(self._folder, most)
 
     async def keep(
         self,
@@ -74,37 +76,37 @@ class Vault:
         `RateLimited` where too many uploads wait, and `Unavailable`.
         """
         path = await spool.file()
-        new = blobs.New(
+        new = blobs.NewBlob(
             id=ids.new(),
             thread_id=thread_id,
             run_id=run_id,
             sha256=spool.sha256,
             size=spool.size,
-            media_type=content_type.well_formed(media_type),
+            media_type=content_type.valid_media_type(media_type),
             name=plain_name(name),
             preview=preview(spool.head),
             author_id=author_id,
             attached=attached,
             expires_at=expires_at,
         )
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             if await self._keep(new, path):
                 BLOB_BYTES.labels("kept").inc(spool.size)
                 return _ref(new)
         raise Unavailable("What was to be kept was deleted meanwhile. Try again.", retry_after=1)
 
-    async def _keep(self, new: blobs.New, path: Path) -> bool:
+    async def _keep(self, new: blobs.NewBlob, path: Path) -> bool:
         async with self._db.driver() as driver:
             stored = await blobs.touch(driver, new.sha256, new.size)
         began = time.monotonic()
         if not stored:
             await self.store.put(new.sha256.hex(), path)
-        if time.monotonic() - began > LONGEST_PUT:
+        if time.monotonic() - began > MAX_PUT_SECONDS:
             return False
         return await self._refer(new, put=not stored)
 
     @retried
-    async def _refer(self, new: blobs.New, *, put: bool) -> bool:
+    async def _refer(self, new: blobs.NewBlob, *, put: bool) -> bool:
         async with self._db.transaction() as connection:
             return await blobs.add(connection, new, put=put, room=self.room)
 
@@ -143,13 +145,15 @@ class Vault:
     def _write_a_little(self) -> None:
         path = self._folder / f"probe-{ids.new().hex}"
         try:
-            path.write_bytes(bytes(PROBED_BYTES))
+            path.write_bytes(bytes(PROBE_BYTES))
         finally:
             path.unlink(missing_ok=True)
 
     async def well(self, within: float = 3.0) -> bool:
         """Whether blobs can be kept and read, as of some seconds ago; False if that can't be told within so many."""
-        if self._checking is None or (self._checking.done() and time.monotonic() - self._checked_at > CHECKED):
+        if self._checking is None or (
+            self._checking.done() and time.monotonic() - self._checked_at > CHECK_VALID_SECONDS
+        ):
             self._checking = asyncio.create_task(self._well())
         # Somebody else may begin the next check before this one is read.
         checking = self._checking
@@ -179,20 +183,20 @@ def plain_name(name: str | None) -> str | None:
         return None
     last = name.replace("\\", "/").rpartition("/")[2]
     plain = "".join(letter for letter in last if letter.isprintable()).strip()
-    return plain[:LONGEST_NAME] or None
+    return plain[:MAX_NAME_CHARACTERS] or None
 
 
 def preview(head: bytes) -> str:
     """The beginning of what is text."""
     if not content_type.is_text(head):
         return ""
-    text = head[:MOST_PREVIEW].decode(errors="ignore")
-    while len(msgspec.json.encode(text)) > MOST_PREVIEW:
+    text = head[:MAX_PREVIEW_BYTES].decode(errors="ignore")
+    while len(msgspec.json.encode(text)) > MAX_PREVIEW_BYTES:
         text = text[: len(text) * 3 // 4]
     return text
 
 
-def _ref(new: blobs.New) -> BlobRef:
+def _ref(new: blobs.NewBlob) -> BlobRef:
     return BlobRef(
         blob_id=new.id,
         size=new.size,

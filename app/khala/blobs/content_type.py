@@ -10,15 +10,15 @@ SIGNATURES = (
     (re.compile(rb"RIFF....WEBP", re.DOTALL), "image/webp"),
     (re.compile(rb"%PDF-\d"), "application/pdf"),
 )
-LONGEST_SIGNATURE = 16
-INLINE = ("image/png", "image/jpeg", "image/gif", "image/webp", "text/plain", "application/json")
+MAX_SIGNATURE_BYTES = 16
+INLINE_MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp", "text/plain", "application/json")
 """What a browser may show as it is: it runs nothing that is in it."""
-TEXTS = ("text/plain", "text/markdown", "text/csv", "application/json")
+TEXT_MEDIA_TYPES = ("text/plain", "text/markdown", "text/csv", "application/json")
 """What text may be said to be; what it is said to be besides is plain text."""
 MEDIA_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]{0,126}/[A-Za-z0-9][\w.+-]{0,126}(; ?charset=[\w-]{1,40})?")
 
 
-class Sniffer:
+class ContentSniffer:
     """Looks at a file as it comes, all of it."""
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class Sniffer:
 
     def feed(self, chunk: bytes) -> None:
         """More of the file, in order."""
-        if len(self._head) < LONGEST_SIGNATURE:
-            self._head += chunk[:LONGEST_SIGNATURE]
+        if len(self._head) < MAX_SIGNATURE_BYTES:
+            self._head += chunk[:MAX_SIGNATURE_BYTES]
         self._text = self._text and self._reads(chunk)
 
     def media_type(self, claimed: str) -> str | None:
@@ -43,7 +43,7 @@ class Sniffer:
         if not self._text or not self._reads(b"", final=True):
             return None
         bare = claimed.partition(";")[0].strip().lower()
-        return bare if bare in TEXTS else "text/plain"
+        return bare if bare in TEXT_MEDIA_TYPES else "text/plain"
 
     def _reads(self, chunk: bytes, *, final: bool = False) -> bool:
         try:
@@ -64,6 +64,6 @@ def is_text(head: bytes) -> bool:
     return True
 
 
-def well_formed(media_type: str) -> str:
+def valid_media_type(media_type: str) -> str:
     """The media type, as it may stand in a header."""
     return media_type if MEDIA_TYPE.fullmatch(media_type) else "application/octet-stream"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar
 from uuid import uuid4
 
-from khala.blobs.thread_pool import Threads
+from khala.blobs.thread_pool import ThreadPool
 from khala.domain.errors import BlobNotFound, Unavailable
 
-CHUNK = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 THREADS = 8
 NEW, OWNER = "new", "owner"
 """The folder of what is being written, where a crash leaves it and nobody looks; the file that says whose all is."""
@@ -24,14 +24,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class FilesystemStore:
+class FilesystemBlobStore:
     """Keeps objects as files `ab/abcd…` under a folder, which is made when it is first needed."""
 
     local = True
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._threads = Threads(THREADS, "blobs")
+        self._threads = ThreadPool(THREADS, "blobs")
 
     async def put(self, key: str, source: Path) -> None:
         """Copy the file, sync it, and give it its name."""
@@ -42,7 +42,7 @@ class FilesystemStore:
         """The object's bytes; the file is closed when this is."""
         opening = self._threads.begin(self._open, key, start)
         try:
-            with _translated():
+            with _storage_errors():
                 file = await asyncio.wrap_future(opening)
             yield self._chunks(file, end - start)
         finally:
@@ -77,7 +77,7 @@ class FilesystemStore:
         await self._threads.close()
 
     async def _run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        with _translated():
+        with _storage_errors():
             return await self._threads.run(call, *args, **named)
 
     def _path(self, key: str) -> Path:
@@ -90,10 +90,10 @@ class FilesystemStore:
         made = self._new()
         try:
             shutil.copyfile(source, made)
-            _sync(made)
+            _fsync(made)
             _make_folder(target.parent)
             made.replace(target)
-            _sync(target.parent)
+            _fsync(target.parent)
         finally:
             made.unlink(missing_ok=True)
 
@@ -113,7 +113,7 @@ class FilesystemStore:
 
     async def _chunks(self, file: BinaryIO, left: int) -> AsyncIterator[bytes]:
         while left > 0:
-            chunk = await self._run(file.read, min(CHUNK, left))
+            chunk = await self._run(file.read, min(CHUNK_BYTES, left))
             if not chunk:
                 raise Unavailable("The bytes of this blob are not whole.")
             left -= len(chunk)
@@ -123,7 +123,7 @@ class FilesystemStore:
         path = self._path(key)
         with suppress(FileNotFoundError):
             path.unlink()
-            _sync(path.parent)
+            _fsync(path.parent)
 
     def _listed(self, shard: str, before: float) -> list[tuple[str, int]]:
         return [(entry.name, entry.stat().st_size) for entry in _written_before(self._folder / shard, before)]
@@ -136,7 +136,7 @@ class FilesystemStore:
         marker, made = self._folder / OWNER, self._new()
         try:
             made.write_text(name)
-            _sync(made)
+            _fsync(made)
             with suppress(FileExistsError):
                 os.link(made, marker)
             return marker.read_text()
@@ -163,10 +163,10 @@ def _make_folder(folder: Path) -> None:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-        _sync(folder.parent)
+        _fsync(folder.parent)
 
 
-def _sync(path: Path) -> None:
+def _fsync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -183,7 +183,7 @@ def _written_before(folder: Path, moment: float) -> "list[os.DirEntry[str]]":
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _storage_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -16,30 +16,30 @@ from khala.store.postgres.database import Database
 
 log = structlog.get_logger()
 
-INTERVAL = 60.0
+COLLECT_INTERVAL_SECONDS = 60.0
 """Seconds between two looks, about."""
-DAY = 24 * 3600.0
-BATCH = 100
-MOST = 10_000
+SWEEP_INTERVAL_SECONDS = 24 * 3600.0
+BATCH_OBJECTS = 100
+MAX_OBJECTS_PER_RUN = 10_000
 """Objects that are deleted in one go; the rest has to wait for the next."""
 KEY = re.compile(r"[0-9a-f]{64}")
 
 
-class Collector:
+class BlobGarbageCollector:
     """Any number of processes may run it: no object is taken by two."""
 
     def __init__(self, db: Database, store: BlobStore) -> None:
         self._db = db
         self._store = store
         # Not at once: a process that is started again and again would look through the store each time.
-        self._swept_at = time.monotonic() - DAY * random.uniform(0.5, 0.98)
+        self._swept_at = time.monotonic() - SWEEP_INTERVAL_SECONDS * random.uniform(0.5, 0.98)
 
     async def run(self) -> None:
         """Collect now and then, for ever."""
         while True:
-            await asyncio.sleep(INTERVAL * random.uniform(0.5, 1.5))
+            await asyncio.sleep(COLLECT_INTERVAL_SECONDS * random.uniform(0.5, 1.5))
             try:
-                if time.monotonic() - self._swept_at > DAY:
+                if time.monotonic() - self._swept_at > SWEEP_INTERVAL_SECONDS:
                     self._swept_at = time.monotonic()
                     await self.sweep()
                 done = await self.collect()
@@ -52,13 +52,13 @@ class Collector:
     async def due(self) -> int:
         """How many objects there are to delete."""
         async with self._db.driver() as driver:
-            return await objects.due(driver)
+            return await objects.count_unreferenced(driver)
 
     async def collect(self) -> int:
         """Delete objects that nothing refers to, and that nobody meant to refer to for an hour. Returns how many."""
         done = 0
-        while done < MOST:
-            found = await objects.release(self._db, BATCH)
+        while done < MAX_OBJECTS_PER_RUN:
+            found = await objects.release_unreferenced(self._db, BATCH_OBJECTS)
             deleted = [await self._delete(sha256) for sha256 in found]
             done += sum(deleted)
             if not any(deleted):
@@ -66,18 +66,18 @@ class Collector:
         return done
 
     async def _delete(self, sha256: bytes) -> bool:
-        async with objects.forgetting(self._db, sha256) as left:
+        async with objects.deleting(self._db, sha256) as left:
             if left:
-                await _to_its_end(self._store.delete(sha256.hex()))
+                await _complete_despite_cancel(self._store.delete(sha256.hex()))
             return left
 
-    async def sweep(self, older: float = DAY) -> int:
+    async def sweep(self, older: float = SWEEP_INTERVAL_SECONDS) -> int:
         """Find bytes that have no row, because somebody died between storing and noting it, and see to their deletion.
 
         Only what was written so many seconds ago counts, and only in a store that is this database's.
         """
         async with self._db.driver() as driver:
-            name = await objects.owner_name(driver)
+            name = await objects.database_name(driver)
         owner = await self._store.owner(name)
         if owner != name:
             log.warning("blobs_of_another_database", owner=owner, database=name)
@@ -86,16 +86,16 @@ class Collector:
         async for key, size in self._store.older(older):
             if KEY.fullmatch(key):
                 batch.append((bytes.fromhex(key), size))
-            if len(batch) >= 10 * BATCH:
-                adopted += await objects.adopt(self._db, batch)
+            if len(batch) >= 10 * BATCH_OBJECTS:
+                adopted += await objects.add_untracked(self._db, batch)
                 batch = []
-        adopted += await objects.adopt(self._db, batch)
+        adopted += await objects.add_untracked(self._db, batch)
         if adopted:
             log.info("strays_found", objects=adopted)
         return adopted
 
 
-async def _to_its_end(deleting: Coroutine[Any, Any, None]) -> None:
+async def _complete_despite_cancel(deleting: Coroutine[Any, Any, None]) -> None:
     """Wait for it even if we are cancelled: once the lock is let go the bytes may be somebody's."""
     task = asyncio.create_task(deleting)
     try:

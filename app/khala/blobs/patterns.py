@@ -6,17 +6,17 @@ import re2
 
 from khala.domain.errors import InvalidInput
 
-LONGEST = 1000
+MAX_PATTERN_CHARACTERS = 1000
 """Characters of a pattern."""
-MOST_STEPS = 2000
+MAX_PROGRAM_STEPS = 2000
 """Of a pattern's program. The time of a search grows with it, up to 0.2 s for 64 KiB; `\\pL` alone takes 1,200."""
-MOST_MEMORY = 8 << 20
+MAX_PROGRAM_BYTES = 8 << 20
 """Bytes that one pattern's automaton may take."""
-MOST_PROBED = 256 * 1024
+MAX_PROBE_BYTES = 256 * 1024
 """Bytes within which a pattern must compile at first, so that one that is far too large is refused in little time."""
 
 
-class Match(Protocol):
+class PatternMatch(Protocol):
     """Where a pattern was found, in units of what was searched: bytes or characters."""
 
     def start(self) -> int:
@@ -28,7 +28,7 @@ class Match(Protocol):
         ...
 
 
-class Pattern(Protocol):
+class LinePattern(Protocol):
     """What is looked for. Bytes are read as UTF-8."""
 
     @property
@@ -36,34 +36,36 @@ class Pattern(Protocol):
         """Steps of its program."""
         ...
 
-    def search(self, text: bytes | str) -> Match | None:
+    def search(self, text: bytes | str) -> PatternMatch | None:
         """The first place where it is, or None."""
         ...
 
 
-def compiled(pattern: str, *, ignore_case: bool = False) -> Pattern:
+def compile_pattern(pattern: str, *, ignore_case: bool = False) -> LinePattern:
     """The pattern, in RE2's syntax: no look-around, no back references. Raises `InvalidInput`."""
-    if not pattern or len(pattern) > LONGEST:
-        raise InvalidInput(f"A pattern has 1 to {LONGEST:,} characters.", path="pattern")
+    if not pattern or len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise InvalidInput(f"A pattern has 1 to {MAX_PATTERN_CHARACTERS:,} characters.", path="pattern")
     try:
-        _program(pattern, MOST_PROBED, ignore_case=ignore_case)
-        found = _program(pattern, MOST_MEMORY, ignore_case=ignore_case)
+        _program(pattern, MAX_PROBE_BYTES, ignore_case=ignore_case)
+        found = _program(pattern, MAX_PROGRAM_BYTES, ignore_case=ignore_case)
     except re2.error as error:
         raise InvalidInput(f"This pattern can't be used: {_reason(error)}.", path="pattern") from error
     except UnicodeEncodeError as error:
         raise InvalidInput("This pattern is no text.", path="pattern") from error
-    if found.programsize > MOST_STEPS:
-        said = f"This pattern can't be used: it has {found.programsize:,} steps, of which {MOST_STEPS:,} are the most"
-        raise InvalidInput(f"{said}. Repeat less.", path="pattern")
+    if found.programsize > MAX_PROGRAM_STEPS:
+        message = (
+            f"This pattern is too large: {found.programsize:,} of at most {MAX_PROGRAM_STEPS:,} steps. Repeat less."
+        )
+        raise InvalidInput(message, path="pattern")
     return found
 
 
-def _program(pattern: str, memory: int, *, ignore_case: bool) -> Pattern:
+def _program(pattern: str, memory: int, *, ignore_case: bool) -> LinePattern:
     options = re2.Options()
     options.case_sensitive = not ignore_case
     options.log_errors = False
     options.max_mem = memory
-    program: Pattern = re2.compile(pattern, options)
+    program: LinePattern = re2.compile(pattern, options)
     return program
 
 

@@ -12,21 +12,21 @@ from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
-from khala.blobs.thread_pool import Threads
+from khala.blobs.thread_pool import ThreadPool
 from khala.domain.errors import BlobNotFound, KhalaError, Unavailable
 
 log = structlog.get_logger()
 
-CHUNK = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 THREADS = 16
 """Calls at once; reads hold a thread only while they wait for the next chunk."""
-MULTIPART = 16 << 20
+MULTIPART_THRESHOLD_BYTES = 16 << 20
 """Bytes from which a file is sent in several parts."""
-PART = 8 << 20
-CONNECT_TIMEOUT, READ_TIMEOUT = 5, 20
+MULTIPART_PART_BYTES = 8 << 20
+CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS = 5, 20
 """Seconds that one try may wait for a connection, and for the next bytes."""
-TRIES = 3
-MISSING = ("NoSuchKey", "404", "NotFound")
+MAX_TRIES = 3
+MISSING_CODES = ("NoSuchKey", "404", "NotFound")
 OWNER, CHECK = "khala-owner", "khala-check"
 """Names of what is no object: whose bucket it is, and what is written to see whether anything can be."""
 
@@ -34,16 +34,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class S3Store:
+class S3BlobStore:
     """Keeps objects as `prefix/abcd…` in a bucket. Region, credentials and endpoint are found as boto3 finds them."""
 
     local = False
 
-    def __init__(self, bucket: str, prefix: str = "", *, connect_timeout: float = CONNECT_TIMEOUT) -> None:
+    def __init__(self, bucket: str, prefix: str = "", *, connect_timeout: float = CONNECT_TIMEOUT_SECONDS) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._connect_timeout = connect_timeout
-        self._threads = Threads(THREADS, "s3")
+        self._threads = ThreadPool(THREADS, "s3")
         self._making = threading.Lock()
 
     async def put(self, key: str, source: Path) -> None:
@@ -56,11 +56,11 @@ class S3Store:
         opening = self._threads.begin(self._open, key, start, end)
         reading: list[Future[bytes]] = []
         try:
-            with _translated():
+            with _storage_errors():
                 body = await asyncio.wrap_future(opening)
             yield self._chunks(body, end - start, reading)
         finally:
-            _close_after(opening, reading)
+            _close_when_idle(opening, reading)
 
     async def delete(self, key: str) -> None:
         """Delete the object."""
@@ -108,7 +108,7 @@ class S3Store:
             self._client.close()
 
     async def _run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        with _translated():
+        with _storage_errors():
             return await self._threads.run(call, *args, **named)
 
     @property
@@ -125,8 +125,8 @@ class S3Store:
         session = boto3.session.Session()
         config = Config(
             connect_timeout=self._connect_timeout,
-            read_timeout=READ_TIMEOUT,
-            retries={"mode": "standard", "total_max_attempts": TRIES},
+            read_timeout=READ_TIMEOUT_SECONDS,
+            retries={"mode": "standard", "total_max_attempts": MAX_TRIES},
             max_pool_connections=THREADS,
             signature_version="s3v4",
             # Not everything that speaks the protocol knows the newer checksums.
@@ -139,7 +139,9 @@ class S3Store:
         from boto3.s3.transfer import TransferConfig
 
         # One part after the other, read from the file as it is sent.
-        config = TransferConfig(multipart_threshold=MULTIPART, multipart_chunksize=PART, use_threads=False)
+        config = TransferConfig(
+            multipart_threshold=MULTIPART_THRESHOLD_BYTES, multipart_chunksize=MULTIPART_PART_BYTES, use_threads=False
+        )
         self._client.upload_file(str(source), self._bucket, self._prefix + key, Config=config)
 
     def _open(self, key: str, start: int, end: int) -> Any:
@@ -150,8 +152,8 @@ class S3Store:
 
     async def _chunks(self, body: Any, left: int, reading: "list[Future[bytes]]") -> AsyncIterator[bytes]:
         while left > 0:
-            reading[:] = [self._threads.begin(body.read, min(CHUNK, left))]
-            with _translated():
+            reading[:] = [self._threads.begin(body.read, min(CHUNK_BYTES, left))]
+            with _storage_errors():
                 chunk = await asyncio.wrap_future(reading[0])
             if not chunk:
                 raise Unavailable("The bytes of this blob are not whole.")
@@ -170,7 +172,7 @@ class S3Store:
         try:
             found: bytes = self._client.get_object(**place)["Body"].read()
         except ClientError as error:
-            if not isinstance(_known(error), BlobNotFound):
+            if not isinstance(_storage_error(error), BlobNotFound):
                 raise
             self._client.put_object(**place, Body=name.encode())
             return name
@@ -182,7 +184,7 @@ class S3Store:
         self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
 
 
-def _close_after(opening: "Future[Any]", reading: "list[Future[bytes]]") -> None:
+def _close_when_idle(opening: "Future[Any]", reading: "list[Future[bytes]]") -> None:
     """Close the body when nobody is at it any more: neither opening nor reading can be called off."""
 
     def close(_: object) -> None:
@@ -193,25 +195,25 @@ def _close_after(opening: "Future[Any]", reading: "list[Future[bytes]]") -> None
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _storage_errors() -> Iterator[None]:
     try:
         yield
     except (KhalaError, asyncio.CancelledError, GeneratorExit):
         raise
     except Exception as error:
-        known = _known(error)
+        known = _storage_error(error)
         if known is None:
             raise
         raise known from error
 
 
-def _known(error: Exception) -> KhalaError | None:
+def _storage_error(error: Exception) -> KhalaError | None:
     """What the failure means for who asked; None where it isn't the bucket's."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
     from urllib3.exceptions import HTTPError
 
-    if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") in MISSING:
+    if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") in MISSING_CODES:
         return BlobNotFound("The bytes of this blob are gone.")
     if isinstance(error, Boto3Error | BotoCoreError | ClientError | HTTPClientError | HTTPError | OSError):
         return Unavailable("Blobs can't be kept or read now. Try again in a moment.", retry_after=5)

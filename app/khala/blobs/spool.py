@@ -11,11 +11,11 @@ from uuid import uuid4
 
 from khala.domain.errors import PayloadTooLarge, Unavailable
 
-MOST_OUTPUT = 128 << 20
+MAX_OUTPUT_BYTES = 128 << 20
 """Bytes that one call of a tool may put out."""
-HEAD = 4096
+HEAD_BYTES = 4096
 """Bytes of the beginning that stay in memory."""
-IN_MEMORY = 64 * 1024
+MAX_MEMORY_BYTES = 64 * 1024
 """Bytes up to which there is no file, and that are written at once after that."""
 
 
@@ -38,16 +38,16 @@ class Spool:
         """More bytes, in order. Raises `PayloadTooLarge` past the most that it takes, and `Unavailable`."""
         if self.size + len(data) > self._most:
             raise PayloadTooLarge(f"This has more than {self._most:,} bytes.")
-        if len(self.head) < HEAD:
-            self.head += bytes(data[: HEAD - len(self.head)])
+        if len(self.head) < HEAD_BYTES:
+            self.head += bytes(data[: HEAD_BYTES - len(self.head)])
         self.size += len(data)
         self._waiting += data
-        if len(self._waiting) > IN_MEMORY:
+        if len(self._waiting) > MAX_MEMORY_BYTES:
             await self._flush()
 
     async def whole(self) -> bytes:
         """All of it, if it has at most 64 KiB. Raises `ValueError` else."""
-        if self._file is not None or self.size > IN_MEMORY:
+        if self._file is not None or self.size > MAX_MEMORY_BYTES:
             raise ValueError(f"This has {self.size:,} bytes.")
         return bytes(self._waiting)
 
@@ -100,7 +100,7 @@ class Spool:
 
 
 @asynccontextmanager
-async def spooled(folder: Path, most: int) -> AsyncIterator[Spool]:
+async def open_spool(folder: Path, most: int) -> AsyncIterator[Spool]:
     """A spool that takes so many bytes; its file is gone when this is closed."""
     spool = Spool(folder, most)
     try:

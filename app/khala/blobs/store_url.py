@@ -4,15 +4,15 @@ import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from khala.blobs.filesystem import FilesystemStore
+from khala.blobs.filesystem import FilesystemBlobStore
 from khala.blobs.port import BlobStore
-from khala.blobs.s3 import S3Store
+from khala.blobs.s3 import S3BlobStore
 
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 FOLDER = "blobs"
 
 
-def checked(url: str) -> str:
+def validated_store_url(url: str) -> str:
     """The address, if it is one of a bucket. Raises `ValueError`."""
     split = urlsplit(url)
     plain = not (split.query or split.fragment or split.username or split.port)
@@ -22,9 +22,9 @@ def checked(url: str) -> str:
     return url
 
 
-def opened(url: str | None, home: Path) -> BlobStore:
+def open_store(url: str | None, home: Path) -> BlobStore:
     """The bucket at this address, or without one the folder in `home`. Nothing is made or called before it is used."""
     if url is None:
-        return FilesystemStore(home / FOLDER)
-    split = urlsplit(checked(url))
-    return S3Store(split.netloc, split.path)
+        return FilesystemBlobStore(home / FOLDER)
+    split = urlsplit(validated_store_url(url))
+    return S3BlobStore(split.netloc, split.path)

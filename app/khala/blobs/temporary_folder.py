@@ -10,11 +10,11 @@ from uuid import uuid4
 
 
 @contextmanager
-def temporary(parent: Path) -> Iterator[Path]:
+def temporary_folder(parent: Path) -> Iterator[Path]:
     """A new folder under `parent`, for as long as this is open. Those that dead processes left there are removed."""
     parent.mkdir(parents=True, exist_ok=True)
-    _clear(parent)
-    folder, descriptor = _claimed(parent)
+    _remove_abandoned(parent)
+    folder, descriptor = _create_locked(parent)
     try:
         yield folder
     finally:
@@ -22,7 +22,7 @@ def temporary(parent: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _claimed(parent: Path) -> tuple[Path, int]:
+def _create_locked(parent: Path) -> tuple[Path, int]:
     for _ in range(10):
         folder = parent / uuid4().hex
         folder.mkdir(mode=0o700)
@@ -35,7 +35,7 @@ def _claimed(parent: Path) -> tuple[Path, int]:
     raise OSError(f"No temporary folder could be made in {parent}.")
 
 
-def _clear(parent: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     for folder in parent.iterdir():
         with suppress(FileNotFoundError, NotADirectoryError, BlockingIOError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

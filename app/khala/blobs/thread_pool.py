@@ -9,7 +9,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Threads:
+class ThreadPool:
     """Runs blocking calls; those that are too many wait for their turn."""
 
     def __init__(self, most: int, name: str) -> None:

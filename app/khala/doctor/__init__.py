@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from khala.blobs.blob_service import Vault
+from khala.blobs.blob_service import BlobService
 from khala.doctor import configuration_checks, database_checks, environment_checks, pooler_checks, workload_checks
 from khala.doctor.findings import Check, Finding, checked
 from khala.settings import Settings
@@ -12,7 +12,7 @@ __all__ = ["Finding", "examine"]
 
 
 async def examine(
-    settings: Settings, db: Database, vault: Vault, *, processes: int = 2, call: bool = False
+    settings: Settings, db: Database, blob_service: BlobService, *, processes: int = 2, call: bool = False
 ) -> list[Finding]:
     """All findings. A check that fails is a finding, too.
 
@@ -32,8 +32,8 @@ async def examine(
         "wake": partial(environment_checks.wake, settings),
         "transactions": partial(workload_checks.transactions, db),
         "runs": partial(workload_checks.work, db, settings.lease),
-        "blobs": partial(environment_checks.blobs, settings, vault),
-        "files": partial(environment_checks.files, settings, vault),
+        "blobs": partial(environment_checks.blobs, settings, blob_service),
+        "files": partial(environment_checks.files, settings, blob_service),
         "sandbox": environment_checks.sandbox,
     }
     found = [await checked(what, check) for what, check in checks.items()]

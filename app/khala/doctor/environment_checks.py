@@ -4,7 +4,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from khala.blobs.blob_service import Vault
+from khala.blobs.blob_service import BlobService
 from khala.blobs.store_url import FOLDER
 from khala.doctor.findings import Finding, bad, ok
 from khala.domain.errors import Unavailable
@@ -35,19 +35,19 @@ async def sandbox() -> Finding:
     return ok("sandbox", f"runs {', '.join(sorted(found.languages))}, {counted}")
 
 
-async def blobs(settings: Settings, vault: Vault) -> Finding:
+async def blobs(settings: Settings, blob_service: BlobService) -> Finding:
     """Bytes can be kept and read."""
     place = settings.blob_url or str(settings.home / FOLDER)
     try:
-        await vault.check()
+        await blob_service.check()
     except Unavailable as error:
         return bad("blobs", f"{place} can't be written and read: {error.__cause__}")
     return ok("blobs", f"kept in {place}" + ("" if settings.blob_url else ", which all processes must share"))
 
 
-async def files(settings: Settings, vault: Vault) -> Finding:
+async def files(settings: Settings, blob_service: BlobService) -> Finding:
     """Uploads and outputs of tools can be kept until they are blobs."""
-    if await vault.has_room():
+    if await blob_service.has_room():
         return ok("files", f"temporary ones can be written under {settings.home}")
     return bad("files", f"nothing can be written under {settings.home}: make room there, or its folders writable")
 

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from khala.domain.errors import Unavailable
-from khala.identity.oidc_http import RETRY_AFTER
+from khala.identity.oidc_http import RETRY_AFTER_SECONDS
 
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class CachedValue(Generic[T]):
     """`fetch` raises Unavailable; `elapsed` tells seconds on a clock that is never set back."""
 
     def __init__(self, fetch: Callable[[], Awaitable[T]], elapsed: Callable[[], float]) -> None:
@@ -51,7 +51,7 @@ class Kept(Generic[T]):
         if self._failure is None:
             return
         error, at = self._failure
-        left = at + RETRY_AFTER - self._elapsed()
+        left = at + RETRY_AFTER_SECONDS - self._elapsed()
         if left > 0:
             # Not the same object once more: its traceback would grow with everyone who sees it.
             raise Unavailable(error.message, retry_after=left) from error.__cause__

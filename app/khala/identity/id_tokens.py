@@ -15,14 +15,14 @@ from joserfc.jws import JWSRegistry
 
 from khala.domain.errors import Unauthorized
 
-LARGEST = 16 * 1024
+MAX_TOKEN_CHARACTERS = 16 * 1024
 """Characters of a token."""
-LARGEST_HEADER = 4 * 1024
-LEEWAY = 60
+MAX_HEADER_CHARACTERS = 4 * 1024
+LEEWAY_SECONDS = 60
 """Seconds by which the provider's clock and ours may differ."""
-LONGEST_SUBJECT = 255
+MAX_SUBJECT_CHARACTERS = 255
 """OpenID Connect Core 1.0, section 2."""
-MOST_KEYS = 100
+MAX_KEYS = 100
 LAST_INSTANT = datetime(9999, 12, 31, tzinfo=UTC)
 
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -30,14 +30,14 @@ _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 ALGORITHMS = dict.fromkeys(_RSA, "RSA") | dict.fromkeys(("ES256", "ES384", "ES512"), "EC")
 ALGORITHMS |= dict.fromkeys(("EdDSA", "Ed25519"), "OKP")
 """The algorithms of a signature that count, each with the type of its key."""
-TYPES = ("jwt",)
-BEARER_TYPES = ("jwt", "at+jwt", "application/at+jwt")
+ID_TOKEN_TYPES = ("jwt",)
+BEARER_TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt")
 """RFC 9068, section 4. A token of another type was issued for something else (RFC 8725, section 3.11)."""
 
-Key: TypeAlias = RSAKey | ECKey | OKPKey
+PublicKey: TypeAlias = RSAKey | ECKey | OKPKey
 
 
-class Header(msgspec.Struct, frozen=True):
+class TokenHeader(msgspec.Struct, frozen=True):
     """What a token claims about its signature."""
 
     alg: str
@@ -46,17 +46,17 @@ class Header(msgspec.Struct, frozen=True):
     crit: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class Expected(msgspec.Struct, frozen=True):
+class TokenExpectations(msgspec.Struct, frozen=True):
     """What has to be true of a token. `party`: who it must have been issued to, where that matters."""
 
     issuer: str
     audience: str
     party: str | None
-    types: tuple[str, ...] = TYPES
+    types: tuple[str, ...] = ID_TOKEN_TYPES
     nonce: str | None = None
 
 
-class Claims(msgspec.Struct, frozen=True):
+class TokenClaims(msgspec.Struct, frozen=True):
     """What a token says of somebody, as far as it can be used."""
 
     sub: str
@@ -81,10 +81,10 @@ class Claims(msgspec.Struct, frozen=True):
         return datetime.fromtimestamp(min(self.exp, LAST_INSTANT.timestamp()), UTC)
 
 
-class Registry(JWSRegistry):
+class AlgorithmRegistry(JWSRegistry):
     """The algorithms that count, whatever else the library knows; unknown headers are ignored (RFC 7515, section 4)."""
 
-    max_header_length = LARGEST_HEADER
+    max_header_length = MAX_HEADER_CHARACTERS
 
     def __init__(self) -> None:
         super().__init__(algorithms=tuple(ALGORITHMS), strict_check_header=False)
@@ -96,71 +96,78 @@ class Registry(JWSRegistry):
         return self.algorithms[name]
 
 
-_REGISTRY = Registry()
-_ODD = (ValueError, TypeError, OverflowError, RecursionError)
+_REGISTRY = AlgorithmRegistry()
+_LIBRARY_ERRORS = (ValueError, TypeError, OverflowError, RecursionError)
 """What libraries say of a value that they didn't think of."""
 
 
-def header(token: str) -> Header:
+def decode_header(token: str) -> TokenHeader:
     """The header of a token that deserves a look at its signature; else Unauthorized."""
-    first = token[: LARGEST_HEADER + 1].partition(".")[0]
-    if len(token) > LARGEST or len(first) > LARGEST_HEADER or not token.isascii() or token.count(".") != 2:
-        raise invalid()
+    first = token[: MAX_HEADER_CHARACTERS + 1].partition(".")[0]
+    if (
+        len(token) > MAX_TOKEN_CHARACTERS
+        or len(first) > MAX_HEADER_CHARACTERS
+        or not token.isascii()
+        or token.count(".") != 2
+    ):
+        raise invalid_token_error()
     try:
-        found = msgspec.json.decode(urlsafe_b64decode(first + "=" * (-len(first) % 4)), type=Header)
+        found = msgspec.json.decode(urlsafe_b64decode(first + "=" * (-len(first) % 4)), type=TokenHeader)
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
-        raise invalid() from error
+        raise invalid_token_error() from error
     if found.alg not in ALGORITHMS or found.crit is not msgspec.UNSET:
-        raise invalid()
+        raise invalid_token_error()
     return found
 
 
-def keys(documents: Iterable[dict[str, Any]]) -> tuple[Key, ...]:
+def read_keys(documents: Iterable[dict[str, Any]]) -> tuple[PublicKey, ...]:
     """The public keys of a key set (RFC 7517, section 5); what can't be read, or is no such key, is left out."""
-    found = (_key(document) for document in list(documents)[:MOST_KEYS])
+    found = (_key(document) for document in list(documents)[:MAX_KEYS])
     return tuple(key for key in found if key is not None)
 
 
-def key_for(found: Header, known: Iterable[Key]) -> Key | None:
+def select_key(found: TokenHeader, known: Iterable[PublicKey]) -> PublicKey | None:
     """The key by which the token says it was signed. A token that names none may have only one to choose from."""
     fitting = [key for key in known if _fits(key, found)]
     return fitting[0] if len(fitting) == 1 or (fitting and found.kid is not None) else None
 
 
-def claims(token: str, found: Header, key: Key, expected: Expected, now: float) -> Claims:
+def verify_claims(
+    token: str, found: TokenHeader, key: PublicKey, expected: TokenExpectations, now: float
+) -> TokenClaims:
     """What the token says, if its signature and all claims hold at `now`, seconds of the epoch; else Unauthorized."""
     if found.typ.lower() not in expected.types:
-        raise invalid()
-    said = _said(token, found.alg, key, expected, now)
-    if not said.sub or len(said.sub) > LONGEST_SUBJECT or not said.sub.isprintable() or said.events is not None:
-        raise invalid()
+        raise invalid_token_error()
+    said = _decode_claims(token, found.alg, key, expected, now)
+    if not said.sub or len(said.sub) > MAX_SUBJECT_CHARACTERS or not said.sub.isprintable() or said.events is not None:
+        raise invalid_token_error()
     if expected.party is not None and said.party != expected.party:
-        raise invalid()
+        raise invalid_token_error()
     if expected.nonce is not None and not hmac.compare_digest(_bytes(expected.nonce), _bytes(said.nonce or "")):
-        raise invalid()
+        raise invalid_token_error()
     return said
 
 
-def invalid() -> Unauthorized:
+def invalid_token_error() -> Unauthorized:
     """The one answer to every token that isn't what it should be: a forger learns nothing from it."""
     return Unauthorized("This sign-in is not valid.")
 
 
-def _said(token: str, algorithm: str, key: Key, expected: Expected, now: float) -> Claims:
+def _decode_claims(token: str, algorithm: str, key: PublicKey, expected: TokenExpectations, now: float) -> TokenClaims:
     try:
         decoded = jwt.decode(token, key, algorithms=[algorithm], registry=_REGISTRY)
         _claims_registry(expected, now).validate(decoded.claims)
-        return msgspec.convert(decoded.claims, Claims)
+        return msgspec.convert(decoded.claims, TokenClaims)
     except ExpiredTokenError as error:
         raise Unauthorized("This sign-in has expired. Please sign in again.") from error
-    except (JoseError, msgspec.ValidationError, UnsupportedAlgorithm, *_ODD) as error:
-        raise invalid() from error
+    except (JoseError, msgspec.ValidationError, UnsupportedAlgorithm, *_LIBRARY_ERRORS) as error:
+        raise invalid_token_error() from error
 
 
-def _claims_registry(expected: Expected, now: float) -> jwt.JWTClaimsRegistry:
+def _claims_registry(expected: TokenExpectations, now: float) -> jwt.JWTClaimsRegistry:
     return jwt.JWTClaimsRegistry(
         now=int(now),
-        leeway=LEEWAY,
+        leeway=LEEWAY_SECONDS,
         iss={"essential": True, "value": expected.issuer},
         aud={"essential": True, "value": expected.audience},
         sub={"essential": True},
@@ -169,7 +176,7 @@ def _claims_registry(expected: Expected, now: float) -> jwt.JWTClaimsRegistry:
     )
 
 
-def _key(document: dict[str, Any]) -> Key | None:
+def _key(document: dict[str, Any]) -> PublicKey | None:
     if document.get("kty") not in ALGORITHMS.values() or document.get("use", "sig") != "sig":
         return None
     try:
@@ -177,10 +184,10 @@ def _key(document: dict[str, Any]) -> Key | None:
     # A key that can't be read must not take the others with it: RFC 7517, section 5.
     except (JoseError, UnsupportedAlgorithm, ValueError, TypeError, KeyError):
         return None
-    return key if isinstance(key, Key) else None
+    return key if isinstance(key, PublicKey) else None
 
 
-def _fits(key: Key, found: Header) -> bool:
+def _fits(key: PublicKey, found: TokenHeader) -> bool:
     named = found.kid is None or key.kid == found.kid
     return named and key.key_type == ALGORITHMS[found.alg] and key.alg in (None, found.alg)
 

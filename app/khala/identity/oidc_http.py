@@ -15,21 +15,21 @@ from authlib.oauth2.auth import encode_client_secret_basic
 
 from khala.domain.errors import Unauthorized, Unavailable
 
-LONGEST_CALL = 10.0
+CALL_TIMEOUT_SECONDS = 10.0
 """Seconds from the first byte sent to the last one read."""
-LARGEST_ANSWER = 1024 * 1024
+MAX_RESPONSE_BYTES = 1024 * 1024
 """Bytes."""
-RETRY_AFTER = 10.0
+RETRY_AFTER_SECONDS = 10.0
 """Seconds before a provider that was out of reach is asked again."""
-ANSWERS = (200, 400, 401, 403)
+TOKEN_ERRORS = (200, 400, 401, 403)
 """Statuses with which a token endpoint says something about the code; any other is trouble."""
-OUR_FAULT = ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_request")
+CLIENT_ERRORS = ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_request")
 """Errors of a token endpoint (RFC 6749, section 5.2) that a person can't mend by signing in again."""
 
 T = TypeVar("T")
 
 
-class Endpoints(msgspec.Struct, frozen=True):
+class ProviderEndpoints(msgspec.Struct, frozen=True):
     """What is used of a discovery document (OpenID Connect Discovery 1.0, section 3)."""
 
     issuer: str
@@ -41,14 +41,14 @@ class Endpoints(msgspec.Struct, frozen=True):
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
 
 
-class Tokens(msgspec.Struct, frozen=True):
+class TokenResponse(msgspec.Struct, frozen=True):
     """What a code is exchanged for."""
 
     id_token: str | None = None
     access_token: str | None = None
 
 
-class Calls:
+class OidcHttpClient:
     """The way to one provider, as one client of it. `name` is what a person calls the provider."""
 
     def __init__(self, name: str, client_id: str, client_secret: str | None) -> None:
@@ -57,7 +57,7 @@ class Calls:
             client_id=client_id,
             client_secret=client_secret,
             code_challenge_method="S256",
-            timeout=LONGEST_CALL / 2,
+            timeout=CALL_TIMEOUT_SECONDS / 2,
             follow_redirects=False,
             headers={"accept-encoding": "identity"},
             event_hooks={"response": [_bounded]},
@@ -91,22 +91,22 @@ class Calls:
         """Where a browser is sent to sign out (RP-Initiated Logout 1.0, section 2)."""
         return str(add_params_to_uri(endpoint, [("client_id", self._client.client_id), *parameters.items()]))
 
-    async def exchanged(self, endpoints: Endpoints, **parameters: str) -> Tokens:
+    async def exchanged(self, endpoints: ProviderEndpoints, **parameters: str) -> TokenResponse:
         """The tokens for an authorization code; Unauthorized where the provider refuses it."""
         method = self._method(endpoints.token_endpoint_auth_methods_supported)
         parameters |= {"url": endpoints.token_endpoint, "grant_type": "authorization_code"}
         try:
             answer = await self._bounded(self._client.fetch_token(auth=self._client.client_auth(method), **parameters))
             self._client.token = None  # the client serves everyone: it keeps nobody's tokens
-            return msgspec.convert(dict(answer), Tokens)
+            return msgspec.convert(dict(answer), TokenResponse)
         except OAuthError as error:
-            if error.error in OUR_FAULT:
+            if error.error in CLIENT_ERRORS:
                 raise self.unavailable(f"{self._name} does not accept this server.") from error
             raise Unauthorized(f"{self._name} did not accept the sign-in. Please try again.") from error
         except (ValueError, TypeError, RecursionError) as error:
             raise self.unavailable() from error
 
-    def unavailable(self, message: str | None = None, *, retry_after: float = RETRY_AFTER) -> Unavailable:
+    def unavailable(self, message: str | None = None, *, retry_after: float = RETRY_AFTER_SECONDS) -> Unavailable:
         """The error to raise where the provider can't be had."""
         return Unavailable(message or f"{self._name} is out of reach for now.", retry_after=retry_after)
 
@@ -119,13 +119,13 @@ class Calls:
 
     async def _bounded(self, call: Awaitable[Any]) -> Any:
         try:
-            async with asyncio.timeout(LONGEST_CALL):
+            async with asyncio.timeout(CALL_TIMEOUT_SECONDS):
                 return await call
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
             raise self.unavailable() from error
 
 
-def secure(url: str) -> bool:
+def is_secure(url: str) -> bool:
     """Whether nobody on the way reads along: https, or this very machine."""
     try:
         parts = urlsplit(url)
@@ -150,7 +150,7 @@ async def _bounded(response: httpx2.Response) -> None:
 
 
 def _of_token_endpoint(response: httpx2.Response) -> httpx2.Response:
-    return response if response.status_code in ANSWERS else response.raise_for_status()
+    return response if response.status_code in TOKEN_ERRORS else response.raise_for_status()
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -162,7 +162,7 @@ class _Bounded(httpx2.AsyncByteStream):
         size = 0
         async for chunk in self._stream:
             size += len(chunk)
-            if size > LARGEST_ANSWER:
+            if size > MAX_RESPONSE_BYTES:
                 raise httpx2.ReadError("the answer is too large", request=self._response.request)
             yield chunk
 

@@ -12,19 +12,19 @@ from argon2.exceptions import InvalidHashError, VerifyMismatchError
 
 from khala.domain.errors import InvalidInput, RateLimited
 
-SHORTEST = 8
-LONGEST = 1024
+MIN_PASSWORD_CHARACTERS = 8
+MAX_PASSWORD_CHARACTERS = 1024
 """Characters of a password."""
-LONGEST_EMAIL = 254
+MAX_EMAIL_CHARACTERS = 254
 """Characters; RFC 3696, erratum 1690."""
-AT_ONCE = 4
+HASH_THREADS = 4
 """Hashes in the making; each holds 64 MiB."""
-WAITING = 64
+MAX_WAITING = 64
 """Hashes that may wait for their turn or be in the making; whoever comes then is sent away."""
 
 # Three passes over 64 MiB in four lanes: the second recommendation of RFC 9106, section 4, for where memory is short.
 _HASHER = PasswordHasher.from_parameters(profiles.RFC_9106_LOW_MEMORY)
-STRANGER = "$argon2id$v=19$m=65536,t=3,p=4$k/K99z80FwE2epB+5j+hdw$aTDs4nfYHWYQ9y7K5d4ve1OvVncmlKh4C5+cNkxBQkU"
+DUMMY_HASH = "$argon2id$v=19$m=65536,t=3,p=4$k/K99z80FwE2epB+5j+hdw$aTDs4nfYHWYQ9y7K5d4ve1OvVncmlKh4C5+cNkxBQkU"
 """The hash that a stranger's password is compared with: of the same parameters, and of a password nobody knows."""
 
 # Those of ten characters and more that every guesser tries first.
@@ -40,21 +40,21 @@ p@ssw0rd123 passw0rd123 password01 password12 password123 password1234 password1
 princess123 q1w2e3r4t5 q1w2e3r4t5y6 qazwsxedcrfv qwer123456 qwerty1234 qwerty12345 qwerty123456 qwertyuiop
 qwertyuiop[] sunshine123 superman123 welcome123 welcome1234 zaq12wsxcde3 zxcvbnm123 zxcvbnm,./
 """
-COMMON = frozenset(_COMMON.split())
+COMMON_PASSWORDS = frozenset(_COMMON.split())
 
 # Neither belongs to an event loop, as asyncio's own semaphores do.
-_THREADS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="passwords")
-_PLACES = BoundedSemaphore(WAITING)
+_THREADS = ThreadPoolExecutor(HASH_THREADS, thread_name_prefix="passwords")
+_PLACES = BoundedSemaphore(MAX_WAITING)
 
 T = TypeVar("T")
 
 
-async def hashed(password: str) -> str:
+async def hash_password(password: str) -> str:
     """What to store of the password. RateLimited where too many are being hashed."""
     return await _offloaded(lambda: _HASHER.hash(_bytes(password)))
 
 
-async def matches(password: str, stored: str | None) -> bool:
+async def verify_password(password: str, stored: str | None) -> bool:
     """Whether `stored` is this password's hash.
 
     None never matches, yet takes as long: how fast an answer comes doesn't tell who has an account. RateLimited where
@@ -68,11 +68,13 @@ def needs_rehash(stored: str) -> bool:
     return _HASHER.check_needs_rehash(stored)
 
 
-def checked(password: str, *, path: str = "password") -> str:
+def validated_password(password: str, *, path: str = "password") -> str:
     """The password, where it may be somebody's; else InvalidInput of `path`."""
-    if not SHORTEST <= len(_composed(password)) <= LONGEST:
-        raise InvalidInput(f"A password has {SHORTEST} to {LONGEST} characters.", path=path)
-    if len(set(password)) == 1 or password.lower() in COMMON:
+    if not MIN_PASSWORD_CHARACTERS <= len(_composed(password)) <= MAX_PASSWORD_CHARACTERS:
+        raise InvalidInput(
+            f"A password has {MIN_PASSWORD_CHARACTERS} to {MAX_PASSWORD_CHARACTERS} characters.", path=path
+        )
+    if len(set(password)) == 1 or password.lower() in COMMON_PASSWORDS:
         raise InvalidInput("This password is among the first that anybody would guess.", path=path)
     return password
 
@@ -82,7 +84,7 @@ def normalized_email(text: str) -> str:
     # Lower case may bring back what composing has removed.
     address = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).strip()
     user, _, host = address.partition("@")
-    if not user or not host or "@" in host or len(address) > LONGEST_EMAIL or any(map(_unfit, address)):
+    if not user or not host or "@" in host or len(address) > MAX_EMAIL_CHARACTERS or any(map(_unfit, address)):
         raise InvalidInput("This is not an e-mail address.", path="email")
     return address
 
@@ -94,7 +96,7 @@ def _unfit(character: str) -> bool:
 
 def _verified(password: str, stored: str | None) -> bool:
     try:
-        _HASHER.verify(STRANGER if stored is None else stored, _bytes(password))
+        _HASHER.verify(DUMMY_HASH if stored is None else stored, _bytes(password))
     except (VerifyMismatchError, InvalidHashError):
         return False
     return stored is not None

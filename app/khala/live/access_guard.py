@@ -19,7 +19,7 @@ import structlog
 from khala.domain.access import Caller
 from khala.domain.errors import Unavailable
 from khala.live.observer import FORBIDDEN, GONE, Source, Subscription
-from khala.store.accounts.account_feed import standing
+from khala.store.accounts.account_feed import valid_credentials
 from khala.store.postgres.database import EVERYTHING, Database
 from khala.store.sharing.access import Admission
 
@@ -150,7 +150,7 @@ class Guard:
             accounts[subscription.caller.user_id, subscription.caller.credential].append(subscription)
         for batch in _batches(accounts.values()):
             async with self._db.driver() as driver:
-                found = await standing(driver, [subscriptions[0].caller for subscriptions in batch])
+                found = await valid_credentials(driver, [subscriptions[0].caller for subscriptions in batch])
             for subscription in [one for ok, group in zip(found, batch, strict=True) if not ok for one in group]:
                 self.doubt(subscription)
 
@@ -175,7 +175,7 @@ class Guard:
         if not signed_in:
             return
         async with self._db.driver() as driver:
-            found = await standing(driver, [one.caller for one in signed_in])
+            found = await valid_credentials(driver, [one.caller for one in signed_in])
         for subscription, ok in zip(signed_in, found, strict=True):
             if not ok:
                 self._strip(subscription)

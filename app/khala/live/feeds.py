@@ -116,12 +116,12 @@ class Accounts:
 
     async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
         """See `Feed`."""
-        found = await account_feed.whole(driver, topic_id)
+        found = await account_feed.full_list(driver, topic_id)
         return None if found is None else Whole(found.revision, found)
 
     async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
         """See `Feed`."""
-        standing = await account_feed.standing(driver, [caller for _, caller in asked])
+        standing = await account_feed.valid_credentials(driver, [caller for _, caller in asked])
         return [
             Admission(ALWAYS, Grant(role="owner", expires_at=caller.expires_at))
             if stands and caller.user_id == user_id
@@ -134,7 +134,7 @@ class Accounts:
         return frames.ErrorFrame(code="unauthorized", message="This account is not signed in here any more.")
 
 
-def _listed(change: account_feed.Change) -> Change:
+def _listed(change: account_feed.AccountChange) -> Change:
     if isinstance(change, AccountDeltaFrame):
         return News(change.since, change.revision, change)
     return change

@@ -60,7 +60,7 @@ async def save_blobs(settings: Settings, folder: Path) -> None:
 @asynccontextmanager
 async def blob_store(settings: Settings) -> AsyncIterator[BlobStore]:
     """Where Khala keeps blobs."""
-    store = blob_settings.opened(settings.blob_url, settings.home)
+    store = blob_settings.open_store(settings.blob_url, settings.home)
     try:
         yield store
     finally:

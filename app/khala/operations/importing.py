@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from khala import main as composition
-from khala.archive.importer import Imported, ImportOptions, imported
+from khala.archive.importer import ArchiveImportResult, ImportOptions, import_archive
 from khala.archive.reader import ArchiveReader
 from khala.console import KnownFailure
 from khala.domain.archive_format import ArchiveRefusedError
@@ -23,7 +23,9 @@ async def import_account(
     try:
         options = ImportOptions(
             email=None if email is None else passwords.normalized_email(email),
-            password_hash=None if password is None else await passwords.hashed(passwords.checked(password)),
+            password_hash=None
+            if password is None
+            else await passwords.hash_password(passwords.validated_password(password)),
             trusted=trusted,
         )
         with ArchiveReader(path, max_bytes=max_bytes) as reader:
@@ -33,19 +35,19 @@ async def import_account(
     _tell(done)
 
 
-async def _imported(settings: Settings, reader: ArchiveReader, options: ImportOptions) -> Imported:
-    async with composition.database(settings) as db, composition.blobs(settings, db) as vault:
+async def _imported(settings: Settings, reader: ArchiveReader, options: ImportOptions) -> ArchiveImportResult:
+    async with composition.database(settings) as db, composition.blobs(settings, db) as blob_service:
         if await migrations.current(db) != migrations.head():
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
         # Without a limit on statements, which check all rows at once; past a pooler, because it is one long session.
         long = Database(db.direct_url, pool_size=2, timeout=None)
         try:
-            return await imported(long, vault, reader, options)
+            return await import_archive(long, blob_service, reader, options)
         finally:
             await long.close()
 
 
-def _tell(done: Imported) -> None:
+def _tell(done: ArchiveImportResult) -> None:
     for kind, count in done.counts.items():
         click.echo(f"{count:>9,} {kind}")
     for note in done.notes:

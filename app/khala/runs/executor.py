@@ -325,7 +325,7 @@ class Executor:
                 stream, progress, lambda: self._actor(claimed), self._dependencies, work.answers, functions
             ),
             counter=self._counter,
-            files=PromptFiles(self._dependencies.vault, claimed.lease.thread_id),
+            files=PromptFiles(self._dependencies.blob_service, claimed.lease.thread_id),
             config=RunConfig(
                 system=system,
                 context_tokens=self._options.context_tokens,

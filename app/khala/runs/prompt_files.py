@@ -5,7 +5,7 @@ from uuid import UUID
 
 import structlog
 
-from khala.blobs.blob_service import Vault
+from khala.blobs.blob_service import BlobService
 from khala.domain.chat import Message
 from khala.domain.errors import KhalaError
 from khala.domain.fold import FileBlock
@@ -22,8 +22,8 @@ MOST_BYTES = 20 << 20
 class PromptFiles:
     """Reads the attached files of a history, once."""
 
-    def __init__(self, vault: Vault, thread_id: UUID) -> None:
-        self._vault = vault
+    def __init__(self, blob_service: BlobService, thread_id: UUID) -> None:
+        self._blob_service = blob_service
         self._thread_id = thread_id
         self._read: dict[UUID, bytes] | None = None
 
@@ -35,8 +35,8 @@ class PromptFiles:
 
     async def _data(self, ref: BlobRef) -> bytes | None:
         try:
-            blob = await self._vault.find(ref.blob_id, self._thread_id)
-            async with self._vault.read(blob) as chunks:
+            blob = await self._blob_service.find(ref.blob_id, self._thread_id)
+            async with self._blob_service.read(blob) as chunks:
                 return b"".join([chunk async for chunk in chunks])
         except KhalaError as error:
             log.warning("attachment_unreadable", blob_id=str(ref.blob_id), error=error.message)

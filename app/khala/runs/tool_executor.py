@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from khala.blobs.blob_service import Vault
+from khala.blobs.blob_service import BlobService
 from khala.domain import ids
 from khala.domain.chat import ClientFunction
 from khala.domain.errors import KhalaError
@@ -57,7 +57,7 @@ class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What runs work with besides models. `approval_seconds`: how long a question waits for its answer."""
 
     tool_registry: ToolRegistry
-    vault: Vault
+    blob_service: BlobService
     approval_seconds: float = 86_400.0
 
 
@@ -167,9 +167,9 @@ class ToolExecutor:
 
     async def _keep(self, data: bytes) -> BlobRef:
         assert self._actor.thread_id is not None
-        async with self._dependencies.vault.spool() as spool:
+        async with self._dependencies.blob_service.spool() as spool:
             await spool.write(data)
-            return await self._dependencies.vault.keep(
+            return await self._dependencies.blob_service.keep(
                 spool, thread_id=self._actor.thread_id, run_id=self._actor.run_id, media_type="application/json"
             )
 
@@ -269,8 +269,8 @@ class ToolExecutor:
         if call.args is not None or call.args_blob is None:
             return True
         try:
-            kept = await self._dependencies.vault.find(call.args_blob.blob_id, self._actor.thread_id)
-            async with self._dependencies.vault.read(kept) as chunks:
+            kept = await self._dependencies.blob_service.find(call.args_blob.blob_id, self._actor.thread_id)
+            async with self._dependencies.blob_service.read(kept) as chunks:
                 data = b"".join([chunk async for chunk in chunks])
             call.args = msgspec.json.decode(data, type=dict[str, Any])
         except (KhalaError, msgspec.MsgspecError) as error:
@@ -284,14 +284,14 @@ class ToolExecutor:
         began = time.monotonic()
         args = call.args or {}
         try:
-            async with self._dependencies.vault.spool() as sink:
+            async with self._dependencies.blob_service.spool() as sink:
                 with self._progress_of(call) as progress:
                     about = port.CallContext(
                         id=call.id, idempotency_key=call.id, actor=self._actor, sink=sink, progress=progress
                     )
                     result = await invoke(tool, args, about)
                 kept = await tool_results.store_output(
-                    result, sink, self._dependencies.vault, self._actor, self._inline
+                    result, sink, self._dependencies.blob_service, self._actor, self._inline
                 )
         except KhalaError as error:
             lost = f"It may have run, but what it put out could not be kept: {error.message}"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from khala.blobs.blob_service import Vault
+from khala.blobs.blob_service import BlobService
 from khala.blobs.spool import Spool
 from khala.domain.errors import KhalaError
 from khala.domain.flush_policy import replace_unstorable
@@ -58,7 +58,7 @@ def failed_output(message: str, code: str) -> StoredOutput:
 
 
 async def store_output(
-    result: CallResult, sink: Spool, vault: Vault, actor: ToolActor, allowance: InlineAllowance
+    result: CallResult, sink: Spool, blob_service: BlobService, actor: ToolActor, allowance: InlineAllowance
 ) -> StoredOutput:
     """The result with its output where it belongs. What can't be kept is a failure that says so, never just lost."""
     output, media_type = result.output, result.media_type
@@ -73,22 +73,22 @@ async def store_output(
     said = result.summary or (_begin(sink.head) if output is None else _text(output, encoded))
     about: dict[str, Any] = {"ok": result.ok, "code": result.code or (None if result.ok else "failed")}
     if output is None and sink.size:
-        return await _in_blob(sink, media_type, said, vault, actor, about)
+        return await _in_blob(sink, media_type, said, blob_service, actor, about)
     if output is None or allowance.take(len(encoded)):
         return StoredOutput(**about, summary=one_line(said), output=output, size=0 if output is None else len(encoded))
-    async with vault.spool() as spool:
+    async with blob_service.spool() as spool:
         await spool.write(output.encode() if isinstance(output, str) else encoded)
         kind = "text/plain; charset=utf-8" if isinstance(output, str) else "application/json"
-        return await _in_blob(spool, kind, said, vault, actor, about)
+        return await _in_blob(spool, kind, said, blob_service, actor, about)
 
 
 async def _in_blob(
-    spool: Spool, media_type: str, said: str, vault: Vault, actor: ToolActor, about: dict[str, Any]
+    spool: Spool, media_type: str, said: str, blob_service: BlobService, actor: ToolActor, about: dict[str, Any]
 ) -> StoredOutput:
     assert actor.thread_id is not None
     for tries in range(1, TRIES + 1):
         try:
-            blob = await vault.keep(spool, thread_id=actor.thread_id, run_id=actor.run_id, media_type=media_type)
+            blob = await blob_service.keep(spool, thread_id=actor.thread_id, run_id=actor.run_id, media_type=media_type)
         except KhalaError as error:
             log.warning("output_not_kept", size=spool.size, tries=tries, error=error.message)
             if tries < TRIES:

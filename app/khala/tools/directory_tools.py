@@ -6,7 +6,7 @@ from typing import Any
 from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
-from khala.store.tools.workspace_files import Entry
+from khala.store.tools.workspace_files import WorkspaceEntry
 from khala.tools import paths, tool_output
 from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.workspace_tools import FS, schema
@@ -39,7 +39,7 @@ class ListDirectory:
         )
 
 
-def _listed(entries: Sequence[Entry], folder: str) -> list[str]:
+def _listed(entries: Sequence[WorkspaceEntry], folder: str) -> list[str]:
     names: dict[str, str] = {}
     for entry in entries:
         if entry.path.startswith(folder):

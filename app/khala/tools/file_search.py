@@ -7,14 +7,14 @@ from uuid import UUID
 
 import msgspec
 
-from khala.blobs.line_splitter import OVERLAP
+from khala.blobs.line_splitter import OVERLAP_BYTES
 from khala.blobs.line_views import BORDER
-from khala.blobs.patterns import Pattern, compiled
-from khala.blobs.thread_pool import Threads
+from khala.blobs.patterns import LinePattern, compile_pattern
+from khala.blobs.thread_pool import ThreadPool
 from khala.domain.tools import ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import workspace_files
-from khala.store.tools.workspace_files import Entry
+from khala.store.tools.workspace_files import WorkspaceEntry
 from khala.tools import paths, tool_output
 from khala.tools.port import CallContext, CallResult, ToolError
 from khala.tools.workspace_tools import FS, schema
@@ -39,7 +39,7 @@ SEARCHING = 2
 
 EDGE = BORDER.decode()
 
-_threads = Threads(SEARCHING, "grep")
+_threads = ThreadPool(SEARCHING, "grep")
 
 
 class LinePosition(msgspec.Struct, frozen=True, order=True):
@@ -63,7 +63,7 @@ class LinePosition(msgspec.Struct, frozen=True, order=True):
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked for, and where this page begins."""
 
-    pattern: Pattern
+    pattern: LinePattern
     context: int
     after: LinePosition | None
 
@@ -107,7 +107,7 @@ class GrepFiles:
         """One page of matches."""
         after = args.get("after")
         query = SearchQuery(
-            pattern=compiled(args["pattern"], ignore_case=args.get("ignoreCase", False)),
+            pattern=compile_pattern(args["pattern"], ignore_case=args.get("ignoreCase", False)),
             context=int(args.get("context", 0)),
             after=None if after is None else LinePosition.read(after),
         )
@@ -120,13 +120,13 @@ class GrepFiles:
         summary = tool_output.pluralize(page.total, "matching line")
         return await tool_output.text_result(call.sink, page.told(), summary)
 
-    async def _look(self, page: "_Page", entries: Sequence[Entry], owner_id: UUID) -> None:
+    async def _look(self, page: "_Page", entries: Sequence[WorkspaceEntry], owner_id: UUID) -> None:
         for batch in _batches(entries):
             async with self._db.driver() as driver:
                 contents = await workspace_files.contents(driver, owner_id, batch)
             await _threads.run(page.take, [(path, contents[path]) for path in batch if path in contents])
 
-    async def _chosen(self, args: dict[str, Any], owner_id: UUID) -> list[Entry]:
+    async def _chosen(self, args: dict[str, Any], owner_id: UUID) -> list[WorkspaceEntry]:
         folder = paths.folder(args.get("path", ""))
         fits = paths.glob(args["glob"], names=True) if "glob" in args else None
         async with self._db.driver() as driver:
@@ -137,11 +137,11 @@ class GrepFiles:
         return chosen if fits is None else await _threads.run(_fitting, chosen, fits)
 
 
-def _fitting(entries: Sequence[Entry], fits: Pattern) -> list[Entry]:
+def _fitting(entries: Sequence[WorkspaceEntry], fits: LinePattern) -> list[WorkspaceEntry]:
     return [entry for entry in entries if fits.search(entry.path)]
 
 
-def _batches(entries: Sequence[Entry]) -> Iterator[list[str]]:
+def _batches(entries: Sequence[WorkspaceEntry]) -> Iterator[list[str]]:
     batch: list[str] = []
     size = 0
     for entry in entries:
@@ -203,7 +203,7 @@ class _Page:
         return self._found_in_pieces(line)
 
     def _found_in_pieces(self, line: str) -> int | None:
-        for begin in range(0, len(line) - OVERLAP, PIECE - OVERLAP):
+        for begin in range(0, len(line) - OVERLAP_BYTES, PIECE - OVERLAP_BYTES):
             self._go_on()
             before, after = "" if begin == 0 else EDGE, "" if begin + PIECE >= len(line) else EDGE
             found = self._query.pattern.search(f"{before}{line[begin : begin + PIECE]}{after}")

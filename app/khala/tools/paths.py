@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from khala.blobs.patterns import Pattern, compiled
+from khala.blobs.patterns import LinePattern, compile_pattern
 from khala.tools.port import ToolError
 
 LONGEST = 512
@@ -45,7 +45,7 @@ def _steps(path: str) -> list[str]:
     return steps
 
 
-def glob(pattern: str, *, names: bool = False) -> Pattern:
+def glob(pattern: str, *, names: bool = False) -> LinePattern:
     """What finds the paths that this pattern fits: `*`, `?`, `[a-z]`, `{a,b}`, and `**` for any number of folders.
 
     With `names` a pattern without `/` fits files of that name in any folder. Raises `ToolError`.
@@ -56,7 +56,7 @@ def glob(pattern: str, *, names: bool = False) -> Pattern:
     wanted = unicodedata.normalize("NFC", pattern.removeprefix("./"))
     if names and "/" not in wanted:
         wanted = f"**/{wanted}"
-    return compiled(f"^(?:{_expression(wanted)})$")
+    return compile_pattern(f"^(?:{_expression(wanted)})$")
 
 
 TOKENS = re.compile(r"(?P<folders>(?:^|(?<=/))\*\*/)|(?P<rest>\*\*)|(?P<star>\*)|(?P<one>\?)|(?P<set>\[[!^]?\]?[^\]/]*\])|(?P<open>\{)|(?P<close>\})|(?P<comma>,)|(?P<plain>.)")  # fmt: skip  # noqa: E501

@@ -5,9 +5,9 @@ from uuid import UUID
 
 import msgspec
 
-from khala.blobs.blob_reader import Look, Mode, Question, look
-from khala.blobs.blob_service import Vault
-from khala.blobs.line_views import MOST_CONTEXT, Bounds
+from khala.blobs.blob_reader import ReadMode, ReadRequest, ReadResult, read_lines
+from khala.blobs.blob_service import BlobService
+from khala.blobs.line_views import MAX_CONTEXT_LINES, ReadLimits
 from khala.domain.errors import BlobNotFound, InvalidInput, Unavailable
 from khala.domain.tools import ToolSpec
 from khala.store.blobs.blobs import Blob
@@ -36,7 +36,12 @@ SPEC = ToolSpec(
             "from": {"type": "integer", "minimum": 1, "description": "range: the first line."},
             "pattern": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "grep: what to find."},
             "ignoreCase": {"type": "boolean", "description": "grep: upper and lower case are the same."},
-            "context": {"type": "integer", "minimum": 0, "maximum": MOST_CONTEXT, "description": "grep: lines around."},
+            "context": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": MAX_CONTEXT_LINES,
+                "description": "grep: lines around.",
+            },
             "after": {"type": "string", "description": "The `next` of the answer before."},
         },
         "required": ["blobId", "mode"],
@@ -51,7 +56,7 @@ class ReadBlobArguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """What is looked at."""
 
     blob_id: UUID
-    mode: Mode
+    mode: ReadMode
     lines: int = 50
     start: int = msgspec.field(default=1, name="from")
     pattern: str | None = None
@@ -65,15 +70,15 @@ class ReadBlob:
 
     spec = SPEC
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, blob_service: BlobService) -> None:
+        self._blob_service = blob_service
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Lines with their numbers, as text."""
         asked = _asked(args)
         if call.actor.thread_id is None:
             raise ToolError("There is no conversation here that could have blobs.", code="not_found")
-        question = Question(
+        question = ReadRequest(
             mode=asked.mode,
             lines=min(asked.lines, MOST_LINES),
             start=asked.start,
@@ -83,8 +88,10 @@ class ReadBlob:
             after=asked.after,
         )
         try:
-            blob = await self._vault.find(asked.blob_id, call.actor.thread_id)
-            seen = await look(self._vault, blob, question, Bounds(line=MOST_LINE, text=MOST_TEXT, seconds=SECONDS))
+            blob = await self._blob_service.find(asked.blob_id, call.actor.thread_id)
+            seen = await read_lines(
+                self._blob_service, blob, question, ReadLimits(line=MOST_LINE, text=MOST_TEXT, seconds=SECONDS)
+            )
         except InvalidInput as error:
             raise ToolError(error.message, code="bad_arguments") from error
         except BlobNotFound as error:
@@ -101,7 +108,7 @@ def _asked(args: dict[str, Any]) -> ReadBlobArguments:
         raise ToolError(f"These arguments can't be used: {error}.", code="bad_arguments") from error
 
 
-def _told(seen: Look, blob: Blob) -> str:
+def _told(seen: ReadResult, blob: Blob) -> str:
     if seen.binary:
         return f"This blob is binary ({blob.media_type}, {blob.size:,} bytes): it has no lines."
     told = [f"{line.line}{':' if line.match else '-'} {line.text}" for line in seen.items]
@@ -110,7 +117,7 @@ def _told(seen: Look, blob: Blob) -> str:
     return "\n".join(told) or "[There are no such lines.]"
 
 
-def _summary(seen: Look, asked: ReadBlobArguments) -> str:
+def _summary(seen: ReadResult, asked: ReadBlobArguments) -> str:
     if seen.binary:
         return "It is binary."
     what = "lines with the pattern" if asked.mode == "grep" else "lines"

@@ -21,7 +21,7 @@ class TodoAdd:
             text={
                 "type": "string",
                 "minLength": 1,
-                "maxLength": todos.LONGEST,
+                "maxLength": todos.MAX_TODO_CHARACTERS,
                 "description": "What is to be done.",
             },
         ),
@@ -57,7 +57,7 @@ class TodoList:
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """The list."""
         async with self._db.driver() as driver:
-            found = await todos.of(driver, call.actor.owner_id)
+            found = await todos.of_owner(driver, call.actor.owner_id)
         still = sum(not todo.done for todo in found)
         return await tool_output.json_result(
             call.sink, {"todos": found}, f"{tool_output.pluralize(len(found), 'todo')}, {still} open"

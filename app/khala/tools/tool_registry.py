@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from khala.blobs.blob_service import Vault
+from khala.blobs.blob_service import BlobService
 from khala.domain.tools import (
     STRICTNESS,
     TOOL_NAME,
@@ -19,7 +19,7 @@ from khala.domain.tools import (
 )
 from khala.store.postgres.database import Database
 from khala.store.tools import tool_rules, user_tools
-from khala.store.tools.tool_rules import Rules
+from khala.store.tools.tool_rules import StoredToolRules
 from khala.tools.directory_tools import GlobFiles, ListDirectory
 from khala.tools.fetch_url import FetchUrl
 from khala.tools.file_search import GrepFiles
@@ -60,7 +60,7 @@ class ToolRegistry:
     def __init__(
         self,
         db: Database,
-        vault: Vault | None,
+        blob_service: BlobService | None,
         *,
         sandbox: Sandbox | None,
         connections: McpConnections | None,
@@ -71,9 +71,9 @@ class ToolRegistry:
         self._connections = connections
         self._options = options
         self._left_out: set[str] = set()
-        self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._made(vault)}
+        self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._made(blob_service)}
 
-    def _made(self, vault: Vault | None) -> Iterable[Tool]:
+    def _made(self, blob_service: BlobService | None) -> Iterable[Tool]:
         """The built-in tools, in the order in which models are told of them."""
         db = self._db
         yield from (
@@ -87,8 +87,8 @@ class ToolRegistry:
         )
         yield from (TodoAdd(db), TodoList(db), TodoComplete(db))
         yield FetchUrl(allow=self._options.fetch_allow)
-        if vault is not None:
-            yield ReadBlob(vault)
+        if blob_service is not None:
+            yield ReadBlob(blob_service)
         if self._sandbox is not None:
             yield RunCode(self._sandbox)
 
@@ -114,9 +114,9 @@ class ToolRegistry:
         allowed: dict[str, RuleAction] = {name: action for name, action in actions.items() if action != "deny"}
         return OfferedTools({name: tools[name] for name in allowed}, allowed)
 
-    async def _read(self, actor: ToolActor) -> tuple[Rules, list[Tool]]:
+    async def _read(self, actor: ToolActor) -> tuple[StoredToolRules, list[Tool]]:
         if actor.thread_id is None and actor.user_id is None:
-            return Rules(), []
+            return StoredToolRules(), []
         async with self._db.driver() as driver:
             said = await tool_rules.read(driver, thread_id=actor.thread_id, user_id=actor.user_id)
             if actor.user_id is None or self._sandbox is None:
@@ -147,7 +147,7 @@ class ToolRegistry:
             and (patterns is None or _chosen(spec.name, patterns))
         )
 
-    def _action(self, spec: ToolSpec, said: Rules) -> RuleAction:
+    def _action(self, spec: ToolSpec, said: StoredToolRules) -> RuleAction:
         operator = self._options.rules
         wished = decide_action(spec, operator, (said.user, said.thread))
         if not said.foreign:

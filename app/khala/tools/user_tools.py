@@ -9,7 +9,7 @@ from khala.domain.errors import InvalidInput
 from khala.domain.tools import SEPARATOR, TOOL_NAME, ToolPermission, ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import user_tools
-from khala.store.tools.user_tools import Definition
+from khala.store.tools.user_tools import UserToolDefinition
 from khala.tools.port import CallContext, CallResult, Sink, ToolError
 from khala.tools.sandbox import Program, ProgramExit, Sandbox
 from khala.tools.validation.arguments import schema_problem
@@ -28,7 +28,7 @@ REACHABLE: frozenset[ToolPermission] = frozenset({"code"})
 """What a program in the sandbox reaches: neither the network, nor the workspace, nor the person's screen."""
 
 
-def checked(definition: Definition, code: str, *, taken: frozenset[str]) -> None:
+def checked(definition: UserToolDefinition, code: str, *, taken: frozenset[str]) -> None:
     """Raise `InvalidInput` for a tool that can't be; `taken` are the names of others."""
     if TOOL_NAME.fullmatch(definition.name) is None:
         raise InvalidInput("A name has 1 to 64 letters, digits, _ and -, and begins with a letter.", path="name")
@@ -44,7 +44,7 @@ def checked(definition: Definition, code: str, *, taken: frozenset[str]) -> None
     _check_program(definition, code)
 
 
-def _check_program(definition: Definition, code: str) -> None:
+def _check_program(definition: UserToolDefinition, code: str) -> None:
     if not code.strip() or len(code.encode("utf-8", "replace")) > MOST_CODE:
         raise InvalidInput(f"Code has 1 to {MOST_CODE:,} bytes.", path="code")
     if definition.timeout not in SECONDS:
@@ -58,7 +58,7 @@ def _check_program(definition: Definition, code: str) -> None:
 class UserProgramTool:
     """A tool that is a user's program. The code is read when it is called, if it is the one that was offered still."""
 
-    def __init__(self, db: Database, sandbox: Sandbox, user_id: UUID, definition: Definition) -> None:
+    def __init__(self, db: Database, sandbox: Sandbox, user_id: UUID, definition: UserToolDefinition) -> None:
         self._db = db
         self._sandbox = sandbox
         self._user_id = user_id

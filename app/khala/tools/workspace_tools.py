@@ -141,8 +141,8 @@ class EditFile:
             if times > 1 and not args.get("all", False):
                 raise ToolError(f"The old text is in {path} {times} times: give more of it, or set all.")
             size = len(content) + times * (len(new.encode()) - len(old.encode("utf-8", "replace")))
-            if size > workspace_files.MOST_BYTES:
-                raise ToolError(f"A file has at most {workspace_files.MOST_BYTES:,} bytes.", code="too_large")
+            if size > workspace_files.MAX_FILE_BYTES:
+                raise ToolError(f"A file has at most {workspace_files.MAX_FILE_BYTES:,} bytes.", code="too_large")
             return text.replace(old, new).encode()
 
         await workspace_files.change(self._db, call.actor.owner_id, path, edit)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from khala.store.embedded import EmbeddedPostgres
-from khala.store.embedded.layout import Layout, lay_out
+from khala.store.embedded.layout import ClusterLayout, lay_out
 from tests.support.embedded import (
     MEMORY,
     Member,
@@ -46,7 +46,7 @@ def home(bare: Path, used: Path) -> Path:
 
 
 @pytest.fixture
-def layout(home: Path) -> Layout:
+def layout(home: Path) -> ClusterLayout:
     return lay_out(home)
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from khala.store.embedded import EmbeddedPostgres, EmbeddedPostgresError
-from khala.store.embedded.layout import NOBODY, Layout, lay_out, make_private
+from khala.store.embedded.layout import NOBODY, ClusterLayout, lay_out, make_private
 from tests.support.embedded import (
     ORPHAN,
     ROOT,
@@ -29,7 +29,9 @@ from tests.support.embedded import (
 )
 
 
-def test_a_killed_last_user_leaves_no_server_behind(home: Path, layout: Layout, members: Callable[..., Member]) -> None:
+def test_a_killed_last_user_leaves_no_server_behind(
+    home: Path, layout: ClusterLayout, members: Callable[..., Member]
+) -> None:
     pair = [members(home), members(home)]
     for member in pair:
         member.hear()
@@ -40,7 +42,7 @@ def test_a_killed_last_user_leaves_no_server_behind(home: Path, layout: Layout, 
 
 
 @pytest.mark.parametrize("left", ["", "12", "reused pid"])
-def test_a_wrong_postmaster_pid_stops_nobody(home: Path, layout: Layout, left: str) -> None:
+def test_a_wrong_postmaster_pid_stops_nobody(home: Path, layout: ClusterLayout, left: str) -> None:
     other = subprocess.Popen(["sleep", "60"], user=NOBODY if os.geteuid() == 0 else None)
     try:
         body = f"{other.pid}\n/proc/self/cwd\n1\n5432\n\n\n  1 1\n" if left == "reused pid" else left
@@ -56,7 +58,7 @@ def test_a_wrong_postmaster_pid_stops_nobody(home: Path, layout: Layout, left: s
         other.wait()
 
 
-def test_a_killed_postmaster_comes_back_with_its_data(server: EmbeddedPostgres, layout: Layout) -> None:
+def test_a_killed_postmaster_comes_back_with_its_data(server: EmbeddedPostgres, layout: ClusterLayout) -> None:
     sql(server.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")
     before, parent = postmaster(layout), keeper(layout)
     before.kill()
@@ -68,7 +70,7 @@ def test_a_killed_postmaster_comes_back_with_its_data(server: EmbeddedPostgres, 
 
 @pytest.mark.parametrize("postmaster_too", [False, True])
 def test_a_killed_keeper_takes_its_server_along_and_ensure_brings_both_back(
-    server: EmbeddedPostgres, layout: Layout, postmaster_too: bool
+    server: EmbeddedPostgres, layout: ClusterLayout, postmaster_too: bool
 ) -> None:
     sql(server.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")
     before, parent = postmaster(layout), keeper(layout)
@@ -82,7 +84,7 @@ def test_a_killed_keeper_takes_its_server_along_and_ensure_brings_both_back(
 
 
 def test_a_server_whose_keeper_and_users_are_all_killed_ends(
-    home: Path, layout: Layout, members: Callable[..., Member]
+    home: Path, layout: ClusterLayout, members: Callable[..., Member]
 ) -> None:
     member = members(home)
     member.hear()
@@ -93,7 +95,7 @@ def test_a_server_whose_keeper_and_users_are_all_killed_ends(
 
 @as_root
 @on_linux
-def test_a_server_that_outlived_its_keeper_is_ended_by_the_next_start(home: Path, layout: Layout) -> None:
+def test_a_server_that_outlived_its_keeper_is_ended_by_the_next_start(home: Path, layout: ClusterLayout) -> None:
     command = [sys.executable, "-c", ORPHAN, str(home)]
     env = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
     said = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
@@ -120,7 +122,7 @@ def test_a_killed_initdb_leaves_no_half_database(bare: Path, members: Callable[.
     server.stop()
 
 
-def test_a_deleted_home_ends_its_server(home: Path, layout: Layout, members: Callable[..., Member]) -> None:
+def test_a_deleted_home_ends_its_server(home: Path, layout: ClusterLayout, members: Callable[..., Member]) -> None:
     member = members(home)
     member.hear()
     processes = [keeper(layout), postmaster(layout)]
@@ -130,7 +132,7 @@ def test_a_deleted_home_ends_its_server(home: Path, layout: Layout, members: Cal
         shutil.rmtree(left, ignore_errors=True)
 
 
-def test_a_start_that_fails_says_what_postgres_said(home: Path, layout: Layout) -> None:
+def test_a_start_that_fails_says_what_postgres_said(home: Path, layout: ClusterLayout) -> None:
     (layout.data / "PG_VERSION").write_text("9\n")
     with pytest.raises(EmbeddedPostgresError, match="not compatible with this version"):
         EmbeddedPostgres.start(home)

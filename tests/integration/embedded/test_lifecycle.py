@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from khala.store.embedded import EmbeddedPostgres
-from khala.store.embedded.layout import Layout, lay_out
+from khala.store.embedded.layout import ClusterLayout, lay_out
 from tests.support.embedded import (
     Member,
     ended,
@@ -39,7 +39,7 @@ def test_it_does_all_that_khala_asks_of_a_database(server: EmbeddedPostgres) -> 
     assert settings == {"fsync": "on", "listen_addresses": "", "server_encoding": "UTF8"}
 
 
-def test_a_killed_backend_costs_no_data(server: EmbeddedPostgres, layout: Layout) -> None:
+def test_a_killed_backend_costs_no_data(server: EmbeddedPostgres, layout: ClusterLayout) -> None:
     sql(server.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")
     before = postmaster(layout)
     writer = next(child for child in before.children() if "background writer" in _command(child))
@@ -58,7 +58,7 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
-def test_the_second_start_is_warm(home: Path, layout: Layout) -> None:
+def test_the_second_start_is_warm(home: Path, layout: ClusterLayout) -> None:
     first = EmbeddedPostgres.start(home)
     sql(first.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")
     first.stop()

@@ -177,7 +177,7 @@ MUTANTS = (
         old=("blob = await opened(context, caller, blob_id)\n        known = blob_responses.unchanged"),
         new=(
             'if "range" in request.headers:\n'
-            "            blob = await context.vault.find(blob_id)\n"
+            "            blob = await context.blob_service.find(blob_id)\n"
             "        else:\n"
             "            blob = await opened(context, caller, blob_id)\n"
             "        known = blob_responses.unchanged"
@@ -191,7 +191,7 @@ MUTANTS = (
         name="heads-of-blobs-are-open",
         file="app/khala/api/blobs/blobs.py",
         old=("blob = await opened(context, caller, blob_id)\n        return blob_responses.unchanged"),
-        new=("blob = await context.vault.find(blob_id)\n        return blob_responses.unchanged"),
+        new=("blob = await context.blob_service.find(blob_id)\n        return blob_responses.unchanged"),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
         ),
@@ -201,7 +201,7 @@ MUTANTS = (
         name="lines-of-blobs-are-open",
         file="app/khala/api/blobs/blobs.py",
         old=("blob = await opened(context, caller, blob_id)\n        question"),
-        new=("blob = await context.vault.find(blob_id)\n        question"),
+        new=("blob = await context.blob_service.find(blob_id)\n        question"),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
         ),

@@ -33,8 +33,8 @@ MUTANTS = (
     Mutant(
         name="one-token-too-many",
         file="app/khala/store/accounts/api_tokens.py",
-        old="scalar_one() >= MOST:",
-        new="scalar_one() > MOST:",
+        old="scalar_one() >= MAX_TOKENS:",
+        new="scalar_one() > MAX_TOKENS:",
         tests=("tests/integration/test_access_store.py",),
         why="An account would have one token more than allowed.",
     ),

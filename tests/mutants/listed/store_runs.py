@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         name="an-answered-run-waits-for-approval",
         file="app/khala/store/runs/runs.py",
-        old="waits = awaits and not await approvals.answered(connection, lease, awaits)",
+        old="waits = awaits and not await approvals.any_decided(connection, lease, awaits)",
         new="waits = awaits",
         tests=(
             "tests/integration/test_leases.py::test_a_question_with_an_answer_before_the_hand_over_goes_on_at_once",

@@ -257,7 +257,7 @@ MUTANTS = (
     Mutant(
         name="a-revoked-link-cuts-no-follower",
         file="app/khala/store/sharing/sharing.py",
-        old="[gone.key_hash])\n        await reopen(connection, thread_id)\n",
+        old="[gone.key_hash])\n        await change_access(connection, thread_id)\n",
         new="[gone.key_hash])\n",
         tests=(
             "tests/integration/test_revocation.py::test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing",
@@ -267,7 +267,10 @@ MUTANTS = (
     Mutant(
         name="a-removed-member-follows-on",
         file="app/khala/store/sharing/sharing.py",
-        old=('raise NotFound("This user is no member of the thread.")\n        await reopen(connection, thread_id)\n'),
+        old=(
+            'raise NotFound("This user is no member of the thread.")\n'
+            "        await change_access(connection, thread_id)\n"
+        ),
         new='raise NotFound("This user is no member of the thread.")\n',
         tests=(
             "tests/integration/test_revocation.py::test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing",
@@ -277,8 +280,8 @@ MUTANTS = (
     Mutant(
         name="one-link-too-many",
         file="app/khala/store/sharing/sharing.py",
-        old="scalar_one() >= MOST_LINKS:",
-        new="scalar_one() > MOST_LINKS:",
+        old="scalar_one() >= MAX_LINKS:",
+        new="scalar_one() > MAX_LINKS:",
         tests=("tests/integration/test_sharing.py::test_a_thread_has_at_most_fifty_links_that_are_good",),
         why="A thread would have one link more than allowed.",
     ),

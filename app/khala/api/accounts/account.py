@@ -20,12 +20,12 @@ from khala.api.context import Context
 from khala.api.http.path_parameters import SessionId
 from khala.api.http.problem_details import documented
 from khala.api.openapi.document import OptionalBody, example
-from khala.archive.exporter import exported
+from khala.archive.exporter import export_archive
 from khala.domain.access import Caller
 from khala.domain.accounts import Invitation, Session, User
 from khala.domain.budgets import BudgetUsage
 from khala.store.accounts import accounts, audit, sessions
-from khala.store.accounts.audit import Trace
+from khala.store.accounts.audit import AuditEntry
 from khala.store.budgets import ledger
 from khala.store.operations import account_export
 from khala.store.sharing import invitations
@@ -133,7 +133,7 @@ class Me(Controller):
         await context.exports.count(context.db, user_id)
         if request.accept.best_match([ZIP, LINES], ZIP) == LINES:
             return Stream(account_export.lines(context.db, user), media_type=LINES, headers=_saved("khala.jsonl"))
-        chunks = await context.exports.begun(user_id, exported(context.db, context.vault, user_id))
+        chunks = await context.exports.begun(user_id, export_archive(context.db, context.blob_service, user_id))
         return ArchiveStream(chunks, media_type=ZIP, headers=_saved("khala.zip"))
 
     @get(
@@ -177,7 +177,7 @@ class Me(Controller):
         caller: NamedDependency[Caller],
         before: Annotated[UUID | None, QueryParameter(description="The id of the oldest that you have.")] = None,
         limit: Annotated[int, QueryParameter(ge=1, le=200, description="How many, at most.")] = 50,
-    ) -> Items[Trace]:
+    ) -> Items[AuditEntry]:
         """What this account did to identities and access."""
         async with context.db.snapshot() as driver:
             return Items(items=await audit.of_user(driver, user_of(caller), before=before, limit=limit))

@@ -52,7 +52,7 @@ class Tokens(Controller):
             raise Forbidden("A token can't give away more than it has itself.")
         scopes = [scope for scope in SCOPES if scope in data.scopes]
         name, expires_at = storable(data.name, "name"), future(data.expires_at)
-        token, secret = await api_tokens.make(context.db, caller, name, scopes, expires_at)
+        token, secret = await api_tokens.create(context.db, caller, name, scopes, expires_at)
         return MadeToken(**msgspec.structs.asdict(token), token=secret)
 
     @get(

@@ -141,4 +141,4 @@ def somebody(who: Caller) -> Caller:
 
 def user_of(who: Caller) -> UUID:
     """The caller's user. Raises `Unauthorized` if they are not signed in."""
-    return accounts.known(who)
+    return accounts.require_account(who)

@@ -20,7 +20,7 @@ from khala.api.http.problem_details import documented
 from khala.api.http.request_origin import base_url, is_https, refuse_cross_site
 from khala.domain.access import Caller
 from khala.domain.errors import Conflict, InvalidInput, KhalaError, NotFound
-from khala.identity.oidc import Provider
+from khala.identity.oidc import OidcProvider
 from khala.store.accounts import accounts, oidc_logins
 
 log = structlog.get_logger()
@@ -62,13 +62,13 @@ class Oidc(Controller):
             # A page elsewhere could have signed its visitor in there as somebody else.
             refuse_cross_site(request, context.origins, cookie=True)
         begun = await provider.begin(base_url(request, context.origins) + CALLBACK)
-        pending = oidc_logins.Pending(
+        pending = oidc_logins.PendingLogin(
             nonce=begun.nonce,
             verifier=begun.verifier,
             return_to=_path(return_to),
             user_id=user_of(caller) if link else None,
         )
-        await oidc_logins.keep(context.db, begun.state, pending)
+        await oidc_logins.store(context.db, begun.state, pending)
         return Redirect(begun.url, status_code=302, cookies=[_state_cookie(context, request, begun.state)])
 
     # Providers add parameters of their own.
@@ -96,7 +96,7 @@ class Oidc(Controller):
         return Redirect(pending.return_to, status_code=302, cookies=kept)
 
 
-def _provider(context: Context) -> Provider:
+def _provider(context: Context) -> OidcProvider:
     if context.provider is None:
         raise NotFound("There is no OpenID Provider here.")
     return context.provider
@@ -113,7 +113,7 @@ def _state_cookie(context: Context, request: Connection, state: str) -> Cookie:
     return Cookie(
         key=STATE,
         value=state,
-        max_age=int((oidc_logins.LIFE if state else timedelta(0)).total_seconds()),
+        max_age=int((oidc_logins.LIFETIME if state else timedelta(0)).total_seconds()),
         path="/api/auth/oidc",
         secure=is_https(request, context.origins),
         httponly=True,
@@ -121,7 +121,7 @@ def _state_cookie(context: Context, request: Connection, state: str) -> Cookie:
     )
 
 
-async def _taken(context: Context, request: Connection, state: str | None) -> oidc_logins.Pending:
+async def _taken(context: Context, request: Connection, state: str | None) -> oidc_logins.PendingLogin:
     """The login that this browser began. Another's, brought here to sign somebody in as another, is none."""
     mine = request.cookies.get(STATE, "")
     if not state or not hmac.compare_digest(mine.encode(), state.encode()):
@@ -133,7 +133,7 @@ async def _taken(context: Context, request: Connection, state: str | None) -> oi
 
 
 async def _finish(
-    context: Context, caller: Caller, request: Connection, pending: oidc_logins.Pending, code: str
+    context: Context, caller: Caller, request: Connection, pending: oidc_logins.PendingLogin, code: str
 ) -> Cookie | None:
     verified = await _provider(context).finish(
         code=code,

@@ -19,7 +19,7 @@ def secret(connection: Connection, origins: Origins) -> str | None:
 
 def keeping(connection: Connection, origins: Origins, session: str) -> Cookie:
     """The cookie that signs a browser in."""
-    return _cookie(connection, origins, session, sessions.LIFE)
+    return _cookie(connection, origins, session, sessions.LIFETIME)
 
 
 def clearing(connection: Connection, origins: Origins) -> Cookie:

@@ -30,7 +30,7 @@ from khala.domain.access import SCOPES, Caller
 from khala.domain.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from khala.identity import passwords
 from khala.store.accounts import accounts, sessions
-from khala.store.accounts.accounts import Secret
+from khala.store.accounts.accounts import PasswordRecord
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
@@ -80,12 +80,12 @@ class Auth(Controller):
         if not context.registration:
             raise Forbidden("No accounts are made here by oneself.")
         email = passwords.normalized_email(data.email)
-        password = passwords.checked(data.password)
+        password = passwords.validated_password(data.password)
         await sign_in_throttle.count_registration(context.db, caller.network)
-        hashed = await passwords.hashed(password)
+        hashed = await passwords.hash_password(password)
         name = None if data.name is None else storable(data.name, "name")
         user_id = await accounts.register(context.db, email, hashed, name, caller)
-        proven = Secret(user_id=user_id, hash=hashed)
+        proven = PasswordRecord(user_id=user_id, hash=hashed)
         return await signed_in(context, request, caller, proven, data, status=201)
 
     @post(
@@ -157,7 +157,7 @@ class Auth(Controller):
         if not has_one and caller.scopes != frozenset(SCOPES):
             raise Forbidden("A token can't give the account a way in that may do more than it.")
         email = None if has_one else passwords.normalized_email(data.email or "")
-        hashed = await passwords.hashed(passwords.checked(data.new, path="new"))
+        hashed = await passwords.hash_password(passwords.validated_password(data.new, path="new"))
         await accounts.set_password(context.db, caller, hashed, email=email)
 
 
@@ -169,18 +169,18 @@ def _address(given: str) -> str:
         return ""
 
 
-async def _proven(context: Context, caller: Caller, email: str, password: str) -> Secret:
+async def _proven(context: Context, caller: Caller, email: str, password: str) -> PasswordRecord:
     """Whose password this is, and its hash. It takes as long whether there is such an account or not."""
     async with context.db.driver() as driver:
-        secret = await accounts.secret_of(driver, email)
-    right = await passwords.matches(password, None if secret is None else secret.hash)
+        secret = await accounts.password_record(driver, email)
+    right = await passwords.verify_password(password, None if secret is None else secret.hash)
     if secret is None or not right:
         if secret is not None:
-            await accounts.note_failure(context.db, secret.user_id, caller)
+            await accounts.record_failure(context.db, secret.user_id, caller)
         raise Unauthorized(WRONG)
     if not passwords.needs_rehash(secret.hash):
         return secret
-    fresh = Secret(user_id=secret.user_id, hash=await passwords.hashed(password))
+    fresh = PasswordRecord(user_id=secret.user_id, hash=await passwords.hash_password(password))
     await accounts.rehash(context.db, secret.user_id, secret.hash, fresh.hash)
     return fresh
 
@@ -188,18 +188,24 @@ async def _proven(context: Context, caller: Caller, email: str, password: str) -
 async def confirmed(context: Context, caller: Caller, user_id: UUID, password: str | None) -> bool:
     """Whether the account has a password, which then must be this one."""
     async with context.db.driver() as driver:
-        secret = await accounts.secret_of_user(driver, user_id)
+        secret = await accounts.password_record_of_user(driver, user_id)
     if secret is None:
         return False
     await sign_in_throttle.count_try(context.db, str(user_id), caller.network)
-    if not await passwords.matches(password or "", secret.hash):
+    if not await passwords.verify_password(password or "", secret.hash):
         raise Forbidden("The current password is wrong.")
     await sign_in_throttle.forgive(context.db, str(user_id), caller.network)
     return True
 
 
 async def signed_in(
-    context: Context, request: Connection, caller: Caller, proven: Secret, data: Login | Registration, *, status: int
+    context: Context,
+    request: Connection,
+    caller: Caller,
+    proven: PasswordRecord,
+    data: Login | Registration,
+    *,
+    status: int,
 ) -> Response[SignedIn]:
     """A new session in place of the one that the browser came with, and the claims that it brought."""
     secret = await begin(context, request, caller, proven.user_id, proof=proven.hash)

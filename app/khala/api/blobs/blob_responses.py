@@ -10,8 +10,8 @@ from litestar import Request, Response
 from litestar.response import Stream
 
 from khala.api.http.problem_details import Problem, respond
-from khala.blobs.blob_service import Vault
-from khala.blobs.content_type import INLINE
+from khala.blobs.blob_service import BlobService
+from khala.blobs.content_type import INLINE_MEDIA_TYPES
 from khala.domain.errors import BlobNotFound, KhalaError
 from khala.store.blobs.blobs import Blob
 
@@ -43,7 +43,7 @@ def content_type(blob: Blob) -> str:
 
 def disposition(blob: Blob) -> str:
     """Whether a browser shows it or saves it, and under which name."""
-    inline = blob.media_type.partition(";")[0].strip() in INLINE
+    inline = blob.media_type.partition(";")[0].strip() in INLINE_MEDIA_TYPES
     kind = "inline" if inline else "attachment"
     if blob.name is None:
         return kind
@@ -90,10 +90,10 @@ def unsatisfiable(blob: Blob) -> Response[Problem]:
     return respond("range_not_satisfiable", f"This blob has {blob.size:,} bytes.", headers=headers)
 
 
-async def streamed(vault: Vault, blob: Blob, part: tuple[int, int] | None) -> Response[Any]:
+async def streamed(blob_service: BlobService, blob: Blob, part: tuple[int, int] | None) -> Response[Any]:
     """The bytes, or this part of them, in as much memory as a chunk takes. Raises `BlobNotFound`, `Unavailable`."""
     start, end = part or (0, blob.size)
-    chunks = _chunks(vault, blob, start, end)
+    chunks = _chunks(blob_service, blob, start, end)
     # The first chunk now, while there can still be another answer.
     first = await anext(chunks, b"")
     headers = _headers(blob) | _typed(blob) | {"Content-Length": str(end - start)}
@@ -103,13 +103,13 @@ async def streamed(vault: Vault, blob: Blob, part: tuple[int, int] | None) -> Re
     return Stream(body, status_code=206 if part else 200, headers=headers)
 
 
-async def _chunks(vault: Vault, blob: Blob, start: int, end: int) -> AsyncIterator[bytes]:
+async def _chunks(blob_service: BlobService, blob: Blob, start: int, end: int) -> AsyncIterator[bytes]:
     try:
-        async with vault.read(blob, start, end) as chunks:
+        async with blob_service.read(blob, start, end) as chunks:
             async for chunk in chunks:
                 yield chunk
     except BlobNotFound:
-        await vault.lost(blob)
+        await blob_service.lost(blob)
         raise
     except KhalaError as error:
         log.warning("blob_cut_short", blob_id=str(blob.id), error=str(error.__cause__ or error))

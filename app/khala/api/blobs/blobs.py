@@ -13,9 +13,9 @@ from khala.api.blobs import blob_responses
 from khala.api.context import Context
 from khala.api.http.path_parameters import BlobId
 from khala.api.http.problem_details import documented
-from khala.blobs.blob_reader import MOST_LINES, Look, Mode, Question, look
-from khala.blobs.blob_service import Vault
-from khala.blobs.line_views import MOST_CONTEXT, Bounds
+from khala.blobs.blob_reader import MAX_LINES, ReadMode, ReadRequest, ReadResult, read_lines
+from khala.blobs.blob_service import BlobService
+from khala.blobs.line_views import MAX_CONTEXT_LINES, ReadLimits
 from khala.domain.access import Caller
 from khala.domain.errors import BlobNotFound
 from khala.store.blobs.blobs import Blob
@@ -36,7 +36,7 @@ IGNORE_CASE = QueryParameter(name="ignoreCase", description="Upper and lower cas
 AROUND = QueryParameter(
     name="context",
     ge=0,
-    le=MOST_CONTEXT,
+    le=MAX_CONTEXT_LINES,
     schema_extra={"minimum": 0},  # Litestar takes a bound of 0 for none
     description="How many lines around each line that fits come with it.",
 )
@@ -44,7 +44,7 @@ AROUND = QueryParameter(
 
 async def opened(context: Context, caller: Caller, blob_id: UUID) -> Blob:
     """The blob, if the caller may read its thread. Raises `BlobNotFound` and as `access.admit` does."""
-    blob = await context.vault.find(blob_id)
+    blob = await context.blob_service.find(blob_id)
     async with context.db.driver() as driver:
         (admission,) = await access.admissions(driver, [(blob.thread_id, caller)])
     if admission is None:
@@ -79,11 +79,11 @@ class Blobs(Controller):
         known = blob_responses.unchanged(request, blob)
         if known is not None:
             return known
-        url = None if direct else await _signed(context.vault, blob)
+        url = None if direct else await _signed(context.blob_service, blob)
         if url is not None:
             return blob_responses.Bare(None, status_code=302, headers={"Location": url, "Cache-Control": "no-store"})
         try:
-            return await blob_responses.streamed(context.vault, blob, blob_responses.wanted(request, blob))
+            return await blob_responses.streamed(context.blob_service, blob, blob_responses.wanted(request, blob))
         except blob_responses.Unsatisfiable:
             return blob_responses.unsatisfiable(blob)
 
@@ -112,10 +112,10 @@ class Blobs(Controller):
         caller: NamedDependency[Caller],
         blob_id: BlobId,
         mode: Annotated[
-            Mode, QueryParameter(description="The first lines, the last, a range, or those that fit.")
+            ReadMode, QueryParameter(description="The first lines, the last, a range, or those that fit.")
         ] = "head",
         lines: Annotated[
-            int, QueryParameter(ge=1, le=MOST_LINES, description="How many lines, or lines that fit.")
+            int, QueryParameter(ge=1, le=MAX_LINES, description="How many lines, or lines that fit.")
         ] = 100,
         start: Annotated[
             int, QueryParameter(name="from", ge=1, le=2**53, description="The first line of a range.")
@@ -124,19 +124,19 @@ class Blobs(Controller):
         ignore_case: Annotated[bool, IGNORE_CASE] = False,  # noqa: FBT002
         around: Annotated[int, AROUND] = 0,
         after: Annotated[str | None, QueryParameter(max_length=64, description="`next` of the answer before.")] = None,
-    ) -> Look:
+    ) -> ReadResult:
         """Lines of a blob that is text. Each line that fits comes once, page by page; very long lines are cut."""
         blob = await opened(context, caller, blob_id)
-        question = Question(
+        question = ReadRequest(
             mode=mode, lines=lines, start=start, pattern=pattern, ignore_case=ignore_case, context=around, after=after
         )
-        return await look(context.vault, blob, question, Bounds())
+        return await read_lines(context.blob_service, blob, question, ReadLimits())
 
 
-async def _signed(vault: Vault, blob: Blob) -> str | None:
+async def _signed(blob_service: BlobService, blob: Blob) -> str | None:
     if blob.size < REDIRECTED:
         return None
-    return await vault.store.signed_url(
+    return await blob_service.store.signed_url(
         blob.key,
         media_type=blob_responses.content_type(blob),
         disposition=blob_responses.disposition(blob),

@@ -13,7 +13,7 @@ from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented
-from khala.blobs.content_type import Sniffer
+from khala.blobs.content_type import ContentSniffer
 from khala.blobs.spool import Spool
 from khala.domain.access import Caller
 from khala.domain.errors import InvalidInput, PayloadTooLarge
@@ -68,17 +68,17 @@ async def upload(
         raise PayloadTooLarge(f"A file has at most {most:,} bytes.")
     async with context.db.driver() as driver:
         await access.admit(driver, thread_id, caller, "editor")
-        await blobs.check_room(driver, thread_id, 0, context.vault.room, uploader=caller.author_id)
-    async with context.vault.spool(most) as spool:
+        await blobs.check_quota(driver, thread_id, 0, context.blob_service.room, uploader=caller.author_id)
+    async with context.blob_service.spool(most) as spool:
         media_type = await _received(request, spool, claimed)
-        return await context.vault.keep(
+        return await context.blob_service.keep(
             spool, thread_id=thread_id, media_type=media_type, name=name, author_id=caller.author_id, attached=False
         )
 
 
 async def _received(request: Request[Any, Any, Any], spool: Spool, claimed: str) -> str:
     """Spool the body. Returns its media type."""
-    sniffer = Sniffer()
+    sniffer = ContentSniffer()
     async for chunk in request.stream():
         await spool.write(chunk)
         sniffer.feed(chunk)

@@ -8,7 +8,7 @@ from khala.api.context import Context
 from khala.api.openai import history as told
 from khala.api.openai.completion_options import Wish
 from khala.api.openai.history import Answered, File, History, Said, Turn
-from khala.blobs.content_type import Sniffer
+from khala.blobs.content_type import ContentSniffer
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.chat import SendResult
@@ -130,14 +130,14 @@ async def _kept(context: Context, caller: Caller, thread_id: UUID, files: Sequen
 
 
 async def _keep(context: Context, caller: Caller, thread_id: UUID, file: File) -> UUID:
-    sniffer = Sniffer()
+    sniffer = ContentSniffer()
     sniffer.feed(file.data)
     media_type = sniffer.media_type(file.claimed)
     if media_type is None:
         raise InvalidInput("PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are taken.", path=file.path)
-    async with context.vault.spool(context.most_upload) as spool:
+    async with context.blob_service.spool(context.most_upload) as spool:
         await spool.write(file.data)
-        kept = await context.vault.keep(
+        kept = await context.blob_service.keep(
             spool,
             thread_id=thread_id,
             media_type=media_type,

@@ -59,8 +59,8 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
 
     async def load(self, ref: BlobRef) -> str:
         """Arguments that were too large for a part."""
-        blob = await self.context.vault.find(ref.blob_id, self.sent.thread_id)
-        async with self.context.vault.read(blob) as chunks:
+        blob = await self.context.blob_service.find(ref.blob_id, self.sent.thread_id)
+        async with self.context.blob_service.read(blob) as chunks:
             return b"".join([chunk async for chunk in chunks]).decode()
 
 

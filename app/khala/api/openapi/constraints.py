@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from khala.api.bodies import MOST_TEXT
 from khala.domain.access import SCOPES
 from khala.domain.chat import BUDGET_BOUNDS
-from khala.identity.passwords import LONGEST, LONGEST_EMAIL, SHORTEST
+from khala.identity.passwords import MAX_EMAIL_CHARACTERS, MAX_PASSWORD_CHARACTERS, MIN_PASSWORD_CHARACTERS
 from khala.tools.user_tools import LONGEST_DESCRIPTION, SECONDS
 
 Schema: TypeAlias = dict[str, Any]
@@ -31,8 +31,12 @@ def _bounds(measure: str) -> Schema:
     return {"minimum": float(least) if least % 1 else int(least), "maximum": most}
 
 
-PASSWORD: Schema = {"minLength": SHORTEST, "maxLength": LONGEST, "pattern": SEVERAL_CHARACTERS}
-EMAIL: Schema = {"format": "email", "maxLength": LONGEST_EMAIL}
+PASSWORD: Schema = {
+    "minLength": MIN_PASSWORD_CHARACTERS,
+    "maxLength": MAX_PASSWORD_CHARACTERS,
+    "pattern": SEVERAL_CHARACTERS,
+}
+EMAIL: Schema = {"format": "email", "maxLength": MAX_EMAIL_CHARACTERS}
 FIELDS: dict[str, dict[str, Schema]] = {
     "Send": {"text": {"maxLength": MOST_TEXT}},
     "Registration": {"email": EMAIL, "password": PASSWORD},

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from khala.api.bodies import Body
-from khala.blobs.blob_service import Vault
+from khala.blobs.blob_service import BlobService
 from khala.domain.errors import Unavailable
 from khala.live.listener import Listener
 from khala.store.postgres.database import Database
@@ -38,19 +38,19 @@ class Health(Body, frozen=True, kw_only=True, omit_defaults=False):
 class Readiness:
     """Examines what one process needs; of those who ask at once, all share one probe."""
 
-    def __init__(self, db: Database, listener: Listener, vault: Vault) -> None:
+    def __init__(self, db: Database, listener: Listener, blob_service: BlobService) -> None:
         self._db = db
         self._listener = listener
-        self._vault = vault
+        self._blob_service = blob_service
         self._writes = _Probe(self._takes_writes)
-        self._room = _Probe(vault.has_room)
+        self._room = _Probe(blob_service.has_room)
 
     async def examine(self, *, stopping: bool) -> Health:
         """What works now."""
         database, feed = await self._answers(), self._listener.connected
-        writable, room, blobs = await asyncio.gather(self._writes.well(), self._room.well(), self._vault.well())
+        writable, room, blobs = await asyncio.gather(self._writes.well(), self._room.well(), self._blob_service.well())
         # A full folder is this machine's fault; a bucket that is away is so for every process, which all go on without.
-        disk = room and (blobs or not self._vault.store.local)
+        disk = room and (blobs or not self._blob_service.store.local)
         return Health(
             ok=database and writable and feed and disk and not stopping,
             database=database,

@@ -22,7 +22,7 @@ from khala.domain.errors import InvalidInput, PayloadTooLarge, Unavailable
 from khala.domain.tools import ToolSpec
 from khala.store.runs import parts, receipts, runs
 from khala.store.tools import approvals
-from khala.store.tools.approvals import Answer, Approval, Question
+from khala.store.tools.approvals import Approval, ApprovalDecision, ApprovalQuestion
 from khala.tools.port import ToolError
 from khala.tools.validation import arguments
 
@@ -127,16 +127,16 @@ class Runs(Controller):
 
         Only the person for whom the call acts may send `editedArgs`.
         """
-        question = await approvals.question(context.db, run_id, storable(call_id, "call_id"), caller)
+        question = await approvals.get_question(context.db, run_id, storable(call_id, "call_id"), caller)
         if data.edited_args is not None:
             await _check(question, data.edited_args)
-        answer = Answer(
+        answer = ApprovalDecision(
             approved=data.approved,
             reason=None if data.reason is None else storable(data.reason, "reason"),
             edited_args=data.edited_args if data.approved else None,
             digest=data.digest,
         )
-        decided = await approvals.answer(context.db, run_id, call_id, caller, answer)
+        decided = await approvals.decide(context.db, run_id, call_id, caller, answer)
         log.info("decided", run_id=str(run_id), tool=decided.tool, state=decided.state)
         return decided
 
@@ -165,7 +165,7 @@ class Runs(Controller):
         return Response(run, status_code=202 if changed else 200)
 
 
-async def _check(question: Question, args: dict[str, Any]) -> None:
+async def _check(question: ApprovalQuestion, args: dict[str, Any]) -> None:
     check_storable(args, "editedArgs")
     if len(msgspec.json.encode(args)) > arguments.MOST_ARGS:
         raise PayloadTooLarge(f"editedArgs have at most {arguments.MOST_ARGS:,} bytes.")

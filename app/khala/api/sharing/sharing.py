@@ -190,7 +190,7 @@ class Sharing(Controller):
     ) -> MadeLink:
         """Let whoever has the link read, or write. It opens the live thread, not a copy."""
         expires_at = future(data.expires_at)
-        link, key = await sharing.make_link(context.db, thread_id, data.role, expires_at, caller)
+        link, key = await sharing.create_link(context.db, thread_id, data.role, expires_at, caller)
         url = f"{base_url(request, context.origins)}/t/{thread_id}#share={key}"
         return MadeLink(
             id=link.id,

@@ -20,7 +20,7 @@ from khala.domain.access import Caller
 from khala.domain.tools import MAX_RULES, CostClass, RuleAction, ToolActor, ToolPermission, ToolRule, ToolSpec
 from khala.store.sharing import access
 from khala.store.tools import tool_rules, user_tools
-from khala.store.tools.user_tools import Definition, ToolLanguage, UserTool
+from khala.store.tools.user_tools import ToolLanguage, UserTool, UserToolDefinition
 from khala.tools.user_tools import MOST_CODE, checked
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
@@ -131,7 +131,7 @@ class Tools(Controller):
     ) -> UserTool:
         """Register a program of one's own as a tool. It is offered once its user has approved of it."""
         user_id = user_of(caller)
-        definition = Definition(
+        definition = UserToolDefinition(
             name=data.name,
             description=storable(data.description, "description"),
             parameters=data.parameters,

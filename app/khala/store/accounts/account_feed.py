@@ -18,7 +18,7 @@ from khala.store.postgres.database import Driver
 from khala.store.sharing import invitations
 from khala.store.threads.thread_feed import Behind, Gone, Unchanged
 
-MOST_LISTED = 200
+MAX_LISTED_THREADS = 200
 """Threads that one frame tells of; a reader that is further behind starts over from the newest."""
 
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (user_id, after)"
@@ -46,7 +46,7 @@ AROUND = """
 ENTRIES = f"""
     SELECT {LISTED} FROM {WATCHED} CROSS JOIN LATERAL (
         SELECT * FROM listings WHERE listings.user_id = watched.user_id AND listings.revision > watched.after
-        ORDER BY listings.revision, listings.thread_id LIMIT {MOST_LISTED + 1}
+        ORDER BY listings.revision, listings.thread_id LIMIT {MAX_LISTED_THREADS + 1}
     ) AS entry {AROUND} ORDER BY entry.revision, entry.thread_id
 """
 
@@ -54,7 +54,7 @@ ENTRIES = f"""
 NEWEST = f"""
     SELECT {LISTED} FROM (
         SELECT * FROM listings WHERE user_id = $1 AND NOT gone
-        ORDER BY revision DESC, thread_id DESC LIMIT {MOST_LISTED + 1}
+        ORDER BY revision DESC, thread_id DESC LIMIT {MAX_LISTED_THREADS + 1}
     ) AS entry {AROUND} ORDER BY entry.revision DESC, entry.thread_id DESC
 """
 
@@ -68,10 +68,10 @@ STANDING = """
                   AND coalesce(api_tokens.expires_at > clock_timestamp(), true))
 """
 
-Change = AccountDeltaFrame | Behind | Gone | Unchanged
+AccountChange = AccountDeltaFrame | Behind | Gone | Unchanged
 
 
-async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Change]:
+async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, AccountChange]:
     """For each user, what changed in their list after the given revision. Three queries at most, however many users."""
     found = {row["id"]: row for row in await driver.fetch(REVISIONS, list(cursors), list(cursors.values()))}
     changed = {key: after for key, after in cursors.items() if key in found and _served(found[key], after)}
@@ -99,12 +99,12 @@ def _served(user: rows.Record, after: int) -> bool:
 
 def _change(
     user: rows.Record | None, after: int, entries: Sequence[rows.Record], invited: tuple[Invitation, ...] | None
-) -> Change:
+) -> AccountChange:
     if user is None:
         return Gone()
     if user["revision"] == after:
         return Unchanged()
-    if not _served(user, after) or len(entries) > MOST_LISTED:
+    if not _served(user, after) or len(entries) > MAX_LISTED_THREADS:
         return Behind(revision=user["revision"], reset=False)
     there, removed = _told(entries)
     return AccountDeltaFrame(
@@ -133,23 +133,23 @@ def _listed(row: rows.Record) -> ThreadListEntry:
     )
 
 
-async def whole(driver: Driver, user_id: UUID) -> AccountFrame | None:
+async def full_list(driver: Driver, user_id: UUID) -> AccountFrame | None:
     """The newest of the user's list; None if there is no such user."""
     revision = await driver.fetchval("SELECT revision FROM users WHERE id = $1", user_id)
     if revision is None:
         return None
     entries = await driver.fetch(NEWEST, user_id)
-    there, _ = _told(entries[:MOST_LISTED])
+    there, _ = _told(entries[:MAX_LISTED_THREADS])
     return AccountFrame(
         revision=revision,
         whole=True,
         threads=there,
-        has_more=len(entries) > MOST_LISTED,
+        has_more=len(entries) > MAX_LISTED_THREADS,
         invitations=tuple(await invitations.of_user(driver, user_id)),
     )
 
 
-async def standing(driver: Driver, callers: Sequence[Caller]) -> list[bool]:
+async def valid_credentials(driver: Driver, callers: Sequence[Caller]) -> list[bool]:
     """Whether each of these callers' accounts is there, with the session or token that showed it. One query."""
     users, credentials = [caller.user_id for caller in callers], [caller.credential for caller in callers]
     found = await driver.fetch(STANDING, list(range(len(callers))), users, credentials)

@@ -35,7 +35,7 @@ from khala.store.schema.tables import threads as threads_table
 from khala.store.threads import thread_lists, threads
 from khala.store.tools import workspace_owners
 
-TRIES = 10
+MAX_TRIES = 10
 """Tries to delete an account that keeps getting threads."""
 
 PROFILE = """
@@ -46,7 +46,7 @@ PROFILE = """
 """
 
 
-class Secret(msgspec.Struct, frozen=True, kw_only=True):
+class PasswordRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A stored password's hash, and whose it is."""
 
     user_id: UUID
@@ -72,16 +72,16 @@ async def _add(connection: AsyncConnection, **columns: str | None) -> UUID:
     return user_id
 
 
-async def secret_of(driver: Driver, email: str) -> Secret | None:
+async def password_record(driver: Driver, email: str) -> PasswordRecord | None:
     """The password's hash of the account with this address."""
     row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE email = $1", email)
-    return None if row is None else Secret(user_id=row["user_id"], hash=row["hash"])
+    return None if row is None else PasswordRecord(user_id=row["user_id"], hash=row["hash"])
 
 
-async def secret_of_user(driver: Driver, user_id: UUID) -> Secret | None:
+async def password_record_of_user(driver: Driver, user_id: UUID) -> PasswordRecord | None:
     """The password's hash of this user; None where they sign in otherwise."""
     row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE user_id = $1", user_id)
-    return None if row is None else Secret(user_id=row["user_id"], hash=row["hash"])
+    return None if row is None else PasswordRecord(user_id=row["user_id"], hash=row["hash"])
 
 
 @retried
@@ -95,7 +95,7 @@ async def rehash(db: Database, user_id: UUID, before: str, after: str) -> None:
 @retried
 async def set_password(db: Database, caller: Caller, password_hash: str, *, email: str | None) -> None:
     """Change the password, or give the account one with this address; all sessions but the caller's end."""
-    user_id = known(caller)
+    user_id = require_account(caller)
     try:
         async with db.transaction() as connection:
             await connection.execute(select(func.now()))
@@ -151,7 +151,7 @@ async def _link(connection: AsyncConnection, identity: Identity, user_id: UUID) 
 
 
 @retried
-async def note_failure(db: Database, user_id: UUID, caller: Caller) -> None:
+async def record_failure(db: Database, user_id: UUID, caller: Caller) -> None:
     """Somebody gave a wrong password for this account."""
     async with db.transaction() as connection:
         await audit.record(connection, "sign_in_failed", Caller(user_id=user_id, network=caller.network))
@@ -181,8 +181,8 @@ async def rename(db: Database, user_id: UUID, name: str | None) -> None:
 
 async def remove(db: Database, caller: Caller) -> None:
     """Delete the account with all that it owns. What it wrote in others' threads stays, without its name."""
-    for _ in range(TRIES):
-        if await _removed(db, known(caller), caller):
+    for _ in range(MAX_TRIES):
+        if await _removed(db, require_account(caller), caller):
             return
     raise Unavailable("The account changes too fast to be deleted. Try again.", retry_after=1)
 
@@ -245,7 +245,7 @@ async def _leave(connection: AsyncConnection, thread_id: UUID, user_id: UUID) ->
     await connection.execute(update(messages).where(mine).values(**written))
 
 
-def known(caller: Caller) -> UUID:
+def require_account(caller: Caller) -> UUID:
     """The user who asks. Raises `Unauthorized` if it is nobody with an account."""
     if caller.user_id is None:
         raise Unauthorized("Sign in first.")

@@ -18,7 +18,7 @@ from khala.store.schema.tables import api_tokens, users
 
 PREFIX = "khala_"
 """What a token begins with, so that people and scanners know one when they see it."""
-MOST = 100
+MAX_TOKENS = 100
 """Tokens that one user may have."""
 
 FIND = """
@@ -30,7 +30,7 @@ FIND = """
 
 
 @retried
-async def make(
+async def create(
     db: Database, caller: Caller, name: str, scopes: Sequence[Scope], expires_at: datetime | None
 ) -> tuple[ApiToken, str]:
     """A new token of the caller's, and its secret, which is told only now."""
@@ -39,8 +39,8 @@ async def make(
     async with db.transaction() as connection:
         await connection.execute(select(users.c.id).where(users.c.id == caller.user_id).with_for_update(key_share=True))
         mine = select(func.count()).where(api_tokens.c.user_id == caller.user_id)
-        if (await connection.execute(mine)).scalar_one() >= MOST:
-            raise Conflict(f"An account has at most {MOST} tokens. Delete one first.")
+        if (await connection.execute(mine)).scalar_one() >= MAX_TOKENS:
+            raise Conflict(f"An account has at most {MAX_TOKENS} tokens. Delete one first.")
         made = insert(api_tokens).values(**row, secret_hash=key_hash(secret)).returning(api_tokens)
         token = _token((await connection.execute(made)).one()._mapping)
         await audit.record(connection, "token_made", caller, token=str(token.id), name=name, scopes=list(scopes))

@@ -15,7 +15,7 @@ from khala.store.postgres.database import Driver
 from khala.store.schema.tables import audit
 
 
-class Trace(WireStruct, frozen=True, kw_only=True):
+class AuditEntry(WireStruct, frozen=True, kw_only=True):
     """One change. `detail` never holds a secret."""
 
     id: UUID
@@ -47,13 +47,13 @@ async def record(
     )
 
 
-async def of_user(driver: Driver, user_id: UUID, *, before: UUID | None, limit: int) -> list[Trace]:
+async def of_user(driver: Driver, user_id: UUID, *, before: UUID | None, limit: int) -> list[AuditEntry]:
     """What a user has changed, newest first; `before` names the last one of the page before."""
     query = """
         SELECT * FROM audit WHERE user_id = $1 AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3
     """
     return [
-        Trace(
+        AuditEntry(
             id=row["id"],
             action=row["action"],
             thread_id=row["thread_id"],

@@ -29,7 +29,7 @@ async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) 
     the claimer from now on; what others have asked for by links goes on with a guest's rights. The owner's second claim
     changes nothing.
     """
-    user_id = accounts.known(caller)
+    user_id = accounts.require_account(caller)
     async with db.transaction() as connection:
         row = await threads.lock(connection, thread_id)
         if row.owner_id != user_id:

@@ -11,11 +11,11 @@ from khala.store.postgres.database import Database
 from khala.store.postgres.retries import retried
 from khala.store.schema.tables import oidc_logins
 
-LIFE = timedelta(minutes=10)
+LIFETIME = timedelta(minutes=10)
 """How long somebody has to sign in there."""
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
+class PendingLogin(msgspec.Struct, frozen=True, kw_only=True):
     """A login that has begun. `user_id` is the account to link to; without one it is a login."""
 
     nonce: str
@@ -25,17 +25,17 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @retried
-async def keep(db: Database, state: str, pending: Pending) -> None:
+async def store(db: Database, state: str, pending: PendingLogin) -> None:
     """Remember it under the state that the browser will bring back."""
     async with db.transaction() as connection:
         row = msgspec.structs.asdict(pending)
         await connection.execute(
-            insert(oidc_logins).values(state_hash=key_hash(state), expires_at=func.now() + LIFE, **row)
+            insert(oidc_logins).values(state_hash=key_hash(state), expires_at=func.now() + LIFETIME, **row)
         )
 
 
 @retried
-async def take(db: Database, state: str) -> Pending | None:
+async def take(db: Database, state: str) -> PendingLogin | None:
     """What was remembered under this state, once."""
     async with db.transaction() as connection:
         where = oidc_logins.c.state_hash == key_hash(state)
@@ -45,4 +45,4 @@ async def take(db: Database, state: str) -> Pending | None:
         row = found.first()
     if row is None or row.expires_at < row.at:
         return None
-    return Pending(nonce=row.nonce, verifier=row.verifier, return_to=row.return_to, user_id=row.user_id)
+    return PendingLogin(nonce=row.nonce, verifier=row.verifier, return_to=row.return_to, user_id=row.user_id)

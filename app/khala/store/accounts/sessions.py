@@ -16,9 +16,9 @@ from khala.store.postgres.retries import retried
 from khala.store.schema.tables import passwords, sessions
 from khala.store.threads import thread_lists
 
-LIFE = timedelta(days=30)
+LIFETIME = timedelta(days=30)
 """How long a session lasts, at the most."""
-MOST = 50
+MAX_SESSIONS = 50
 """Sessions that one user may have; the oldest end when there are more."""
 
 FIND = """
@@ -28,9 +28,9 @@ FIND = """
     WHERE secret_hash = $1 AND expires_at > clock_timestamp()
 """
 
-OLD = f"""
+DELETE_OLDEST = f"""
     DELETE FROM sessions WHERE id IN (
-        SELECT id FROM sessions WHERE user_id = $1 ORDER BY created_at DESC, id DESC OFFSET {MOST})
+        SELECT id FROM sessions WHERE user_id = $1 ORDER BY created_at DESC, id DESC OFFSET {MAX_SESSIONS})
 """
 
 
@@ -66,10 +66,10 @@ async def begin(
             query = select(passwords.c.hash).where(passwords.c.user_id == user_id).with_for_update(read=True)
             if (await connection.execute(query)).scalar_one_or_none() != proof:
                 raise Unauthorized("The password was changed just now. Sign in again.")
-        await connection.execute(insert(sessions).values(**row, expires_at=func.now() + LIFE))
+        await connection.execute(insert(sessions).values(**row, expires_at=func.now() + LIFETIME))
         if caller.credential is not None:
             await _end(connection, caller.user_id or user_id, sessions.c.id == caller.credential)
-        await connection.exec_driver_sql(OLD, (user_id,))
+        await connection.exec_driver_sql(DELETE_OLDEST, (user_id,))
         who = Caller(user_id=user_id, network=caller.network)
         await audit.record(connection, "signed_in", who, session=str(row["id"]))
     return secret

@@ -22,15 +22,15 @@ from khala.domain.parts import BlobRef
 from khala.store.budgets import ledger
 from khala.store.postgres.database import Driver, driver_of
 
-MOST_UNATTACHED = 50
+MAX_UNATTACHED = 50
 """Uploads of one author, and of all in one thread, that wait for a message."""
-UNATTACHED_LASTS = "1 day"
-KEEPING = 0x6B6C
+UNATTACHED_LIFETIME = "1 day"
+QUOTA_LOCK_CLASS = 0x6B6C
 """Class of the advisory locks under which what a thread may keep is counted."""
 
 COLUMNS = "id, thread_id, run_id, sha256, size, media_type, name, preview, author_id, attached, created_at, expires_at"
-STANDS = "coalesce(expires_at > clock_timestamp(), true)"
-FIND = f"SELECT {COLUMNS} FROM blobs WHERE id = $1 AND {STANDS}"
+NOT_EXPIRED = "coalesce(expires_at > clock_timestamp(), true)"
+FIND = f"SELECT {COLUMNS} FROM blobs WHERE id = $1 AND {NOT_EXPIRED}"
 TOUCH = """
     INSERT INTO objects (sha256, size, touched_at) VALUES ($1, $2, clock_timestamp())
     ON CONFLICT (sha256) DO UPDATE SET touched_at = excluded.touched_at
@@ -41,11 +41,11 @@ CONFIRM = """
 """
 INSERT = f"""
     INSERT INTO blobs ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp(),
-        coalesce($11, CASE WHEN NOT $10 THEN clock_timestamp() + interval '{UNATTACHED_LASTS}' END))
+        coalesce($11, CASE WHEN NOT $10 THEN clock_timestamp() + interval '{UNATTACHED_LIFETIME}' END))
 """
 ATTACH = f"""
     UPDATE blobs SET attached = true, expires_at = NULL
-    WHERE id = ANY ($2) AND thread_id = $1 AND NOT attached AND {STANDS}
+    WHERE id = ANY ($2) AND thread_id = $1 AND NOT attached AND {NOT_EXPIRED}
     RETURNING {COLUMNS}
 """
 
@@ -84,7 +84,7 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class New(msgspec.Struct, frozen=True, kw_only=True):
+class NewBlob(msgspec.Struct, frozen=True, kw_only=True):
     """A reference that is to be; an upload is one that no message has yet."""
 
     id: UUID
@@ -118,7 +118,7 @@ async def forget_stored(driver: Driver, sha256: bytes) -> None:
     await driver.execute("UPDATE objects SET stored = false WHERE sha256 = $1", sha256)
 
 
-class Room(msgspec.Struct, frozen=True):
+class StorageQuota(msgspec.Struct, frozen=True):
     """Bytes that the blobs of one thread have together: of a user's, and of a guest's."""
 
     thread: int
@@ -127,7 +127,7 @@ class Room(msgspec.Struct, frozen=True):
     """Of all guests together, of what is kept in a day; 0 for no limit."""
 
 
-async def add(connection: AsyncConnection, new: New, *, put: bool, room: Room) -> bool:
+async def add(connection: AsyncConnection, new: NewBlob, *, put: bool, room: StorageQuota) -> bool:
     """Refer to the object, which is stored, or was `put` just now; False if it was collected meanwhile.
 
     Raises `ThreadNotFound` or `RunNotFound` where the place is gone, `PayloadTooLarge` where the thread keeps too much,
@@ -135,18 +135,18 @@ async def add(connection: AsyncConnection, new: New, *, put: bool, room: Room) -
     """
     # One at a time in a thread: those who count together would all find room.
     lock = text("SELECT pg_advisory_xact_lock(:class, hashtext(:thread))")
-    await connection.execute(lock, {"class": KEEPING, "thread": str(new.thread_id)})
+    await connection.execute(lock, {"class": QUOTA_LOCK_CLASS, "thread": str(new.thread_id)})
     driver = await driver_of(connection)
-    await _stand_still(driver, new)
-    await check_room(driver, new.thread_id, new.size, room, uploader=None if new.attached else new.author_id)
+    await _lock_parents(driver, new)
+    await check_quota(driver, new.thread_id, new.size, room, uploader=None if new.attached else new.author_id)
     if not await driver.fetchval(CONFIRM, new.sha256, put):
         return False
-    await _count_guests(driver, new, room)
+    await _count_guest_bytes(driver, new, room)
     await driver.execute(INSERT, *msgspec.structs.astuple(new))
     return True
 
 
-async def _count_guests(driver: Driver, new: New, room: Room) -> None:
+async def _count_guest_bytes(driver: Driver, new: NewBlob, room: StorageQuota) -> None:
     """Count what a guest keeps; all of them together keep so much in a day, however many threads they begin."""
     owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", new.thread_id)
     if not owned and room.guests_a_day:
@@ -156,7 +156,7 @@ async def _count_guests(driver: Driver, new: New, room: Room) -> None:
             raise RateLimited("Guests have kept too much today. Try again later, or sign in.", retry_after=left)
 
 
-async def _stand_still(driver: Driver, new: New) -> None:
+async def _lock_parents(driver: Driver, new: NewBlob) -> None:
     """Keep what the blob belongs to from being deleted while it is added."""
     query = "SELECT FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
     if await driver.fetchrow(query, new.thread_id) is None:
@@ -167,7 +167,9 @@ async def _stand_still(driver: Driver, new: New) -> None:
             raise RunNotFound("There is no such run.")
 
 
-async def check_room(driver: Driver, thread_id: UUID, size: int, room: Room, *, uploader: UUID | None = None) -> None:
+async def check_quota(
+    driver: Driver, thread_id: UUID, size: int, room: StorageQuota, *, uploader: UUID | None = None
+) -> None:
     """Raise unless the thread may keep so many bytes more, and this author may upload into it."""
     kept = await driver.fetchval("SELECT coalesce(sum(size), 0)::bigint FROM blobs WHERE thread_id = $1", thread_id)
     owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", thread_id)
@@ -176,13 +178,13 @@ async def check_room(driver: Driver, thread_id: UUID, size: int, room: Room, *, 
         raise PayloadTooLarge(f"A thread keeps at most {most_bytes:,} bytes; this one has {kept:,} already.")
     if uploader is None:
         return
-    waiting = f"SELECT count(*) FROM blobs WHERE NOT attached AND {STANDS} AND "
+    waiting = f"SELECT count(*) FROM blobs WHERE NOT attached AND {NOT_EXPIRED} AND "
     if (
-        await driver.fetchval(f"{waiting} thread_id = $1", thread_id) >= MOST_UNATTACHED
-        or await driver.fetchval(f"{waiting} author_id = $1", uploader) >= MOST_UNATTACHED
+        await driver.fetchval(f"{waiting} thread_id = $1", thread_id) >= MAX_UNATTACHED
+        or await driver.fetchval(f"{waiting} author_id = $1", uploader) >= MAX_UNATTACHED
     ):
         raise RateLimited(
-            f"{MOST_UNATTACHED} uploads wait to be sent with a message. Send or wait; they are gone after a day.",
+            f"{MAX_UNATTACHED} uploads wait to be sent with a message. Send or wait; they are gone after a day.",
             retry_after=3600,
         )
 

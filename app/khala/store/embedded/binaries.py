@@ -7,7 +7,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from khala.store.embedded.layout import EmbeddedPostgresError, Layout
+from khala.store.embedded.layout import ClusterLayout, EmbeddedPostgresError
 
 CACHE = Path("/var/lib/khala")
 WHEELS = (
@@ -35,7 +35,7 @@ def find_binaries() -> Path:
     )
 
 
-def runnable(binaries: Path, layout: Layout) -> Path:
+def runnable(binaries: Path, layout: ClusterLayout) -> Path:
     """`binaries`, or a copy where the server's user may not reach them; opening up the way there isn't ours to do."""
     if os.geteuid() != 0 or _runs(binaries, layout):
         return binaries
@@ -56,7 +56,7 @@ def _complete(directory: Path) -> bool:
     return all(os.access(directory / program, os.X_OK) for program in PROGRAMS)
 
 
-def _runs(binaries: Path, layout: Layout) -> bool:
+def _runs(binaries: Path, layout: ClusterLayout) -> bool:
     command = [str(binaries / "postgres"), "-V"]
     try:
         run = subprocess.run(  # noqa: S603  # our own program

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from khala.store.embedded import locks
 from khala.store.embedded.binaries import major_version
-from khala.store.embedded.layout import Layout
+from khala.store.embedded.layout import ClusterLayout
 
 SETTINGS = {
     "listen_addresses": "",
@@ -40,7 +40,7 @@ PR_SET_PDEATHSIG = 1
 CLONE_NEWUSER = 0x10000000
 
 
-def create(layout: Layout, binaries: Path) -> None:
+def create(layout: ClusterLayout, binaries: Path) -> None:
     """Make the data directory where there is none: whole, or not at all. The caller holds the keeper's lock."""
     for left in layout.base.glob("draft-*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -55,7 +55,7 @@ def create(layout: Layout, binaries: Path) -> None:
         _sync(layout.base)
 
 
-def launch(layout: Layout, binaries: Path, lock: int, token: str) -> "subprocess.Popen[bytes]":
+def launch(layout: ClusterLayout, binaries: Path, lock: int, token: str) -> "subprocess.Popen[bytes]":
     """Start a postmaster that inherits `lock`, names `token` to whoever asks, and shuts down cleanly when we die."""
     settings = SETTINGS | {"unix_socket_directories": f'"{layout.socket_directory}"', "khala.keeper": token}
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -63,7 +63,7 @@ def launch(layout: Layout, binaries: Path, lock: int, token: str) -> "subprocess
     return _spawn(command, layout, layout.data, before=_postmaster_setup(lock), inherit=(lock,))
 
 
-def serves(pid: int, layout: Layout) -> bool:
+def serves(pid: int, layout: ClusterLayout) -> bool:
     """Whether process `pid` is a Postgres that works on this data directory."""
     if LINUX:
         try:
@@ -75,7 +75,7 @@ def serves(pid: int, layout: Layout) -> bool:
     return said.strip().endswith("postgres")
 
 
-def forget_dead_postmaster(layout: Layout) -> None:
+def forget_dead_postmaster(layout: ClusterLayout) -> None:
     """Remove the pid files that a killed server left: cut short, or with a zombie's or reused pid, they stop the next.
 
     The caller holds the server's lock, so only a server started by hand can still be at work here; its files stay.
@@ -107,7 +107,7 @@ def _reach(directory: Path) -> str:
 
 
 def _spawn(
-    command: list[str], layout: Layout, directory: Path, *, before: Callable[[], None], inherit: tuple[int, ...]
+    command: list[str], layout: ClusterLayout, directory: Path, *, before: Callable[[], None], inherit: tuple[int, ...]
 ) -> "subprocess.Popen[bytes]":
     root = os.geteuid() == 0
     return subprocess.Popen(  # noqa: S603  # our own programs and settings

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 NOBODY = 65534
 SOCKET_NAME = ".s.PGSQL.5432"
-LONGEST_SOCKET_PATH = 103
+MAX_SOCKET_PATH_BYTES = 103
 """Bytes: `sun_path` holds 104 on macOS, 108 on Linux, with the closing NUL."""
 
 
@@ -17,7 +17,7 @@ class EmbeddedPostgresError(RuntimeError):
     """The embedded Postgres can't be used; the message says why and what to do."""
 
 
-class Layout(NamedTuple):
+class ClusterLayout(NamedTuple):
     """The places of one server. `uid` is the server's user, which as root is another than ours."""
 
     base: Path
@@ -61,13 +61,13 @@ class Layout(NamedTuple):
         return f"postgresql://khala@/khala?host={quote(str(self.socket_directory))}"
 
 
-def lay_out(home: Path) -> Layout:
+def lay_out(home: Path) -> ClusterLayout:
     """The layout below `home`, the same by whatever path a process names it. Makes `home/postgres`."""
     base = home.resolve() / "postgres"
     # Others may pass through, for a server that runs as another user; what is inside is closed to them one by one.
     base.mkdir(mode=0o711, parents=True, exist_ok=True)
     uid, gid = _owner(base / "data")
-    return Layout(base, uid, gid, _socket_directory(base, uid))
+    return ClusterLayout(base, uid, gid, _socket_directory(base, uid))
 
 
 def _owner(data: Path) -> tuple[int, int]:
@@ -87,7 +87,7 @@ def _socket_directory(base: Path, uid: int) -> Path:
     XDG_RUNTIME_DIR won't do: it goes when the user logs out, and differs between a login and a service.
     """
     inside = base / "run"
-    if uid != NOBODY and len(os.fsencode(inside / SOCKET_NAME)) <= LONGEST_SOCKET_PATH:
+    if uid != NOBODY and len(os.fsencode(inside / SOCKET_NAME)) <= MAX_SOCKET_PATH_BYTES:
         return inside
     identity = base.stat()
     name = f"khala-{identity.st_dev:x}-{identity.st_ino:x}"

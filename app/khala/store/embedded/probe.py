@@ -12,14 +12,14 @@ UNIQUE_VIOLATION = "23505"
 TOO_MANY_CONNECTIONS = "53300"
 
 
-class Answer(NamedTuple):
+class ProbeResult(NamedTuple):
     """The server's version and the first column of the last row."""
 
     version: str
     value: str | None
 
 
-class Refused(Exception):
+class ProbeRefusedError(Exception):
     """The server answered with an error."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -27,7 +27,7 @@ class Refused(Exception):
         self.code = code
 
 
-def ask(path: Path, database: str, sql: str, *, seconds: float = 5.0) -> Answer:
+def query(path: Path, database: str, sql: str, *, seconds: float = 5.0) -> ProbeResult:
     """Run one statement as the superuser. Raises OSError if nobody answers in time, Refused if the server says no."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(seconds)
@@ -36,7 +36,7 @@ def ask(path: Path, database: str, sql: str, *, seconds: float = 5.0) -> Answer:
         connection.sendall(_message(b"Q", sql.encode() + b"\0"))
         _, value = _listen(connection)
         connection.sendall(_message(b"X", b""))
-    return Answer(version, value)
+    return ProbeResult(version, value)
 
 
 def _greet(connection: socket.socket, database: str) -> tuple[str, str | None]:
@@ -58,7 +58,7 @@ def _listen(connection: socket.socket) -> tuple[str, str | None]:
             case b"D":
                 value = _first_column(body)
             case b"R" if body[:4] != b"\0\0\0\0":
-                raise Refused("28000", "the server asks for a password")
+                raise ProbeRefusedError("28000", "the server asks for a password")
             case b"Z":
                 return version, value
 
@@ -87,6 +87,6 @@ def _first_column(body: bytes) -> str | None:
     return body[6 : 6 + length].decode() if columns and length >= 0 else None
 
 
-def _refusal(body: bytes) -> Refused:
+def _refusal(body: bytes) -> ProbeRefusedError:
     fields = {field[:1]: field[1:].decode(errors="replace") for field in body.split(b"\0") if field}
-    return Refused(fields.get(b"C", ""), fields.get(b"M", ""))
+    return ProbeRefusedError(fields.get(b"C", ""), fields.get(b"M", ""))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from khala.store.embedded import locks, probe
 from khala.store.embedded.binaries import find_binaries
-from khala.store.embedded.layout import EmbeddedPostgresError, Layout, lay_out
+from khala.store.embedded.layout import ClusterLayout, EmbeddedPostgresError, lay_out
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -25,7 +25,7 @@ class EmbeddedPostgres:
     All methods block; call them in a thread. Don't fork while holding one: the child would hold the server too.
     """
 
-    def __init__(self, layout: Layout, binaries: Path) -> None:
+    def __init__(self, layout: ClusterLayout, binaries: Path) -> None:
         self.layout = layout
         self.binaries = binaries
         self.url = layout.url
@@ -97,8 +97,8 @@ class EmbeddedPostgres:
         """Whether the living keeper's own server accepts connections to our database."""
         token = locks.read(self.layout.keeper_lock)
         try:
-            answer = probe.ask(self.layout.socket, "khala", "SELECT current_setting('khala.keeper', true)")
-        except probe.Refused as refused:
+            answer = probe.query(self.layout.socket, "khala", "SELECT current_setting('khala.keeper', true)")
+        except probe.ProbeRefusedError as refused:
             if refused.code == probe.UNKNOWN_DATABASE:
                 self._create_database()
             # Full is alive.
@@ -110,8 +110,8 @@ class EmbeddedPostgres:
 
     def _create_database(self) -> None:
         try:
-            probe.ask(self.layout.socket, "postgres", "CREATE DATABASE khala", seconds=START_SECONDS)
-        except probe.Refused as refused:
+            probe.query(self.layout.socket, "postgres", "CREATE DATABASE khala", seconds=START_SECONDS)
+        except probe.ProbeRefusedError as refused:
             # Another process may be doing the same.
             if refused.code not in (probe.DUPLICATE_DATABASE, probe.UNIQUE_VIOLATION):
                 raise EmbeddedPostgresError(f"can't create the database: {refused}") from refused

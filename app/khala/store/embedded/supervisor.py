@@ -14,7 +14,7 @@ from pathlib import Path
 
 from khala.store.embedded import cluster, locks
 from khala.store.embedded.binaries import runnable
-from khala.store.embedded.layout import Layout, lay_out, make_private
+from khala.store.embedded.layout import ClusterLayout, lay_out, make_private
 
 POLL_SECONDS = 0.1
 SHUTDOWN_SECONDS = 10.0
@@ -25,10 +25,10 @@ MAX_QUICK_DEATHS = 3
 MAX_LOG_BYTES = 5_000_000
 
 
-class Keeper:
+class PostgresSupervisor:
     """Keeps one server. `users` holds the users' lock once nobody else does, and then until the end."""
 
-    def __init__(self, layout: Layout, binaries: Path, lock: int) -> None:
+    def __init__(self, layout: ClusterLayout, binaries: Path, lock: int) -> None:
         self.layout = layout
         self.binaries = binaries
         self.lock = lock
@@ -61,7 +61,7 @@ class Keeper:
         """Ask a server that outlived its keeper to end; on Linux the kernel has asked it already."""
         pid = locks.read(self.layout.server_lock)
         if pid.isdecimal() and cluster.serves(int(pid), self.layout):
-            say(f"stopping an earlier server, process {pid}, with {how.name}")
+            log_line(f"stopping an earlier server, process {pid}, with {how.name}")
             os.kill(int(pid), how)
 
     def serve(self, lock: int) -> None:
@@ -73,10 +73,10 @@ class Keeper:
         finally:
             # From here on the server's processes alone hold it, the last of them as long as it lives.
             os.close(lock)
-        say(f"started Postgres, process {server.pid}")
+        log_line(f"started Postgres, process {server.pid}")
         self.watch(server)
         stop(server)
-        say(f"Postgres ended with status {server.returncode}")
+        log_line(f"Postgres ended with status {server.returncode}")
 
     def watch(self, server: "subprocess.Popen[bytes]") -> None:
         """Return when the server is dead, unreachable, or no longer needed."""
@@ -84,7 +84,7 @@ class Keeper:
         while server.poll() is None and not self.deserted():
             reachable = self.layout.socket.exists()
             if was_reachable and not reachable:
-                say("the socket was deleted")
+                log_line("the socket was deleted")
                 return
             was_reachable = reachable
             trim_log(self.layout)
@@ -108,10 +108,10 @@ def stop(server: "subprocess.Popen[bytes]") -> None:
         with suppress(subprocess.TimeoutExpired):
             server.wait(SHUTDOWN_SECONDS)
             return
-        say(f"Postgres still runs {SHUTDOWN_SECONDS:.0f} s after {how.name}")
+        log_line(f"Postgres still runs {SHUTDOWN_SECONDS:.0f} s after {how.name}")
 
 
-def trim_log(layout: Layout) -> None:
+def trim_log(layout: ClusterLayout) -> None:
     """Keep the log's last full length in a second file and begin anew; the server goes on writing to the same file."""
     log = sys.stderr.fileno()
     if os.fstat(log).st_size > MAX_LOG_BYTES:
@@ -120,7 +120,7 @@ def trim_log(layout: Layout) -> None:
         os.ftruncate(log, 0)
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """Add a line to the log."""
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     print(f"{now} [{os.getpid()}] keeper: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the log is our output
@@ -136,7 +136,7 @@ def main(home: str, binaries: str, lock: str) -> None:
     layout = lay_out(Path(home))
     usable = runnable(Path(binaries), layout)
     cluster.create(layout, usable)
-    Keeper(layout, usable, int(lock)).run()
+    PostgresSupervisor(layout, usable, int(lock)).run()
     if layout.socket_directory.is_dir() and not any(layout.socket_directory.iterdir()):
         layout.socket_directory.rmdir()
 

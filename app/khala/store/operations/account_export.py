@@ -54,7 +54,7 @@ async def _workspace(db: Database, user_id: UUID) -> AsyncIterator[bytes]:
         for path, content in found.items():
             yield _line("file", File(path=path, content=content))
     async with db.driver() as driver:
-        for todo in await todos.of(driver, user_id):
+        for todo in await todos.of_owner(driver, user_id):
             yield _line("todo", todo)
         for tool in await user_tools.of_user(driver, user_id):
             yield _line("tool", tool)

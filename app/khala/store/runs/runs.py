@@ -228,7 +228,7 @@ async def hand_over(db: Database, lease: Lease, entries: Sequence[Entry], *, awa
             return
         this = _this(lease.thread_id, lease.run_id)
         held = this & (runs.c.epoch == lease.epoch) & (runs.c.status == "running")
-        waits = awaits and not await approvals.answered(connection, lease, awaits)
+        waits = awaits and not await approvals.any_decided(connection, lease, awaits)
         # One that was called off meanwhile waits for nobody: whoever claims it ends it.
         status = case((runs.c.cancel_requested_at.is_(None) & literal(bool(waits)), "blocked"), else_="queued")
         freed = {"status": status, "lease_owner": None, "lease_expires_at": None}

@@ -19,7 +19,7 @@ from khala.store.budgets import ledger
 from khala.store.postgres import rows
 from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MOST_NAMED, Driver
 
-SENT = "invitations"
+SENT_SCOPE = "invitations"
 """The scope, among those of budgets, in which the invitations of a day are counted."""
 
 IS_OPEN = """
@@ -55,7 +55,7 @@ OF_USERS = f"""
 
 CLOSE = "DELETE FROM invitations WHERE thread_id = ANY($1::uuid[]) RETURNING user_id"
 
-TELL = f"""
+NOTIFY = f"""
     WITH bumped AS (
         UPDATE users SET revision = revision + 1, invited_revision = revision + 1 WHERE id = ANY($1::uuid[])
         RETURNING id
@@ -96,7 +96,7 @@ async def count_sent(driver: Driver, user_id: UUID, sender: Caller) -> None:
     whole = ((sender.author_id or UUID(int=0)).bytes, MAX_SENT_PER_DAY)
     pair = (_sender(sender) + user_id.bytes, MAX_SENT_TO_ONE_PER_DAY)
     for key, most in sorted((whole, pair)):
-        left = await ledger.taken(driver, SENT, key, "sent", Decimal(1), most=most)
+        left = await ledger.taken(driver, SENT_SCOPE, key, "sent", Decimal(1), most=most)
         if left is not None:
             raise RateLimited("You have sent too many invitations today. Try again tomorrow.", retry_after=left)
 
@@ -112,37 +112,37 @@ async def put(driver: Driver, thread_id: UUID, user_id: UUID, role: Role, sender
     assert row is not None
     invitations.require_invitable(InvitationCounts(**row), datetime.now(UTC))
     await driver.execute(PUT, thread_id, user_id, role, sender.user_id)
-    await tell(driver, [user_id])
+    await notify(driver, [user_id])
 
 
 async def change(driver: Driver, thread_id: UUID, user_id: UUID, role: Role) -> None:
     """Offer another role by the invitation that is open."""
     query = "UPDATE invitations SET role = $3 WHERE thread_id = $1 AND user_id = $2"
     await driver.execute(query, thread_id, user_id, role)
-    await tell(driver, [user_id])
+    await notify(driver, [user_id])
 
 
 async def decline(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
     """Close the invitation, and remember that its user did not want it."""
     query = "UPDATE invitations SET declined_at = now() WHERE thread_id = $1 AND user_id = $2"
     await driver.execute(query, thread_id, user_id)
-    await tell(driver, [user_id])
+    await notify(driver, [user_id])
 
 
 async def remove(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
     """Forget the invitation, open or declined, if there is one."""
     query = "DELETE FROM invitations WHERE thread_id = $1 AND user_id = $2"
     if await driver.execute(query, thread_id, user_id) != "DELETE 0":
-        await tell(driver, [user_id])
+        await notify(driver, [user_id])
 
 
 async def close(driver: Driver, thread_ids: Sequence[UUID]) -> None:
     """Forget all invitations to these threads. The caller holds the rows of the users who have them."""
     gone = {row["user_id"] for row in await driver.fetch(CLOSE, thread_ids)}
     if gone:
-        await tell(driver, list(gone))
+        await notify(driver, list(gone))
 
 
-async def tell(driver: Driver, user_ids: Sequence[UUID]) -> None:
+async def notify(driver: Driver, user_ids: Sequence[UUID]) -> None:
     """These users' invitations have changed, which their accounts' feeds say. The caller holds the rows of several."""
-    await driver.execute(TELL, user_ids, ACCOUNTS_CHANNEL)
+    await driver.execute(NOTIFY, user_ids, ACCOUNTS_CHANNEL)

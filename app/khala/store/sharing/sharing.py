@@ -22,7 +22,7 @@ from khala.store.schema.tables import memberships, share_links
 from khala.store.sharing import invitations
 from khala.store.threads import thread_lists, threads
 
-MOST_LINKS = 50
+MAX_LINKS = 50
 
 MEMBERS = f"""
     SELECT threads.owner_id AS user_id, 'owner' AS role, 'member' AS status, users.name, threads.created_at
@@ -63,7 +63,7 @@ async def set_role(db: Database, thread_id: UUID, user_id: UUID, role: Role, cal
             return await _invite(connection, thread_id, user_id, role, caller)
         if role == "viewer" != before:
             await requesters.lost_role(driver, [thread_id], user_id)
-        await _hold(driver, user_id)
+        await _lock_user(driver, user_id)
         member = await _set_role(connection, thread_id, user_id, role)
         await audit.record(connection, "role_given", caller, thread_id=thread_id, user=str(user_id), role=role)
         return member
@@ -75,7 +75,7 @@ async def _role(driver: Driver, thread_id: UUID, user_id: UUID) -> Role | None:
     return role
 
 
-async def _hold(driver: Driver, user_id: UUID) -> None:
+async def _lock_user(driver: Driver, user_id: UUID) -> None:
     try:
         await thread_lists.hold(driver, user_id)
     except Unauthorized as error:
@@ -87,17 +87,17 @@ async def _invite(connection: AsyncConnection, thread_id: UUID, user_id: UUID, r
     before = await invitations.find(driver, thread_id, user_id)
     if before is None:
         await invitations.count_sent(driver, user_id, caller)
-    await _hold(driver, user_id)
+    await _lock_user(driver, user_id)
     if before is None:
         await invitations.put(driver, thread_id, user_id, role, caller)
     elif before != role:
         await invitations.change(driver, thread_id, user_id, role)
     if before != role:
         await audit.record(connection, "invited", caller, thread_id=thread_id, user=str(user_id), role=role)
-    return await _found(driver, thread_id, user_id)
+    return await _member_of(driver, thread_id, user_id)
 
 
-async def _found(driver: Driver, thread_id: UUID, user_id: UUID) -> Member:
+async def _member_of(driver: Driver, thread_id: UUID, user_id: UUID) -> Member:
     """The member, or who is invited. Raises `Conflict` if the thread has too many by now."""
     found = await members(driver, thread_id)
     if len(found) > MAX_MEMBERS:
@@ -109,8 +109,8 @@ async def _set_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID,
     given = upsert(memberships).values(thread_id=thread_id, user_id=user_id, role=role)
     await connection.execute(given.on_conflict_do_update(index_elements=["thread_id", "user_id"], set_={"role": role}))
     driver = await driver_of(connection)
-    member = await _found(driver, thread_id, user_id)
-    await reopen(connection, thread_id)
+    member = await _member_of(driver, thread_id, user_id)
+    await change_access(connection, thread_id)
     await thread_lists.add(driver, thread_id, user_id)
     return member
 
@@ -131,7 +131,7 @@ async def remove_member(db: Database, thread_id: UUID, user_id: UUID, caller: Ca
             action = await _take_invitation(driver, thread_id, user_id, declines=own)
         else:
             raise NotFound("This user is no member of the thread.")
-        await reopen(connection, thread_id)
+        await change_access(connection, thread_id)
         await audit.record(connection, action, caller, thread_id=thread_id, user=str(user_id))
 
 
@@ -195,13 +195,13 @@ async def _link_role(driver: Driver, thread_id: UUID, caller: Caller) -> Role | 
     return role
 
 
-async def reopen(connection: AsyncConnection, thread_id: UUID) -> None:
+async def change_access(connection: AsyncConnection, thread_id: UUID) -> None:
     """Who may do what has changed: whoever is in is checked again."""
     await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())
 
 
 @retried
-async def make_link(
+async def create_link(
     db: Database, thread_id: UUID, role: Role, expires_at: datetime | None, caller: Caller
 ) -> tuple[ShareLink, str]:
     """A new share link to the live thread, and its key, which is told only now."""
@@ -211,8 +211,8 @@ async def make_link(
         thread = await threads.lock(connection, thread_id, caller)
         mine = share_links.c.thread_id == thread_id
         await connection.execute(delete(share_links).where(mine, share_links.c.expires_at < func.now()))
-        if (await connection.execute(select(func.count()).where(mine))).scalar_one() >= MOST_LINKS:
-            raise Conflict(f"A thread has at most {MOST_LINKS} links. Revoke one first.")
+        if (await connection.execute(select(func.count()).where(mine))).scalar_one() >= MAX_LINKS:
+            raise Conflict(f"A thread has at most {MAX_LINKS} links. Revoke one first.")
         made = insert(share_links).values(**row, key_hash=key_hash(key), created_by=caller.user_id)
         link = _link((await connection.execute(made.returning(share_links))).one()._mapping)
         if thread.visibility == "private":
@@ -244,5 +244,5 @@ async def revoke_link(db: Database, thread_id: UUID, link_id: UUID, caller: Call
         if gone is None:
             raise NotFound("There is no such link.")
         await requesters.lost_links(await driver_of(connection), thread_id, [gone.key_hash])
-        await reopen(connection, thread_id)
+        await change_access(connection, thread_id)
         await audit.record(connection, "link_revoked", caller, thread_id=thread_id, link=str(link_id))

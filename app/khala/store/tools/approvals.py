@@ -25,9 +25,9 @@ from khala.store.schema.tables import approvals, runs
 from khala.store.sharing import access
 from khala.store.threads import thread_lists, threads
 
-State: TypeAlias = Literal["pending", "approved", "denied", "expired"]
+ApprovalState: TypeAlias = Literal["pending", "approved", "denied", "expired"]
 
-MOST_EXPIRED = 100
+MAX_EXPIRED_THREADS = 100
 """Threads whose questions expire in one go."""
 
 EXPIRED = """
@@ -64,7 +64,7 @@ ASKED_BEFORE_CLAIM = (
 )
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody says to a question. `digest` is that of the call which they saw, if they say."""
 
     approved: bool
@@ -81,7 +81,7 @@ class Approval(WireStruct, frozen=True, kw_only=True):
     tool: str
     args: dict[str, Any]
     digest: str
-    state: State
+    state: ApprovalState
     reason: str | None = None
     edited_args: dict[str, Any] | None = None
     decided_by: UUID | None = None
@@ -93,14 +93,14 @@ class Approval(WireStruct, frozen=True, kw_only=True):
     """Whether who reads this is the one for whom the call acts, and so may give it other arguments."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A question before it is answered: what has to fit the arguments that somebody gives instead."""
 
     tool: str
     parameters: dict[str, Any]
 
 
-async def question(db: Database, run_id: UUID, tool_call_id: str, caller: Caller) -> Question:
+async def get_question(db: Database, run_id: UUID, tool_call_id: str, caller: Caller) -> ApprovalQuestion:
     """The question, if the caller may answer it."""
     async with db.driver() as driver:
         thread_id = await _thread(driver, run_id)
@@ -109,11 +109,11 @@ async def question(db: Database, run_id: UUID, tool_call_id: str, caller: Caller
         row = await driver.fetchrow(query, run_id, tool_call_id, thread_id)
     if row is None:
         raise NotFound("This call awaits no approval.")
-    return Question(tool=row["tool"], parameters=msgspec.json.decode(row["parameters"], type=dict[str, Any]))
+    return ApprovalQuestion(tool=row["tool"], parameters=msgspec.json.decode(row["parameters"], type=dict[str, Any]))
 
 
 @retried
-async def answer(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, given: Answer) -> Approval:
+async def decide(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, given: ApprovalDecision) -> Approval:
     """Answer the question: the run goes on. The same answer again changes nothing, another one is refused.
 
     It takes the role editor. To change the arguments takes to be the asker, because the call acts with their rights:
@@ -126,25 +126,25 @@ async def answer(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, 
         run = await _run(connection, thread_id, run_id)
         row = await _row(connection, run, tool_call_id)
         if row.state == "pending":
-            await _decide(connection, run, row, caller, given)
+            await _store_decision(connection, run, row, caller, given)
         elif not _same(row, given):
             raise AlreadyDecided(f"This call was {row.state} before.")
         return _approval((await _row(connection, run, tool_call_id))._mapping)
 
 
-async def _decide(
+async def _store_decision(
     connection: AsyncConnection,
     run: Row[tuple[object, ...]],
     row: Row[tuple[object, ...]],
     caller: Caller,
-    given: Answer,
+    given: ApprovalDecision,
 ) -> None:
     if run.status not in ACTIVE or run.cancel_requested_at is not None:
         raise Conflict("The run has ended, or is about to; there is nothing to decide any more.")
     if given.digest is not None and given.digest != row.digest:
         raise Conflict("This is not the call that was shown: its digest is another.")
     needs_asker = given.edited_args is not None or (given.approved and row.asker_only)
-    if needs_asker and not await _is_asker(await driver_of(connection), run._mapping, caller):
+    if needs_asker and not await _is_requester(await driver_of(connection), run._mapping, caller):
         raise Forbidden(ASKED_BEFORE_CLAIM if given.edited_args is None else NOT_THEIR_CALL)
     said = {
         "state": "approved" if given.approved else "denied",
@@ -162,12 +162,12 @@ async def _decide(
     await notify(connection, RUNS_CHANNEL, "")
 
 
-async def _is_asker(driver: Driver, run: rows.Record, caller: Caller) -> bool:
+async def _is_requester(driver: Driver, run: rows.Record, caller: Caller) -> bool:
     """Whether the caller has asked for the run, and may write by that alone: by their account, or by the same key."""
     asker = as_requester(caller, run["user_id"], run["asker_key_id"])
     if asker is None:
         return False
-    if asker.user_id is not None and not (await account_feed.standing(driver, [caller]))[0]:
+    if asker.user_id is not None and not (await account_feed.valid_credentials(driver, [caller]))[0]:
         return False
     (admission,) = await access.admissions(driver, [(run["thread_id"], asker)])
     return admission is not None and admission.grant is not None and admission.grant.allows("editor")
@@ -176,17 +176,17 @@ async def _is_asker(driver: Driver, run: rows.Record, caller: Caller) -> bool:
 async def may_edit(driver: Driver, run_id: UUID, caller: Caller) -> bool:
     """Whether the caller may give other arguments to the calls of this run."""
     row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
-    return row is not None and await _is_asker(driver, row, caller)
+    return row is not None and await _is_requester(driver, row, caller)
 
 
-def _same(row: Row[tuple[object, ...]], given: Answer) -> bool:
+def _same(row: Row[tuple[object, ...]], given: ApprovalDecision) -> bool:
     edited = None if row.edited_args is None else msgspec.json.decode(row.edited_args)
     return row.state == ("approved" if given.approved else "denied") and edited == (
         given.edited_args if given.approved else None
     )
 
 
-async def answered(connection: AsyncConnection, lease: Lease, tool_call_ids: Sequence[str]) -> bool:
+async def any_decided(connection: AsyncConnection, lease: Lease, tool_call_ids: Sequence[str]) -> bool:
     """Whether one of these questions of the run has its answer; the caller holds the thread's lock."""
     query = select(approvals.c.tool_call_id).where(
         approvals.c.run_id == lease.run_id,
@@ -214,7 +214,7 @@ async def of_runs(driver: Driver, thread_ids: Mapping[UUID, UUID]) -> dict[UUID,
 async def expire(db: Database) -> int:
     """Answer the questions whose time is up with a no; returns how many there were."""
     async with db.driver() as driver, driver.transaction(isolation="read_committed"):
-        due = [row["id"] for row in await driver.fetch(EXPIRED, MOST_EXPIRED)]
+        due = [row["id"] for row in await driver.fetch(EXPIRED, MAX_EXPIRED_THREADS)]
         if not due:
             return 0
         ended = [row["run_id"] for row in await driver.fetch(EXPIRE, due)]

@@ -8,16 +8,16 @@ from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.tools import workspace_owners
 
-MOST_OPEN = 500
+MAX_OPEN_TODOS = 500
 """Todos of one owner that are not done; as many that are done are kept, the latest."""
-LONGEST = 2000
+MAX_TODO_CHARACTERS = 2000
 """Characters of one todo."""
 
 ADD = """
     INSERT INTO todos (owner_id, id, text, key)
     SELECT $1, coalesce(max(id), 0) + 1, $2, $3 FROM todos WHERE owner_id = $1 RETURNING id
 """
-FORGET = """
+DELETE_OLD_DONE = """
     DELETE FROM todos WHERE owner_id = $1 AND completed_at IS NOT NULL AND id <= (
         SELECT id FROM todos WHERE owner_id = $1 AND completed_at IS NOT NULL ORDER BY id DESC OFFSET $2 LIMIT 1)
 """
@@ -47,13 +47,13 @@ async def add(db: Database, owner_id: UUID, text: str, *, key: str) -> int:
         if known is not None:
             return known
         still = "SELECT count(*) FROM todos WHERE owner_id = $1 AND completed_at IS NULL"
-        if await driver.fetchval(still, owner_id) >= MOST_OPEN:
-            raise PayloadTooLarge(f"There are {MOST_OPEN} open todos, which is the most. Complete some first.")
-        await driver.execute(FORGET, owner_id, MOST_OPEN)
+        if await driver.fetchval(still, owner_id) >= MAX_OPEN_TODOS:
+            raise PayloadTooLarge(f"There are {MAX_OPEN_TODOS} open todos, which is the most. Complete some first.")
+        await driver.execute(DELETE_OLD_DONE, owner_id, MAX_OPEN_TODOS)
         return int(await driver.fetchval(ADD, owner_id, text, key))
 
 
-async def of(driver: Driver, owner_id: UUID) -> list[Todo]:
+async def of_owner(driver: Driver, owner_id: UUID) -> list[Todo]:
     """The owner's todos, by number."""
     query = "SELECT id, text, completed_at IS NOT NULL AS done FROM todos WHERE owner_id = $1 ORDER BY id"
     return [Todo(**dict(row)) for row in await driver.fetch(query, owner_id)]

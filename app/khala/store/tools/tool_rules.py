@@ -30,7 +30,7 @@ RULES = """
 """Rules of which it is not noted who set them are the owner's, unless somebody else owns the thread, too."""
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class StoredToolRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules that go for one who acts in a thread.
 
     `foreign`: the thread is somebody else's, or its rules are; they may not allow what the user's own don't.
@@ -41,14 +41,14 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     foreign: bool = False
 
 
-async def read(driver: Driver, *, thread_id: UUID | None, user_id: UUID | None) -> Rules:
+async def read(driver: Driver, *, thread_id: UUID | None, user_id: UUID | None) -> StoredToolRules:
     """What this user said of tools, and what was said of them in this thread."""
     if thread_id is None and user_id is None:
-        return Rules()
+        return StoredToolRules()
     row = await driver.fetchrow(RULES, user_id, thread_id)
     assert row is not None
     foreign = thread_id is not None and row["foreign_thread"]
-    return Rules(user=_rules(row["of_user"]), thread=_rules(row["of_thread"]), foreign=foreign)
+    return StoredToolRules(user=_rules(row["of_user"]), thread=_rules(row["of_thread"]), foreign=foreign)
 
 
 async def of(

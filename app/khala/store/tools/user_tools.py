@@ -18,14 +18,14 @@ from khala.store.postgres.retries import retried
 from khala.store.schema.tables import user_tools
 from khala.store.threads import thread_lists
 
-MOST = 100
+MAX_USER_TOOLS = 100
 """Tools of one user."""
 
-State: TypeAlias = Literal["pending", "approved", "rejected"]
+UserToolState: TypeAlias = Literal["pending", "approved", "rejected"]
 ToolLanguage: TypeAlias = Literal["python", "javascript"]
 
 
-class Definition(WireStruct, frozen=True, kw_only=True):
+class UserToolDefinition(WireStruct, frozen=True, kw_only=True):
     """A tool without its code; `timeout` in seconds."""
 
     name: str
@@ -37,18 +37,18 @@ class Definition(WireStruct, frozen=True, kw_only=True):
     idempotent: bool = False
 
 
-class UserTool(Definition, frozen=True, kw_only=True):
+class UserTool(UserToolDefinition, frozen=True, kw_only=True):
     """A tool as its user sees it. `digest` stands for just this one, code and all: SHA-256, as hex digits."""
 
     code: str
     digest: str
-    state: State
+    state: UserToolState
     created_at: datetime
     decided_at: datetime | None = None
 
 
 @retried
-async def add(db: Database, user_id: UUID, definition: Definition, code: str) -> UserTool:
+async def add(db: Database, user_id: UUID, definition: UserToolDefinition, code: str) -> UserTool:
     """A new tool, which waits for its user's word. Raises `Conflict` where the name is taken, or there are too many."""
     row = msgspec.structs.asdict(definition) | {"permissions": list(definition.permissions)}
     async with db.transaction() as connection:
@@ -56,8 +56,8 @@ async def add(db: Database, user_id: UUID, definition: Definition, code: str) ->
         await connection.execute(select(func.now()))
         await thread_lists.hold(await driver_of(connection), user_id)
         many = select(func.count()).where(user_tools.c.user_id == user_id)
-        if (await connection.execute(many)).scalar_one() >= MOST:
-            raise Conflict(f"An account has at most {MOST} tools. Delete one first.")
+        if (await connection.execute(many)).scalar_one() >= MAX_USER_TOOLS:
+            raise Conflict(f"An account has at most {MAX_USER_TOOLS} tools. Delete one first.")
         new = upsert(user_tools).values(user_id=user_id, code=code, **row).on_conflict_do_nothing()
         made = (await connection.execute(new.returning(user_tools))).first()
         if made is None:
@@ -71,20 +71,20 @@ async def of_user(driver: Driver, user_id: UUID) -> list[UserTool]:
     return [_tool(row) for row in await driver.fetch(query, user_id)]
 
 
-async def approved(driver: Driver, user_id: UUID) -> list[Definition]:
+async def approved(driver: Driver, user_id: UUID) -> list[UserToolDefinition]:
     """The tools that the user approved of, by name, without their code."""
     query = """
         SELECT name, description, parameters, language, permissions, timeout, idempotent
         FROM user_tools WHERE user_id = $1 AND state = 'approved' ORDER BY name COLLATE "C"
     """
-    return [Definition(**_fields(row)) for row in await driver.fetch(query, user_id)]
+    return [UserToolDefinition(**_fields(row)) for row in await driver.fetch(query, user_id)]
 
 
-async def code(driver: Driver, user_id: UUID, definition: Definition) -> str:
+async def code(driver: Driver, user_id: UUID, definition: UserToolDefinition) -> str:
     """The code of a tool that is just this one still, and approved. Raises `NotFound` if it is not."""
     query = "SELECT * FROM user_tools WHERE user_id = $1 AND name = $2 AND state = 'approved'"
     row = await driver.fetchrow(query, user_id, definition.name)
-    if row is None or Definition(**_fields(row)) != definition:
+    if row is None or UserToolDefinition(**_fields(row)) != definition:
         raise NotFound(f"The tool {definition.name} is gone, or was changed.")
     return str(row["code"])
 
@@ -96,7 +96,7 @@ async def decide(db: Database, user_id: UUID, name: str, *, approve: bool, diges
     Raises `NotFound`; `Conflict` where the tool is not the one that the digest is of; `AlreadyDecided` for another word
     than before.
     """
-    state: State = "approved" if approve else "rejected"
+    state: UserToolState = "approved" if approve else "rejected"
     mine = (user_tools.c.user_id == user_id) & (user_tools.c.name == name)
     async with db.transaction() as connection:
         row = (await connection.execute(select(user_tools).where(mine).with_for_update())).first()
@@ -124,7 +124,7 @@ async def remove(db: Database, user_id: UUID, name: str) -> None:
 
 def _tool(row: rows.Record) -> UserTool:
     fields, program = _fields(row), row["code"]
-    exactly = msgspec.json.encode([Definition(**fields), program], order="deterministic")
+    exactly = msgspec.json.encode([UserToolDefinition(**fields), program], order="deterministic")
     return UserTool(
         **fields,
         code=program,

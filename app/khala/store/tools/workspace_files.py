@@ -11,13 +11,13 @@ from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.tools import workspace_owners
 
-MOST_BYTES = 1 << 20
+MAX_FILE_BYTES = 1 << 20
 """Of one file."""
-MOST_FILES = 1000
+MAX_FILES = 1000
 """Of one owner."""
-MOST_TOTAL = 50 << 20
+MAX_TOTAL_BYTES = 50 << 20
 """Bytes of all files of one owner."""
-MOST_OF_GUEST = 5 << 20
+MAX_GUEST_BYTES = 5 << 20
 """Bytes of all files of a guest's thread: guests can begin as many threads as they like."""
 
 WRITE = """
@@ -41,16 +41,16 @@ MOVE = """
 """
 
 
-class Entry(WireStruct, frozen=True, kw_only=True):
+class WorkspaceEntry(WireStruct, frozen=True, kw_only=True):
     """A file, without what is in it; `size` in bytes."""
 
     path: str
     size: int
 
 
-async def entries(driver: Driver, owner_id: UUID) -> list[Entry]:
+async def entries(driver: Driver, owner_id: UUID) -> list[WorkspaceEntry]:
     """All files of the owner, by path."""
-    return [Entry(path=row["path"], size=row["size"]) for row in await driver.fetch(ENTRIES, owner_id)]
+    return [WorkspaceEntry(path=row["path"], size=row["size"]) for row in await driver.fetch(ENTRIES, owner_id)]
 
 
 async def read(driver: Driver, owner_id: UUID, path: str) -> bytes:
@@ -88,15 +88,15 @@ async def change(db: Database, owner_id: UUID, path: str, edit: Callable[[bytes]
 
 
 async def _put(driver: Driver, owner_id: UUID, path: str, content: bytes) -> None:
-    if len(content) > MOST_BYTES:
-        raise PayloadTooLarge(f"A file has at most {MOST_BYTES:,} bytes; this would have {len(content):,}.")
+    if len(content) > MAX_FILE_BYTES:
+        raise PayloadTooLarge(f"A file has at most {MAX_FILE_BYTES:,} bytes; this would have {len(content):,}.")
     others = await driver.fetchrow(OTHERS, owner_id, path, list(folders(path)))
     assert others is not None
     if others["in_the_way"] is not None:
         raise Conflict(f"{path} can't be a file: {others['in_the_way']} is one.")
-    if others["many"] >= MOST_FILES:
-        raise PayloadTooLarge(f"There are {MOST_FILES:,} files, which is the most. Delete some first.")
-    most = MOST_TOTAL if others["known"] else MOST_OF_GUEST
+    if others["many"] >= MAX_FILES:
+        raise PayloadTooLarge(f"There are {MAX_FILES:,} files, which is the most. Delete some first.")
+    most = MAX_TOTAL_BYTES if others["known"] else MAX_GUEST_BYTES
     if others["bytes"] + len(content) > most:
         raise PayloadTooLarge(f"All files together have at most {most:,} bytes. Delete some first.")
     await driver.execute(WRITE, owner_id, path, content)
@@ -117,7 +117,7 @@ async def delete(db: Database, owner_id: UUID, path: str) -> None:
             raise NotFound(f"There is no file {path}.")
 
 
-class Move(msgspec.Struct, frozen=True):
+class WorkspaceMove(msgspec.Struct, frozen=True):
     """A file gets another name."""
 
     before: str
@@ -142,7 +142,7 @@ async def move_all(driver: Driver, before: UUID, after: UUID, folder: str) -> No
     )
 
 
-def moved(paths: Sequence[str], taken: set[str], folder: str) -> list[Move]:
+def moved(paths: Sequence[str], taken: set[str], folder: str) -> list[WorkspaceMove]:
     """Where each of these files goes among those that are there: no file may have the name of another or a folder."""
     there = _Names(taken)
     all_names = _Names({*taken, *paths})
@@ -152,7 +152,7 @@ def moved(paths: Sequence[str], taken: set[str], folder: str) -> list[Move]:
         if there.meets(path):
             after = all_names.free(f"{folder}/{path}")
             all_names.add(after)
-        moves.append(Move(path, after))
+        moves.append(WorkspaceMove(path, after))
     return moves
 
 
