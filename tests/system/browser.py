@@ -164,7 +164,7 @@ class Chat:
 
     def _fill_sign_in(self, email: str, submit: str) -> None:
         dialog = self.page.get_by_role("dialog")
-        dialog.get_by_label("E-mail").fill(email)
+        dialog.get_by_label("Email").fill(email)
         dialog.get_by_label("Password").fill(PASSWORD)
         dialog.get_by_role("button", name=submit, exact=True).click()
         expect(self.page.locator("#signin")).to_be_hidden()
@@ -177,12 +177,12 @@ class Chat:
         expect(self.button("Sign in").first).to_be_visible()
 
     def share(self, may: str) -> str:
-        """Make a link by the dialog; its address."""
+        """Create a link in the dialog; its address."""
         self.button("Share").click()
         dialog = self.page.get_by_role("dialog")
-        dialog.get_by_label("Who has it").select_option(label=may)
-        dialog.get_by_role("button", name="Make link").click()
-        url = dialog.get_by_label("The link, told only now")
+        dialog.get_by_label("Anyone with the link").select_option(label=may)
+        dialog.get_by_role("button", name="Create link").click()
+        url = dialog.get_by_label("Copy it now")
         expect(url).to_have_value(re.compile("#share="))
         address = url.input_value()
         dialog.get_by_role("button", name="Close").click()

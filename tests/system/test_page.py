@@ -91,7 +91,7 @@ def test_a_message_that_the_server_refuses_stays_in_sight_with_the_reason_and_ca
     problem = {"code": "rate_limited", "title": "Too many requests", "status": 429}
     chat.page.route("**/send", lambda route: route.fulfill(status=429, json=problem, headers={"Retry-After": "1"}))
     chat.send("/words=20")
-    expect(chat.page.get_by_text("Not sent. That was too much at once.")).to_be_visible()
+    expect(chat.page.get_by_text("Not sent. Too many requests. Try again in a moment.")).to_be_visible()
     chat.page.unroute("**/send")
     chat.button("Retry").click()
     chat.wait_for_end()
@@ -116,7 +116,7 @@ def test_reset_asks_first_and_then_leaves_only_the_welcome_on_every_page(browser
     other.wait_for_end()
     chat.wait_for_end()
     chat.button("Reset conversation").click()
-    chat.button("Keep it").click()
+    chat.button("Cancel").click()
     assert chat.page.locator(".message").count() == 3
     chat.button("Reset conversation").click()
     chat.button("Reset").click()

@@ -60,7 +60,7 @@ def test_axe_finds_nothing_in_any_dialog(chat: Chat, scheme: Literal["light", "d
     assert found(chat) == []
     chat.page.keyboard.press("Escape")
     chat.register("ada@example.com", "Ada")
-    chat.share("may look on")
+    chat.share("can view")
     opens = [("button", "Share"), ("button", "Ada"), ("button", "Search in messages"), ("button", "Agents")]
     for role, name in opens:
         chat.page.get_by_role(role, name=name).first.click()  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def test_axe_finds_nothing_in_any_dialog(chat: Chat, scheme: Literal["light", "d
 
 
 def test_all_can_be_reached_by_keyboard_and_escape_gives_the_focus_back(chat: Chat) -> None:
-    skip = chat.page.get_by_role("link", name="Skip to the conversation")
+    skip = chat.page.get_by_role("link", name="Skip to conversation")
     skip.focus()
     expect(skip).to_be_in_viewport(ratio=1)
     chat.page.keyboard.press("Enter")

@@ -70,9 +70,9 @@ def wait_for_kept(chat: Chat, store: str, word: str, *, there: bool = True) -> N
 
 def found(chat: Chat, words: str) -> Locator:
     """What the search in messages finds."""
-    chat.page.get_by_label("Words to look for").fill(words)
-    expect(chat.page.locator("#search [role=status]")).to_have_text(re.compile("^Nothing was found|found$"))
-    return chat.page.get_by_role("list", name="Found messages").get_by_role("link")
+    chat.page.get_by_role("searchbox", name="Search messages").fill(words)
+    expect(chat.page.locator("#search [role=status]")).to_have_text(re.compile("found$"))
+    return chat.page.get_by_role("list", name="Results").get_by_role("link")
 
 
 def test_an_agent_is_found_and_loaded_and_survives_a_reload(chat: Chat) -> None:
@@ -84,22 +84,22 @@ def test_an_agent_is_found_and_loaded_and_survives_a_reload(chat: Chat) -> None:
     search.fill("TEST run_code")
     expect(names).to_have_text(["Test writer"])
     search.fill("zzz")
-    expect(gallery).to_contain_text("No agent is like that.")
+    expect(gallery).to_contain_text("No matching agents.")
     search.fill("")
     gallery.get_by_role("button", name="Code", exact=True).click()
     expect(names).to_have_text([agent["name"] for agent in TEMPLATES if agent["category"] == "Code"])
-    gallery.get_by_role("button", name="Load Code reviewer").click()
-    expect(gallery.get_by_role("button", name="Unload Code reviewer")).to_be_visible()
+    gallery.get_by_role("button", name="Use Code reviewer").click()
+    expect(gallery.get_by_role("button", name="Stop using Code reviewer")).to_be_visible()
     gallery.get_by_role("button", name="Close").click()
     chat.page.reload()
-    expect(chat.button("Unload Code reviewer")).to_be_visible()
+    expect(chat.button("Stop using Code reviewer")).to_be_visible()
     expect(chat.page.get_by_role("switch", name="Autopilot")).to_be_checked()
     assert chat.complaints == []
 
 
 def test_a_run_has_the_instructions_and_tools_of_its_agent(chat: Chat) -> None:
     chat.button("Agents").click()
-    chat.button("Load Code reviewer").click()
+    chat.button("Use Code reviewer").click()
     chat.page.keyboard.press("Escape")
     options = sent_options(chat, f'/call glob {{"pattern":"*"}} {WRITE}')
     assert {key: options[key] for key in ("autopilot", "maxSteps", "instructions", "tools")} == {
@@ -111,7 +111,7 @@ def test_a_run_has_the_instructions_and_tools_of_its_agent(chat: Chat) -> None:
     chat.wait_for_end()
     calls = {block["tool"]: block["state"] for block in chat.stored()["messages"][-1]["content"] if "tool" in block}
     assert calls == {"glob": "completed", "write_file": "failed"}, "a reviewer may not write"
-    chat.button("Unload Code reviewer").click()
+    chat.button("Stop using Code reviewer").click()
     assert sent_options(chat, "/words=1").keys() == {"autopilot", "maxSteps"}
     chat.wait_for_end()
 
@@ -119,14 +119,14 @@ def test_a_run_has_the_instructions_and_tools_of_its_agent(chat: Chat) -> None:
 def test_a_run_is_looked_at_before_it_starts_and_estimates_learn_from_those_that_ended(chat: Chat) -> None:
     chat.with_autopilot()
     chat.button("Options").click()
-    chat.page.get_by_label("Preview before a run").check()
+    chat.page.get_by_label("Preview before each run").check()
     chat.page.keyboard.press("Escape")
     chat.page.keyboard.press("Control+k")
     expect(found(chat, "nothing yet")).to_have_count(0)  # now the worker runs, whose answer is not waited for long
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
     task = "Review the changes in this code for bugs /call todo_list {}"
     field = chat.page.get_by_label("Message", exact=True)
-    dialog = chat.page.get_by_role("dialog", name="Before the run")
+    dialog = chat.page.get_by_role("dialog", name="Run preview")
 
     def asked(answer: str) -> dict[str, Any]:
         field.fill(task)
@@ -141,20 +141,20 @@ def test_a_run_is_looked_at_before_it_starts_and_estimates_learn_from_those_that
     field.press("Enter")
     expect(dialog.locator("dt")).to_have_text(["Steps", "Time", "Tokens", "Cost"])
     expect(dialog.locator("dd").first).to_have_text(re.compile(r"^about \d+ of 20$"))
-    expect(dialog).to_contain_text("Basis: rough guess")
+    expect(dialog).to_contain_text("Rough estimate")
     expect(dialog.get_by_role("radio")).to_have_count(5)
-    expect(dialog.locator("label").nth(1)).to_contain_text(re.compile(r"^Code reviewer\s*\d+ % fit"))
+    expect(dialog.locator("label").nth(1)).to_contain_text(re.compile(r"^Code reviewer\s*\d+% match"))
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_have_count(0)
     expect(field).to_have_value(task)
     expect(chat.page.locator(".message.user")).to_have_count(0)
-    assert "autopilot" not in asked("Just send")
+    assert "autopilot" not in asked("Send without autopilot")
     for _ in range(2):
-        assert asked("Start")["autopilot"] is True
+        assert asked("Start run")["autopilot"] is True
     wait_for_kept(chat, "runs", "todo_list")
     field.fill(task)
     field.press("Enter")
-    expect(dialog).to_contain_text("Basis: from 3 similar runs")
+    expect(dialog).to_contain_text("Based on 3 similar runs")
     expect(dialog.locator("dd").first).to_have_text("about 2 of 20")
     assert chat.complaints == []
 
@@ -164,13 +164,13 @@ def test_the_bar_says_what_a_run_does_and_the_graph_shows_its_calls(chat: Chat) 
     chat.with_autopilot()
     chat.send(f"{WRITE} /call todo_list {{}} /then {DELETE}")
     expect(bar(chat)).to_have_attribute("data-status", "waiting for approval")
-    expect(bar(chat)).to_contain_text("Step 2/20")
+    expect(bar(chat)).to_contain_text("Step 2 of 20")
     expect(bar(chat)).to_contain_text(re.compile(r"\d tokens"))
     bar(chat).get_by_role("button", name="Graph").click()
-    expect(bar(chat).get_by_role("list", name="Steps of the run").get_by_role("listitem")).to_have_text(
+    expect(bar(chat).get_by_role("list", name="Run steps").get_by_role("listitem")).to_have_text(
         [
-            "Step 1: 2 of 2 calls ended (write_file, todo_list), completed",
-            "Step 2: 0 of 1 call ended (delete_file), waits for approval",
+            "Step 1: 2 of 2 calls finished (write_file, todo_list), completed",
+            "Step 2: 0 of 1 call finished (delete_file), waiting for approval",
         ]
     )
     canvas = bar(chat).locator("canvas")
@@ -211,7 +211,7 @@ def colours(chat: Chat, element: Locator) -> int:
 
 def test_the_bar_counts_what_is_written_and_says_why_a_run_stopped(chat: Chat) -> None:
     chat.button("Agents").click()
-    chat.button("Load Planner").click()
+    chat.button("Use Planner").click()
     chat.page.keyboard.press("Escape")
     chat.send("/pace=20 /words=5000")
     expect(bar(chat)).to_have_attribute("data-status", "writing")
@@ -221,11 +221,11 @@ def test_the_bar_counts_what_is_written_and_says_why_a_run_stopped(chat: Chat) -
     assert any("/agent" in worker.url for worker in chat.page.workers)
     bar(chat).get_by_role("button", name="Stop run").click()
     chat.wait_for_end()
-    chat.page.get_by_label("Most steps").fill("2")
+    chat.page.get_by_label("Maximum steps").fill("2")
     chat.send('/loop /call glob {"pattern":"{round}*"}')
     expect(bar(chat)).to_have_attribute("data-status", "ended")
-    expect(bar(chat)).to_contain_text("Stopped at the step limit")
-    expect(bar(chat)).to_contain_text("Step 2/2")
+    expect(bar(chat)).to_contain_text("Reached the step limit")
+    expect(bar(chat)).to_contain_text("Step 2 of 2")
     chat.send("/ratelimit=0")
     expect(bar(chat)).to_contain_text(re.compile("Failed: .*too many requests"))
     assert chat.complaints == []

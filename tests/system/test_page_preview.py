@@ -74,7 +74,7 @@ def test_a_component_runs_and_reaches_nothing_outside_of_its_frame(browser: Brow
     expect(frame.locator("#found")).to_have_css("color", "rgb(1, 2, 3)")
     frame.get_by_role("button").click()
     expect(frame.get_by_role("button")).to_have_text("pressed")
-    expect(chat.answer).to_contain_text("The component says: Not allowed here: ")
+    expect(chat.answer).to_contain_text("Component error: Not allowed here: ")
     assert reached == []
     assert len(browser.pages) == 1
     assert chat.url == before

@@ -13,7 +13,7 @@ from tests.system.browser import Chat, Server, another, words
 
 pytestmark = pytest.mark.timeout(180)
 
-LOOK_ON, WRITE = "may look on", "may write, too"
+LOOK_ON, WRITE = "can view", "can edit"
 ADA, BOB = "ada@example.com", "bob@example.com"
 
 
@@ -25,15 +25,15 @@ def test_registering_in_mid_stream_keeps_the_answer_going_and_the_chat_in_every_
     chat.register(ADA, "Ada")
     assert chat.is_writing()
     assert words(5000).startswith(chat.text())
-    expect(chat.listed("Count for me")).to_contain_text("writing")
+    expect(chat.listed("Count for me")).to_contain_text("Writing")
     elsewhere = Chat(another(browser), server.url)
     elsewhere.sign_in(ADA)
-    expect(elsewhere.listed("Count for me")).to_contain_text("writing")
+    expect(elsewhere.listed("Count for me")).to_contain_text("Writing")
     chat.button("Stop").click()
     chat.wait_for_end()
     written = chat.stored_text()
     assert chat.text() == written
-    expect(elsewhere.listed("Count for me")).not_to_contain_text("writing")
+    expect(elsewhere.listed("Count for me")).not_to_contain_text("Writing")
     chat.page.reload()
     expect(chat.listed("Count for me")).to_be_visible()
     expect(chat.answer).to_be_visible()
@@ -61,10 +61,10 @@ def test_a_chat_of_another_browser_of_the_account_is_unread_until_it_is_looked_a
     path = str(row.get_attribute("href")).replace("/t/", "/api/threads/")
     sent = elsewhere.page.request.post(f"{server.url}{path}/send", data={"text": "/words=5"})
     assert sent.status == 202
-    expect(chat.listed("Good morning")).to_contain_text("unread")
+    expect(chat.listed("Good morning")).to_contain_text("Unread")
     chat.listed("Good morning").click()
-    expect(chat.listed("Good morning")).not_to_contain_text("unread")
-    expect(elsewhere.listed("Good morning")).not_to_contain_text("unread")
+    expect(chat.listed("Good morning")).not_to_contain_text("Unread")
+    expect(elsewhere.listed("Good morning")).not_to_contain_text("Unread")
 
 
 def test_all_tabs_of_a_browser_go_on_when_one_of_them_registers(browser: BrowserContext, chat: Chat) -> None:
@@ -104,12 +104,12 @@ def _comes_back_from_elsewhere(chat: Chat) -> None:
     chat.page.get_by_role("link", name="Sign in with Example").click()
     expect(chat.page.get_by_title("Your account")).to_contain_text("Alice Example")
     expect(chat.listed("Mine")).to_contain_text("Only in this browser")
-    chat.button("Keep").click()
+    chat.button("Add to account").click()
     expect(chat.listed("Mine")).not_to_contain_text("Only in this browser")
-    expect(chat.page.get_by_text("Keep your chat")).to_be_hidden()
+    expect(chat.page.get_by_text("Add the chat in this browser")).to_be_hidden()
     chat.page.reload()
     expect(chat.listed("Mine")).to_be_visible()
-    expect(chat.page.get_by_text("Keep your chat")).to_be_hidden()
+    expect(chat.page.get_by_text("Add the chat in this browser")).to_be_hidden()
     chat.wait_for_end()
     assert chat.text() == words(5)
     assert chat.complaints == []
@@ -122,7 +122,7 @@ def _comes_back_from_elsewhere(chat: Chat) -> None:
 
 def test_a_login_elsewhere_that_failed_is_told_in_the_dialog(chat: Chat, server: Server) -> None:
     chat.page.goto(f"{server.url}/?signin=invalid_input")
-    expect(chat.page.get_by_role("dialog").get_by_text("The login was not finished")).to_be_visible()
+    expect(chat.page.get_by_role("dialog").get_by_text("The login was cancelled")).to_be_visible()
     assert "signin" not in chat.url
     chat.page.keyboard.press("Escape")
     expect(chat.page.get_by_role("dialog")).to_have_count(0)
@@ -131,7 +131,7 @@ def test_a_login_elsewhere_that_failed_is_told_in_the_dialog(chat: Chat, server:
 def test_a_wrong_password_is_said_in_the_dialog_and_changes_nothing(chat: Chat) -> None:
     chat.button("Sign in").click()
     dialog = chat.page.get_by_role("dialog")
-    dialog.get_by_label("E-mail").fill(ADA)
+    dialog.get_by_label("Email").fill(ADA)
     dialog.get_by_label("Password").fill("not the password")
     dialog.get_by_role("button", name="Sign in").click()
     expect(dialog.get_by_text("The address or the password is wrong.")).to_be_visible()
@@ -146,13 +146,13 @@ def test_dialogs_fit_a_window_of_320_pixels(chat: Chat) -> None:
     chat.page.locator("#menu").click()
     chat.register(ADA, "Ada")
     chat.page.get_by_title("Your account").click()
-    expect(chat.page.get_by_text(", this one")).to_be_visible()
+    expect(chat.page.get_by_text("This device")).to_be_visible()
     assert chat.overflow() == 0
     assert chat.page.locator("#account").evaluate("(dialog) => dialog.scrollWidth - dialog.clientWidth") == 0
     chat.page.keyboard.press("Escape")
     chat.page.keyboard.press("Escape")
     chat.button("Share").click()
-    chat.button("Make link").click()
+    chat.button("Create link").click()
     expect(chat.button("Revoke")).to_be_visible()
     assert chat.page.locator("#share").evaluate("(dialog) => dialog.scrollWidth - dialog.clientWidth") == 0
 
@@ -162,7 +162,7 @@ def test_a_viewer_by_link_follows_live_may_not_write_and_is_cut_when_the_link_is
 ) -> None:
     link = chat.share(LOOK_ON)
     viewer = Chat(another(browser), link)
-    expect(viewer.page.get_by_text("You are looking on.")).to_be_visible()
+    expect(viewer.page.get_by_text("View only")).to_be_visible()
     expect(viewer.page.get_by_label("Message", exact=True)).to_be_hidden()
     assert "share=" not in viewer.url
     chat.send("/words=5000 /pace=60")
@@ -191,7 +191,7 @@ def test_a_viewer_by_link_follows_live_may_not_write_and_is_cut_when_the_link_is
 def test_what_the_server_refuses_to_share_is_said_in_the_dialog(chat: Chat) -> None:
     chat.button("Share").click()
     dialog = chat.page.get_by_role("dialog")
-    dialog.get_by_label("Everybody may read").click()
+    dialog.get_by_label("Anyone can view").click()
     expect(dialog.get_by_role("alert")).to_have_text("Public threads are not switched on here.")
     expect(dialog.get_by_label("Members only")).to_be_checked()
 
@@ -202,7 +202,7 @@ def test_people_in_a_chat_see_who_else_is_there_and_who_is_typing(browser: Brows
     expect(guest.page.get_by_title("Ada Lovelace is here")).to_be_visible()
     expect(chat.page.get_by_title("Guest is here")).to_be_visible()
     expect(chat.page.locator("#present li")).to_have_count(1)
-    seen = guest.page.get_by_text("Ada Lovelace is typing …")
+    seen = guest.page.get_by_text("Ada Lovelace is typing…")
     for _ in range(100):
         chat.page.get_by_label("Message", exact=True).press("h")
         guest.page.wait_for_timeout(200)
@@ -210,7 +210,7 @@ def test_people_in_a_chat_see_who_else_is_there_and_who_is_typing(browser: Brows
             break
     else:
         pytest.fail("nobody sees that somebody types")
-    expect(chat.page.get_by_text("is typing …")).to_be_hidden()
+    expect(chat.page.get_by_text("is typing…")).to_be_hidden()
     expect(seen).to_be_hidden()
     chat.button("New chat").click()
     expect(guest.page.get_by_title("Ada Lovelace is here")).to_be_hidden()
@@ -227,7 +227,7 @@ def test_after_signing_out_no_chat_is_readable_and_after_signing_in_the_list_is_
     expect(chat.listed("A secret")).to_have_count(0)
     assert chat.url != secret
     chat.page.goto(secret)
-    expect(chat.page.get_by_text("This chat belongs to somebody else")).to_be_visible()
+    expect(chat.page.get_by_text("You don’t have access to this chat.")).to_be_visible()
     expect(chat.page.locator(".message")).to_have_count(0)
     chat.sign_in(ADA)
     expect(chat.answer).to_be_visible()
@@ -260,11 +260,12 @@ def test_a_guest_with_an_account_adds_a_shared_chat_to_the_list_and_keeps_it_wit
     guest = Chat(another(browser), chat.share(LOOK_ON))
     guest.register(BOB, "Bob")
     guest.button("Add to my chats").click()
+    expect(guest.button("Add to my chats")).to_be_hidden()
     expect(guest.listed("Plans")).to_contain_text("Shared with you")
     chat.button("Share").click()
     chat.button("Revoke").click()
-    expect(chat.page.get_by_text("There are no links.")).to_be_visible()
-    chat.page.get_by_label("Role of Bob").select_option(label="May write")
+    expect(chat.page.get_by_text("No links yet.")).to_be_visible()
+    chat.page.get_by_label("Role of Bob").select_option(label="Can edit")
     expect(guest.page.get_by_label("Message", exact=True)).to_be_editable()
     chat.button("Remove Bob").click()
     expect(guest.page.get_by_text("You no longer have access to this chat.")).to_be_visible()
@@ -282,7 +283,7 @@ def test_a_chat_can_be_renamed_and_deleted_in_the_list_of_every_browser(
     elsewhere.sign_in(ADA)
     chat.listed("Old name").hover()
     chat.page.get_by_role("button", name="Rename Old name").click()
-    chat.page.get_by_label("Name of the chat").fill("New name")
+    chat.page.get_by_label("Chat name").fill("New name")
     chat.page.keyboard.press("Enter")
     expect(elsewhere.listed("New name")).to_be_visible()
     expect(chat.page.get_by_role("heading", name="New name")).to_be_visible()
@@ -303,12 +304,12 @@ def test_tokens_sessions_and_the_password_are_seen_to_in_the_accounts_dialog(
     elsewhere.sign_in(ADA)
     chat.page.get_by_title("Your account").click()
     dialog = chat.page.get_by_role("dialog")
-    expect(dialog.get_by_text(", this one")).to_be_visible()
+    expect(dialog.get_by_text("This device")).to_be_visible()
     expect(dialog.get_by_text("Answers: 0 of 300")).to_be_visible()
     dialog.locator("#token-form").get_by_label("Name").fill("A script")
-    dialog.get_by_role("button", name="Make token").click()
+    dialog.get_by_role("button", name="Create token").click()
     expect(dialog.get_by_text("A script")).to_be_visible()
-    token = dialog.get_by_label("The token, told only now").input_value()
+    token = dialog.get_by_label("Copy it now").input_value()
     me = f"{server.url}/api/threads"
     assert another(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 200
     dialog.get_by_role("button", name="Revoke A script").click()
@@ -316,15 +317,15 @@ def test_tokens_sessions_and_the_password_are_seen_to_in_the_accounts_dialog(
     assert another(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 401
     dialog.locator("#account-sessions").get_by_role("button").click()
     expect(elsewhere.button("Sign in").first).to_be_visible()
-    dialog.get_by_label("Current").fill("en taro adun")
-    dialog.get_by_label("New", exact=True).fill("en taro tassadar")
+    dialog.get_by_label("Current password").fill("en taro adun")
+    dialog.get_by_label("New password").fill("en taro tassadar")
     dialog.get_by_role("button", name="Change password").click()
-    expect(dialog.get_by_text("The password is changed")).to_be_visible()
+    expect(dialog.get_by_text("Password changed.")).to_be_visible()
     with chat.page.expect_download() as download:
-        dialog.get_by_role("link", name="Download everything").click()
+        dialog.get_by_role("link", name="Download your data").click()
     assert ADA in files_of(download.value.path().read_bytes())["logins.jsonl"].decode()
     dialog.locator("#delete-form").get_by_label("Password").fill("en taro tassadar")
-    dialog.get_by_role("button", name="Delete account …").click()
+    dialog.get_by_role("button", name="Delete account…").click()
     chat.button("Delete account").click()
     expect(chat.button("Sign in").first).to_be_visible()
     assert chat.complaints == []
@@ -349,20 +350,20 @@ def test_an_invited_person_looks_at_the_chat_and_accepts_and_its_owner_sees_how_
     guest.register(BOB, "Bob")
     invite(chat, guest, server, "editor")
     invitations = guest.page.get_by_role("region", name="Invitations")
-    expect(invitations.get_by_title("Look at the chat")).to_contain_text("Plans")
-    expect(invitations).to_contain_text("Ada invited you as an editor.")
+    expect(invitations.get_by_title("Open chat")).to_contain_text("Plans")
+    expect(invitations).to_contain_text("Ada invited you to edit this chat.")
     expect(guest.listed("Plans")).to_have_count(0)
     chat.button("Share").click()
     members = chat.page.locator("#share-members")
-    expect(members.get_by_role("listitem").filter(has_text="Bob")).to_contain_text("Invited, has not accepted yet")
+    expect(members.get_by_role("listitem").filter(has_text="Bob")).to_contain_text("Invited")
     expect(members.get_by_role("button", name="Withdraw Bob")).to_be_visible()
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
-    invitations.get_by_title("Look at the chat").click()
+    invitations.get_by_title("Open chat").click()
     expect(guest.answer).to_contain_text("word5")
     here = guest.page.locator("#invited")
-    expect(here).to_contain_text("Ada invited you as an editor.")
+    expect(here).to_contain_text("Ada invited you to edit this chat.")
     expect(guest.page.get_by_label("Message", exact=True)).to_have_count(0)
-    here.get_by_role("button", name="Accept the invitation").click()
+    here.get_by_role("button", name="Accept invitation").click()
     expect(guest.page.get_by_label("Message", exact=True)).to_be_visible()
     expect(guest.listed("Plans")).to_be_visible()
     expect(invitations).to_have_count(0)
@@ -379,14 +380,14 @@ def test_a_declined_invitation_and_one_that_is_withdrawn_leave_nothing_behind(
     guest.register(BOB, "Bob")
     invitations = guest.page.get_by_role("region", name="Invitations")
     invite(chat, guest, server, "viewer")
-    expect(invitations).to_contain_text("as a viewer.")
+    expect(invitations).to_contain_text("to view this chat.")
     chat.button("Share").click()
     chat.page.get_by_role("button", name="Withdraw Bob").click()
     expect(invitations).to_have_count(0)
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
     thread_id = invite(chat, guest, server, "owner")
-    expect(invitations).to_contain_text("as an owner.")
-    invitations.get_by_role("button", name="Decline the invitation").click()
+    expect(invitations).to_contain_text("to co-own this chat.")
+    invitations.get_by_role("button", name="Decline invitation").click()
     expect(invitations).to_have_count(0)
     found = chat.page.request.get(f"{server.url}/api/threads/{thread_id}/members").json()["items"]
     assert [(one["name"], one["status"]) for one in found] == [("Ada", "member")]
@@ -401,7 +402,7 @@ def test_only_the_person_for_whom_a_call_is_made_is_offered_to_edit_it(
     guest = Chat(another(browser), server.url)
     guest.register(BOB, "Bob")
     invite(chat, guest, server, "editor")
-    guest.page.get_by_role("button", name="Accept the invitation").click()
+    guest.page.get_by_role("button", name="Accept invitation").click()
     expect(guest.answer).to_contain_text("word5")
     guest.with_autopilot()
     with chat.page.expect_response(lambda response: response.url.endswith("/approvals")) as told:

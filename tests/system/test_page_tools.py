@@ -70,9 +70,9 @@ def test_a_group_that_the_person_opened_again_stays_open_and_a_card_opens_by_key
     chat.card("write_file").locator(".card-head").focus()
     chat.page.keyboard.press("Enter")
     body = chat.card("write_file").locator(".card-body")
-    expect(body.get_by_label("Arguments")).to_contain_text('"path": "a.txt"')
-    expect(body.get_by_label("Result")).to_contain_text("Wrote 2 bytes to a.txt.")
-    expect(opened(chat.card("todo_list")).get_by_label("Result")).to_contain_text('"todos": []')
+    expect(body.get_by_role("group", name="Arguments")).to_contain_text('"path": "a.txt"')
+    expect(body.get_by_role("group", name="Result")).to_contain_text("Wrote 2 bytes to a.txt.")
+    expect(opened(chat.card("todo_list")).get_by_role("group", name="Result")).to_contain_text('"todos": []')
     chat.page.wait_for_timeout(2500)
     expect(head).to_have_attribute("aria-expanded", "true")
     expect(body).to_be_visible()
@@ -82,7 +82,7 @@ def test_an_approved_call_is_made(chat: Chat) -> None:
     waiting = asked(chat)
     expect(waiting.get_by_role("group")).to_contain_text('"path": "a.txt"')
     expect(chat.page.get_by_role("status").filter(has_text="delete_file needs approval.")).to_have_count(1)
-    expect(chat.answer.locator(".foot")).to_contain_text("Step 2/20 · waits for approval")
+    expect(chat.answer.locator(".foot")).to_contain_text("Step 2 of 20 · waiting for approval")
     waiting.get_by_role("button", name="Approve").click()
     expect(waiting.get_by_role("button", name="Approve")).to_have_count(0)
     chat.wait_for_end()
@@ -107,18 +107,18 @@ def test_a_denied_call_is_not_made_and_the_reason_is_told(chat: Chat) -> None:
 def test_arguments_are_checked_and_edited_before_a_call_is_approved(chat: Chat) -> None:
     waiting = asked(chat)
     waiting.get_by_role("button", name="Edit arguments").click()
-    field = waiting.get_by_label("Arguments, as JSON")
-    approve = waiting.get_by_role("button", name="Approve with these")
+    field = waiting.get_by_label("Arguments (JSON)")
+    approve = waiting.get_by_role("button", name="Approve with changes")
     field.fill('{"path": ')
     approve.click()
-    expect(waiting.get_by_role("alert")).to_contain_text("This is no JSON.")
+    expect(waiting.get_by_role("alert")).to_contain_text("Invalid JSON.")
     field.fill('{"path": 7}')
     approve.click()
-    expect(waiting.get_by_role("alert")).to_contain_text("The tool can’t be called with this")
+    expect(waiting.get_by_role("alert")).to_contain_text("Invalid arguments: ")
     field.fill('{"path": "b.txt"}')
     approve.click()
     expect(waiting).to_have_attribute("data-state", "failed")
-    expect(opened(waiting).get_by_label("Arguments")).to_contain_text('"path": "b.txt"')
+    expect(opened(waiting).get_by_role("group", name="Arguments")).to_contain_text('"path": "b.txt"')
     chat.wait_for_end()
     block = next(block for block in chat.stored()["messages"][-1]["content"] if block.get("tool") == "delete_file")
     assert block["args"] == {"path": "b.txt"}
@@ -127,7 +127,12 @@ def test_arguments_are_checked_and_edited_before_a_call_is_approved(chat: Chat) 
 @pytest.mark.parametrize(
     ("status", "code", "detail", "says"),
     [
-        (409, "already_decided", "This call was denied before.", "Somebody was faster. This call was denied before."),
+        (
+            409,
+            "already_decided",
+            "This call was denied before.",
+            "Someone else answered first. This call was denied before.",
+        ),
         (403, "forbidden", "Only an owner may.", "Only an owner may."),
     ],
 )
@@ -149,10 +154,10 @@ def test_what_the_server_answers_to_a_decision_is_said_on_the_card(
 
 
 def test_a_viewer_sees_that_a_call_waits_but_no_buttons(browser: BrowserContext, chat: Chat) -> None:
-    viewer = Chat(another(browser), chat.share("may look on"))
+    viewer = Chat(another(browser), chat.share("can view"))
     waiting = asked(chat)
     seen = viewer.card("delete_file")
-    expect(seen).to_contain_text("delete_file waits for somebody’s approval.")
+    expect(seen).to_contain_text("delete_file is waiting for approval.")
     expect(seen.get_by_role("button")).to_have_count(1)
     expect(seen.get_by_label("Reason")).to_have_count(0)
     waiting.get_by_role("button", name="Approve").click()
@@ -165,14 +170,14 @@ def test_a_chat_with_a_call_that_waits_is_marked_in_the_list(chat: Chat) -> None
     chat.register(ADA, "Ada")
     chat.with_autopilot()
     chat.send(f"Tidy up {DELETE}")
-    expect(chat.listed("Tidy up")).to_contain_text("needs approval")
+    expect(chat.listed("Tidy up")).to_contain_text("Needs approval")
     chat.card("delete_file").get_by_role("button", name="Deny").click()
     chat.wait_for_end()
-    expect(chat.listed("Tidy up")).not_to_contain_text("needs approval")
+    expect(chat.listed("Tidy up")).not_to_contain_text("Needs approval")
 
 
 def test_the_autopilot_is_remembered_and_tells_its_steps_its_cost_and_why_it_stopped(chat: Chat) -> None:
-    steps = chat.page.get_by_label("Most steps")
+    steps = chat.page.get_by_label("Maximum steps")
     expect(steps).to_be_hidden()
     chat.with_autopilot()
     steps.fill("99")
@@ -185,15 +190,15 @@ def test_the_autopilot_is_remembered_and_tells_its_steps_its_cost_and_why_it_sto
     expect(steps).to_have_value("4")
     chat.send('/hanground=3 /loop /call glob {"pattern":"{round}*"}')
     foot = chat.answer.locator(".foot")
-    expect(foot).to_contain_text("Step 2/4")
+    expect(foot).to_contain_text("Step 2 of 4")
     expect(foot).to_contain_text(re.compile(r"[\d,]+ tokens · \$\d\S* so far"))
     chat.page.reload()
-    expect(foot).to_contain_text("Step 2/4")
+    expect(foot).to_contain_text("Step 2 of 4")
     chat.button("Stop").click()
     chat.wait_for_end()
     chat.send('/loop /call glob {"pattern":"{round}*"}')
     chat.wait_for_end()
-    expect(foot).to_contain_text("Stopped at the step limit")
+    expect(foot).to_contain_text("Reached the step limit")
     expect(chat.answer.locator(".group")).to_have_count(4)
     chat.send('/loop /call glob {"pattern":"*"}')
     chat.wait_for_end()
@@ -277,7 +282,7 @@ def _toggle(cards: list[Locator], *, opens: bool) -> None:
     for card in cards:
         card.locator(".card-head").click()
         if opens:
-            expect(card.get_by_label("Result")).to_contain_text("0123456789")
+            expect(card.get_by_role("group", name="Result")).to_contain_text("0123456789")
     if not opens:
         for card in cards:
             expect(card.locator(".card-body")).to_have_count(0)

@@ -5,14 +5,14 @@ import App from "./App.svelte";
 import { page, start } from "./state/page.svelte.ts";
 
 const stream = new Worker(new URL("./workers/stream.ts", import.meta.url), { type: "module", name: "stream" });
-stream.onerror = () => page.toast("The page did not load as a whole. Please reload it.");
+stream.onerror = () => page.toast("Part of the page didn’t load. Reload the page.");
 
 // A part that is loaded when it is needed: not there without a network, or any more since the server has a newer page.
-addEventListener("vite:preloadError", () => page.toast("That part of the page could not be loaded. Reload the page once you are online."));
+addEventListener("vite:preloadError", () => page.toast("Couldn’t load this part of the page. Check your connection, then reload."));
 
 mount(App, { target: document.body });
 void start(stream);
 if (import.meta.env.PROD && "serviceWorker" in navigator) {
   // A page without one works, too, as long as there is a network.
-  navigator.serviceWorker.register("/sw.js").catch((error: unknown) => console.info("khala", "The page will not be there without a network.", error));
+  navigator.serviceWorker.register("/sw.js").catch((error: unknown) => console.info("khala", "The service worker could not be registered, so the page needs a network.", error));
 }

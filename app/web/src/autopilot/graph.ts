@@ -95,13 +95,13 @@ function isSame(one: GraphNode | undefined, other: GraphNode): boolean {
   return one?.state === other.state && one.label === other.label && one.round === other.round;
 }
 
-/** A round in words, for whoever can't see the picture: "Step 2: 3 of 4 calls ended (glob, grep ×3), running". */
+/** A round in words, for whoever can't see the picture: "Step 2: 3 of 4 calls finished (glob, grep ×3), running". */
 export function roundsInWords(graph: Graph): string[] {
   const rounds = graph.nodes.filter(({ kind }) => kind === "round");
   return rounds.map(({ label, round, state }) => {
     const calls = graph.nodes.filter((node) => node.kind === "call" && node.round === round);
     const ended = calls.filter((call) => ENDED.includes(call.state)).length;
-    return `${label}: ${ended} of ${calls.length} ${calls.length === 1 ? "call" : "calls"} ended (${names(calls)}), ${state === "blocked" ? "waits for approval" : state}`;
+    return `${label}: ${ended} of ${calls.length} ${calls.length === 1 ? "call" : "calls"} finished (${names(calls)}), ${state === "blocked" ? "waiting for approval" : state}`;
   });
 }
 

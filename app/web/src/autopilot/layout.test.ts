@@ -55,7 +55,7 @@ describe("the graph", () => {
   });
 
   test("is told in words, too", () => {
-    expect(roundsInWords(run([call("a", 1), call("b", 1, "glob", "blocked"), call("c", 1, "grep", "failed")]))).toEqual(["Step 1: 2 of 3 calls ended (glob ×2, grep), waits for approval"]);
+    expect(roundsInWords(run([call("a", 1), call("b", 1, "glob", "blocked"), call("c", 1, "grep", "failed")]))).toEqual(["Step 1: 2 of 3 calls finished (glob ×2, grep), waiting for approval"]);
   });
 });
 

@@ -44,7 +44,7 @@ async function look(text: string, model: string | undefined): Promise<Outlook> {
 async function inTime(outlook: Promise<Outlook>): Promise<Outlook | null> {
   const late = new Promise<null>((resolve) => setTimeout(() => resolve(null), PATIENCE_MS));
   const failed = outlook.catch((error: unknown) => {
-    console.warn("There is no preview of this run.", error);
+    console.warn("The preview of this run is not available.", error);
     return null;
   });
   return Promise.race([failed, late]);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import type { Block } from "../khala/frames.ts";
-import { dollars, duration, endingOf, fallbackOf, shareOf, statusOf, stepOf, uncounted } from "./run.ts";
+import { duration, endingOf, fallbackOf, shareOf, statusOf, stepOf, uncounted } from "./run.ts";
 
 const views = (...blocks: Block[]) => blocks.map((block, index) => ({ key: `${index}`, block }));
 const call = (state: "queued" | "running" | "completed" | "blocked", step = 1): Block => ({ type: "tool", toolCallId: `${step}${state}`, tool: "glob", step, state });
@@ -24,7 +24,7 @@ describe("the status", () => {
 test("the step is told with the most steps where they are known, and not where there is but one round", () => {
   expect(stepOf({ round: null, blocks: [] })).toBe("");
   expect(stepOf({ round: null, blocks: views(call("running", 3)) })).toBe("Step 3");
-  expect(stepOf({ round: { step: 2, maxSteps: 20 }, blocks: views(call("running", 3)) })).toBe("Step 3/20");
+  expect(stepOf({ round: { step: 2, maxSteps: 20 }, blocks: views(call("running", 3)) })).toBe("Step 3 of 20");
   expect(stepOf({ round: { step: 1, maxSteps: 1 }, blocks: views(call("running")) })).toBe("");
 });
 
@@ -32,7 +32,7 @@ test("an end is told only where the run did not come to it by itself", () => {
   const finish = (reason: "stop" | "canceled" | "tool_calls" | "max_steps" | "error") => ({ reason, usage: { inputTokens: 1, outputTokens: 1 } });
   for (const reason of ["stop", "canceled", "tool_calls"] as const) expect(endingOf({ finish: finish(reason), trouble: null })).toBeNull();
   expect(endingOf({ finish: null, trouble: null })).toBeNull();
-  expect(endingOf({ finish: finish("max_steps"), trouble: null })).toBe("Stopped at the step limit");
+  expect(endingOf({ finish: finish("max_steps"), trouble: null })).toBe("Reached the step limit");
   expect(endingOf({ finish: finish("error"), trouble: { reason: "Too busy." } })).toBe("Failed: Too busy.");
 });
 
@@ -53,7 +53,6 @@ test("the budget that is nearest to its end counts", () => {
   expect(shareOf({ tokens: 90, usd: 0 }, { usd: "1", tokens: "30" })).toBe(1);
 });
 
-test("money and times are told with as many digits as matter", () => {
-  expect([0, 0.000123, 0.5, 12].map(dollars)).toEqual(["$0", "$0.00012", "$0.50", "$12.00"]);
+test("times are rounded to what matters", () => {
   expect([0.2, 12, 89, 300].map(duration)).toEqual(["1 s", "12 s", "89 s", "5 min"]);
 });

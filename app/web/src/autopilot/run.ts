@@ -9,12 +9,21 @@ type Reasons = Partial<Record<Finish["reason"], string>>;
 
 /** Why a run had to stop before it was at its end. */
 export const STOPPED: Reasons = {
-  length: "Cut off at the length limit",
-  max_steps: "Stopped at the step limit",
+  length: "Reached the length limit",
+  max_steps: "Reached the step limit",
   no_progress: "Stopped: no progress",
-  budget: "Stopped at the budget",
+  budget: "Reached the budget",
 };
 const ENDINGS: Reasons = { ...STOPPED, error: "Failed" };
+
+/** The status in the control bar. */
+export const STATUS_LABELS: Readonly<Record<Status, string>> = {
+  thinking: "Thinking",
+  writing: "Writing",
+  "running tools": "Running tools",
+  "waiting for approval": "Waiting for approval",
+  stopping: "Stopping",
+};
 
 /** What the run is doing. A call that waits counts only when nothing else goes on. */
 export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Status {
@@ -25,11 +34,11 @@ export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Sta
   return blocks.at(-1)?.block.type === "text" ? "writing" : "thinking";
 }
 
-/** "Step 3/20", or "Step 3" where nobody told of how many, or nothing before the first round and where there is one only. */
+/** "Step 3 of 20", or "Step 3" where nobody told of how many, or nothing before the first round and where there is one only. */
 export function stepOf({ round, blocks }: Pick<MessageView, "round" | "blocks">): string {
   const step = blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), round?.step ?? 0);
   if (step === 0 || round?.maxSteps === 1) return "";
-  return round ? `Step ${step}/${round.maxSteps}` : `Step ${step}`;
+  return round ? `Step ${step} of ${round.maxSteps}` : `Step ${step}`;
 }
 
 /** Why a run ended that did not come to its end by itself, or null. */
@@ -54,11 +63,6 @@ export function uncounted(blocks: readonly BlockView[]): string {
 export function shareOf(used: { tokens: number; usd: number }, budget: { usd: string; tokens: string }): number | null {
   const shares = [used.usd / Number(budget.usd || NaN), used.tokens / Number(budget.tokens || NaN)].filter((share) => Number.isFinite(share));
   return shares.length > 0 ? Math.min(1, Math.max(...shares)) : null;
-}
-
-/** "$0.50", and "$0.0012" where it is less than a cent. */
-export function dollars(usd: number): string {
-  return usd === 0 ? "$0" : `$${usd >= 0.01 ? usd.toFixed(2) : usd.toPrecision(2)}`;
 }
 
 /** "12 s", "3 min" */

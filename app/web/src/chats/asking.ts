@@ -6,13 +6,13 @@ type Question = { title: string; text: string; yes: string };
 
 export const RESET: Question = {
   title: "Reset this conversation?",
-  text: "All of its messages are deleted, for everyone who follows it. This can’t be undone.",
+  text: "This deletes all messages for everyone. It can’t be undone.",
   yes: "Reset",
 };
 
 /** A chat of one's own is deleted, for all; another only leaves the list. */
 export function removal({ title, role }: Pick<ListedChat, "title" | "role">): Question {
   const name = title ? `“${title}”` : "this chat";
-  if (role === "owner") return { title: `Delete ${name}?`, text: "It is deleted for everyone who has it. This can’t be undone.", yes: "Delete" };
-  return { title: `Remove ${name} from your list?`, text: "You can come back only by a link, or if somebody shares it with you again.", yes: "Remove" };
+  if (role === "owner") return { title: `Delete ${name}?`, text: "This deletes the chat for everyone. It can’t be undone.", yes: "Delete" };
+  return { title: `Remove ${name} from your list?`, text: "You’ll need a link or a new invitation to open it again.", yes: "Remove" };
 }

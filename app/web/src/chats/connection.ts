@@ -4,6 +4,6 @@ import type { Connection } from "../state/shape.ts";
 
 export function connectionWords({ phase, until = 0 }: Connection, now: number): string {
   const seconds = Math.max(1, Math.ceil((until - now) / 1000));
-  const words = { connecting: "Connecting …", live: "Live", waiting: `Reconnecting in ${seconds} s`, offline: "Offline", closed: "Closed" };
+  const words = { connecting: "Connecting…", live: "Live", waiting: `Reconnecting in ${seconds} s`, offline: "Offline", closed: "Closed" };
   return words[phase];
 }

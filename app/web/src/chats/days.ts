@@ -1,13 +1,14 @@
 // The list of chats as it is shown: filtered by a few letters, and cut by days.
 
 import type { ListedChat } from "../state/shape.ts";
+import { NEW_CHAT } from "../state/strings.ts";
 
 export type Day = "Today" | "Yesterday" | "Earlier";
 export type Line = { kind: "day"; day: Day } | { kind: "chat"; chat: ListedChat };
 
 /** The name of a chat in the list. */
 export function called({ title }: { title: string }): string {
-  return title || "New chat";
+  return title || NEW_CHAT;
 }
 
 /** When the day began in which `now` (ms) is, and the one before; by the clock on the wall, so days may have 23 or 25 hours. */

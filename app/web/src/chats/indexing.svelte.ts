@@ -94,6 +94,6 @@ async function tell(say: (client: Client) => Promise<unknown>): Promise<void> {
   try {
     await say(await import("../agent/client.ts"));
   } catch (error) {
-    console.info("The search knows less than it could.", error);
+    console.info("The search index could not be updated.", error);
   }
 }

@@ -1,17 +1,19 @@
 // The keys that do something wherever the person is on the page.
 
+import { NEW_CHAT } from "../state/strings.ts";
+
 type Shortcut = "search" | "new" | "help";
 export type Key = Pick<KeyboardEvent, "key" | "code" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey" | "isComposing">;
 
 /** What is told of the keys in the help dialog: the keys, and what they do. */
 export const SHORTCUTS: readonly (readonly [keys: string, does: string])[] = [
-  ["Ctrl+K, or ⌘K", "Search in messages"],
-  ["Ctrl+Shift+O, or ⌘⇧O", "New chat"],
+  ["Ctrl+K or ⌘K", "Search messages"],
+  ["Ctrl+Shift+O or ⌘⇧O", NEW_CHAT],
   ["Enter", "Send the message"],
   ["Shift+Enter", "Start a new line"],
-  ["↑ in an empty field", "Edit your last question"],
-  ["Escape", "Close what is open, or end editing"],
-  ["?", "Show this help"],
+  ["↑ in an empty message", "Edit your last message"],
+  ["Escape", "Close or cancel"],
+  ["?", "Show keyboard shortcuts"],
 ];
 
 /** What a key press asks for; `typing` is whether it goes into a field, where a plain letter is a letter. */

@@ -2,7 +2,8 @@
 
 import type { BlobRef } from "../khala/frames.ts";
 import { ApiError, isRequestError } from "../khala/requests.ts";
-import { inWords } from "../state/words.ts";
+import { errorMessage } from "../state/error-messages.ts";
+import { UNTITLED_FILE } from "../state/strings.ts";
 import type { ChatView } from "../state/shape.ts";
 
 export const MOST_FILES = 10;
@@ -41,13 +42,13 @@ export class Attachments {
 
   /** Why they can't be sent yet; null if they can. */
   get obstacle(): string | null {
-    if (this.entries.some(({ phase }) => phase === "uploading")) return "A file is still on its way.";
-    return this.entries.some(({ phase }) => phase === "failed") ? "A file was not uploaded; try again or remove it." : null;
+    if (this.entries.some(({ phase }) => phase === "uploading")) return "A file is still uploading.";
+    return this.entries.some(({ phase }) => phase === "failed") ? "A file failed to upload. Retry or remove it." : null;
   }
 
   add(files: readonly File[]): void {
     const room = MOST_FILES - this.entries.length;
-    if (files.length > room) this.#say(`A message takes ${MOST_FILES} files at most.`);
+    if (files.length > room) this.#say(`You can attach up to ${MOST_FILES} files.`);
     const fresh = files.slice(0, room).map((file) => new Attachment(file.name, file.size, { file }));
     this.entries = [...this.entries, ...fresh];
     for (const entry of fresh) void this.send(entry);
@@ -84,7 +85,7 @@ export class Attachments {
   /** Attach again what was not sent. */
   put(blobs: readonly BlobRef[]): void {
     this.clear();
-    this.entries = blobs.map((blob) => new Attachment(blob.name ?? "File", blob.size, { blob }));
+    this.entries = blobs.map((blob) => new Attachment(blob.name ?? UNTITLED_FILE, blob.size, { blob }));
   }
 
   clear(): void {
@@ -95,5 +96,5 @@ export class Attachments {
 
 function whyNot(error: unknown): string {
   const says = error instanceof ApiError && (["payload_too_large", "invalid_input"].includes(error.code) || error.status === 415);
-  return says ? (error.errors[0]?.message ?? error.message) : inWords(error);
+  return says ? (error.errors[0]?.message ?? error.message) : errorMessage(error);
 }

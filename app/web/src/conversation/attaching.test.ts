@@ -30,7 +30,7 @@ describe("attachments", () => {
     const uploads = new Uploads();
     const attachments = new Attachments(uploads.upload, () => undefined);
     attachments.add([file("a"), file("b")]);
-    expect(attachments.obstacle).toBe("A file is still on its way.");
+    expect(attachments.obstacle).toBe("A file is still uploading.");
     uploads.at("a").progress(0.5);
     expect(attachments.entries.map(({ share }) => share)).toEqual([0.5, 0]);
     uploads.at("b").resolve(blobOf("b"));
@@ -48,8 +48,8 @@ describe("attachments", () => {
     uploads.at("a").reject(new ApiError(415, { code: "unsupported_media_type", detail: "This is no file that is taken." }));
     uploads.at("b").reject(new NetworkError("x"));
     await settled();
-    expect(attachments.entries.map(({ why }) => why)).toEqual(["This is no file that is taken.", "The server can’t be reached."]);
-    expect(attachments.obstacle).toContain("not uploaded");
+    expect(attachments.entries.map(({ why }) => why)).toEqual(["This is no file that is taken.", "Can’t reach the server. Check your connection."]);
+    expect(attachments.obstacle).toContain("failed to upload");
     const [first, second] = attachments.entries;
     if (!first || !second) throw new Error("Both should be there.");
     attachments.remove(first);
@@ -75,7 +75,7 @@ describe("attachments", () => {
     const attachments = new Attachments(new Uploads().upload, (words) => said.push(words));
     attachments.add(Array.from({ length: MOST_FILES + 1 }, (_, at) => file(`${at}`)));
     expect(attachments.entries).toHaveLength(MOST_FILES);
-    expect(said).toEqual(["A message takes 10 files at most."]);
+    expect(said).toEqual(["You can attach up to 10 files."]);
   });
 
   it("come back with a message that was not sent", () => {

@@ -1,5 +1,6 @@
 // Pieces of Markdown as DOM: those that are settled are drawn once and never touched again.
 
+import { COPY_LABELS } from "../state/strings.ts";
 import { clean } from "./clean.ts";
 import { coloured } from "./highlighting.ts";
 import { morph, setText } from "./morph.ts";
@@ -145,7 +146,7 @@ function buttonOf(name: string, words: string): HTMLButtonElement {
 }
 
 function copyButton(): HTMLButtonElement {
-  const button = buttonOf("copy", "Copy");
+  const button = buttonOf("copy", COPY_LABELS.ready);
   button.hidden = !("clipboard" in navigator);
   return button;
 }
@@ -168,8 +169,8 @@ export async function press({ target }: Event): Promise<void> {
 
 async function copy(button: HTMLButtonElement, text: string): Promise<void> {
   const copied = await navigator.clipboard.writeText(text).then(() => true, () => false);
-  button.textContent = copied ? "Copied" : "Not copied";
-  setTimeout(() => (button.textContent = "Copy"), COPIED_MS);
+  button.textContent = copied ? COPY_LABELS.copied : COPY_LABELS.failed;
+  setTimeout(() => (button.textContent = COPY_LABELS.ready), COPIED_MS);
 }
 
 /** What may come later: colours and formulas. */

@@ -64,7 +64,7 @@ const marked = new Marked({
     },
     image: ({ href, title, text }) => (safe(href) ? link(href, title, escaped(text || "Image")) : escaped(text)),
     code: ({ text, lang }) => framed(text, languageOf(lang ?? "")),
-    checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? "Done" : "Open"}"></span> `,
+    checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? "Done" : "Not done"}"></span> `,
     table(token) {
       return `<div class="table" tabindex="0" role="region" aria-label="Table">${RENDERER.table.call(this, token)}</div>`;
     },

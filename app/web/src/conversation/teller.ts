@@ -3,7 +3,7 @@
 import type { MessageView, Standing } from "../state/shape.ts";
 
 const SPOKEN = 200;
-const ENDED: Partial<Record<Standing, string>> = { done: "Answer finished.", stopped: "Answer stopped.", failed: "Answer failed." };
+const ENDED: Partial<Record<Standing, string>> = { done: "Answer complete.", stopped: "Answer stopped.", failed: "Answer failed." };
 
 export class Teller {
   readonly #announce: (words: string) => void;

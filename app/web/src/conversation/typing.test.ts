@@ -45,7 +45,7 @@ describe("what a screen reader is told", () => {
     teller.see("chat", writing, () => writing);
     teller.see("chat", writing, () => writing);
     teller.see("chat", null, () => done);
-    expect(told).toEqual(["Khala is answering.", `Answer finished. ${"word ".repeat(40)}`.trim()]);
+    expect(told).toEqual(["Khala is answering.", `Answer complete. ${"word ".repeat(40)}`.trim()]);
   });
 
   it("is nothing of what went on before the chat was opened, nor of other chats", () => {

@@ -1,7 +1,7 @@
 // What a dialog asks of the server: one thing of a kind at a time, with the "no" in its own words.
 
 import { request, withRetry, isRequestError } from "../khala/requests.ts";
-import { inWords } from "../state/words.ts";
+import { errorMessage } from "../state/error-messages.ts";
 
 /** The fields of a form, by their names; what is disabled is not among them. */
 export type Fields = Readonly<Record<string, string>>;
@@ -11,7 +11,7 @@ export class Asking {
   wrong = $state("");
   readonly #words: (error: unknown) => string;
 
-  constructor(words: (error: unknown) => string = inWords) {
+  constructor(words: (error: unknown) => string = errorMessage) {
     this.#words = words;
   }
 

@@ -3,7 +3,7 @@
 import type { MadeThread } from "../khala/frames.ts";
 import { ApiError, backoffMs, request, withRetry, isRequestError, sleep } from "../khala/requests.ts";
 import type { KnownChat } from "./keyring.ts";
-import { inWords } from "./words.ts";
+import { errorMessage } from "./error-messages.ts";
 import type { Keys } from "./shape.ts";
 
 type Given = { keys?: Keys; body?: unknown; spares?: readonly string[] };
@@ -25,7 +25,7 @@ export class Asking {
     } catch (error) {
       if (!isRequestError(error)) throw error;
       if (error instanceof ApiError && spares.includes(error.code)) return null;
-      this.#say(`Could not ${what}. ${inWords(error)}`);
+      this.#say(`Couldn’t ${what}. ${errorMessage(error)}`);
       return undefined;
     }
   }

@@ -8,7 +8,7 @@ import type { Keyring, KnownChat } from "./keyring.ts";
 import type { ChatList } from "./list.svelte.ts";
 import type { Outgoings } from "./outgoings.svelte.ts";
 import type { Stream } from "./stream.ts";
-import { inWords } from "./words.ts";
+import { errorMessage } from "./error-messages.ts";
 import type { Page } from "./shape.ts";
 
 /** What of the page belongs to somebody. */
@@ -91,7 +91,7 @@ export class Belonging {
       await claim();
     } catch (error) {
       if (!isRequestError(error)) throw error;
-      this.#page.toast(`Could not move the chats to your account. ${inWords(error)}`);
+      this.#page.toast(`Couldn’t add the chats to your account. ${errorMessage(error)}`);
     }
   }
 }

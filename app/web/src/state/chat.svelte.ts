@@ -14,6 +14,7 @@ import { ThreadView } from "./thread.svelte.ts";
 import { OutgoingMessage } from "./views.svelte.ts";
 import type { Head } from "./views.svelte.ts";
 import type { ChatView, Keys, MessageView, Page, Participant } from "./shape.ts";
+import { NEW_CHAT } from "./strings.ts";
 
 /** What an open chat has of the page. */
 export interface ChatPage extends Pick<Page, "options" | "toast" | "account"> {
@@ -105,7 +106,7 @@ export class OpenChat implements ChatView {
   }
 
   get title(): string {
-    return this.named || "New chat";
+    return this.named || NEW_CHAT;
   }
 
   get role(): Role | null {
@@ -204,7 +205,7 @@ export class OpenChat implements ChatView {
     const parent = parentId === undefined ? this.#view.parent : parentId;
     keyring.noteSent(this.id, id);
     const entry = { id, threadId: this.id, keys: this.keys, text, attachments: files, options, ...(parent !== undefined && { parentId: parent }) };
-    if (!outgoings.add(entry)) this.#page.toast("Too many messages wait to be sent.");
+    if (!outgoings.add(entry)) this.#page.toast("Too many unsent messages. Wait until some are sent.");
   }
 
   resend(id: string): void {
@@ -221,7 +222,7 @@ export class OpenChat implements ChatView {
     if (!messageId || this.busy) return;
     const body = { messageId, answerId: newId(), options: this.#page.options() };
     this.#view.await(body.answerId);
-    await this.#attempt<Sent>("write another answer", "POST", "/regenerate", body);
+    await this.#attempt<Sent>("regenerate the answer", "POST", "/regenerate", body);
   }
 
   edit(questionId: string, text: string): void {

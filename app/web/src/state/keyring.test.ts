@@ -103,5 +103,5 @@ it("what was written by us is known when it comes back, and by whom", () => {
 it("a title is the first words, cut between words", () => {
   expect(titleFrom("  Count\n for   me ")).toBe("Count for me");
   expect(titleFrom(" \n ")).toBeNull();
-  expect(titleFrom("word ".repeat(30))).toBe("word word word word word word word word word …");
+  expect(titleFrom("word ".repeat(30))).toBe("word word word word word word word word word…");
 });

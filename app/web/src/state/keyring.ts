@@ -152,7 +152,7 @@ export function keysOf({ key, shareKey }: KnownChat): Keys {
 export function titleFrom(text: string): string | null {
   const line = text.trim().replace(/\s+/g, " ");
   if (line.length <= TITLE_LENGTH) return line || null;
-  return `${line.slice(0, TITLE_LENGTH).replace(/\s+\S*$/, "")} …`;
+  return `${line.slice(0, TITLE_LENGTH).replace(/\s+\S*$/, "")}…`;
 }
 
 function isChat(found: unknown): found is KnownChat {

@@ -28,8 +28,8 @@ describe("the list", () => {
   it("says how one has come by a chat", () => {
     const own = [{ id: "link", title: null, created: true, shareKey: "s" }, { id: "mine", title: null, created: true, key: "k" }];
     const notes = (userId: string | null) => listed([entry("shared", 1, { role: "editor" })], own, { ...NOBODY, userId }).map(({ id, note }) => [id, note]);
-    expect(notes("user")).toEqual([["shared", "Shared with you"], ["link", "By a link"], ["mine", "Only in this browser"]]);
-    expect(notes(null)).toEqual([["shared", "Shared with you"], ["link", "By a link"], ["mine", ""]]);
+    expect(notes("user")).toEqual([["shared", "Shared with you"], ["link", "Shared with you"], ["mine", "Only in this browser"]]);
+    expect(notes(null)).toEqual([["shared", "Shared with you"], ["link", "Shared with you"], ["mine", ""]]);
   });
 
   it("leaves out what was begun for another account", () => {

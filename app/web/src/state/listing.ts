@@ -4,6 +4,7 @@ import type { Listed } from "../khala/frames.ts";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { KnownChat } from "./keyring.ts";
 import type { ListedChat } from "./shape.ts";
+import { NEW_CHAT } from "./strings.ts";
 
 /** The account's list after a change. */
 export function patched(before: ReadonlyMap<string, Listed>, { whole, entries, removed }: ListPatch): ReadonlyMap<string, Listed> {
@@ -23,7 +24,7 @@ export function listed(
   const mine = own.filter(({ id, ownerId }) => !theirs.has(id) && (!ownerId || ownerId === userId));
   const items = [...mine.map((chat) => ofBrowser(chat, userId)), ...[...theirs.values()].map(ofAccount)];
   const named = items.map((item) => (item.id === openId ? { ...item, title: item.title || (openTitle ?? ""), unread: false } : item));
-  return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || "New chat" }));
+  return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT }));
 }
 
 function ofBrowser(chat: KnownChat, userId: string | null): ListedChat {
@@ -31,7 +32,7 @@ function ofBrowser(chat: KnownChat, userId: string | null): ListedChat {
     id: chat.id,
     title: chat.title ?? "",
     role: chat.shareKey && !chat.key ? "viewer" : "owner",
-    note: chat.shareKey && !chat.key ? "By a link" : userId !== null && chat.key ? "Only in this browser" : "",
+    note: chat.shareKey && !chat.key ? "Shared with you" : userId !== null && chat.key ? "Only in this browser" : "",
     unread: false,
     running: false,
     needsApproval: false,

@@ -91,7 +91,7 @@ export class Outgoings {
   /** What was asked before the server had made the chat waits for that. */
   async #send(entry: OutboxEntry): Promise<Sent> {
     const { threadId } = entry;
-    if (!this.#isOurs(entry)) throw new ApiError(401, { code: "unauthorized", detail: "It was written by an account that is signed out." });
+    if (!this.#isOurs(entry)) throw new ApiError(401, { code: "unauthorized", detail: "This was written from an account that’s signed out." });
     const chat = this.#keyring.find(threadId);
     if (chat && !chat.created) await request<MadeThread>("POST", "/api/threads", { body: { id: threadId, ...(chat.key && { anonKey: chat.key }) } });
     return sendMessage(entry);

@@ -24,7 +24,7 @@ import { Kept } from "./storage.ts";
 import { Stream } from "./stream.ts";
 import type { Port } from "./stream.ts";
 import { ChosenTemplate } from "./template.svelte.ts";
-import { inWords } from "./words.ts";
+import { errorMessage } from "./error-messages.ts";
 import type { Connection, Page } from "./shape.ts";
 
 class BrowserPage extends Feedback implements Page {
@@ -90,7 +90,7 @@ class BrowserPage extends Feedback implements Page {
 
   async #loadTemplate(): Promise<void> {
     const isLoaded = await this.#template.load(this.preferences.agent);
-    if (!isLoaded) this.toast("The agent could not be loaded. What you send goes without it until you reload the page.");
+    if (!isLoaded) this.toast("Couldn’t load the agent. Messages are sent without it until you reload the page.");
   }
 
   open(id: string): void {
@@ -179,7 +179,7 @@ class BrowserPage extends Feedback implements Page {
       this.follow(chat);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      if (wanted()) this.#refuse(chat, error.code, inWords(error));
+      if (wanted()) this.#refuse(chat, error.code, errorMessage(error));
     }
   }
 

@@ -1,12 +1,12 @@
 // What the person is told where the server will not let them follow a chat.
 
-const ELSEWHERE = "This chat belongs to somebody else, or its key is in another browser.";
+const ELSEWHERE = "You don’t have access to this chat. Sign in, or open it in the browser where you started it.";
 const CUT = "You no longer have access to this chat.";
 const REFUSED: Readonly<Record<string, string>> = {
-  thread_not_found: "There is no such chat on the server, or not any more.",
+  thread_not_found: "This chat doesn’t exist or was deleted.",
   forbidden: ELSEWHERE,
   unauthorized: ELSEWHERE,
-  protocol: "This page is older than the server. Please reload it.",
+  protocol: "This page is out of date. Reload it to continue.",
 };
 
 /** `hadAccess`: it was open, or a link led here. */

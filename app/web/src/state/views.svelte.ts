@@ -1,11 +1,11 @@
 // Messages as components see them: each part in a box of its own, so that a change touches only who shows that part.
 
-import type { BlobRef, Block, Failure, Finish, Step } from "../khala/frames.ts";
+import type { BlobRef, Block, Finish, RunFailure, Step } from "../khala/frames.ts";
 import { answerStatus } from "../khala/state.ts";
 import type { MessageState } from "../khala/state.ts";
 import type { BlockPatch, MessagePatch } from "../khala/patches.ts";
 import type { OutboxEntry, OutboxState } from "../khala/outbox.ts";
-import { isFinal, wordsOf } from "./words.ts";
+import { isPermanent, messageForCode } from "./error-messages.ts";
 import type { BlockView, MessageView, Standing, Trouble } from "./shape.ts";
 
 /** A message without its content: what changes seldom. */
@@ -75,7 +75,7 @@ export class StoredMessage implements MessageView {
   }
 
   get trouble(): Trouble | null {
-    const failure: Failure | undefined = this.#head.failure;
+    const failure: RunFailure | undefined = this.#head.failure;
     return failure ? { reason: failure.message } : null;
   }
 
@@ -140,7 +140,7 @@ export class OutgoingMessage implements MessageView {
 
 /** What the error of a send says to the person. */
 function troubleOf({ code, message, errors, retryAt }: Extract<OutboxState, { phase: "failed" }>): Trouble {
-  return { reason: wordsOf(code, message, errors), ...(retryAt !== null && { retryAt }), ...(isFinal(code) && { final: true }) };
+  return { reason: messageForCode(code, message, errors), ...(retryAt !== null && { retryAt }), ...(isPermanent(code) && { final: true }) };
 }
 
 /** When an id of version 7 was made. */

@@ -2,7 +2,7 @@
 
 import type { Approval } from "../khala/frames.ts";
 import { ApiError } from "../khala/requests.ts";
-import { inWords } from "../state/words.ts";
+import { errorMessage } from "../state/error-messages.ts";
 
 export const LONGEST_REASON = 1_000;
 
@@ -11,23 +11,23 @@ export function argsIn(text: string): { args: Record<string, unknown> } | { prob
   try {
     const args: unknown = JSON.parse(text);
     const isObject = typeof args === "object" && args !== null && !Array.isArray(args);
-    return isObject ? { args: args as Record<string, unknown> } : { problem: "Arguments are a JSON object: { … }" };
+    return isObject ? { args: args as Record<string, unknown> } : { problem: "Arguments must be a JSON object: { … }" };
   } catch (error) {
-    return { problem: `This is no JSON. ${error instanceof Error ? error.message : ""}` };
+    return { problem: `Invalid JSON. ${error instanceof Error ? error.message : ""}` };
   }
 }
 
 export function refusedInWords(error: unknown): string {
-  if (!(error instanceof ApiError)) return inWords(error);
-  if (error.code === "already_decided") return `Somebody was faster. ${error.message}`;
-  if (error.code === "invalid_input") return `The tool can’t be called with this: ${error.errors[0]?.message ?? error.message}`;
-  return error.code === "forbidden" ? error.message : inWords(error);
+  if (!(error instanceof ApiError)) return errorMessage(error);
+  if (error.code === "already_decided") return `Someone else answered first. ${error.message}`;
+  if (error.code === "invalid_input") return `Invalid arguments: ${error.errors[0]?.message ?? error.message}`;
+  return error.code === "forbidden" ? error.message : errorMessage(error);
 }
 
 /** "Denied by Ada: it is mine": who answered a question; empty if nobody has. */
 export function decidedInWords({ state, decidedName, reason }: Approval): string {
   if (state === "pending") return "";
-  if (state === "expired") return "Nobody answered in time.";
+  if (state === "expired") return "Expired without an answer.";
   const by = decidedName ? ` by ${decidedName}` : "";
   return `${state === "approved" ? "Approved" : "Denied"}${by}${reason ? `: ${reason}` : "."}`;
 }

@@ -82,7 +82,7 @@ export class Details {
     this.#port = null;
     const lost = [...this.#waiting.values()];
     this.#waiting.clear();
-    for (const { reject } of lost) reject(new NetworkError("What reads details has stopped."));
+    for (const { reject } of lost) reject(new NetworkError("The detail worker stopped."));
   }
 }
 
@@ -99,7 +99,7 @@ function plain({ blobId, size, sha256, mediaType, preview }: BlobRef): BlobRef {
 }
 
 function calledOff(): DOMException {
-  return new DOMException("Nobody waits for this any more.", "AbortError");
+  return new DOMException("The request was cancelled.", "AbortError");
 }
 
 function errorOf({ message, status, code, errors, retryAfter }: Failure): Error {

@@ -5,7 +5,8 @@ import type { Block } from "../khala/frames.ts";
 import type { BlockView } from "../state/shape.ts";
 import { Lru } from "./lru.ts";
 import { Tally } from "./tally.ts";
-import { milliseconds, namesOf, standingOf } from "./words.ts";
+import { stepStatus, toolNames } from "./call-labels.ts";
+import { formatMilliseconds } from "../state/format.ts";
 
 /** Of so many calls it is remembered when they were first seen to run. */
 const MOST_CALLS = 2_000;
@@ -49,7 +50,7 @@ export class Followed {
   /** "3 of 4 done, 1 failed · 1.2 s" */
   get words(): string {
     const { counts, all, hasEnded, longest } = this.#now.tally;
-    return [standingOf(counts, all), hasEnded && longest > 0 && milliseconds(longest)].filter(Boolean).join(" · ");
+    return [stepStatus(counts, all), hasEnded && longest > 0 && formatMilliseconds(longest)].filter(Boolean).join(" · ");
   }
 
   /** From 0 to 1: how many have ended. */
@@ -58,7 +59,7 @@ export class Followed {
   }
 
   get names(): string {
-    return namesOf(this.#now.tally.tools);
+    return toolNames(this.#now.tally.tools);
   }
 
   /** When (ms of our clock) a call was first seen to run; undefined if it never was. */

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { ToolState } from "../khala/frames.ts";
 import { random } from "../khala/testing/random.ts";
 import { Tally } from "./tally.ts";
-import { hasEnded } from "./words.ts";
+import { hasEnded } from "./call-labels.ts";
 
 const STATES: readonly ToolState[] = ["queued", "running", "completed", "failed", "blocked", "cancelled"];
 const call = (toolCallId: string, state: ToolState, tool = "grep", durationMs?: number) => ({ type: "tool" as const, toolCallId, tool, state, ...(durationMs !== undefined && { durationMs }) });

@@ -1,7 +1,7 @@
 // How the calls of a step stand, counted as they change and never by going through all of them.
 
 import type { ToolBlock, ToolState } from "../khala/frames.ts";
-import { hasEnded } from "./words.ts";
+import { hasEnded } from "./call-labels.ts";
 
 type Counts = Record<ToolState, number>;
 

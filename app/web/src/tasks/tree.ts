@@ -1,6 +1,6 @@
 // A JSON value as rows of which some are open, page by page: what is not open costs nothing, however large it is.
 
-import { seen } from "./words.ts";
+import { escapeInvisible } from "./json-text.ts";
 
 /** Longer texts are cut in a row. */
 const LONGEST_TEXT = 1_000;
@@ -157,7 +157,7 @@ function rowOf(node: Opened, place: number, at: { path: string; level: number; p
     index,
     path: `${at.path}${place}`,
     level: at.level,
-    name: name === undefined ? null : seen(JSON.stringify(name.slice(0, LONGEST_TEXT))),
+    name: name === undefined ? null : escapeInvisible(JSON.stringify(name.slice(0, LONGEST_TEXT))),
     isOpen,
     place: place + 1,
     beside: node.values.length,
@@ -173,5 +173,5 @@ function told(value: unknown): Pick<Row, "kind" | "text" | "size"> {
   }
   if (typeof value !== "string") return { kind: typeof value === "number" ? "number" : "word", text: JSON.stringify(value), size: 0 };
   const isCut = value.length > LONGEST_TEXT;
-  return { kind: "string", text: seen(JSON.stringify(isCut ? value.slice(0, LONGEST_TEXT) : value)) + (isCut ? " …" : ""), size: 0 };
+  return { kind: "string", text: escapeInvisible(JSON.stringify(isCut ? value.slice(0, LONGEST_TEXT) : value)) + (isCut ? "…" : ""), size: 0 };
 }

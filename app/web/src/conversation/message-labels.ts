@@ -1,0 +1,76 @@
+// Labels of messages and of the people in a chat, and the groups in which an answer's blocks are shown.
+
+import { STOPPED, stepOf } from "../autopilot/run.ts";
+import { formatUsd } from "../state/format.ts";
+import type { Finish, FinishReason } from "../khala/frames.ts";
+import { formatMilliseconds } from "../state/format.ts";
+import type { BlockView, MessageView, Participant, Standing, Trouble } from "../state/shape.ts";
+
+const STANDING_LABELS: Partial<Record<Standing, string>> = {
+  stopped: "Stopped",
+  failed: "Failed",
+  interrupted: "Interrupted. Reconnecting…",
+};
+const REASON_LABELS: Partial<Record<FinishReason, string>> = { ...STOPPED, tool_calls: "Handed over to your app" };
+
+/** Why an answer ended early, or null if it ended normally. */
+export function endingLabel(standing: Standing, finish: Finish | null): string | null {
+  return STANDING_LABELS[standing] ?? (finish ? (REASON_LABELS[finish.reason] ?? null) : null);
+}
+
+/** The usage of an answer: "demo · 57 tokens in, 200 out · $0.0004 · 2.1 s" */
+export function usageLabel({ model, usage, costUsd, totalMs }: Finish): string {
+  const tokens = `${usage.inputTokens.toLocaleString("en")} tokens in, ${usage.outputTokens.toLocaleString("en")} out`;
+  return [model, tokens, costUsd && formatUsd(Number(costUsd)), totalMs !== undefined && formatMilliseconds(totalMs)].filter(Boolean).join(" · ");
+}
+
+/** "Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far", or "". */
+export function progressLabel({ round, blocks }: Pick<MessageView, "round" | "blocks">): string {
+  const waiting = blocks.some(({ block }) => block.type === "tool" && block.state === "blocked") && "waiting for approval";
+  const label = [stepOf({ round, blocks }), waiting, usageSoFar(round)].filter(Boolean).join(" · ");
+  return label.slice(0, 1).toUpperCase() + label.slice(1);
+}
+
+function usageSoFar(round: MessageView["round"]): string | null {
+  const { usage, costUsd } = round ?? {};
+  const tokens = usage && `${(usage.inputTokens + usage.outputTokens).toLocaleString("en")} tokens`;
+  const parts = [tokens, costUsd && formatUsd(Number(costUsd))].filter(Boolean);
+  return parts.length > 0 ? `${parts.join(" · ")} so far` : null;
+}
+
+/** The delivery status of a message of one's own; null once it is sent. */
+export function deliveryLabel(standing: Standing, trouble: Trouble | null): string | null {
+  if (standing === "sending") return trouble ? "Retrying…" : "Sending…";
+  if (standing === "queued") return "Will be sent when you’re back online";
+  return standing === "failed" ? `Not sent. ${trouble?.reason ?? ""}`.trim() : null;
+}
+
+/** Blocks that are shown together: consecutive tool calls of one step, or one block of another kind. */
+type BlockGroup = { key: string; step: number; tools: readonly BlockView[] } | { key: string; view: BlockView };
+
+export function groupBlocks(blocks: readonly BlockView[]): BlockGroup[] {
+  const groups: { key: string; step: number; tools: BlockView[]; view?: BlockView }[] = [];
+  for (const view of blocks) {
+    const last = groups.at(-1);
+    const step = view.block.type === "tool" ? (view.block.step ?? 0) : -1;
+    if (step < 0) groups.push({ key: view.key, step, tools: [], view });
+    else if (last?.step === step) last.tools.push(view);
+    else groups.push({ key: view.key, step, tools: [view] });
+  }
+  return groups.map(({ key, step, tools, view }) => (view ? { key, view } : { key, step, tools }));
+}
+
+type Person = { id: string; name: string; typing: boolean };
+
+/** The other people in the chat, with the names that are shown. */
+export function peopleFrom(participants: readonly Participant[]): Person[] {
+  return participants.map(({ id, name, state }) => ({ id, name: name ?? "Guest", typing: state.typing === true }));
+}
+
+/** "Ada is typing…", or "". */
+export function typingLabel(present: readonly Person[]): string {
+  const [first, second, ...rest] = present.filter(({ typing }) => typing).map(({ name }) => name);
+  if (first === undefined) return "";
+  if (second === undefined) return `${first} is typing…`;
+  return rest.length > 0 ? `${rest.length + 2} people are typing…` : `${first} and ${second} are typing…`;
+}

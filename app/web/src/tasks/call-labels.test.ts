@@ -1,0 +1,68 @@
+import { expect, test } from "vitest";
+import type { ToolBlock } from "../khala/frames.ts";
+import { random } from "../khala/testing/random.ts";
+import { argumentsLine, callArgumentsLine, outcomeLabel, STATE_ICONS, STATE_LABELS, stepStatus, timeLabel, toolNames } from "./call-labels.ts";
+import { prettyJson } from "./json-text.ts";
+
+const graphemes = (text: string) => [...new Intl.Segmenter("en", { granularity: "grapheme" }).segment(text)].length;
+const none = { queued: 0, running: 0, completed: 0, failed: 0, blocked: 0, cancelled: 0 };
+const block = (more: Partial<ToolBlock>): ToolBlock => ({ type: "tool", toolCallId: "a", tool: "grep", state: "running", ...more });
+
+test("arguments are named, unless there is only one", () => {
+  expect(argumentsLine({ path: "a.txt", content: "hi" })).toBe("path: a.txt, content: hi");
+  expect(argumentsLine({ text: "n 1" })).toBe("n 1");
+  expect([argumentsLine({}), argumentsLine(undefined)]).toEqual(["", ""]);
+});
+
+test("whatever the arguments are, they are one line of at most 60 characters as people count them", () => {
+  const pieces = ["a", "\n", "\t", "👩‍👩‍👧‍👦", "é", "e\u0301", "\u202e", "\u0000", "漢", "🇩🇪", " ", "\ud800", '"'];
+  for (let seed = 1; seed <= 300; seed++) {
+    const { below: next } = random(seed);
+    const text = () => Array.from({ length: next(90) }, () => pieces[next(pieces.length)]).join("");
+    const line = argumentsLine({ [text()]: text(), b: { c: [text()] } });
+    expect(graphemes(line)).toBeLessThanOrEqual(60);
+    expect(line).not.toMatch(/[\p{Cc}\u2028\u202e]/u);
+  }
+});
+
+test("a line that is cut ends with an ellipsis, and no letter is cut in two", () => {
+  expect(argumentsLine({ a: "👩‍👩‍👧‍👦".repeat(61) })).toBe(`${"👩‍👩‍👧‍👦".repeat(59)}…`);
+  expect(argumentsLine({ a: "x".repeat(60) })).toBe("x".repeat(60));
+});
+
+test("arguments in a blob are told by their beginning", () => {
+  const blob = { blobId: "x", size: 9_000, sha256: "ab", mediaType: "application/json", preview: '{\n  "path": "a"' };
+  expect(callArgumentsLine(block({ argsBlob: blob }))).toBe('{ "path": "a"');
+});
+
+test("a step is told by how its calls stand and which they are", () => {
+  expect(stepStatus({ ...none, completed: 3, failed: 1 }, 4)).toBe("3 of 4 done, 1 failed");
+  expect(stepStatus({ ...none, running: 1, blocked: 2 }, 3)).toBe("0 of 3 done, 2 waiting for approval");
+  expect(stepStatus({ ...none, completed: 1, blocked: 1 }, 2)).toBe("waiting for approval");
+  expect(toolNames(new Map([["todo_add", 30], ["glob", 1]]))).toBe("todo_add ×30, glob");
+  expect(toolNames(new Map(["a", "b", "c", "d", "e"].map((name) => [name, 1])))).toBe("a, b, c, d…");
+});
+
+test("what runs counts, what has ended says how long it took", () => {
+  expect(timeLabel(block({}), 1_000, 8_500)).toBe("running 7 s");
+  expect(timeLabel(block({ state: "completed", durationMs: 1234 }), 0, 0)).toBe("1.2 s");
+  expect(timeLabel(block({ state: "completed" }), 0, 0)).toBe("done");
+  expect(timeLabel(block({ state: "failed", durationMs: 12 }), 0, 0)).toBe("failed · 12 ms");
+  expect(timeLabel(block({ state: "blocked" }), 0, 0)).toBe("needs approval");
+});
+
+test("a denied call says so once, and who denied it and why where that is known", () => {
+  const denied = (summary: string) => block({ state: "failed", summary });
+  expect(timeLabel(denied("Denied by somebody."), 0, 0)).toBe("denied");
+  expect([outcomeLabel(denied("Denied by somebody.")), outcomeLabel(denied("Denied."))]).toEqual(["", ""]);
+  expect(outcomeLabel(denied("Denied by Ada: it is mine"))).toBe("Denied by Ada: it is mine");
+  expect([outcomeLabel(block({ reason: "Half way" })), outcomeLabel(block({ state: "blocked", reason: "x" }))]).toEqual(["Half way", ""]);
+});
+
+test("the six states differ in shape and in words", () => {
+  expect([new Set(Object.values(STATE_ICONS)).size, new Set(Object.values(STATE_LABELS)).size]).toEqual([6, 6]);
+});
+
+test("JSON that is to be approved of hides nothing", () => {
+  expect(prettyJson({ a: "x\u200by" })).toBe('{\n  "a": "x\\u200by"\n}');
+});

@@ -1,0 +1,106 @@
+// Short labels of tool calls: arguments, states, times and the status of a step.
+
+import type { ToolBlock, ToolState } from "../khala/frames.ts";
+import { formatDuration, formatMilliseconds } from "../state/format.ts";
+import { withoutInvisible } from "./json-text.ts";
+
+const MAX_LINE_CHARACTERS = 60;
+const MAX_TOOL_NAMES = 4;
+/** A line of 60 characters never needs more of a value than this. */
+const MAX_VALUE_CHARACTERS = 2_000;
+/** The server's summary of a denied call that names neither a person nor a reason. */
+const PLAIN_DENIAL = /^Denied(?: by (?:somebody|someone|a user))?\.?$/;
+
+export const STATE_LABELS: Readonly<Record<ToolState, string>> = {
+  queued: "queued",
+  running: "running",
+  completed: "done",
+  failed: "failed",
+  blocked: "needs approval",
+  cancelled: "cancelled",
+};
+
+/** Shapes that tell the states apart without colour, each a line in 20 by 20. */
+export const STATE_ICONS: Readonly<Record<ToolState, string>> = {
+  queued: "M6 10h.01M10 10h.01M14 10h.01",
+  running: "M10 3a7 7 0 1 1-7 7",
+  completed: "M4.5 10.5 8.5 14.5 15.5 6",
+  failed: "M5.5 5.5l9 9M14.5 5.5l-9 9",
+  blocked: "M10 3.5 17 16H3zM10 8.5v3.2M10 13.9v.01",
+  cancelled: "M4 10a6 6 0 1 0 12 0 6 6 0 1 0-12 0M5.8 5.8l8.4 8.4",
+};
+
+/** Whether the state of a call is final. */
+export function hasEnded(state: ToolState): boolean {
+  return state === "completed" || state === "failed" || state === "cancelled";
+}
+
+const segmenter = new Intl.Segmenter("en", { granularity: "grapheme" });
+
+/** The text on one line of at most `max` graphemes, including the ellipsis if it is cut. */
+function oneLine(text: string, max: number): string {
+  const line = withoutInvisible(text.slice(0, MAX_VALUE_CHARACTERS).replace(/[\s\p{Cc}\p{Cs}\p{Cn}]+/gu, " ")).trim();
+  const graphemes: string[] = [];
+  for (const { segment } of segmenter.segment(line)) {
+    if (graphemes.length === max) return `${graphemes.slice(0, max - 1).join("")}…`;
+    graphemes.push(segment);
+  }
+  return graphemes.join("");
+}
+
+/** The arguments of a call on one line of at most 60 characters. */
+export function argumentsLine(args: Readonly<Record<string, unknown>> | undefined): string {
+  const entries = Object.entries(args ?? {}).slice(0, MAX_LINE_CHARACTERS);
+  const shown = (value: unknown) => (typeof value === "string" ? value.slice(0, MAX_VALUE_CHARACTERS) : JSON.stringify(value));
+  const [only] = entries;
+  const line = entries.length === 1 && only ? shown(only[1]) : entries.map(([name, value]) => `${name}: ${shown(value)}`).join(", ");
+  return oneLine(line, MAX_LINE_CHARACTERS);
+}
+
+/** As `argumentsLine`, also for a call whose arguments are stored in a blob. */
+export function callArgumentsLine({ args, argsBlob }: ToolBlock): string {
+  return argsBlob ? oneLine(argsBlob.preview ?? "", MAX_LINE_CHARACTERS) : argumentsLine(args);
+}
+
+/** "todo_add ×30, glob": the names of the tools, at most four of them, in the order of `counts`. */
+export function toolNames(counts: ReadonlyMap<string, number>): string {
+  const names: string[] = [];
+  for (const [name, count] of counts) {
+    if (names.length === MAX_TOOL_NAMES) return `${names.join(", ")}…`;
+    names.push(count > 1 ? `${name} ×${count}` : name);
+  }
+  return names.join(", ");
+}
+
+/** "3 of 4 done, 1 failed", or "waiting for approval" when all calls that are left wait for it. */
+export function stepStatus(counts: Readonly<Record<ToolState, number>>, all: number): string {
+  if (counts.blocked > 0 && counts.blocked + counts.completed === all) return "waiting for approval";
+  const others = (["failed", "cancelled", "blocked"] as const)
+    .filter((state) => counts[state] > 0)
+    .map((state) => `, ${counts[state]} ${state === "blocked" ? "waiting for approval" : state}`);
+  return `${counts.completed} of ${all} done${others.join("")}`;
+}
+
+/** The label at the right of a card; `startedAt` and `now` in ms of one clock. */
+export function timeLabel(block: ToolBlock, startedAt: number, now: number): string {
+  const { state, durationMs = 0 } = block;
+  const took = durationMs > 0 ? formatMilliseconds(durationMs) : "";
+  if (state === "running") return `running ${formatDuration(now - startedAt)}`;
+  if (state === "completed") return took || STATE_LABELS.completed;
+  if (state !== "failed") return STATE_LABELS[state];
+  if (isDenied(block)) return "denied";
+  return took ? `failed · ${took}` : STATE_LABELS.failed;
+}
+
+/** The result of a call in one sentence, or how far a running call is; empty if the time label already says it. */
+export function outcomeLabel(block: ToolBlock): string {
+  const { state, summary = "", reason = "" } = block;
+  if (state === "running") return reason;
+  if (!hasEnded(state)) return "";
+  return isDenied(block) && PLAIN_DENIAL.test(summary) ? "" : summary;
+}
+
+/** Whether a person denied the call: the block has no error code, so the server's summary tells. */
+function isDenied({ state, summary = "" }: ToolBlock): boolean {
+  return state === "failed" && /^Denied\b/.test(summary);
+}
