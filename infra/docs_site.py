@@ -1,4 +1,4 @@
-"""Hook of mkdocs: adds generated pages, and checks and rewrites links that leave the folder of the documentation."""
+"""Hook of mkdocs: inserts generated references, and checks and rewrites links that leave the folder `docs`."""
 
 import posixpath
 import re
@@ -18,20 +18,19 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 TOP_LEVEL = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
 """Files of the top folder, and the page of the site that shows each."""
-GENERATED: dict[str, Callable[[], str]] = {
-    "reference/rest.md": reference.rest_page,
-    "reference/cli.md": reference.cli_page,
-    "reference/metrics.md": reference.metrics_page,
-    "contributing.md": (ROOT / "CONTRIBUTING.md").read_text,
-    "changelog.md": (ROOT / "CHANGELOG.md").read_text,
+REFERENCES: dict[str, Callable[[], str]] = {
+    "<!-- REST API -->": reference.rest_api,
+    "<!-- command line -->": reference.command_line,
+    "<!-- metrics -->": reference.metrics_table,
 }
+"""What takes the place of a comment on a page."""
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^()\s]+)\)")
 
 
 def on_files(files: Files, config: "MkDocsConfig") -> Files:
-    """Add the pages that are generated."""
-    for path, make in GENERATED.items():
-        files.append(File.generated(config, path, content=make()))
+    """Add pages of files of the top folder."""
+    for path in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        files.append(File.generated(config, TOP_LEVEL[path], content=(ROOT / path).read_text()))
     if files.get_file_from_path("configuration.md") is None:
         table = (ROOT / "README.md").read_text().partition("## Configuration")[2].partition("\n## ")[0]
         files.append(File.generated(config, "configuration.md", content=f"# Configuration{table}"))
@@ -39,8 +38,12 @@ def on_files(files: Files, config: "MkDocsConfig") -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: "Page", **_: object) -> str:
-    """Rewrite links that leave `docs/`. Raises `PluginError` for a link to a file that does not exist."""
-    return link_to_pages(markdown, page.file.src_uri)
+    """Rewrite links that leave `docs/`, and insert references. Raises `PluginError` for a link to a missing file."""
+    markdown = link_to_pages(markdown, page.file.src_uri)
+    for comment, generate in REFERENCES.items():
+        if comment in markdown:
+            markdown = markdown.replace(comment, generate())
+    return markdown
 
 
 def link_to_pages(markdown: str, page: str) -> str:

@@ -1,6 +1,7 @@
-"""Generates reference pages of the documentation as Markdown: REST API, command line and metrics.
+"""Generates the references of the documentation as Markdown: REST API, command line and metrics.
 
-Each page is made from what the program says of itself, so it cannot be out of date. Nothing is written to a file.
+Each is made from what the program says of itself, so it cannot be out of date. The pages in `docs/reference` say where
+the site puts them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,48 +22,31 @@ from khala.signals import metrics
 Json = Mapping[str, Any]
 
 METHODS = ("get", "head", "put", "post", "patch", "delete")
-REST_INTRO = """# REST API
-
-This page is generated from the OpenAPI documents that a server serves at `GET /api/openapi.json` and
-`GET /v1/openapi.json`. [The wire protocol](../protocol.md) specifies what the operations promise.
-"""
-CLI_INTRO = """# Command line
-
-This page is generated from the help of the commands. All settings are [environment variables](../configuration.md).
-"""
-METRICS_INTRO = """# Metrics
-
-A process serves these metrics for Prometheus at `/metrics` where `KHALA_METRICS` says
-([how to read them](../operations.md#metrics)). Counters and histograms are per process: sum them. This page is
-generated from the registry of the metrics.
-
-| name | type | labels | meaning |
-|---|---|---|---|
-"""
+METRICS_HEAD = "| name | type | labels | meaning |\n|---|---|---|---|\n"
 
 
-def rest_page() -> str:
+def rest_api() -> str:
     """All operations of `/api` and `/v1`, with their parameters, bodies and answers, and all schemas."""
     origins = SimpleNamespace(allowed=(), public_url=None)
     # The document needs the routes; no route is called, so that nothing else of the program has to exist.
     context = cast("Any", SimpleNamespace(origins=origins))
     api = application(context, web=Path(), version="").openapi_schema.to_schema()
     documents = (("API of threads", constraints.complete(api)), ("OpenAI-compatible API", openai_document()))
-    return REST_INTRO + "\n".join(line for title, one in documents for line in _document(title, one))
+    return "\n".join(line for title, one in documents for line in _document(title, one))
 
 
-def cli_page() -> str:
+def command_line() -> str:
     """The help of each command that is shown."""
-    return CLI_INTRO + "\n".join(_command(cli.main, "khala", None))
+    return "\n".join(_command(cli.main, "khala", None))
 
 
-def metrics_page() -> str:
+def metrics_table() -> str:
     """Name, type, labels and meaning of each metric."""
     named = [one for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
     rows = [(_name(one), _type(one), _labels(one), _meaning(one)) for one in named]
     computed = [*metrics.of_database(0, 0, 0, 0, 0), *metrics.of_reading(ok=True), *metrics.of_pool([("any", 0, 0)])]
     rows += [(one.name, one.type, _sample_labels(one), one.documentation) for one in computed]
-    return METRICS_INTRO + "\n".join(f"| `{name}` | {kind} | {labels} | {says} |" for name, kind, labels, says in rows)
+    return METRICS_HEAD + "\n".join(f"| `{name}` | {kind} | {labels} | {says} |" for name, kind, labels, says in rows)
 
 
 def _name(metric: MetricWrapperBase) -> str:

@@ -37,8 +37,10 @@ def test_the_site_loads_nothing_from_another_host(site: Path) -> None:
         assert not re.search(r"url\([\"']?(?:https?:)?//|@import", style.read_text())
 
 
-def test_every_command_route_and_metric_is_in_the_reference() -> None:
-    rest, cli, metrics = reference.rest_page(), reference.cli_page(), reference.metrics_page()
+def test_every_command_route_and_metric_is_in_the_reference(site: Path) -> None:
+    for page in ("rest", "cli", "metrics"):
+        assert "<!-- " not in re.sub(r"<(script|style).*?</\1>", "", (site / "reference" / f"{page}.html").read_text())
+    rest, cli, metrics = reference.rest_api(), reference.command_line(), reference.metrics_table()
     assert rest.count("\n### `") > 60
     assert "### `POST /api/threads/{thread_id}/send`" in rest
     assert "### `POST /v1/chat/completions`" in rest
