@@ -44,7 +44,11 @@ def metrics_table() -> str:
     """Name, type, labels and meaning of each metric."""
     named = [one for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
     rows = [(_name(one), _type(one), _labels(one), _meaning(one)) for one in named]
-    computed = [*metrics.of_database(0, 0, 0, 0, 0), *metrics.of_reading(ok=True), *metrics.of_pool([("any", 0, 0)])]
+    computed = [
+        *metrics.database_metrics(0, 0, 0, 0, 0),
+        *metrics.database_up_metric(ok=True),
+        *metrics.pool_metrics([("any", 0, 0)]),
+    ]
     rows += [(one.name, one.type, _sample_labels(one), one.documentation) for one in computed]
     return METRICS_HEAD + "\n".join(f"| `{name}` | {kind} | {labels} | {says} |" for name, kind, labels, says in rows)
 

@@ -290,7 +290,7 @@ async def test_a_tool_of_the_callers_own_is_handed_to_the_caller(server: Inside)
     assert card["args"] == {"times": 2}
 
 
-async def test_arguments_that_are_too_large_or_cant_be_kept_fail_their_call_alone(database_url: str) -> None:
+async def test_arguments_that_are_too_large_or_cannot_be_stored_fail_their_call_alone(database_url: str) -> None:
     async with khala(database_url, KHALA_GUEST_BLOB_MB="1") as server:
         thread = await server.thread()
         for number in range(12):  # until the thread is full
@@ -300,7 +300,7 @@ async def test_arguments_that_are_too_large_or_cant_be_kept_fail_their_call_alon
             )
             assert (await full.ended())["status"] == "final"
         assert await full.states() == ["failed", "completed"]
-        assert "could not be kept" in (await full.cards())[0]["summary"]
+        assert "could not be stored" in (await full.cards())[0]["summary"]
 
 
 async def test_a_tool_that_is_forbidden_while_its_call_waits_is_not_run(server: Inside) -> None:

@@ -289,9 +289,9 @@ def exposed() -> set[str]:
     """Names of all samples that a process may tell."""
     families = [
         *metrics.REGISTRY.collect(),
-        *metrics.of_database(0, 0, 0, 0, 0),
-        *metrics.of_reading(ok=True),
-        *metrics.of_pool([("inner", 0, 0)]),
+        *metrics.database_metrics(0, 0, 0, 0, 0),
+        *metrics.database_up_metric(ok=True),
+        *metrics.pool_metrics([("inner", 0, 0)]),
     ]
     kinds = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
     return {family.name + ending for family in families for ending in kinds[family.type]}

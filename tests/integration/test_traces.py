@@ -177,7 +177,7 @@ async def test_without_a_collector_a_run_belongs_to_no_trace(database_url: str) 
         thread = await server.thread()
         sent = await send(thread, "Hello?", f"00-{new_trace()}-{SPAN}-01")
         assert (await thread.ended(sent["runId"]))["status"] == "final"
-    assert not traces.on()
+    assert not traces.enabled()
     assert await _trace_of(database_url, sent["runId"]) is None
 
 
@@ -190,9 +190,9 @@ def exported() -> Iterator[InMemorySpanExporter]:
 def _tracing(provider: TracerProvider) -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    traces.begin(provider.get_tracer("test"))
+    traces.start(provider.get_tracer("test"))
     yield exporter
-    traces.end()
+    traces.stop()
     provider.shutdown()
 
 

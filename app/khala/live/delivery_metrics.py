@@ -58,9 +58,9 @@ class Deliveries:
             return
         now = time.time_ns()
         oldest = min(parts[0].created_at for parts in told).timestamp()
-        metrics.FEED_LAG.observe(max(0.0, now / traces.NANO - oldest))
-        if traces.on():
-            since = now - int((time.monotonic() - began) * traces.NANO)
+        metrics.FEED_LAG.observe(max(0.0, now / traces.NANOSECONDS - oldest))
+        if traces.enabled():
+            since = now - int((time.monotonic() - began) * traces.NANOSECONDS)
             for parts in told:
                 self._keep(parts, since, now)
 
@@ -99,5 +99,5 @@ class Deliveries:
                 self._waiting.popleft()
             if one.run_id in found:
                 facts = {"khala.run.id": str(one.run_id), "khala.delivery": one.what}
-                parent = traces.within(found[one.run_id])
-                traces.told("deliver", one.began, one.ended, facts, parent=parent, kind=SpanKind.PRODUCER)
+                parent = traces.context_of(found[one.run_id])
+                traces.record_between("deliver", one.began, one.ended, facts, parent=parent, kind=SpanKind.PRODUCER)

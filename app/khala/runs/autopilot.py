@@ -111,7 +111,9 @@ class Autopilot:
         if len(uses) > left:
             self._say(Notice(code="left_out", message=f"{len(uses) - left} of {len(uses)} calls are over the limit."))
         cost: dict[str, Any] = {"usage": self._meter.tally.usage, "cost_usd": self._meter.tally.cost_usd}
-        await self._tool_executor.begin(uses[:left], step=self._progress.steps + 1, most=self._limits.steps, spent=cost)
+        await self._tool_executor.begin(
+            uses[:left], number=self._progress.steps + 1, max_steps=self._limits.steps, spent=cost
+        )
 
     def _handed_over(self) -> bool:
         """Whether the caller has to carry out tools of its own before the model goes on."""

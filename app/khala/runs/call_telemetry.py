@@ -22,7 +22,7 @@ def model_called(call: ModelCall, outcome: str, seconds: float, usage: TokenUsag
     metrics.MODEL_TOKENS.labels(provider, model, "input").inc(usage.input_tokens)
     metrics.MODEL_TOKENS.labels(provider, model, "output").inc(usage.output_tokens)
     metrics.MODEL_COST.labels(provider, model).inc(float(usd or 0))
-    if traces.on():
+    if traces.enabled():
         facts: dict[str, str | int | float] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": provider,
@@ -43,7 +43,7 @@ def tool_called(name: str, source: str | None, call_id: str, code: str | None, m
     if source is None:
         return
     metrics.TOOL_CALL.labels(tool).observe(milliseconds / 1000)
-    if traces.on():
+    if traces.enabled():
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id}
         traces.record(f"execute_tool {name}", milliseconds / 1000, facts, error=code)
 

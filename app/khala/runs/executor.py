@@ -192,7 +192,7 @@ class Executor:
                 if apart is not None:
                     await self._isolate(work, apart)
                 else:
-                    with work.told():
+                    with work.tracked():
                         await self._carry_out(work)
         except LeaseLost:
             metrics.RUNS_ENDED.labels("lost").inc()
@@ -250,7 +250,7 @@ class Executor:
         async with self._db.driver() as driver:
             stored = [part.read() for part in await parts.of_run(driver, claimed.lease.thread_id, run_id)]
             account = await ledger.account(driver, claimed.lease.thread_id, run_id)
-            work.answers.hear(await approvals.of_run(driver, claimed.lease.thread_id, run_id))
+            work.decisions.receive(await approvals.of_run(driver, claimed.lease.thread_id, run_id))
         stream = self._writer.open(
             claimed.lease,
             next_seq=claimed.next_seq,
@@ -322,7 +322,7 @@ class Executor:
             meter=meter,
             turn=turn,
             tool_executor=ToolExecutor(
-                stream, progress, lambda: self._actor(claimed), self._dependencies, work.answers, functions
+                stream, progress, lambda: self._actor(claimed), self._dependencies, work.decisions, functions
             ),
             counter=self._counter,
             files=PromptFiles(self._dependencies.blob_service, claimed.lease.thread_id),
@@ -348,11 +348,11 @@ class Executor:
 
 async def _hear(driver: Driver, working: list[RunExecution]) -> None:
     """Tell the runs that wait for approval what people have said."""
-    asking = {work.claimed.lease.run_id: work for work in working if work.answers.asking}
+    asking = {work.claimed.lease.run_id: work for work in working if work.decisions.awaited}
     if asking:
         threads = {run_id: work.claimed.lease.thread_id for run_id, work in asking.items()}
         for run_id, found in (await approvals.of_runs(driver, threads)).items():
-            asking[run_id].answers.hear(found)
+            asking[run_id].decisions.receive(found)
 
 
 def _leases(working: list[RunExecution]) -> list[Lease]:

@@ -1,23 +1,23 @@
-"""One claimed run that an executor works on."""
+"""The state of one claimed run while this process executes it."""
 
 import asyncio
 from contextlib import AbstractContextManager
 
 from khala.domain import isolation_policy
 from khala.domain.isolation_policy import Interruption
-from khala.runs.tool_executor import ApprovalDecisions
+from khala.runs.approval_gate import ApprovalDecisions
 from khala.signals import active_runs
 from khala.store.runs.runs import Claimed
 
 
 class RunExecution:
-    """One claimed run being worked on."""
+    """One claimed run that is being executed. `stopped` is set when it is to stop before its end."""
 
     def __init__(self, claimed: Claimed) -> None:
         self.claimed = claimed
-        self.answers = ApprovalDecisions()
+        self.decisions = ApprovalDecisions()
         self.crashed = False
-        """Whether it ended with an unhandled exception."""
+        """Whether the execution ended with an unhandled exception."""
         self.stopped: asyncio.Future[Interruption] = asyncio.get_running_loop().create_future()
         if claimed.canceled:
             self.stop(Interruption.CANCEL)
@@ -27,9 +27,9 @@ class RunExecution:
         """Whether the run is to be executed in a process of its own."""
         return isolation_policy.needs_isolation(self.claimed.lost)
 
-    def told(self) -> AbstractContextManager[None]:
-        """The run is under way, for the metrics and traces of this process, while this is open."""
-        return active_runs.working(
+    def tracked(self) -> AbstractContextManager[None]:
+        """While this is open, the metrics and traces of this process count the run as active."""
+        return active_runs.track(
             self.claimed.lease.run_id,
             self.claimed.traceparent,
             waited=self.claimed.queued_seconds,
@@ -39,6 +39,6 @@ class RunExecution:
         )
 
     def stop(self, why: Interruption) -> None:
-        """Ask for an early end; the first reason stands."""
+        """Stop the run before its end. The first reason stands."""
         if not self.stopped.done():
             self.stopped.set_result(why)

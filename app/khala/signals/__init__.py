@@ -1,1 +1,1 @@
-"""Signals: what a process tells of itself, in numbers and in traces. It is below everything, so that all may tell."""
+"""Metrics and traces of a process. This package is the lowest layer, so every other package may use it."""

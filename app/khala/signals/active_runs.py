@@ -1,4 +1,4 @@
-"""The runs that this process works on, for whoever has to tell of one of them and is not inside of it: the writer."""
+"""The runs that this process executes, for code that measures a run but does not execute it, such as the writer."""
 
 import time
 from collections.abc import Iterator
@@ -13,40 +13,43 @@ from khala.signals import metrics, traces
 
 
 class ActiveRun:
-    """One of them: when it was asked for, in monotonic seconds, its trace, and whether its answer has text so far."""
+    """A run that this process executes.
 
-    __slots__ = ("asked_at", "context", "said")
+    `requested_at` is in monotonic seconds; `context` is the run's trace; `has_text` says whether its answer has text.
+    """
 
-    def __init__(self, asked_at: float, context: Context | None, *, said: bool) -> None:
-        self.asked_at = asked_at
+    __slots__ = ("context", "has_text", "requested_at")
+
+    def __init__(self, requested_at: float, context: Context | None, *, has_text: bool) -> None:
+        self.requested_at = requested_at
         self.context = context
-        self.said = said
+        self.has_text = has_text
 
 
 runs: dict[UUID, ActiveRun] = {}
 
 
 @contextmanager
-def working(
+def track(
     run_id: UUID, traceparent: str | None, *, waited: float, attempt: int, taken_over: bool, begun: bool
 ) -> Iterator[None]:
-    """A run that was claimed is worked on, in its trace, while this is open.
+    """While this is open, the run counts as active, and what is traced belongs to its trace.
 
-    `waited`: seconds since it was asked for. `begun`: an executor before has written something of it.
+    `waited`: seconds since the run was requested. `begun`: whether an earlier executor has written parts of it.
     """
     metrics.RUNS_CLAIMED.labels("yes" if taken_over else "no").inc()
     metrics.RUNS_WORKING.inc()
-    facts: dict[str, str | int | float] = {
+    attributes: dict[str, str | int | float] = {
         "khala.run.id": str(run_id),
         "khala.run.attempt": attempt,
         "khala.run.waited_seconds": waited,
     }
-    with traces.span("run", SpanKind.CONSUMER, traceparent, facts):
-        here = context.get_current() if traces.on() else None
-        mine = runs[run_id] = ActiveRun(time.monotonic() - waited, here, said=begun)
+    with traces.span("run", SpanKind.CONSUMER, traceparent, attributes):
+        current = context.get_current() if traces.enabled() else None
+        run = runs[run_id] = ActiveRun(time.monotonic() - waited, current, has_text=begun)
         try:
             yield
         finally:
             metrics.RUNS_WORKING.dec()
-            if runs.get(run_id) is mine:
+            if runs.get(run_id) is run:
                 del runs[run_id]

@@ -1,7 +1,7 @@
-"""All instruments: counters, gauges and histograms, by Prometheus's conventions.
+"""All metrics of a process: counters, gauges and histograms, named by Prometheus's conventions.
 
-None is touched for a token: text is counted when it is flushed or read, a call when it has ended. Values of labels are
-bounded: they are what the code or the operator has named, never what people have.
+No metric is updated per token: text is counted when it is flushed or read, a call when it has ended. Label values are
+bounded: they are named by the code or the operator, never by users.
 """
 
 from collections.abc import Iterable
@@ -12,159 +12,181 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library forgot its types
 
 REGISTRY = CollectorRegistry()
-"""What this process tells of itself; what it tells of the database is `of_database`."""
+"""The metrics of this process. Those of the database are read for each scrape: `database_metrics`."""
 ProcessCollector(registry=REGISTRY)
 
-MOST_VALUES = 100
-"""Values of one label that is not a closed list; whatever comes after them is `other`."""
+MAX_LABEL_VALUES = 100
+"""Distinct values of a label that has no closed list; all later values become `other`."""
 OTHER = "other"
 
-QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Seconds: bounds of what takes milliseconds."""
-SLOW = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Seconds: bounds of what a model or a tool takes."""
-MANY = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
-"""Bounds of how many there are of something at once."""
+FAST_BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Bucket bounds of operations that take milliseconds."""
+SLOW_BUCKETS_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Bucket bounds of calls of models and tools."""
+COUNT_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
+"""Bucket bounds of counts."""
 
 
-def _counter(name: str, says: str, *labels: str) -> Counter:
-    return Counter(f"khala_{name}", says, labels, registry=REGISTRY)
+def _counter(name: str, help_text: str, *labels: str) -> Counter:
+    return Counter(f"khala_{name}", help_text, labels, registry=REGISTRY)
 
 
-def _gauge(name: str, says: str, *labels: str) -> Gauge:
-    return Gauge(f"khala_{name}", says, labels, registry=REGISTRY)
+def _gauge(name: str, help_text: str, *labels: str) -> Gauge:
+    return Gauge(f"khala_{name}", help_text, labels, registry=REGISTRY)
 
 
-def _histogram(name: str, says: str, *labels: str, buckets: tuple[float, ...]) -> Histogram:
-    return Histogram(f"khala_{name}", says, labels, registry=REGISTRY, buckets=buckets)
+def _histogram(name: str, help_text: str, *labels: str, buckets: tuple[float, ...]) -> Histogram:
+    return Histogram(f"khala_{name}", help_text, labels, registry=REGISTRY, buckets=buckets)
 
 
-BUILD = _gauge("build_info", "Always 1; its label is the version that runs.", "version")
+BUILD = _gauge("build_info", "Always 1. The label is the version that runs.", "version")
 
 # The event loop
 LOOP_LAG = _histogram(
-    "loop_lag_seconds", "How late a timer of the event loop was, once a second.", buckets=(*QUICK, 30.0)
+    "loop_lag_seconds",
+    "Delay of a timer of the event loop, measured once a second.",
+    buckets=(*FAST_BUCKETS_SECONDS, 30.0),
 )
-LOOP_LAG_LONGEST = _gauge("loop_lag_longest_seconds", "The longest such lag of the last minute.")
+LOOP_LAG_LONGEST = _gauge("loop_lag_longest_seconds", "The longest lag of the last minute.")
 WATCHDOG_ENDED = _gauge(
     "watchdog_ended_processes",
-    "Processes that the watchdog ended before this one started, of those with its KHALA_HOME.",
+    "Earlier processes with the same KHALA_HOME that the watchdog ended.",
 )
 
 # Runs
-EXECUTOR_PLACES = _gauge("executor_places", "Runs that this process may work on at once; 0 when it drains.")
-RUNS_WORKING = _gauge("runs_working", "Runs that this process works on.")
-RUNS_CLAIMED = _counter("runs_claimed_total", "Runs claimed, and whether from an executor that was lost.", "taken_over")
-RUNS_ENDED = _counter("runs_ended_total", "Runs that this process has stopped working on, by why.", "outcome")
+EXECUTOR_PLACES = _gauge("executor_places", "Runs that this process may execute at once; 0 while it drains.")
+RUNS_WORKING = _gauge("runs_working", "Runs that this process executes.")
+RUNS_CLAIMED = _counter(
+    "runs_claimed_total", "Runs claimed, by whether they were taken over from a lost executor.", "taken_over"
+)
+RUNS_ENDED = _counter("runs_ended_total", "Runs that this process has stopped executing, by outcome.", "outcome")
 FIRST_TEXT = _histogram(
-    "run_first_text_seconds", "From a send to the commit of the first text of its answer.", buckets=SLOW
+    "run_first_text_seconds",
+    "Time from a send to the commit of the first text of its answer.",
+    buckets=SLOW_BUCKETS_SECONDS,
 )
-ISOLATED_RUNS = _gauge("isolated_runs", "Runs that this process executes in processes of their own.")
+ISOLATED_RUNS = _gauge("isolated_runs", "Runs that this process executes in child processes.")
 ISOLATED_ENDED = _counter(
-    "isolated_runs_ended_total", "Processes of a single run that ended, by what became of the run.", "outcome"
+    "isolated_runs_ended_total", "Child processes of single runs that ended, by the run's outcome.", "outcome"
 )
-HEARTBEATS_FAILED = _counter("heartbeats_failed_total", "Times that leases could not be renewed.")
+HEARTBEATS_FAILED = _counter("heartbeats_failed_total", "Failed renewals of leases.")
 
 # The write path
-FLUSH = _histogram("flush_seconds", "One commit of text: from its beginning to the end of its commit.", buckets=QUICK)
-FLUSH_RUNS = _histogram("flush_runs", "Runs in one commit of text.", buckets=MANY)
+FLUSH = _histogram("flush_seconds", "Duration of one commit of parts.", buckets=FAST_BUCKETS_SECONDS)
+FLUSH_RUNS = _histogram("flush_runs", "Runs in one commit of parts.", buckets=COUNT_BUCKETS)
 FLUSH_PARTS = _counter("flush_parts_total", "Parts committed.")
-FLUSH_BYTES = _counter("flush_bytes_total", "Bytes of the parts committed, as JSON.")
-FLUSHES_FAILED = _counter("flushes_failed_total", "Commits of text that failed and are tried again, or were refused.")
+FLUSH_BYTES = _counter("flush_bytes_total", "Bytes of the committed parts, as JSON.")
+FLUSHES_FAILED = _counter("flushes_failed_total", "Commits of parts that failed and are retried, or were refused.")
 
 # The feed
 FEED_LAG = _histogram(
     "feed_lag_seconds",
-    "From the writing of the oldest part of a read, by the database's clock, to the hand-over to observers.",
-    buckets=QUICK,
+    "Time from the write of the oldest part of a read, by the database's clock, to its delivery to observers.",
+    buckets=FAST_BUCKETS_SECONDS,
 )
-FEED_TOPICS = _histogram("feed_read_topics", "Topics that one read of the feed looks at.", buckets=MANY)
-FEED_FAILED = _counter("feed_reads_failed_total", "Reads of the feed that failed and are tried again.")
-LISTENER_CONNECTED = _gauge("listener_connected", "Whether notifications arrive: 1 or 0.")
-LISTENER_LOST = _counter("listener_reconnects_total", "Times that the connection for notifications was lost.")
+FEED_TOPICS = _histogram("feed_read_topics", "Topics in one read of the feed.", buckets=COUNT_BUCKETS)
+FEED_FAILED = _counter("feed_reads_failed_total", "Reads of the feed that failed and are retried.")
+LISTENER_CONNECTED = _gauge("listener_connected", "Whether the connection for notifications is up: 1 or 0.")
+LISTENER_LOST = _counter("listener_reconnects_total", "Losses of the connection for notifications.")
 SOCKETS = _gauge("sockets", "WebSocket connections.")
-EVENT_STREAMS = _gauge("event_streams", "Streams of server-sent events of threads.")
-SUBSCRIPTIONS = _gauge("subscriptions", "Followings of threads and accounts, over sockets and streams.")
-DROPPED_BACK = _counter("observers_dropped_back_total", "Times that an observer was too slow, and reads on by itself.")
-PRESENT = _gauge("present", "Connections of this process that are present in threads.")
+EVENT_STREAMS = _gauge("event_streams", "Open event streams (SSE) of threads.")
+SUBSCRIPTIONS = _gauge("subscriptions", "Subscriptions to threads and accounts, over sockets and event streams.")
+DROPPED_BACK = _counter(
+    "observers_dropped_back_total", "Observers that were too slow and were dropped back to their cursor."
+)
+PRESENT = _gauge("present", "Connections of this process that show presence in threads.")
 
 # HTTP
-REQUESTS = _counter("http_requests_total", "Answers begun, by the route's template.", "method", "route", "status")
+REQUESTS = _counter("http_requests_total", "Responses begun, by route template.", "method", "route", "status")
 REQUEST = _histogram(
-    "http_request_seconds", "From a request to the beginning of its answer.", "method", "route", buckets=QUICK
+    "http_request_seconds",
+    "Time from a request to the beginning of its response.",
+    "method",
+    "route",
+    buckets=FAST_BUCKETS_SECONDS,
 )
 
 # Models and tools
-MODEL_CALLS = _counter("model_calls_total", "Calls of models that ended, by how.", "provider", "model", "outcome")
-MODEL_CALL = _histogram("model_call_seconds", "A model call from beginning to end.", "provider", "model", buckets=SLOW)
-MODEL_FIRST_TOKEN = _histogram(
-    "model_first_token_seconds", "From a model call to its first text.", "provider", "model", buckets=SLOW
+MODEL_CALLS = _counter("model_calls_total", "Model calls that ended, by outcome.", "provider", "model", "outcome")
+MODEL_CALL = _histogram(
+    "model_call_seconds", "Duration of a model call.", "provider", "model", buckets=SLOW_BUCKETS_SECONDS
 )
-MODEL_RETRIES = _counter("model_retries_total", "Model calls that were tried again, by why.", "provider", "code")
+MODEL_FIRST_TOKEN = _histogram(
+    "model_first_token_seconds",
+    "Time from the start of a model call to its first text.",
+    "provider",
+    "model",
+    buckets=SLOW_BUCKETS_SECONDS,
+)
+MODEL_RETRIES = _counter("model_retries_total", "Retries of model calls, by error code.", "provider", "code")
 MODEL_TOKENS = _counter("model_tokens_total", "Tokens used, `input` and `output`.", "provider", "model", "kind")
-MODEL_COST = _counter("model_cost_usd_total", "Cost in USD, where the price is known.", "provider", "model")
-TOOL_CALLS = _counter("tool_calls_total", "Calls of tools that ended, by how.", "tool", "outcome")
-TOOL_CALL = _histogram("tool_call_seconds", "A tool call that was made, from beginning to end.", "tool", buckets=SLOW)
+MODEL_COST = _counter(
+    "model_cost_usd_total", "Cost of model calls in USD, where the price is known.", "provider", "model"
+)
+TOOL_CALLS = _counter("tool_calls_total", "Tool calls that ended, by outcome.", "tool", "outcome")
+TOOL_CALL = _histogram("tool_call_seconds", "Duration of an executed tool call.", "tool", buckets=SLOW_BUCKETS_SECONDS)
 
 # Blobs and the database
-BLOB_BYTES = _counter("blob_bytes_total", "Bytes of blobs kept and read.", "direction")
+BLOB_BYTES = _counter("blob_bytes_total", "Bytes of blobs stored and read.", "direction")
 DATABASE_WAIT = _histogram(
-    "database_wait_seconds", "Until a connection of the pool was at hand and had answered.", buckets=QUICK
+    "database_wait_seconds", "Time until the pool provided a connection that answered.", buckets=FAST_BUCKETS_SECONDS
 )
-DATABASE_UNAVAILABLE = _counter("database_unavailable_total", "Commands that failed: the database was away or busy.")
+DATABASE_UNAVAILABLE = _counter(
+    "database_unavailable_total", "Commands that failed because the database was unavailable or busy."
+)
 DATABASE_DEADLOCKS = _counter(
     "database_deadlocks_total",
-    "Transactions that Postgres ended over the locks of others, by `deadlock` or `serialization`; they are retried.",
+    "Transactions that Postgres aborted because of others, by `deadlock` or `serialization`; they are retried.",
     "cause",
 )
 
 
 class BoundedLabel:
-    """The first values of a label as they are, and `other` for whatever comes after `most`."""
+    """Limits the values of one label: the first `max_values` are used as they are, all later ones become `other`."""
 
-    def __init__(self, most: int = MOST_VALUES) -> None:
-        self._most = most
+    def __init__(self, max_values: int = MAX_LABEL_VALUES) -> None:
+        self._max_values = max_values
         self._known: set[str] = set()
 
     def __call__(self, value: str) -> str:
-        """The value to use."""
+        """The value to use for this one."""
         if value not in self._known:
-            if len(self._known) >= self._most:
+            if len(self._known) >= self._max_values:
                 return OTHER
             self._known.add(value)
         return value
 
 
 model = BoundedLabel()
-"""Names of models: callers may choose among those that the operator's patterns fit."""
+"""Limits names of models, which callers choose among those that match the operator's patterns."""
 outcome = BoundedLabel()
-"""Codes of how something ended."""
+"""Limits codes of outcomes."""
 
 
-def of_database(queued: int, running: int, blocked: int, oldest: float, lease: float) -> Iterable[Metric]:
-    """What all processes tell alike, since it is the database's: take the `max` of them, never the sum."""
-    says = "Runs that have not ended, by state. The same from all."
-    runs = GaugeMetricFamily("khala_queue_runs", says, labels=["status"])
+def database_metrics(queued: int, running: int, blocked: int, oldest: float, lease: float) -> Iterable[Metric]:
+    """Metrics of the database, which are the same in all processes: take their `max`, never the sum."""
+    help_text = "Runs that have not ended, by state. The same in all processes."
+    runs = GaugeMetricFamily("khala_queue_runs", help_text, labels=["status"])
     for status, count in (("queued", queued), ("running", running), ("blocked", blocked)):
         runs.add_metric([status], count)
     yield runs
-    says = "How long the oldest run that could begin has waited to be claimed for the first time. The same from all."
-    yield GaugeMetricFamily("khala_queue_oldest_seconds", says, value=oldest)
-    says = "Time since the oldest last heartbeat of a run under way, 0 if there is none. The same from all."
-    yield GaugeMetricFamily("khala_lease_age_seconds", says, value=lease)
+    help_text = "Waiting time of the oldest run that could begin and was never claimed. The same in all processes."
+    yield GaugeMetricFamily("khala_queue_oldest_seconds", help_text, value=oldest)
+    help_text = "Age of the oldest lease's last heartbeat, 0 without running runs. The same in all processes."
+    yield GaugeMetricFamily("khala_lease_age_seconds", help_text, value=lease)
 
 
-def of_reading(*, ok: bool) -> Iterable[Metric]:
-    """Whether the database could be asked for `of_database`."""
+def database_up_metric(*, ok: bool) -> Iterable[Metric]:
+    """Whether `database_metrics` could be read from the database."""
     yield GaugeMetricFamily("khala_database_up", "Whether the database answered this process: 1 or 0.", value=float(ok))
 
 
-def of_pool(pools: Iterable[tuple[str, int, int]]) -> Iterable[Metric]:
-    """Connections by pool: its name, how many are in use, and how many there may be."""
-    used = GaugeMetricFamily("khala_database_connections_in_use", "Connections in use.", labels=["pool"])
-    most = GaugeMetricFamily("khala_database_connections_most", "Connections that there may be.", labels=["pool"])
-    for name, taken, size in pools:
-        used.add_metric([name], taken)
-        most.add_metric([name], size)
+def pool_metrics(pools: Iterable[tuple[str, int, int]]) -> Iterable[Metric]:
+    """Connections of each pool, given as its name, the connections in use, and its size."""
+    used = GaugeMetricFamily("khala_database_connections_in_use", "Connections in use, by pool.", labels=["pool"])
+    maximum = GaugeMetricFamily("khala_database_connections_most", "Size of each pool.", labels=["pool"])
+    for name, in_use, size in pools:
+        used.add_metric([name], in_use)
+        maximum.add_metric([name], size)
     yield used
-    yield most
+    yield maximum

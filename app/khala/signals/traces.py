@@ -1,7 +1,7 @@
-"""Traces by OpenTelemetry: off, and then free, until the composition root says where they go.
+"""Traces with OpenTelemetry. They are off, and cost nothing, until the composition root sets a tracer.
 
-What has ended is told at once as a span that has begun some time ago, so that nothing needs to be held open or nested
-for it. Only what others happen inside of, a request and a run, is a span while it lasts.
+An operation is recorded when it has ended, as a span with a start in the past, so no span is kept open for it. Only a
+request and a run, inside of which other operations happen, are spans while they last.
 """
 
 import time
@@ -16,31 +16,31 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 SpanAttributes: TypeAlias = Mapping[str, str | int | float | bool]
 
-NANO = 1_000_000_000
+NANOSECONDS = 1_000_000_000
 PROPAGATOR = TraceContextTextMapPropagator()
 
 _tracer: Tracer | None = None
 
 
-def begin(tracer: Tracer) -> None:
-    """Traces go to this tracer from now on."""
+def start(tracer: Tracer) -> None:
+    """Send traces to this tracer from now on."""
     global _tracer
     _tracer = tracer
 
 
-def end() -> None:
-    """No more traces."""
+def stop() -> None:
+    """Send no more traces."""
     global _tracer
     _tracer = None
 
 
-def on() -> bool:
-    """Whether there are traces."""
+def enabled() -> bool:
+    """Whether traces are sent."""
     return _tracer is not None
 
 
 def traceparent() -> str | None:
-    """Where we are, as W3C's header says it; None where there is no trace."""
+    """The current span as a W3C `traceparent` header; None without a trace."""
     if _tracer is None:
         return None
     carrier: dict[str, str] = {}
@@ -49,36 +49,39 @@ def traceparent() -> str | None:
 
 
 def trace_id() -> str | None:
-    """The id of the trace that we are in, as 32 hex digits."""
+    """The id of the current trace, as 32 hex digits; None without a trace."""
     if _tracer is None:
         return None
-    here = trace.get_current_span().get_span_context()
-    return f"{here.trace_id:032x}" if here.is_valid else None
+    span_context = trace.get_current_span().get_span_context()
+    return f"{span_context.trace_id:032x}" if span_context.is_valid else None
 
 
-def within(parent: str | None) -> Context:
-    """The context after this `traceparent`; one of its own where it is missing or not well-formed."""
+def context_of(parent: str | None) -> Context:
+    """The context of this `traceparent`; a new root context if it is missing or malformed."""
     return PROPAGATOR.extract({} if parent is None else {"traceparent": parent}, context=Context())
 
 
 @contextmanager
 def span(name: str, kind: SpanKind, parent: str | None, attributes: SpanAttributes) -> Iterator[Span]:
-    """A span that others happen inside of. It may be ended before; what follows is still within it."""
+    """A span around the block, which is the parent of the spans inside it.
+
+    The span may be ended before the block is; later spans of the block still belong to it.
+    """
     if _tracer is None:
         yield trace.INVALID_SPAN
         return
-    made = _tracer.start_span(name, within(parent), kind, attributes)
-    token = attach(trace.set_span_in_context(made))
+    new = _tracer.start_span(name, context_of(parent), kind, attributes)
+    token = attach(trace.set_span_in_context(new))
     try:
-        yield made
+        yield new
     except Exception as error:
-        made.set_attribute("error.type", type(error).__name__)
-        made.set_status(StatusCode.ERROR)
+        new.set_attribute("error.type", type(error).__name__)
+        new.set_status(StatusCode.ERROR)
         raise
     finally:
         detach(token)
-        if made.is_recording():
-            made.end()
+        if new.is_recording():
+            new.end()
 
 
 def record(
@@ -90,16 +93,16 @@ def record(
     kind: SpanKind = SpanKind.INTERNAL,
     error: str | None = None,
 ) -> None:
-    """What took so many seconds and has just ended, in `parent` or in the span that we are in.
+    """Record an operation that took so many seconds and has just ended, in `parent` or in the current span.
 
-    `error` says why it failed, as a code.
+    `error` is the code of its failure.
     """
     if _tracer is not None:
         now = time.time_ns()
-        told(name, now - int(seconds * NANO), now, attributes, parent=parent, kind=kind, error=error)
+        record_between(name, now - int(seconds * NANOSECONDS), now, attributes, parent=parent, kind=kind, error=error)
 
 
-def told(
+def record_between(
     name: str,
     began: int,
     ended: int,
@@ -109,11 +112,11 @@ def told(
     kind: SpanKind = SpanKind.INTERNAL,
     error: str | None = None,
 ) -> None:
-    """The same, between two times in nanoseconds since 1970."""
+    """Record an operation that took place between two times, in nanoseconds since 1970."""
     if _tracer is None:
         return
-    made = _tracer.start_span(name, parent, kind, attributes, start_time=began)
+    new = _tracer.start_span(name, parent, kind, attributes, start_time=began)
     if error is not None:
-        made.set_attribute("error.type", error)
-        made.set_status(StatusCode.ERROR)
-    made.end(ended)
+        new.set_attribute("error.type", error)
+        new.set_status(StatusCode.ERROR)
+    new.end(ended)

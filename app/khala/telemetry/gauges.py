@@ -48,10 +48,10 @@ class Gauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """As of the last time."""
-        yield from metrics.of_reading(ok=self._standing is not None)
-        yield from metrics.of_pool((name, pool.in_use, pool.most) for name, pool in self._pools.items())
+        yield from metrics.database_up_metric(ok=self._standing is not None)
+        yield from metrics.pool_metrics((name, pool.in_use, pool.most) for name, pool in self._pools.items())
         if (now := self._standing) is not None:
-            yield from metrics.of_database(now.queued, now.running, now.blocked, now.oldest, now.lease_age)
+            yield from metrics.database_metrics(now.queued, now.running, now.blocked, now.oldest, now.lease_age)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing before somebody asks."""

@@ -29,11 +29,11 @@ async def tracing(*, on: bool) -> AsyncIterator[None]:
         resource = resource.merge(Resource({"service.name": "khala"}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    traces.begin(provider.get_tracer("khala", version("khala")))
+    traces.start(provider.get_tracer("khala", version("khala")))
     try:
         yield
     finally:
-        traces.end()
+        traces.stop()
         # A thread that the end of the process does not wait for, whatever the collector does.
         last = threading.Thread(target=provider.shutdown, daemon=True)
         last.start()

@@ -89,8 +89,8 @@ MUTANTS = (
     Mutant(
         name="a-summary-of-120-is-cut",
         file="app/khala/runs/tool_results.py",
-        old="if len(line) <= MOST_SUMMARY",
-        new="if len(line) < MOST_SUMMARY",
+        old="if len(line) <= MAX_SUMMARY_CHARACTERS",
+        new="if len(line) < MAX_SUMMARY_CHARACTERS",
         tests=("tests/unit/test_results.py",),
         why="A summary that fits would lose its last character.",
     ),
@@ -202,7 +202,7 @@ MUTANTS = (
         name="an-approved-call-is-made-again",
         file="app/khala/runs/tool_executor.py",
         old="if tool is not None and tool.spec.idempotent:",
-        new="if tool is not None and (tool.spec.idempotent or call.id in self._answers.given):",
+        new="if tool is not None and (tool.spec.idempotent or call.id in self._decisions.by_call_id):",
         tests=(
             "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_that_is_harmless",
         ),
@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         name="an-approved-call-is-asked-for-again",
         file="app/khala/runs/tool_executor.py",
-        old='call.state = "blocked" if call.id in self._answers.given else "queued"',
+        old='call.state = "blocked" if call.id in self._decisions.by_call_id else "queued"',
         new='call.state = "queued"',
         tests=(
             "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_that_is_harmless",
@@ -220,9 +220,9 @@ MUTANTS = (
     ),
     Mutant(
         name="edited-arguments-are-ignored",
-        file="app/khala/runs/tool_executor.py",
-        old="                if answer.edited_args is not None:\n",
-        new="                if answer.edited_args is None:\n",
+        file="app/khala/runs/approval_gate.py",
+        old="                if approval.edited_args is not None:\n",
+        new="                if approval.edited_args is None:\n",
         tests=(
             "tests/integration/test_approvals.py::test_changed_arguments_that_are_too_long_for_a_part_are_used_all_the_same",
         ),
@@ -231,7 +231,7 @@ MUTANTS = (
     Mutant(
         name="a-call-begins-before-it-is-told",
         file="app/khala/runs/tool_executor.py",
-        old=("        if ready:\n            await self._stream.written()\n"),
+        old="        if ready:\n            await self._recorder.committed()\n",
         new="",
         tests=("tests/integration/test_approvals.py::test_that_a_call_began_is_stored_before_it_begins",),
         why="After a crash nobody could tell that the call was made, and it would be made again.",
@@ -246,7 +246,7 @@ MUTANTS = (
     ),
     Mutant(
         name="what-is-approved-is-not-what-is-run",
-        file="app/khala/runs/tool_executor.py",
+        file="app/khala/runs/tool_arguments.py",
         old="args = msgspec.json.decode(json_text(use.args), type=dict[str, Any])",
         new="args = use.args",
         tests=("tests/integration/test_agents.py::test_what_is_shown_of_arguments_is_just_what_is_run",),

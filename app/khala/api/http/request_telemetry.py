@@ -45,7 +45,7 @@ class Observed:
             scope.get("state", {}).clear()
 
     async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not traces.on():
+        if not traces.enabled():
             await self._app(scope, receive, send)
             return
         method = method_of(scope)

@@ -20,17 +20,17 @@ def flushed(batches: Sequence[Batch], began: float, now: float) -> None:
         for _, _, data in batch.parts:
             size += len(data) if data.isascii() else len(data.encode())
         run = active_runs.runs.get(batch.lease.run_id)
-        if run is not None and not (run.said and run.context is None):
+        if run is not None and not (run.has_text and run.context is None):
             _told(run, batch, began, now)
     metrics.FLUSH_PARTS.inc(parts)
     metrics.FLUSH_BYTES.inc(size)
 
 
 def _told(run: active_runs.ActiveRun, batch: Batch, began: float, now: float) -> None:
-    first = not run.said and any(kind == TEXT for _, kind, _ in batch.parts)
+    first = not run.has_text and any(kind == TEXT for _, kind, _ in batch.parts)
     if first:
-        run.said = True
-        metrics.FIRST_TEXT.observe(now - run.asked_at)
+        run.has_text = True
+        metrics.FIRST_TEXT.observe(now - run.requested_at)
     if run.context is not None and (first or any(kind != TEXT for _, kind, _ in batch.parts)):
         facts: dict[str, str | int | bool] = {
             "khala.run.id": str(batch.lease.run_id),

@@ -1,0 +1,109 @@
+"""Decides whether a tool call of a run may be executed: now, never, or after a person has approved it."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+
+import msgspec
+
+from khala.domain.parts import ToolStatus
+from khala.domain.run_progress import ToolCallProgress
+from khala.domain.tools import RuleAction, call_digest
+from khala.runs.tool_arguments import MAX_INLINE_ARGUMENT_BYTES
+from khala.runs.tool_call_recorder import ToolCallRecorder
+from khala.store.tools.approvals import Approval
+from khala.tools.port import Tool, ToolError
+from khala.tools.validation import arguments
+
+
+class ApprovalDecisions:
+    """The decisions of people about calls of one run that wait for approval."""
+
+    def __init__(self) -> None:
+        self.awaited = False
+        """Whether a call waits for a decision."""
+        self.by_call_id: dict[str, Approval] = {}
+        self.changed = asyncio.Event()
+
+    def receive(self, approvals: Mapping[str, Approval]) -> None:
+        """Take over the decisions among these approvals, which are all of the run."""
+        decided = {call_id: approval for call_id, approval in approvals.items() if approval.state != "pending"}
+        if decided.keys() - self.by_call_id.keys():
+            self.by_call_id |= decided
+            self.changed.set()
+
+
+class ApprovalGate:
+    """The gate of one run. A request for approval expires after so many seconds."""
+
+    def __init__(self, recorder: ToolCallRecorder, decisions: ApprovalDecisions, expires_after_seconds: float) -> None:
+        self._recorder = recorder
+        self._decisions = decisions
+        self._expires_after_seconds = expires_after_seconds
+
+    async def admits(self, call: ToolCallProgress, tool: Tool, action: RuleAction) -> bool:
+        """Whether the call may be executed now.
+
+        A call that may never be executed fails here; for one that needs approval, approval is requested.
+        """
+        if call.state == "blocked":
+            return self._is_approved(call)
+        try:
+            # First, so that nobody is asked about arguments that the tool would refuse.
+            await arguments.check(tool.spec, call.args or {})
+        except ToolError as problem:
+            self._recorder.fail(call, problem.message, problem.code)
+            return False
+        match action:
+            case "allow":
+                return True
+            case "ask":
+                self._request(call, tool)
+            case "deny":
+                self._recorder.fail(call, f"The rules forbid to call {call.tool}.", "forbidden")
+            case _:
+                assert_never(action)
+        return False
+
+    def started_status(self, call: ToolCallProgress) -> ToolStatus:
+        """The status of a call that begins now; it says who approved it, with which arguments."""
+        approval = self._decisions.by_call_id.get(call.id)
+        if approval is None:
+            return ToolStatus(tool_call_id=call.id, state="running")
+        reason = f"Approved by {approval.decided_name}." if approval.decided_name else "Approved."
+        edited = approval.edited_args
+        if edited is not None and len(msgspec.json.encode(edited)) > MAX_INLINE_ARGUMENT_BYTES:
+            edited = None  # too long for a part; the receipt and the approval have them
+        return ToolStatus(tool_call_id=call.id, state="running", reason=reason, args=edited)
+
+    def _request(self, call: ToolCallProgress, tool: Tool) -> None:
+        status = ToolStatus(
+            tool_call_id=call.id,
+            state="blocked",
+            reason=f"{call.tool} needs somebody's approval.",
+            digest=call_digest(call.tool, call.args or {}),
+            expires_at=datetime.now(UTC) + timedelta(seconds=self._expires_after_seconds),
+        )
+        self._recorder.request_approval(status, call, tool.spec.parameters)
+
+    def _is_approved(self, call: ToolCallProgress) -> bool:
+        """Whether the call was approved, in which case it has the arguments that were; it fails if it was denied."""
+        approval = self._decisions.by_call_id.get(call.id)
+        if approval is None:
+            return False
+        match approval.state:
+            case "approved":
+                if approval.edited_args is not None:
+                    call.args, call.args_blob = approval.edited_args, None
+                return True
+            case "denied":
+                why = f": {approval.reason}" if approval.reason else "."
+                self._recorder.fail(call, f"Denied by {approval.decided_name or 'somebody'}{why}", "denied")
+            case "expired":
+                self._recorder.fail(call, "Nobody approved of this in time.", "expired")
+            case "pending":
+                pass  # never among the decisions
+            case _:
+                assert_never(approval.state)
+        return False

@@ -1,0 +1,100 @@
+"""Records the tool calls of one run: as parts of its stream, as receipts, and in metrics and traces."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from khala.domain.parts import PartData, ToolResult, ToolStatus
+from khala.domain.run_progress import RunProgress, ToolCallProgress
+from khala.domain.tools import call_digest
+from khala.runs import tool_results
+from khala.runs.call_telemetry import tool_called
+from khala.runs.tool_results import StoredOutput
+from khala.store.runs.writer import LeaseLost, Stream
+from khala.store.tools.approvals import Approval
+
+PROGRESS_INTERVAL_SECONDS = 1.0
+"""Least time between two progress messages of one call."""
+MAX_PROGRESS_MESSAGES = 30
+"""Progress messages of one call."""
+
+
+class ToolCallRecorder:
+    """Adds parts to the run's stream and progress. `approvals` are the decisions about its calls, by call id."""
+
+    def __init__(self, stream: Stream, progress: RunProgress, approvals: Mapping[str, Approval]) -> None:
+        self._stream = stream
+        self._progress = progress
+        self._approvals = approvals
+
+    def add(self, part: PartData) -> None:
+        """Add a part, and apply it to the run's progress."""
+        self._stream.add(part)
+        self._progress.apply(part)
+
+    async def committed(self) -> None:
+        """Return when all parts added so far are committed."""
+        await self._stream.written()
+
+    def request_approval(self, status: ToolStatus, call: ToolCallProgress, parameters: dict[str, Any]) -> None:
+        """Record that the call waits for approval; `parameters` is the schema of its arguments."""
+        self._progress.apply(status)
+        self._stream.ask(status, call.tool, call.args or {}, parameters)
+
+    def fail(self, call: ToolCallProgress, message: str, code: str) -> None:
+        """End a call that was not executed."""
+        self.end(call, tool_results.failed_output(message, code), milliseconds=0, source=None)
+
+    def end(self, call: ToolCallProgress, output: StoredOutput, *, milliseconds: int, source: str | None) -> None:
+        """End the call: add its receipt and its result. `source` is None if no tool was executed."""
+        self._stream.receipt("tool", self._receipt(call, output, milliseconds, source), None, call.id)
+        tool_called(call.tool, source, call.id, None if output.ok else output.code, milliseconds)
+        self.add(
+            ToolResult(
+                tool_call_id=call.id,
+                ok=output.ok,
+                summary=output.summary,
+                output=output.output,
+                blob=output.blob,
+                duration_ms=milliseconds,
+            )
+        )
+
+    @contextmanager
+    def progress_reporter(self, call: ToolCallProgress) -> Iterator[Callable[[str], None]]:
+        """A function that reports how far the call is.
+
+        Of more than one message a second, or more than `MAX_PROGRESS_MESSAGES`, the later ones are dropped. So are all
+        messages after the context is closed.
+        """
+        due, left = time.monotonic(), MAX_PROGRESS_MESSAGES
+
+        def report(text: str) -> None:
+            nonlocal due, left
+            if left and time.monotonic() >= due:
+                due, left = time.monotonic() + PROGRESS_INTERVAL_SECONDS, left - 1
+                with suppress(LeaseLost):  # the stream stops the run
+                    self.add(ToolStatus(tool_call_id=call.id, state="running", reason=tool_results.one_line(text)))
+
+        try:
+            yield report
+        finally:
+            left = 0
+
+    def _receipt(
+        self, call: ToolCallProgress, output: StoredOutput, milliseconds: int, source: str | None
+    ) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "tool": call.tool,
+            "source": source,
+            "outcome": "ok" if output.ok else output.code,
+            "argsSha256": call_digest(call.tool, call.args or {}),
+            "size": output.size,
+            "durationMs": milliseconds,
+        }
+        approval = self._approvals.get(call.id)
+        if approval is not None:
+            by = None if approval.decided_by is None else str(approval.decided_by)
+            facts["approval"] = {"state": approval.state, "by": by, "edited": approval.edited_args is not None}
+        return facts
