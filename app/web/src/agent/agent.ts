@@ -1,6 +1,6 @@
 // All that the agent worker can do, put together; it needs no worker to be tested.
 
-import type { AgentNews, Calls, Name, Ready } from "../workers/agent.messages.ts";
+import type { AgentBroadcast, AgentApi, AgentMethod, AgentInfo } from "../workers/agent.messages.ts";
 import { priceOf, type Price } from "./cost.ts";
 import { Counts } from "./counts.ts";
 import { openDatabase } from "./database.ts";
@@ -19,13 +19,13 @@ export type Surroundings = {
   /** Milliseconds. */
   clock: () => number;
   /** Tells the workers of other tabs. */
-  tell: (news: AgentNews) => void;
+  tell: (news: AgentBroadcast) => void;
 };
 
 /** An estimate that has to wait longer than this for the prices does without. */
 const PRICES_PATIENCE_MS = 300;
 
-type Answers = { [N in Name]: (asked: Calls[N]["asked"]) => Promise<Calls[N]["answer"]> };
+type Answers = { [N in AgentMethod]: (asked: AgentApi[N]["asked"]) => Promise<AgentApi[N]["answer"]> };
 
 export class Agent {
   readonly answers: Answers;
@@ -33,7 +33,7 @@ export class Agent {
   readonly #patterns: Patterns;
 
   /** The archive comes later than the rest, because to load it may take a second or two. */
-  private constructor(archive: Promise<Archive>, patterns: Patterns, prices: PriceList, ready: Omit<Ready, "messages" | "runs">, tell: Surroundings["tell"]) {
+  private constructor(archive: Promise<Archive>, patterns: Patterns, prices: PriceList, ready: Omit<AgentInfo, "messages" | "runs">, tell: Surroundings["tell"]) {
     this.#archive = archive;
     this.#patterns = patterns;
     const counts = new Counts();
@@ -86,7 +86,7 @@ export class Agent {
   }
 
   /** Follows what another tab has done to the store. */
-  async hear(news: AgentNews): Promise<void> {
+  async hear(news: AgentBroadcast): Promise<void> {
     const archive = await this.#archive;
     switch (news.kind) {
       case "cleared":

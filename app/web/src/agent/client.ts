@@ -1,6 +1,6 @@
 // What the page asks of its agent worker. The worker and all that it needs are loaded with the first question.
 
-import type { Calls, Ready } from "../workers/agent.messages.ts";
+import type { AgentApi, AgentInfo } from "../workers/agent.messages.ts";
 import type { Prices } from "./cost.ts";
 import { countsOf } from "./counting.ts";
 import type { Estimate } from "./estimate.ts";
@@ -11,13 +11,13 @@ import type { Extent, Found, IndexedMessage, IndexedThread } from "./search/arch
 import type { Count } from "./tokens.ts";
 
 export { AgentError } from "./link.ts";
-export type { Count, Estimate, Extent, Found, IndexedMessage, IndexedThread, Prices, Ranked, Ready, Routable, Run };
+export type { Count, Estimate, Extent, Found, IndexedMessage, IndexedThread, Prices, Ranked, AgentInfo, Routable, Run };
 
 const link = new AgentLink(() => new Worker(new URL("../workers/agent.ts", import.meta.url), { type: "module", name: "agent" }));
-const counts = countsOf((asked: Calls["count"]["asked"]) => link.ask("count", asked));
+const counts = countsOf((asked: AgentApi["count"]["asked"]) => link.ask("count", asked));
 
 /** Which engine it has, and how much it knows. */
-export const ready = (): Promise<Ready> => link.ask("ready", {});
+export const ready = (): Promise<AgentInfo> => link.ask("ready", {});
 
 /**
  * Makes messages of a thread, and its title, searchable; texts that are there already cost little. Says how many were new.

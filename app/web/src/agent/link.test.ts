@@ -1,7 +1,7 @@
 import { IDBFactory } from "fake-indexeddb";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
-import type { AgentNews, AgentReply, AgentRequest } from "../workers/agent.messages.ts";
+import type { AgentBroadcast, AgentReply, AgentRequest } from "../workers/agent.messages.ts";
 import { Agent, type Surroundings } from "./agent.ts";
 import { replyTo } from "./answering.ts";
 import { plain } from "./engines/plain.ts";
@@ -85,7 +85,7 @@ describe("the page and its agent", () => {
 
   test("hears what other tabs do to the store that they share", async () => {
     const indexedDB = new IDBFactory();
-    const told: AgentNews[] = [];
+    const told: AgentBroadcast[] = [];
     const one = await Agent.start(surroundings({ indexedDB, tell: (news) => told.push(news) }));
     const other = await Agent.start(surroundings({ indexedDB }));
     const found = async (): Promise<number> => (await other.answers.search({ query: "words", k: 1 })).length;

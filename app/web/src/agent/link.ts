@@ -1,6 +1,6 @@
 // The page's end of the agent worker: promises with time-outs, and one new worker for one that crashed.
 
-import type { AgentReply, AgentRequest, Calls, Name } from "../workers/agent.messages.ts";
+import type { AgentReply, AgentRequest, AgentApi, AgentMethod } from "../workers/agent.messages.ts";
 
 /** The worker said no, did not answer in time, or is gone. `code` is "refused", "timeout" or "gone". */
 export class AgentError extends Error {
@@ -45,7 +45,7 @@ export class AgentLink {
    * Rejects with an AgentError. What was asked of a worker that crashes fails as "gone" and may be asked again; after the
    * second crash everything does.
    */
-  ask<N extends Name>(name: N, asked: Calls[N]["asked"]): Promise<Calls[N]["answer"]> {
+  ask<N extends AgentMethod>(name: N, asked: AgentApi[N]["asked"]): Promise<AgentApi[N]["answer"]> {
     return new Promise((resolve, reject) => {
       const port = this.#start();
       if (!port) return reject(new AgentError("gone", "The agent worker has crashed."));

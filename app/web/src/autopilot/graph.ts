@@ -2,7 +2,7 @@
 
 import type { Block } from "../khala/frames.ts";
 
-type NodeKind = "run" | "round" | "call" | "tool";
+type NodeKind = "run" | "step" | "call" | "tool";
 export type NodeState = "idle" | "queued" | "running" | "completed" | "failed" | "blocked" | "cancelled";
 
 /** `round` counts from 0 in order of appearance; it is 0 for the run and for tools, which belong to no round. */
@@ -11,7 +11,7 @@ export interface GraphNode {
   readonly kind: NodeKind;
   readonly label: string;
   readonly state: NodeState;
-  readonly round: number;
+  readonly stepIndex: number;
 }
 
 export interface GraphEdge {
@@ -39,32 +39,32 @@ type ToolBlock = Extract<Block, { type: "tool" }>;
 /** The graph of a run, from the blocks of its answer. A block without a step belongs to the first round. */
 export function graphOf(run: { id: string; blocks: readonly { readonly block: Block }[]; running: boolean }): Graph {
   const calls = run.blocks.flatMap(({ block }) => (block.type === "tool" ? [block] : [])).slice(0, MOST_CALLS);
-  const rounds = new Map<number, ToolBlock[]>();
+  const steps = new Map<number, ToolBlock[]>();
   for (const call of calls) {
     const step = call.step ?? 1;
-    const known = rounds.get(step);
+    const known = steps.get(step);
     if (known) known.push(call);
-    else rounds.set(step, [call]);
+    else steps.set(step, [call]);
   }
-  const nodes: GraphNode[] = [{ id: `run:${run.id}`, kind: "run", label: "Run", state: run.running ? "running" : "completed", round: 0 }];
+  const nodes: GraphNode[] = [{ id: `run:${run.id}`, kind: "run", label: "Run", state: run.running ? "running" : "completed", stepIndex: 0 }];
   const edges: GraphEdge[] = [];
   const tools = new Set<string>();
   let before = `run:${run.id}`;
-  for (const [index, [step, own]] of [...rounds].entries()) {
-    const id = `round:${step}`;
-    nodes.push({ id, kind: "round", label: `Step ${step}`, state: stateOf(own), round: index });
+  for (const [index, [step, own]] of [...steps].entries()) {
+    const id = `step:${step}`;
+    nodes.push({ id, kind: "step", label: `Step ${step}`, state: stateOf(own), stepIndex: index });
     edges.push({ from: before, to: id });
     before = id;
-    for (const call of own) addCall(call, { round: index, from: id }, { nodes, edges, tools });
+    for (const call of own) addCall(call, { stepIndex: index, from: id }, { nodes, edges, tools });
   }
   return { nodes, edges };
 }
 
-function addCall(call: ToolBlock, place: { round: number; from: string }, into: { nodes: GraphNode[]; edges: GraphEdge[]; tools: Set<string> }): void {
+function addCall(call: ToolBlock, place: { stepIndex: number; from: string }, into: { nodes: GraphNode[]; edges: GraphEdge[]; tools: Set<string> }): void {
   const id = `call:${call.toolCallId}`;
   const tool = `tool:${call.tool}`;
-  into.nodes.push({ id, kind: "call", label: call.tool, state: call.state, round: place.round });
-  if (!into.tools.has(tool)) into.nodes.push({ id: tool, kind: "tool", label: call.tool, state: "idle", round: 0 });
+  into.nodes.push({ id, kind: "call", label: call.tool, state: call.state, stepIndex: place.stepIndex });
+  if (!into.tools.has(tool)) into.nodes.push({ id: tool, kind: "tool", label: call.tool, state: "idle", stepIndex: 0 });
   into.tools.add(tool);
   into.edges.push({ from: place.from, to: id }, { from: id, to: tool });
 }
@@ -92,14 +92,14 @@ export function isEmpty(patch: GraphPatch): boolean {
 const keyOf = ({ from, to }: GraphEdge): string => `${from}\n${to}`;
 
 function isSame(one: GraphNode | undefined, other: GraphNode): boolean {
-  return one?.state === other.state && one.label === other.label && one.round === other.round;
+  return one?.state === other.state && one.label === other.label && one.stepIndex === other.stepIndex;
 }
 
 /** A round in words, for whoever can't see the picture: "Step 2: 3 of 4 calls finished (glob, grep ×3), running". */
-export function roundsInWords(graph: Graph): string[] {
-  const rounds = graph.nodes.filter(({ kind }) => kind === "round");
-  return rounds.map(({ label, round, state }) => {
-    const calls = graph.nodes.filter((node) => node.kind === "call" && node.round === round);
+export function describeSteps(graph: Graph): string[] {
+  const steps = graph.nodes.filter(({ kind }) => kind === "step");
+  return steps.map(({ label, stepIndex, state }) => {
+    const calls = graph.nodes.filter((node) => node.kind === "call" && node.stepIndex === stepIndex);
     const ended = calls.filter((call) => ENDED.includes(call.state)).length;
     return `${label}: ${ended} of ${calls.length} ${calls.length === 1 ? "call" : "calls"} finished (${names(calls)}), ${state === "blocked" ? "waiting for approval" : state}`;
   });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import type { Block } from "../khala/frames.ts";
-import { graphOf, isEmpty, MOST_CALLS, patchOf, roundsInWords, type GraphNode } from "./graph.ts";
+import { graphOf, isEmpty, MOST_CALLS, patchOf, describeSteps, type GraphNode } from "./graph.ts";
 import { fit, Layout, ROWS } from "./layout.ts";
 import { Scene, type Colours } from "./scene.ts";
 
@@ -19,11 +19,11 @@ function placed(nodes: readonly GraphNode[]): Layout {
 }
 
 describe("the graph", () => {
-  test("has the run, its rounds in order, their calls and each tool once", () => {
+  test("has the run, its steps in order, their calls and each tool once", () => {
     const { nodes, edges } = run([text, call("a", 1), call("b", 1, "grep"), text, call("c", 2)]);
-    expect(nodes.map(({ id }) => id)).toEqual(["run:r", "round:1", "call:a", "tool:glob", "call:b", "tool:grep", "round:2", "call:c"]);
-    expect(edges).toContainEqual({ from: "run:r", to: "round:1" });
-    expect(edges).toContainEqual({ from: "round:1", to: "round:2" });
+    expect(nodes.map(({ id }) => id)).toEqual(["run:r", "step:1", "call:a", "tool:glob", "call:b", "tool:grep", "step:2", "call:c"]);
+    expect(edges).toContainEqual({ from: "run:r", to: "step:1" });
+    expect(edges).toContainEqual({ from: "step:1", to: "step:2" });
     expect(edges).toContainEqual({ from: "call:c", to: "tool:glob" });
   });
 
@@ -48,14 +48,14 @@ describe("the graph", () => {
     const after = run([call("a", 1, "glob", "completed"), call("b", 1)]);
     const patch = patchOf(before, after);
     expect(patch.whole).toBe(false);
-    expect(patch.nodes.map(({ id }) => id)).toEqual(["round:1", "call:a", "call:b"]);
-    expect(patch.edges).toEqual([{ from: "round:1", to: "call:b" }, { from: "call:b", to: "tool:glob" }]);
+    expect(patch.nodes.map(({ id }) => id)).toEqual(["step:1", "call:a", "call:b"]);
+    expect(patch.edges).toEqual([{ from: "step:1", to: "call:b" }, { from: "call:b", to: "tool:glob" }]);
     expect(isEmpty(patchOf(after, after))).toBe(true);
     expect(patchOf(after, run([], "other")).whole).toBe(true);
   });
 
   test("is told in words, too", () => {
-    expect(roundsInWords(run([call("a", 1), call("b", 1, "glob", "blocked"), call("c", 1, "grep", "failed")]))).toEqual(["Step 1: 2 of 3 calls finished (glob ×2, grep), waiting for approval"]);
+    expect(describeSteps(run([call("a", 1), call("b", 1, "glob", "blocked"), call("c", 1, "grep", "failed")]))).toEqual(["Step 1: 2 of 3 calls finished (glob ×2, grep), waiting for approval"]);
   });
 });
 
@@ -77,19 +77,19 @@ describe("the layout", () => {
   test("moves nothing to the left of where something was added", () => {
     const layout = placed(run([...many(5, 1), ...many(3, 2)]).nodes);
     const before = [...layout.places].filter(([id]) => !id.startsWith("call:2-"));
-    layout.add({ id: "call:new", kind: "call", label: "glob", state: "queued", round: 1 });
+    layout.add({ id: "call:new", kind: "call", label: "glob", state: "queued", stepIndex: 1 });
     for (const [id, place] of before) expect(layout.places.get(id)).toEqual(place);
   });
 
-  test("keeps rounds from left to right, whatever their width", () => {
+  test("keeps steps from left to right, whatever their width", () => {
     const layout = placed(run([...many(100, 1), ...many(50, 2), ...many(1, 3)]).nodes);
     const right = Math.max(...many(100, 1).map((_, index) => layout.places.get(`call:1-${index}`)?.x ?? Infinity));
-    expect(layout.places.get("round:2")?.x).toBeGreaterThan(right);
-    expect(layout.box.right).toBeGreaterThanOrEqual(layout.places.get("round:3")?.x ?? Infinity);
+    expect(layout.places.get("step:2")?.x).toBeGreaterThan(right);
+    expect(layout.box.right).toBeGreaterThanOrEqual(layout.places.get("step:3")?.x ?? Infinity);
   });
 
   test("refuses a call whose round is not there", () => {
-    expect(() => new Layout().add({ id: "call:a", kind: "call", label: "glob", state: "queued", round: 0 })).toThrow(RangeError);
+    expect(() => new Layout().add({ id: "call:a", kind: "call", label: "glob", state: "queued", stepIndex: 0 })).toThrow(RangeError);
   });
 
   test("fits its box into any window", () => {

@@ -18,12 +18,12 @@ export const ROWS = 6;
 const TOOL_WIDTH = 110;
 const TOOLS_IN_A_ROW = 8;
 
-type Round = { readonly id: string; readonly calls: string[] };
+type StepColumn = { readonly id: string; readonly calls: string[] };
 
 /** Places of nodes by their ids. To add a call to the last round costs the same however many nodes there are. */
 export class Layout {
   readonly places = new Map<string, Point>();
-  #rounds: Round[] = [];
+  #steps: StepColumn[] = [];
   #starts: number[] = [];
   #tools: string[] = [];
   #rows = 0;
@@ -35,7 +35,7 @@ export class Layout {
   add(node: GraphNode): void {
     if (this.places.has(node.id)) return;
     if (node.kind === "run") this.#put(node.id, { x: 0, y: 0 });
-    else if (node.kind === "round") this.#addRound(node);
+    else if (node.kind === "step") this.#addStep(node);
     else if (node.kind === "call") this.#addCall(node);
     else this.#addTool(node);
   }
@@ -52,21 +52,21 @@ export class Layout {
     return Math.max(TOOL_WIDTH, this.#wide / Math.min(Math.max(this.#tools.length, 1), TOOLS_IN_A_ROW));
   }
 
-  #addRound({ id }: GraphNode): void {
-    const before = this.#rounds.length - 1;
-    this.#starts.push(before < 0 ? GAP : (this.#starts[before] ?? 0) + widthOf(this.#rounds[before]));
-    this.#rounds.push({ id, calls: [] });
-    this.#putInRound(id, { x: this.#starts[before + 1] ?? GAP, y: 0 });
+  #addStep({ id }: GraphNode): void {
+    const before = this.#steps.length - 1;
+    this.#starts.push(before < 0 ? GAP : (this.#starts[before] ?? 0) + widthOf(this.#steps[before]));
+    this.#steps.push({ id, calls: [] });
+    this.#putInStep(id, { x: this.#starts[before + 1] ?? GAP, y: 0 });
     this.#settleTools();
   }
 
-  #addCall({ id, round }: GraphNode): void {
-    const own = this.#rounds[round];
-    if (!own) throw new RangeError(`Round ${round} of call ${id} is not there.`);
+  #addCall({ id, stepIndex }: GraphNode): void {
+    const own = this.#steps[stepIndex];
+    if (!own) throw new RangeError(`Step ${stepIndex} of call ${id} is not there.`);
     const width = widthOf(own);
     own.calls.push(id);
-    this.#putInRound(id, this.#placeOf(round, own.calls.length - 1));
-    if (widthOf(own) > width) this.#shiftAfter(round);
+    this.#putInStep(id, this.#placeOf(stepIndex, own.calls.length - 1));
+    if (widthOf(own) > width) this.#shiftAfter(stepIndex);
     this.#rows = Math.max(this.#rows, Math.min(own.calls.length, ROWS));
     this.#settleTools();
   }
@@ -84,18 +84,18 @@ export class Layout {
     });
   }
 
-  #placeOf(round: number, index: number): Point {
-    const x = (this.#starts[round] ?? 0) + Math.floor(index / ROWS) * COLUMN;
+  #placeOf(stepIndex: number, index: number): Point {
+    const x = (this.#starts[stepIndex] ?? 0) + Math.floor(index / ROWS) * COLUMN;
     return { x, y: ((index % ROWS) + 1) * ROW };
   }
 
-  #shiftAfter(round: number): void {
-    for (let next = round + 1; next < this.#rounds.length; next++) {
-      const own = this.#rounds[next];
+  #shiftAfter(stepIndex: number): void {
+    for (let next = stepIndex + 1; next < this.#steps.length; next++) {
+      const own = this.#steps[next];
       if (!own) continue;
-      this.#starts[next] = (this.#starts[next - 1] ?? 0) + widthOf(this.#rounds[next - 1]);
-      this.#putInRound(own.id, { x: this.#starts[next] ?? 0, y: 0 });
-      own.calls.forEach((id, index) => this.#putInRound(id, this.#placeOf(next, index)));
+      this.#starts[next] = (this.#starts[next - 1] ?? 0) + widthOf(this.#steps[next - 1]);
+      this.#putInStep(own.id, { x: this.#starts[next] ?? 0, y: 0 });
+      own.calls.forEach((id, index) => this.#putInStep(id, this.#placeOf(next, index)));
     }
   }
 
@@ -106,14 +106,14 @@ export class Layout {
     this.#right = Math.max(this.#right, place.x);
   }
 
-  #putInRound(id: string, place: Point): void {
+  #putInStep(id: string, place: Point): void {
     this.#put(id, place);
     this.#wide = Math.max(this.#wide, place.x);
   }
 }
 
-function widthOf(round: Round | undefined): number {
-  const columns = Math.max(1, Math.ceil((round?.calls.length ?? 0) / ROWS));
+function widthOf(step: StepColumn | undefined): number {
+  const columns = Math.max(1, Math.ceil((step?.calls.length ?? 0) / ROWS));
   return GAP + (columns - 1) * COLUMN;
 }
 

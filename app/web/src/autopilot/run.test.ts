@@ -22,18 +22,18 @@ describe("the status", () => {
 });
 
 test("the step is told with the most steps where they are known, and not where there is but one round", () => {
-  expect(stepOf({ round: null, blocks: [] })).toBe("");
-  expect(stepOf({ round: null, blocks: views(call("running", 3)) })).toBe("Step 3");
-  expect(stepOf({ round: { step: 2, maxSteps: 20 }, blocks: views(call("running", 3)) })).toBe("Step 3 of 20");
-  expect(stepOf({ round: { step: 1, maxSteps: 1 }, blocks: views(call("running")) })).toBe("");
+  expect(stepOf({ step: null, blocks: [] })).toBe("");
+  expect(stepOf({ step: null, blocks: views(call("running", 3)) })).toBe("Step 3");
+  expect(stepOf({ step: { step: 2, maxSteps: 20 }, blocks: views(call("running", 3)) })).toBe("Step 3 of 20");
+  expect(stepOf({ step: { step: 1, maxSteps: 1 }, blocks: views(call("running")) })).toBe("");
 });
 
 test("an end is told only where the run did not come to it by itself", () => {
   const finish = (reason: "stop" | "canceled" | "tool_calls" | "max_steps" | "error") => ({ reason, usage: { inputTokens: 1, outputTokens: 1 } });
-  for (const reason of ["stop", "canceled", "tool_calls"] as const) expect(endingOf({ finish: finish(reason), trouble: null })).toBeNull();
-  expect(endingOf({ finish: null, trouble: null })).toBeNull();
-  expect(endingOf({ finish: finish("max_steps"), trouble: null })).toBe("Reached the step limit");
-  expect(endingOf({ finish: finish("error"), trouble: { reason: "Too busy." } })).toBe("Failed: Too busy.");
+  for (const reason of ["stop", "canceled", "tool_calls"] as const) expect(endingOf({ finish: finish(reason), error: null })).toBeNull();
+  expect(endingOf({ finish: null, error: null })).toBeNull();
+  expect(endingOf({ finish: finish("max_steps"), error: null })).toBe("Reached the step limit");
+  expect(endingOf({ finish: finish("error"), error: { reason: "Too busy." } })).toBe("Failed: Too busy.");
 });
 
 test("the newest switch of models is told", () => {

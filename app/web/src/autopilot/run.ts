@@ -1,7 +1,7 @@
 // How a run stands, in the words of the control bar.
 
 import type { Block, Finish } from "../khala/frames.ts";
-import type { BlockView, MessageView } from "../state/shape.ts";
+import type { BlockView, MessageView } from "../state/page-model.ts";
 
 type Status = "thinking" | "writing" | "running tools" | "waiting for approval" | "stopping";
 
@@ -35,14 +35,14 @@ export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Sta
 }
 
 /** "Step 3 of 20", or "Step 3" where nobody told of how many, or nothing before the first round and where there is one only. */
-export function stepOf({ round, blocks }: Pick<MessageView, "round" | "blocks">): string {
-  const step = blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), round?.step ?? 0);
-  if (step === 0 || round?.maxSteps === 1) return "";
-  return round ? `Step ${step} of ${round.maxSteps}` : `Step ${step}`;
+export function stepOf({ step: stepPart, blocks }: Pick<MessageView, "step" | "blocks">): string {
+  const step = blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), stepPart?.step ?? 0);
+  if (step === 0 || stepPart?.maxSteps === 1) return "";
+  return stepPart ? `Step ${step} of ${stepPart.maxSteps}` : `Step ${step}`;
 }
 
 /** Why a run ended that did not come to its end by itself, or null. */
-export function endingOf({ finish, trouble }: Pick<MessageView, "finish" | "trouble">): string | null {
+export function endingOf({ finish, error: trouble }: Pick<MessageView, "finish" | "error">): string | null {
   const reason = finish && ENDINGS[finish.reason];
   return reason ? [reason, trouble?.reason].filter(Boolean).join(": ") : null;
 }

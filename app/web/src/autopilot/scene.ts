@@ -11,9 +11,9 @@ export type Size = { readonly width: number; readonly height: number; readonly r
 const GLIDE_MS = 240;
 const BREATH_MS = 1400;
 const MARGIN = 24;
-const RADII = { run: 9, round: 7, call: 5, tool: 6 } as const;
+const RADII = { run: 9, step: 7, call: 5, tool: 6 } as const;
 /** Words stand where nodes are so far apart, in pixels. */
-const WORDS_FROM = { run: 46, round: 46, tool: 84 } as const;
+const WORDS_FROM = { run: 46, step: 46, tool: 84 } as const;
 /** More calls than this in sight are drawn without the lines to their tools, which would be a grey block. */
 const LINES_UP_TO = 200;
 
@@ -139,7 +139,7 @@ export class Scene {
     if (node.kind !== "call" && this.#apart(node.kind) >= WORDS_FROM[node.kind]) this.#name(context, node, { x, y, radius });
   }
 
-  #apart(kind: "run" | "round" | "tool"): number {
+  #apart(kind: "run" | "step" | "tool"): number {
     return this.#view.scale * (kind === "tool" ? this.#layout.toolWidth : GAP);
   }
 

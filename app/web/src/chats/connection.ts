@@ -1,6 +1,6 @@
 // How the connection stands, in words.
 
-import type { Connection } from "../state/shape.ts";
+import type { Connection } from "../state/page-model.ts";
 
 export function connectionWords({ phase, until = 0 }: Connection, now: number): string {
   const seconds = Math.max(1, Math.ceil((until - now) / 1000));

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 
-import type { ListedChat } from "../state/shape.ts";
+import type { ChatListItem } from "../state/page-model.ts";
 import { byDay, called, dayOf, dayStart, filtered, still } from "./days.ts";
 
 const NOW = new Date(2026, 10, 21, 11, 5).getTime();
 const HOUR = 3_600_000;
 
-function chat(id: string, title = id, changedAt = NOW): ListedChat {
-  return { id, title, role: "owner", note: "", unread: false, running: false, needsApproval: false, changedAt, anonymous: false, listed: null };
+function chat(id: string, title = id, changedAt = NOW): ChatListItem {
+  return { id, title, role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt, isAnonymous: false, entry: null };
 }
 
 describe("days", () => {

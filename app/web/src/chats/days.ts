@@ -1,10 +1,10 @@
 // The list of chats as it is shown: filtered by a few letters, and cut by days.
 
-import type { ListedChat } from "../state/shape.ts";
+import type { ChatListItem } from "../state/page-model.ts";
 import { NEW_CHAT } from "../state/strings.ts";
 
 export type Day = "Today" | "Yesterday" | "Earlier";
-export type Line = { kind: "day"; day: Day } | { kind: "chat"; chat: ListedChat };
+export type Line = { kind: "day"; day: Day } | { kind: "chat"; chat: ChatListItem };
 
 /** The name of a chat in the list. */
 export function called({ title }: { title: string }): string {
@@ -23,7 +23,7 @@ export function dayOf(time: number, now: number): Day {
 }
 
 /** Those whose titles have all words of `query` in them, in any order and case. */
-export function filtered(chats: readonly ListedChat[], query: string): readonly ListedChat[] {
+export function filtered(chats: readonly ChatListItem[], query: string): readonly ChatListItem[] {
   const words = folded(query).split(/\s+/).filter(Boolean);
   if (words.length === 0) return chats;
   return chats.filter((chat) => words.every((word) => folded(called(chat)).includes(word)));
@@ -34,7 +34,7 @@ function folded(text: string): string {
 }
 
 /** The lines of the list: before the first chat of each day its name, once. Chats are in the order given. */
-export function byDay(chats: readonly ListedChat[], now: number): Line[] {
+export function byDay(chats: readonly ChatListItem[], now: number): Line[] {
   const lines: Line[] = [];
   const named = new Set<Day>();
   for (const chat of chats) {
@@ -47,7 +47,7 @@ export function byDay(chats: readonly ListedChat[], now: number): Line[] {
 }
 
 /** The lines as they stood, each with what its chat is by now, without those that are gone: so nothing moves under a hand. */
-export function still(lines: readonly Line[], chats: readonly ListedChat[]): Line[] {
+export function still(lines: readonly Line[], chats: readonly ChatListItem[]): Line[] {
   const now = new Map(chats.map((chat) => [chat.id, chat]));
   return lines.flatMap((line): Line[] => {
     if (line.kind === "day") return [line];

@@ -5,8 +5,8 @@ import { untrack } from "svelte";
 import type { IndexedMessage } from "../agent/client.ts";
 import { runOf } from "../agent/gleaning.ts";
 import { page } from "../state/page.svelte.ts";
-import { Kept } from "../state/storage.ts";
-import type { ChatView, MessageView } from "../state/shape.ts";
+import { BrowserStorage } from "../state/browser-storage.ts";
+import type { ChatView, MessageView } from "../state/page-model.ts";
 
 /** How long a chat rests before it is indexed, in ms: whoever writes or reads comes first. */
 const REST_MS = 1500;
@@ -15,7 +15,7 @@ const FRESH = 2;
 /** Whose words can be found here, in this browser's storage. */
 const READER = "khala.reader";
 const NOBODY = "nobody";
-const noted = new Kept(() => localStorage);
+const noted = new BrowserStorage(() => localStorage);
 
 type Client = typeof import("../agent/client.ts");
 
@@ -24,7 +24,7 @@ export function keepSearchable(): void {
   $effect(() => {
     const { chat } = page;
     if (!isAtRest(chat)) return;
-    const { id, thread, title, asked } = chat;
+    const { id, thread, title, hasQuestions: asked } = chat;
     if (thread === null || (!asked && thread.revision <= FRESH)) return;
     if (!asked) return forgetWords(id); // it was emptied
     const { revision } = thread;
@@ -85,7 +85,7 @@ function isAtRest(chat: ChatView | null): chat is ChatView {
 }
 
 /** What there is to search in a message; what is not on the server yet, or still being written, can't be found. */
-function indexed({ id, head, text, standing }: MessageView): IndexedMessage[] {
+function indexed({ id, head, text, displayStatus: standing }: MessageView): IndexedMessage[] {
   const isStored = standing === "sent" || standing === "done" || standing === "stopped";
   return isStored && text.trim() !== "" ? [{ id, text, at: Date.parse(head.createdAt) }] : [];
 }

@@ -4,7 +4,7 @@ import type { BlobRef } from "../khala/frames.ts";
 import { ApiError, isRequestError } from "../khala/requests.ts";
 import { errorMessage } from "../state/error-messages.ts";
 import { UNTITLED_FILE } from "../state/strings.ts";
-import type { ChatView } from "../state/shape.ts";
+import type { ChatView } from "../state/page-model.ts";
 
 export const MOST_FILES = 10;
 

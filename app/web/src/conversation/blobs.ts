@@ -2,7 +2,7 @@
 
 import type { BlobRef } from "../khala/frames.ts";
 import { downloadBlob, withRetry, isRequestError } from "../khala/requests.ts";
-import type { ChatView } from "../state/shape.ts";
+import type { ChatView } from "../state/page-model.ts";
 import { download as save } from "../tasks/download.ts";
 
 /** The bytes; from here, not from where the server keeps them, for the page may load from here alone. */

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Block } from "../khala/frames.ts";
-import type { BlockView } from "../state/shape.ts";
+import type { BlockView } from "../state/page-model.ts";
 import { deliveryLabel, endingLabel, groupBlocks, peopleFrom, progressLabel, typingLabel, usageLabel } from "./message-labels.ts";
 
 function views(...blocks: Block[]): BlockView[] {
@@ -27,11 +27,11 @@ describe("words about messages", () => {
 
   it("tell how far a run is", () => {
     const round = { step: 3, maxSteps: 20, usage: { inputTokens: 1200, outputTokens: 4 }, costUsd: "0.01" };
-    expect(progressLabel({ round, blocks: views(tool(3)) })).toBe("Step 3 of 20 · 1,204 tokens · $0.01 so far");
-    expect(progressLabel({ round, blocks: views(tool(2), tool(3, "blocked")) })).toBe("Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far");
-    expect(progressLabel({ round: { step: 1, maxSteps: 1 }, blocks: views(tool(1, "blocked")) })).toBe("Waiting for approval");
-    expect(progressLabel({ round: null, blocks: views(tool(2)) })).toBe("Step 2");
-    expect(progressLabel({ round: null, blocks: views(text) })).toBe("");
+    expect(progressLabel({ step: round, blocks: views(tool(3)) })).toBe("Step 3 of 20 · 1,204 tokens · $0.01 so far");
+    expect(progressLabel({ step: round, blocks: views(tool(2), tool(3, "blocked")) })).toBe("Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far");
+    expect(progressLabel({ step: { step: 1, maxSteps: 1 }, blocks: views(tool(1, "blocked")) })).toBe("Waiting for approval");
+    expect(progressLabel({ step: null, blocks: views(tool(2)) })).toBe("Step 2");
+    expect(progressLabel({ step: null, blocks: views(text) })).toBe("");
   });
 
   it("tell how a question on its way stands", () => {

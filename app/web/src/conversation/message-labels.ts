@@ -4,9 +4,9 @@ import { STOPPED, stepOf } from "../autopilot/run.ts";
 import { formatUsd } from "../state/format.ts";
 import type { Finish, FinishReason } from "../khala/frames.ts";
 import { formatMilliseconds } from "../state/format.ts";
-import type { BlockView, MessageView, Participant, Standing, Trouble } from "../state/shape.ts";
+import type { BlockView, MessageView, Participant, MessageDisplayStatus, MessageError } from "../state/page-model.ts";
 
-const STANDING_LABELS: Partial<Record<Standing, string>> = {
+const STANDING_LABELS: Partial<Record<MessageDisplayStatus, string>> = {
   stopped: "Stopped",
   failed: "Failed",
   interrupted: "Interrupted. Reconnecting…",
@@ -14,7 +14,7 @@ const STANDING_LABELS: Partial<Record<Standing, string>> = {
 const REASON_LABELS: Partial<Record<FinishReason, string>> = { ...STOPPED, tool_calls: "Handed over to your app" };
 
 /** Why an answer ended early, or null if it ended normally. */
-export function endingLabel(standing: Standing, finish: Finish | null): string | null {
+export function endingLabel(standing: MessageDisplayStatus, finish: Finish | null): string | null {
   return STANDING_LABELS[standing] ?? (finish ? (REASON_LABELS[finish.reason] ?? null) : null);
 }
 
@@ -25,13 +25,13 @@ export function usageLabel({ model, usage, costUsd, totalMs }: Finish): string {
 }
 
 /** "Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far", or "". */
-export function progressLabel({ round, blocks }: Pick<MessageView, "round" | "blocks">): string {
+export function progressLabel({ step: round, blocks }: Pick<MessageView, "step" | "blocks">): string {
   const waiting = blocks.some(({ block }) => block.type === "tool" && block.state === "blocked") && "waiting for approval";
-  const label = [stepOf({ round, blocks }), waiting, usageSoFar(round)].filter(Boolean).join(" · ");
+  const label = [stepOf({ step: round, blocks }), waiting, usageSoFar(round)].filter(Boolean).join(" · ");
   return label.slice(0, 1).toUpperCase() + label.slice(1);
 }
 
-function usageSoFar(round: MessageView["round"]): string | null {
+function usageSoFar(round: MessageView["step"]): string | null {
   const { usage, costUsd } = round ?? {};
   const tokens = usage && `${(usage.inputTokens + usage.outputTokens).toLocaleString("en")} tokens`;
   const parts = [tokens, costUsd && formatUsd(Number(costUsd))].filter(Boolean);
@@ -39,7 +39,7 @@ function usageSoFar(round: MessageView["round"]): string | null {
 }
 
 /** The delivery status of a message of one's own; null once it is sent. */
-export function deliveryLabel(standing: Standing, trouble: Trouble | null): string | null {
+export function deliveryLabel(standing: MessageDisplayStatus, trouble: MessageError | null): string | null {
   if (standing === "sending") return trouble ? "Retrying…" : "Sending…";
   if (standing === "queued") return "Will be sent when you’re back online";
   return standing === "failed" ? `Not sent. ${trouble?.reason ?? ""}`.trim() : null;

@@ -1,9 +1,9 @@
 // What a screen reader is told of answers: once that one begins, and once how it ended.
 
-import type { MessageView, Standing } from "../state/shape.ts";
+import type { MessageView, MessageDisplayStatus } from "../state/page-model.ts";
 
 const SPOKEN = 200;
-const ENDED: Partial<Record<Standing, string>> = { done: "Answer complete.", stopped: "Answer stopped.", failed: "Answer failed." };
+const ENDED: Partial<Record<MessageDisplayStatus, string>> = { done: "Answer complete.", stopped: "Answer stopped.", failed: "Answer failed." };
 
 export class Teller {
   readonly #announce: (words: string) => void;
@@ -21,7 +21,7 @@ export class Teller {
     this.#active = now;
     if (!known || before === now) return;
     const ended = before === null ? null : find(before);
-    const words = ended && ENDED[ended.standing];
+    const words = ended && ENDED[ended.displayStatus];
     if (words) this.#announce(`${words} ${ended.text.slice(0, SPOKEN)}`.trim());
     else if (now !== null) this.#announce("Khala is answering.");
   }

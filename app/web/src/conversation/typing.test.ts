@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import type { MessageView, Standing } from "../state/shape.ts";
+import type { MessageView, MessageDisplayStatus } from "../state/page-model.ts";
 import { Teller } from "./teller.ts";
 import { Typing } from "./typing.ts";
 
@@ -34,7 +34,7 @@ describe("typing", () => {
 });
 
 describe("what a screen reader is told", () => {
-  const answer = (id: string, standing: Standing, text = ""): MessageView => ({ id, standing, text }) as MessageView;
+  const answer = (id: string, standing: MessageDisplayStatus, text = ""): MessageView => ({ id, displayStatus: standing, text }) as MessageView;
 
   it("is that an answer begins, and once how it ended, with its beginning", () => {
     const told: string[] = [];

@@ -1,9 +1,9 @@
 // Whether the bare key `?` opens the help: who speaks to the computer, or presses keys by accident, can switch it off.
 
-import { Kept } from "../state/storage.ts";
+import { BrowserStorage } from "../state/browser-storage.ts";
 
 const NAME = "khala.helpKey";
-const kept = new Kept(() => localStorage);
+const kept = new BrowserStorage(() => localStorage);
 
 class HelpKey {
   #isOn = $state(kept.get(NAME) !== "off");

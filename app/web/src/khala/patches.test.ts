@@ -109,6 +109,6 @@ function anyMessage(id: string, dice: ReturnType<typeof random>): MessageState {
       ? ({ type: "text", text: "😀ab".repeat(dice.below(4)) } as const)
       : ({ type: "tool", toolCallId: dice.pick(["x", "y"]), tool: "grep", state: dice.pick(["running", "completed"] as const), output: { n: [dice.below(2)] } } as const),
   );
-  const extra = dice.chance(0.3) ? { round: { step: dice.below(3), maxSteps: 9, toolCount: 1 } } : {};
+  const extra = dice.chance(0.3) ? { step: { step: dice.below(3), maxSteps: 9, toolCount: 1 } } : {};
   return { id, threadId: "t", role: "user", status: "final", seq: dice.below(3), createdAt: at, updatedAt: at, content, ...extra };
 }

@@ -1,7 +1,7 @@
 // Why a request to a session fails, as a code that stays and words for people.
 
 import { ApiError, NetworkError } from "../khala/requests.ts";
-import type { Problem } from "../workers/session.messages.ts";
+import type { SessionProblem } from "../workers/session.messages.ts";
 
 export class Failed extends Error {
   readonly code: string;
@@ -14,7 +14,7 @@ export class Failed extends Error {
 }
 
 /** A server's codes stay what they are; `unreachable` where it did not answer, `internal` for what nobody expected. */
-export function problemOf(error: unknown): Problem {
+export function problemOf(error: unknown): SessionProblem {
   if (error instanceof Failed || error instanceof ApiError) return { code: error.code, message: error.message };
   if (error instanceof NetworkError) return { code: "unreachable", message: error.message };
   return { code: "internal", message: error instanceof Error ? error.message : String(error) };

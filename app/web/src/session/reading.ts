@@ -1,9 +1,9 @@
 // What a message to a session asks for, or why it can't be understood. Fields that nobody knows are ignored.
 
-import type { ApproveTool, Chat, Init, Problem, RepoFile, ToSession } from "../workers/session.messages.ts";
+import type { ApproveTool, Chat, Init, SessionProblem, RepoFile, ToSession } from "../workers/session.messages.ts";
 
 /** A message that makes no sense; `id` is its own, or null if it has none that could be answered to. */
-export type Misread = { id: string | null; problem: Problem };
+export type Misread = { id: string | null; problem: SessionProblem };
 
 const MOST_TEXT = 100_000;
 const MOST_REASON = 2000;

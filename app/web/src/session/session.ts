@@ -5,7 +5,7 @@ import { textOf } from "../khala/fold.ts";
 import { newId, newKey } from "../khala/ids.ts";
 import type { AccessKeys } from "../khala/requests.ts";
 import { EMPTY_THREAD, type MessageState, type ThreadState } from "../khala/state.ts";
-import type { Chat, ChatData, Data, FromSession, Init, InitData, LoadRepo, LoadRepoData, Problem, RepoFile, ToSession } from "../workers/session.messages.ts";
+import type { Chat, ChatData, Data, FromSession, Init, InitData, LoadRepo, LoadRepoData, SessionProblem, RepoFile, ToSession } from "../workers/session.messages.ts";
 import { Answer } from "./answer.ts";
 import { Approvals } from "./approvals.ts";
 import { componentsOf } from "./components.ts";
@@ -39,7 +39,7 @@ export class Session {
   #live: Live | null = null;
   #isBeginning = false;
   #state: ThreadState = EMPTY_THREAD;
-  #refusal: Problem | null = null;
+  #refusal: SessionProblem | null = null;
   #running: Running | null = null;
   #attachments: string[] = [];
 
@@ -69,7 +69,7 @@ export class Session {
     this.#live?.server.close();
   }
 
-  #fail(id: string | null, error: Problem): void {
+  #fail(id: string | null, error: SessionProblem): void {
     this.#say({ type: "response", id, success: false, error });
   }
 
@@ -189,7 +189,7 @@ export class Session {
   }
 
   /** Nothing more will be heard of the thread. */
-  #refuse(problem: Problem): void {
+  #refuse(problem: SessionProblem): void {
     this.#refusal = problem;
     this.#running?.end.reject(new Failed(problem.code, problem.message));
     this.#say({ type: "error", error: problem });

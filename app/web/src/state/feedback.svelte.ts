@@ -1,24 +1,24 @@
 // What the page says to the person: to their screen reader, in short messages that go away, and in questions.
 
-import type { Page } from "./shape.ts";
+import type { PageModel } from "./page-model.ts";
 
-const TOAST_MS = 8000;
-const MOST_TOASTS = 4;
+const TOAST_DURATION_MS = 8000;
+const MAX_TOASTS = 4;
 
-export class Feedback implements Pick<Page, "announce" | "announced" | "toast" | "toasts" | "confirm" | "question"> {
-  announced = $state("");
-  toasts: Page["toasts"] = $state.raw([]);
-  question: Page["question"] = $state.raw(null);
+export class Feedback implements Pick<PageModel, "announce" | "announcement" | "toast" | "toasts" | "confirm" | "question"> {
+  announcement = $state("");
+  toasts: PageModel["toasts"] = $state.raw([]);
+  question: PageModel["question"] = $state.raw(null);
   #count = 0;
 
   announce(text: string): void {
-    this.announced = text;
+    this.announcement = text;
   }
 
   toast(text: string): void {
     const id = ++this.#count;
-    this.toasts = [...this.toasts, { id, text }].slice(-MOST_TOASTS);
-    setTimeout(() => (this.toasts = this.toasts.filter((one) => one.id !== id)), TOAST_MS);
+    this.toasts = [...this.toasts, { id, text }].slice(-MAX_TOASTS);
+    setTimeout(() => (this.toasts = this.toasts.filter((one) => one.id !== id)), TOAST_DURATION_MS);
   }
 
   /** Only one question is asked at a time: another one answers the one before with no. */

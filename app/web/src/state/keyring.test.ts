@@ -1,26 +1,26 @@
 import { describe, expect, it } from "vitest";
 
 import { Keyring, keysOf, titleFrom } from "./keyring.ts";
-import { Kept } from "./storage.ts";
-import type { Texts } from "./storage.ts";
+import { BrowserStorage } from "./browser-storage.ts";
+import type { StorageLike } from "./browser-storage.ts";
 
-function storage(): Texts & Record<string, unknown> {
+function storage(): StorageLike & Record<string, unknown> {
   const found: Record<string, unknown> = {};
   return Object.defineProperties(found, {
     getItem: { value: (name: string) => found[name] ?? null },
     setItem: { value: (name: string, text: string) => (found[name] = text) },
     removeItem: { value: (name: string) => Reflect.deleteProperty(found, name) },
-  }) as Texts & Record<string, unknown>;
+  }) as StorageLike & Record<string, unknown>;
 }
 
-function keyring(kept = new Kept(storage)): { keys: Keyring; changes: () => number } {
+function keyring(kept = new BrowserStorage(storage)): { keys: Keyring; changes: () => number } {
   let changes = 0;
   let time = 1000;
   return { keys: new Keyring(kept, () => changes++, () => time++), changes: () => changes };
 }
 
 function ring(texts = storage()): Keyring {
-  return keyring(new Kept(() => texts)).keys;
+  return keyring(new BrowserStorage(() => texts)).keys;
 }
 
 describe("the chats of a browser", () => {
@@ -52,13 +52,13 @@ describe("the chats of a browser", () => {
     const keys = ring();
     const chat = keys.add("user");
     expect(chat.key).toBeUndefined();
-    expect(keys.settleMade(chat, { thread: { ownerId: "user" } })).toEqual({ id: chat.id, title: null, created: true });
+    expect(keys.markCreated(chat, { thread: { ownerId: "user" } })).toEqual({ id: chat.id, title: null, created: true });
     expect(keys.all()).toEqual([]);
   });
 
   it("that were made while nobody was signed in are opened by the key that the server made", () => {
     const keys = ring();
-    const made = keys.settleMade(keys.add("user"), { thread: {}, anonKey: "k" });
+    const made = keys.markCreated(keys.add("user"), { thread: {}, anonKey: "k" });
     expect(made).toMatchObject({ created: true, key: "k" });
     expect(made).not.toHaveProperty("ownerId");
   });
@@ -68,7 +68,7 @@ describe("the chats of a browser", () => {
     keys.add();
     keys.addShared("shared", "s");
     const mine = keys.update(keys.add(), { created: true });
-    expect(keys.anonymous()).toEqual([mine]);
+    expect(keys.claimable()).toEqual([mine]);
     expect(keysOf(keys.known("shared"))).toEqual({ shareKey: "s" });
   });
 
@@ -76,14 +76,14 @@ describe("the chats of a browser", () => {
     const texts = storage();
     const keys = ring(texts);
     const { id } = keys.add();
-    keys.own(id);
-    keys.open(id);
+    keys.identityIn(id);
+    keys.setLast(id);
     keys.forget(id);
     expect(Object.keys(texts)).toEqual([]);
   });
 
   it("work where the browser refuses a storage", () => {
-    const { keys, changes } = keyring(new Kept(() => { throw new Error("refused"); }));
+    const { keys, changes } = keyring(new BrowserStorage(() => { throw new Error("refused"); }));
     const chat = keys.add();
     expect(keys.find(chat.id)).toEqual(chat);
     expect(keys.all()).toEqual([chat]);
@@ -93,11 +93,11 @@ describe("the chats of a browser", () => {
 
 it("what was written by us is known when it comes back, and by whom", () => {
   const keys = ring();
-  keys.noteSent("chat", "m1");
-  keys.noteSent("chat", "m2");
-  expect(keys.noteAuthors("chat", [{ id: "other", authorId: "them" }])).toBe(false);
-  expect(keys.noteAuthors("chat", [{ id: "m1", authorId: "us" }])).toBe(true);
-  expect(keys.own("chat")).toMatchObject({ authors: ["us"], sent: ["m2"] });
+  keys.recordSent("chat", "m1");
+  keys.recordSent("chat", "m2");
+  expect(keys.recordAuthors("chat", [{ id: "other", authorId: "them" }])).toBe(false);
+  expect(keys.recordAuthors("chat", [{ id: "m1", authorId: "us" }])).toBe(true);
+  expect(keys.identityIn("chat")).toMatchObject({ authors: ["us"], sent: ["m2"] });
 });
 
 it("a title is the first words, cut between words", () => {

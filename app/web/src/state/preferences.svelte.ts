@@ -1,41 +1,41 @@
 // What the person chose in this browser, which remembers it.
 
-import type { Preferences } from "./shape.ts";
-import type { Kept } from "./storage.ts";
+import type { Preferences } from "./page-model.ts";
+import type { BrowserStorage } from "./browser-storage.ts";
 
-const NAME = "khala.autopilot";
-const STEPS = 20;
-const MOST_STEPS = 50;
+const STORAGE_KEY = "khala.autopilot";
+const DEFAULT_STEPS = 20;
+const MAX_STEPS = 50;
 
 /** As it is kept, under names that must stay what they are. */
-type Written = { on: boolean; steps: number; budgetUsd: string; budgetTokens: string; agent: string | null; preview: boolean };
+type StoredFields = { on: boolean; steps: number; budgetUsd: string; budgetTokens: string; agent: string | null; preview: boolean };
 
-export class KeptPreferences implements Preferences {
-  readonly #kept: Kept;
-  readonly #turned: () => void;
-  #chosen: Written;
+export class StoredPreferences implements Preferences {
+  readonly #storage: BrowserStorage;
+  readonly #onAgentChanged: () => void;
+  #chosen: StoredFields;
 
   /** `turned()` is told when another agent is chosen, or none. */
-  constructor(kept: Kept, turned: () => void = () => undefined) {
-    this.#kept = kept;
-    this.#turned = turned;
-    this.#chosen = $state.raw(sound(kept.read(NAME)));
+  constructor(kept: BrowserStorage, turned: () => void = () => undefined) {
+    this.#storage = kept;
+    this.#onAgentChanged = turned;
+    this.#chosen = $state.raw(parsePreferences(kept.read(STORAGE_KEY)));
   }
 
   /** Another tab may have changed it. */
-  reread(): void {
-    this.#become(sound(this.#kept.read(NAME)));
+  reload(): void {
+    this.#setChosen(parsePreferences(this.#storage.read(STORAGE_KEY)));
   }
 
-  #change(changes: Partial<Written>): void {
-    this.#become({ ...this.#chosen, ...changes });
-    this.#kept.write(NAME, this.#chosen);
+  #change(changes: Partial<StoredFields>): void {
+    this.#setChosen({ ...this.#chosen, ...changes });
+    this.#storage.write(STORAGE_KEY, this.#chosen);
   }
 
-  #become(chosen: Written): void {
+  #setChosen(chosen: StoredFields): void {
     const before = this.#chosen.agent;
     this.#chosen = chosen;
-    if (chosen.agent !== before) this.#turned();
+    if (chosen.agent !== before) this.#onAgentChanged();
   }
 
   get autopilot(): boolean {
@@ -51,7 +51,7 @@ export class KeptPreferences implements Preferences {
   }
 
   set maxSteps(steps) {
-    this.#change({ steps: sensible(steps) });
+    this.#change({ steps: clampSteps(steps) });
   }
 
   get budgetUsd(): string {
@@ -88,17 +88,17 @@ export class KeptPreferences implements Preferences {
 }
 
 /** A number of steps from 1 to 50, 20 for what is none. */
-export function sensible(steps: unknown): number {
+export function clampSteps(steps: unknown): number {
   const number = Math.round(Number(steps));
-  return number >= 1 ? Math.min(number, MOST_STEPS) : STEPS;
+  return number >= 1 ? Math.min(number, MAX_STEPS) : DEFAULT_STEPS;
 }
 
-function sound(found: unknown): Written {
+function parsePreferences(found: unknown): StoredFields {
   const { on, steps, budgetUsd, budgetTokens, agent, preview } = (typeof found === "object" && found !== null ? found : {}) as Record<string, unknown>;
   const text = (value: unknown) => (typeof value === "string" ? value : "");
   return {
     on: on === true,
-    steps: sensible(steps),
+    steps: clampSteps(steps),
     budgetUsd: text(budgetUsd),
     budgetTokens: text(budgetTokens),
     agent: typeof agent === "string" ? agent : null,

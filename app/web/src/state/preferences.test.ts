@@ -1,56 +1,56 @@
 import { expect, it } from "vitest";
 
-import { optionsOf } from "./options.ts";
-import { KeptPreferences, sensible } from "./preferences.svelte.ts";
-import { Kept } from "./storage.ts";
+import { runOptions } from "./run-options.ts";
+import { StoredPreferences, clampSteps } from "./preferences.svelte.ts";
+import { BrowserStorage } from "./browser-storage.ts";
 
-function kept(before?: string): { kept: Kept; texts: Map<string, string> } {
+function kept(before?: string): { kept: BrowserStorage; texts: Map<string, string> } {
   const texts = new Map<string, string>(before === undefined ? [] : [["khala.autopilot", before]]);
   const open = () => ({ getItem: (name: string) => texts.get(name) ?? null, setItem: (name: string, text: string) => void texts.set(name, text), removeItem: (name: string) => void texts.delete(name) });
-  return { kept: new Kept(open), texts };
+  return { kept: new BrowserStorage(open), texts };
 }
 
 it("what is chosen is there in the next visit", () => {
   const one = kept();
-  const chosen = new KeptPreferences(one.kept);
+  const chosen = new StoredPreferences(one.kept);
   chosen.autopilot = true;
   chosen.maxSteps = 7;
   chosen.agent = "researcher";
-  const next = new KeptPreferences(one.kept);
+  const next = new StoredPreferences(one.kept);
   expect([next.autopilot, next.maxSteps, next.agent, next.preview]).toEqual([true, 7, "researcher", false]);
 });
 
 it("the choices of the page of old are read", () => {
-  const chosen = new KeptPreferences(kept('{"on":true,"steps":3}').kept);
-  expect(optionsOf(chosen, null)).toEqual({ autopilot: true, maxSteps: 3 });
+  const chosen = new StoredPreferences(kept('{"on":true,"steps":3}').kept);
+  expect(runOptions(chosen, null)).toEqual({ autopilot: true, maxSteps: 3 });
 });
 
 it.each(["", "null", "no json", "[]", '{"on":"yes","steps":"many","agent":5}'])("what makes no sense, as %j, is no choice", (text) => {
-  const chosen = new KeptPreferences(kept(text).kept);
-  expect(optionsOf(chosen, null)).toEqual({});
+  const chosen = new StoredPreferences(kept(text).kept);
+  expect(runOptions(chosen, null)).toEqual({});
   expect([chosen.maxSteps, chosen.agent]).toEqual([20, null]);
 });
 
 it.each([[0, 20], [1, 1], [50, 50], [51, 50], [2.4, 2], ["7", 7], [Number.NaN, 20], [undefined, 20]])("%j steps are %j", (steps, sense) => {
-  expect(sensible(steps)).toBe(sense);
+  expect(clampSteps(steps)).toBe(sense);
 });
 
 it("a budget is told of a run on autopilot, where it is a number", () => {
-  const chosen = new KeptPreferences(kept().kept);
+  const chosen = new StoredPreferences(kept().kept);
   chosen.budgetUsd = " 0,50 ";
   chosen.budgetTokens = "1000";
-  expect(optionsOf(chosen, null)).toEqual({});
+  expect(runOptions(chosen, null)).toEqual({});
   chosen.autopilot = true;
-  expect(optionsOf(chosen, null).budget).toEqual({ usd: "0.50", tokens: 1000 });
+  expect(runOptions(chosen, null).budget).toEqual({ usd: "0.50", tokens: 1000 });
   chosen.budgetUsd = "much";
   chosen.budgetTokens = "-1";
-  expect(optionsOf(chosen, null)).not.toHaveProperty("budget");
+  expect(runOptions(chosen, null)).not.toHaveProperty("budget");
 });
 
 it("a template brings its instructions and tools, with the autopilot and without", () => {
-  const chosen = new KeptPreferences(kept().kept);
+  const chosen = new StoredPreferences(kept().kept);
   const template = { id: "coder", instructions: "Write code.", tools: ["read_*"] };
-  expect(optionsOf(chosen, template)).toEqual({ instructions: "Write code.", tools: ["read_*"] });
+  expect(runOptions(chosen, template)).toEqual({ instructions: "Write code.", tools: ["read_*"] });
   chosen.autopilot = true;
-  expect(optionsOf(chosen, template)).toEqual({ instructions: "Write code.", tools: ["read_*"], autopilot: true, maxSteps: 20 });
+  expect(runOptions(chosen, template)).toEqual({ instructions: "Write code.", tools: ["read_*"], autopilot: true, maxSteps: 20 });
 });

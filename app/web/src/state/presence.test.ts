@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { OwnPresence, others } from "./presence.ts";
-import type { Participant } from "./shape.ts";
+import { OwnPresence, otherParticipants } from "./presence.ts";
+import type { Participant } from "./page-model.ts";
 
 function one(id: string, page: string, changes: Partial<Participant> = {}): Participant {
   return { id, anonymous: changes.userId === undefined, state: { page, typing: false }, ...changes };
@@ -10,12 +10,12 @@ function one(id: string, page: string, changes: Partial<Participant> = {}): Part
 describe("the others", () => {
   it("are there once each, however many pages they have open, and we are not", () => {
     const all = [one("1", "ours"), one("2", "elsewhere", { userId: "us" }), one("3", "x", { userId: "ada" }), one("4", "y", { userId: "ada" }), one("5", "guest"), one("6", "guest")];
-    expect(others(all, "ours", "us").map(({ id }) => id)).toEqual(["ada", "guest"]);
+    expect(otherParticipants(all, "ours", "us").map(({ id }) => id)).toEqual(["ada", "guest"]);
   });
 
   it("are typing if they do so on any of their pages", () => {
     const all = [one("1", "x", { userId: "ada", state: { page: "x", typing: true } }), one("2", "y", { userId: "ada" })];
-    expect(others(all, "ours", null).map(({ state }) => state.typing)).toEqual([true]);
+    expect(otherParticipants(all, "ours", null).map(({ state }) => state.typing)).toEqual([true]);
   });
 });
 
@@ -32,18 +32,18 @@ describe("telling the others", () => {
   it("that we come and go is at once, and only where it changes something", () => {
     telling.enter("us");
     telling.enter("us");
-    telling.hide(true);
-    telling.hide(false);
+    telling.setHidden(true);
+    telling.setHidden(false);
     telling.enter(null);
     expect(said).toEqual([{ page: "us", typing: false }, null, { page: "us", typing: false }, null]);
   });
 
   it("that we type is at most every two seconds", () => {
     telling.enter("us");
-    telling.do({ typing: true });
-    telling.do({ typing: false });
-    telling.do({ typing: true });
-    telling.do(null);
+    telling.setActivity({ typing: true });
+    telling.setActivity({ typing: false });
+    telling.setActivity({ typing: true });
+    telling.setActivity(null);
     expect(said).toHaveLength(2);
     vi.advanceTimersByTime(2000);
     expect(said).toEqual([{ page: "us", typing: false }, { page: "us", typing: true }, { page: "us", typing: false }]);
@@ -51,14 +51,14 @@ describe("telling the others", () => {
 
   it("is not by another name than ours here", () => {
     telling.enter("us");
-    telling.do({ typing: true, page: "them" });
+    telling.setActivity({ typing: true, page: "them" });
     expect(said.at(-1)).toEqual({ page: "us", typing: true });
   });
 
   it("ends with the chat", () => {
     telling.enter("us");
-    telling.do({ typing: true });
-    telling.do(null);
+    telling.setActivity({ typing: true });
+    telling.setActivity(null);
     telling.leave();
     vi.advanceTimersByTime(10_000);
     expect(said).toHaveLength(2);

@@ -1,13 +1,13 @@
 // Who else is here; and telling the others the same of us.
 
-import type { Participant } from "./shape.ts";
+import type { Participant } from "./page-model.ts";
 
-const QUIET_MS = 2000;
+const MIN_UPDATE_INTERVAL_MS = 2000;
 
-type Said = Record<string, unknown> | null;
+type PresenceState = Record<string, unknown> | null;
 
 /** The others, each once, however many pages they have open; `name` is what our own pages go by here. */
-export function others(participants: readonly Participant[], name: string, userId: string | null): Participant[] {
+export function otherParticipants(participants: readonly Participant[], name: string, userId: string | null): Participant[] {
   const found = new Map<string, Participant>();
   for (const one of participants) {
     if (one.state.page === name || (userId !== null && one.userId === userId)) continue;
@@ -21,16 +21,16 @@ export function others(participants: readonly Participant[], name: string, userI
 
 /** Tells that we are here, and what we do: coming and going at once, the rest at most every two seconds. */
 export class OwnPresence {
-  readonly #announce: (state: Said) => void;
+  readonly #announce: (state: PresenceState) => void;
   readonly #now: () => number;
   #name: string | null = null;
-  #doing: Record<string, unknown> = {};
+  #activity: Record<string, unknown> = {};
   #isHidden = false;
-  #said: Said = null;
-  #turnedAt = -Infinity;
+  #announced: PresenceState = null;
+  #typingChangedAt = -Infinity;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(announce: (state: Said) => void, now: () => number = () => performance.now()) {
+  constructor(announce: (state: PresenceState) => void, now: () => number = () => performance.now()) {
     this.#announce = announce;
     this.#now = now;
   }
@@ -39,39 +39,39 @@ export class OwnPresence {
   enter(name: string | null): void {
     if (name === this.#name) return;
     this.#name = name;
-    this.#doing = {};
-    this.#tell();
+    this.#activity = {};
+    this.#update();
   }
 
   /** A chat was left; the feed tells that by itself. */
   leave(): void {
     clearTimeout(this.#timer);
-    this.#name = this.#said = null;
-    this.#doing = {};
+    this.#name = this.#announced = null;
+    this.#activity = {};
   }
 
-  do(state: Said): void {
-    this.#doing = state ?? {};
-    this.#tell();
+  setActivity(state: PresenceState): void {
+    this.#activity = state ?? {};
+    this.#update();
   }
 
-  hide(isHidden: boolean): void {
+  setHidden(isHidden: boolean): void {
     this.#isHidden = isHidden;
-    this.#tell();
+    this.#update();
   }
 
-  #tell(): void {
+  #update(): void {
     clearTimeout(this.#timer);
     const here = this.#name !== null && !this.#isHidden;
-    const state = here ? { typing: false, ...this.#doing, page: this.#name } : null;
-    if (JSON.stringify(state) === JSON.stringify(this.#said)) return;
-    const wait = this.#turnedAt + QUIET_MS - this.#now();
-    if (state && this.#said && wait > 0) {
-      this.#timer = setTimeout(() => this.#tell(), wait);
+    const state = here ? { typing: false, ...this.#activity, page: this.#name } : null;
+    if (JSON.stringify(state) === JSON.stringify(this.#announced)) return;
+    const wait = this.#typingChangedAt + MIN_UPDATE_INTERVAL_MS - this.#now();
+    if (state && this.#announced && wait > 0) {
+      this.#timer = setTimeout(() => this.#update(), wait);
       return;
     }
-    if (state?.typing === true || this.#said?.typing === true) this.#turnedAt = this.#now();
-    this.#said = state;
+    if (state?.typing === true || this.#announced?.typing === true) this.#typingChangedAt = this.#now();
+    this.#announced = state;
     this.#announce(state);
   }
 }

@@ -2,7 +2,7 @@ import { IDBFactory } from "fake-indexeddb";
 import { expect, it, vi } from "vitest";
 
 import type { MessageState, ThreadState } from "../khala/state.ts";
-import { Snapshots, fitting } from "../workers/stream.snapshots.ts";
+import { SnapshotStore, serializeWithin } from "../workers/stream.snapshots.ts";
 
 function state(count: number, words = "word"): ThreadState {
   const time = "2026-01-01T00:00:00Z";
@@ -13,22 +13,22 @@ function state(count: number, words = "word"): ThreadState {
 
 it("a thread is found as it was kept, by whom it was kept for", async () => {
   const factory = new IDBFactory();
-  await new Snapshots(factory).save("t", "user", state(3), 1);
-  const found = new Snapshots(factory);
+  await new SnapshotStore(factory).save("t", "user", state(3), 1);
+  const found = new SnapshotStore(factory);
   expect(await found.load("t", "user")).toEqual(state(3));
   expect(await found.load("t", null)).toBeNull();
   expect(await found.load("u", "user")).toBeNull();
 });
 
 it("only the twenty threads used last are kept", async () => {
-  const kept = new Snapshots(new IDBFactory());
+  const kept = new SnapshotStore(new IDBFactory());
   for (let at = 0; at < 25; at++) await kept.save(`t${at}`, null, state(1), at);
   const found = await Promise.all(Array.from({ length: 25 }, (_, at) => kept.load(`t${at}`, null)));
   expect(found.map((one) => one !== null)).toEqual([...Array<boolean>(5).fill(false), ...Array<boolean>(20).fill(true)]);
 });
 
 it("what is forgotten is gone", async () => {
-  const kept = new Snapshots(new IDBFactory());
+  const kept = new SnapshotStore(new IDBFactory());
   await kept.save("one", null, state(1), 1);
   await kept.save("two", null, state(1), 2);
   await kept.forget("one");
@@ -38,18 +38,18 @@ it("what is forgotten is gone", async () => {
 });
 
 it("of a long thread the end is kept, which fits, and says that there is more", () => {
-  const text = fitting(state(100, "x".repeat(1000)), 50_000);
+  const text = serializeWithin(state(100, "x".repeat(1000)), 50_000);
   const found = JSON.parse(text ?? "null") as ThreadState;
   expect(text?.length).toBeLessThanOrEqual(50_000);
   expect(found.hasMore).toBe(true);
   expect(found.messages.at(-1)?.id).toBe("m99");
-  expect(fitting(state(100, "x".repeat(100_000)), 50_000)).toBeNull();
+  expect(serializeWithin(state(100, "x".repeat(100_000)), 50_000)).toBeNull();
 });
 
 it("a browser without a store has nothing, says so once, and that is all", async () => {
   const said = vi.spyOn(console, "info").mockReturnValue();
-  const kept = new Snapshots(undefined);
-  const broken = new Snapshots({ open: () => { throw new Error("never"); } } as unknown as IDBFactory);
+  const kept = new SnapshotStore(undefined);
+  const broken = new SnapshotStore({ open: () => { throw new Error("never"); } } as unknown as IDBFactory);
   await kept.save("t", null, state(1), 1);
   expect(await kept.load("t", null)).toBeNull();
   for (let tries = 0; tries < 2; tries++) expect(await broken.load("t", null)).toBeNull();

@@ -4,24 +4,24 @@ import { pathTo, versionsOf } from "../khala/branches.ts";
 import type { BranchNode } from "../khala/branches.ts";
 import type { Thread } from "../khala/frames.ts";
 import type { MessagePatch, ThreadPatch } from "../khala/patches.ts";
-import { Held } from "./held.ts";
+import { MessageRegistry } from "./message-registry.ts";
 import { leafAfter, parentFor } from "./leaf.ts";
-import { StoredMessage } from "./views.svelte.ts";
-import type { Head, Surroundings } from "./views.svelte.ts";
+import { StoredMessage } from "./message-views.svelte.ts";
+import type { MessageHead, MessageContext } from "./message-views.svelte.ts";
 
 /** What the whole page knows that messages need. */
-export interface Readers {
+export interface ThreadContext {
   /** Whether nothing more may come for now. */
-  isCut(): boolean;
-  authorOf(head: Head): string | null;
+  isInterrupted(): boolean;
+  authorOf(head: MessageHead): string | null;
 }
 
-export class ThreadView implements Surroundings {
-  readonly #readers: Readers;
-  readonly #held = new Held();
+export class ThreadView implements MessageContext {
+  readonly #context: ThreadContext;
+  readonly #registry = new MessageRegistry();
   #nodes: readonly BranchNode[] = $state.raw([]);
   #leaf: string | null = $state(null);
-  #writing: readonly string[] = $state.raw([]);
+  #writingIds: readonly string[] = $state.raw([]);
   /** How many authors there are of what is known. */
   authorCount = $state(0);
   thread: Thread | null = $state.raw(null);
@@ -32,38 +32,38 @@ export class ThreadView implements Surroundings {
   /** The branch that is shown, root to leaf. */
   readonly shown: readonly StoredMessage[] = $derived(this.#branch.flatMap(({ id }) => this.find(id) ?? []));
 
-  constructor(readers: Readers) {
-    this.#readers = readers;
+  constructor(readers: ThreadContext) {
+    this.#context = readers;
   }
 
   /** Take what has changed. */
-  take(patch: ThreadPatch): void {
-    const { end } = this;
-    for (const change of patch.messages) this.#takeMessage(change);
+  applyPatch(patch: ThreadPatch): void {
+    const { end: leafId } = this;
+    for (const change of patch.messages) this.#applyMessagePatch(change);
     this.thread = patch.thread;
     this.revision = patch.revision;
     this.hasMore = patch.hasMore;
-    if (patch.order) this.#arrange(patch.order, end);
-    const { writing } = this.#held;
-    if (writing.join() !== this.#writing.join()) this.#writing = writing;
-    this.authorCount = this.#held.authorCount;
+    if (patch.order) this.#reorder(patch.order, leafId);
+    const { writingIds: writing } = this.#registry;
+    if (writing.join() !== this.#writingIds.join()) this.#writingIds = writing;
+    this.authorCount = this.#registry.authorCount;
   }
 
-  #takeMessage(change: MessagePatch): void {
+  #applyMessagePatch(change: MessagePatch): void {
     const message = this.find(change.id) ?? new StoredMessage(change.head, this);
-    message.take(change);
-    this.#held.put(message);
+    message.applyPatch(change);
+    this.#registry.put(message);
   }
 
-  #arrange(order: readonly string[], shownEnd: string | null): void {
-    this.#nodes = this.#held.arrange(order);
-    const before = { leaf: this.#leaf, shownEnd, awaited: this.#held.awaited };
+  #reorder(order: readonly string[], shownEnd: string | null): void {
+    this.#nodes = this.#registry.reorder(order);
+    const before = { leaf: this.#leaf, shownEnd, awaited: this.#registry.awaitedIds };
     this.#leaf = leafAfter(this.#nodes, before, this.thread?.activeLeaf ?? null);
-    this.#held.settle();
+    this.#registry.removeArrived();
   }
 
   find(id: string): StoredMessage | undefined {
-    return this.#held.find(id);
+    return this.#registry.find(id);
   }
 
   /** The id of the last message that is shown; null before there is any. */
@@ -77,18 +77,18 @@ export class ThreadView implements Surroundings {
   }
 
   /** The answer that is being written: one that is shown, or else another. */
-  get active(): StoredMessage | null {
-    const writing = this.#writing;
+  get activeAnswer(): StoredMessage | null {
+    const writing = this.#writingIds;
     const id = this.#branch.findLast((node) => writing.includes(node.id))?.id ?? writing.at(-1);
     return id === undefined ? null : (this.find(id) ?? null);
   }
 
-  get isCut(): boolean {
-    return this.#readers.isCut();
+  get isInterrupted(): boolean {
+    return this.#context.isInterrupted();
   }
 
-  authorOf(head: Head): string | null {
-    return this.#readers.authorOf(head);
+  authorOf(head: MessageHead): string | null {
+    return this.#context.authorOf(head);
   }
 
   versionsOf(id: string): readonly string[] {
@@ -96,13 +96,13 @@ export class ThreadView implements Surroundings {
   }
 
   /** Show the branch through this message. */
-  choose(id: string): void {
+  showBranch(id: string): void {
     this.#leaf = id;
   }
 
   /** Show this message as soon as it is there: it is what the person has asked for. */
-  await(id: string): void {
-    this.#held.await(id);
+  awaitMessage(id: string): void {
+    this.#registry.awaitMessage(id);
   }
 
   /** What the next send has to name as its parent. */

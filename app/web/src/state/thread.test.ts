@@ -4,7 +4,7 @@ import { describe, expect, it, vi } from "vitest";
 import { diffThread } from "../khala/patches.ts";
 import type { Block } from "../khala/frames.ts";
 import type { MessageState, ThreadState } from "../khala/state.ts";
-import { seen } from "./seen.svelte.ts";
+import { countReads } from "./count-reads.svelte.ts";
 import { ThreadView } from "./thread.svelte.ts";
 
 const TIME = "2026-01-01T00:00:00Z";
@@ -26,10 +26,10 @@ function state(revision: number, messages: MessageState[], activeLeaf?: string):
 /** A view, and a way to let it go from state to state as the worker does. */
 function view(first: ThreadState): { view: ThreadView; to: (next: ThreadState) => void; cut: { is: boolean } } {
   const cut = { is: false };
-  const made = new ThreadView({ isCut: () => cut.is, authorOf: ({ authorName }) => authorName ?? null });
+  const made = new ThreadView({ isInterrupted: () => cut.is, authorOf: ({ authorName }) => authorName ?? null });
   let now: ThreadState | null = null;
   const to = (next: ThreadState) => {
-    made.take(diffThread(now, next));
+    made.applyPatch(diffThread(now, next));
     now = next;
   };
   to(first);
@@ -45,7 +45,7 @@ describe("messages", () => {
     const writing = message("a1", "q1", { status: "streaming", content: [...text("one"), { type: "notice", code: "resumed", message: "!" }, ...text("two")] });
     const { view: made, to } = view(state(1, [...PAIR.slice(0, 2), writing]));
     const [first, , last] = made.find("a1")?.blocks ?? [];
-    const counts = seen({ first: () => first?.block, last: () => last?.block, blocks: () => made.find("a1")?.blocks, shown: () => made.shown });
+    const counts = countReads({ first: () => first?.block, last: () => last?.block, blocks: () => made.find("a1")?.blocks, shown: () => made.shown });
     to(state(2, [...PAIR.slice(0, 2), { ...writing, content: [...writing.content.slice(0, 2), ...text("two three")] }]));
     await vi.waitFor(() => expect(counts.of()).toEqual({ first: 1, last: 2, blocks: 1, shown: 1 }));
     expect(made.find("a1")?.text).toBe("onetwo three");
@@ -65,21 +65,21 @@ describe("messages", () => {
 
   it("that were reset away are gone, and so is what was known by them", () => {
     const { view: made, to } = view(state(1, [...PAIR, message("q2", "a1", { authorId: "x" }), message("a2", "q2", { status: "streaming" })]));
-    expect([made.active?.id, made.authorCount]).toEqual(["a2", 1]);
+    expect([made.activeAnswer?.id, made.authorCount]).toEqual(["a2", 1]);
     to(state(2, [message("b0", null)]));
-    expect([shown(made), made.active, made.authorCount, made.find("a1")]).toEqual([["b0"], null, 0, undefined]);
+    expect([shown(made), made.activeAnswer, made.authorCount, made.find("a1")]).toEqual([["b0"], null, 0, undefined]);
   });
 
   it("that are written while nothing can come are interrupted, and no more once it can", () => {
     const { view: made, cut, to } = view(state(1, [...PAIR, message("q2", "a1"), message("a2", "q2", { status: "streaming" })]));
-    const standing = (id: string) => made.find(id)?.standing;
+    const standing = (id: string) => made.find(id)?.displayStatus;
     cut.is = true;
     expect([standing("a1"), standing("a2")]).toEqual(["done", "interrupted"]);
-    expect(made.active?.id).toBe("a2");
+    expect(made.activeAnswer?.id).toBe("a2");
     cut.is = false;
     expect(standing("a2")).toBe("writing");
     to(state(2, [...PAIR, message("q2", "a1"), message("a2", "q2", { status: "canceled" })]));
-    expect([standing("a2"), made.active]).toEqual(["stopped", null]);
+    expect([standing("a2"), made.activeAnswer]).toEqual(["stopped", null]);
   });
 });
 
@@ -108,7 +108,7 @@ describe("the branch that is shown", () => {
 
   it("goes to what the person has asked for as soon as that is there", () => {
     const { view: made, to } = view(state(1, PAIR, "a1"));
-    made.await("a1b");
+    made.awaitMessage("a1b");
     expect(made.end).toBe("a1");
     to(state(2, [...PAIR, message("a1b", "q1")], "a1b"));
     expect(shown(made)).toEqual(["a0", "q1", "a1b"]);
@@ -118,7 +118,7 @@ describe("the branch that is shown", () => {
 
   it("goes where the person chooses, and stays there", () => {
     const { view: made, to } = view(state(1, FORK, "a2"));
-    made.choose("a1");
+    made.showBranch("a1");
     expect(shown(made)).toEqual(["a0", "q1", "a1"]);
     to(state(2, [...FORK, message("q3", "a2")], "q3"));
     expect(made.end).toBe("a1");
@@ -126,7 +126,7 @@ describe("the branch that is shown", () => {
 
   it("is the active one again where what was shown is gone", () => {
     const { view: made, to } = view(state(1, FORK, "a2"));
-    made.choose("a1");
+    made.showBranch("a1");
     to(state(2, [message("b0", null), message("b1", "b0")], "b1"));
     expect(made.end).toBe("b1");
   });
@@ -134,7 +134,7 @@ describe("the branch that is shown", () => {
   it("is named in a send only where the server would follow another", () => {
     const { view: made } = view(state(1, FORK, "a2"));
     expect(made.parent).toBeUndefined();
-    made.choose("a1");
+    made.showBranch("a1");
     expect(made.parent).toBe("a1");
   });
 

@@ -1,12 +1,12 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { BlobRef } from "../khala/frames.ts";
-import type { Asked, Content, Kind, Question, Rows, Told } from "../workers/detail.messages.ts";
+import type { DetailArgs, BlobContent, DetailMethod, DetailRequest, TreeRows, FromDetail } from "../workers/detail.messages.ts";
 import { complete, Detailing, LARGEST_JSON, MOST_DETAILS, PIECE } from "./detailing.ts";
 
 type Request = { path: string; headers: Record<string, string>; signal: AbortSignal; answer: (body: string | Uint8Array<ArrayBuffer>, status?: number) => void };
 
 let requests: Request[];
-let told: Told[];
+let told: FromDetail[];
 let detailing: Detailing;
 let last = 0;
 
@@ -25,8 +25,8 @@ afterEach(() => void vi.unstubAllGlobals());
 
 const blob = (blobId: string, mediaType: string, size: number): BlobRef => ({ blobId, mediaType, size, sha256: "ab" });
 
-function ask<K extends Kind>(kind: K, of: BlobRef, asked: Asked<K>, keys = {}): number {
-  detailing.hear({ type: "ask", id: ++last, kind, blob: of, keys, ...asked } as unknown as Question);
+function ask<K extends DetailMethod>(kind: K, of: BlobRef, asked: DetailArgs<K>, keys = {}): number {
+  detailing.hear({ type: "ask", id: ++last, kind, blob: of, keys, ...asked } as unknown as DetailRequest);
   return last;
 }
 
@@ -47,13 +47,13 @@ test("JSON becomes a tree, and is asked for once, with the keys of its chat", as
   const json = blob("a", "application/json", 20);
   const both = [ask("open", json, {}, { anonKey: "K" }), ask("open", json, {}, { anonKey: "K" })];
   (await request(0)).answer('{"a":{"b":1}}');
-  const [one, other] = (await Promise.all(both.map(answerTo))) as Extract<Content, { kind: "tree" }>[];
+  const [one, other] = (await Promise.all(both.map(answerTo))) as Extract<BlobContent, { kind: "tree" }>[];
   expect(one).toMatchObject({ kind: "tree", count: 2 });
   expect(other).toEqual(one);
   expect(requests.map(({ path, headers }) => [path, headers["X-Anon-Key"]])).toEqual([["/api/blobs/a?direct=true", "K"]]);
-  const closed = (await answerTo(ask("set", json, { path: "0", isOpen: false, from: 0, most: 10 }, { anonKey: "K" }))) as Rows;
+  const closed = (await answerTo(ask("set", json, { path: "0", isOpen: false, from: 0, most: 10 }, { anonKey: "K" }))) as TreeRows;
   expect(closed.count).toBe(1);
-  expect(((await answerTo(ask("open", json, {}, { anonKey: "K" }))) as Rows).count).toBe(1);
+  expect(((await answerTo(ask("open", json, {}, { anonKey: "K" }))) as TreeRows).count).toBe(1);
   expect(requests.length).toBe(1);
 });
 
@@ -93,7 +93,7 @@ test("a server that knows no ranges is understood, too", async () => {
 test("images get the type that was checked, other files are not read at all", async () => {
   const image = ask("open", blob("a", "image/png", 3), {});
   (await request(0)).answer("png");
-  const content = (await answerTo(image)) as Extract<Content, { kind: "image" }>;
+  const content = (await answerTo(image)) as Extract<BlobContent, { kind: "image" }>;
   expect([content.kind, content.bytes.type, content.bytes.size]).toEqual(["image", "image/png", 3]);
   expect(await answerTo(ask("open", blob("b", "image/svg+xml", 3), {}))).toEqual({ kind: "file" });
   expect(await answerTo(ask("open", blob("c", "application/pdf", 3), {}))).toEqual({ kind: "file" });

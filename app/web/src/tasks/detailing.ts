@@ -2,7 +2,7 @@
 
 import type { BlobRef } from "../khala/frames.ts";
 import { ApiError } from "../khala/requests.ts";
-import type { Answer, Content, Failure, Heard, Kind, Question, Told } from "../workers/detail.messages.ts";
+import type { DetailResult, BlobContent, RequestFailure, ToDetail, DetailMethod, DetailRequest, FromDetail } from "../workers/detail.messages.ts";
 import { isText } from "./blobs.ts";
 import { Lru } from "./lru.ts";
 import { type Asking, lines, piece, whole } from "./reading.ts";
@@ -24,21 +24,21 @@ type Detail = { kind: "text"; text: string; next: number | null } | { kind: "tre
 type Load = { detail: Promise<Detail>; ids: Set<number>; abort: AbortController };
 
 export class Detailing {
-  readonly #tell: (told: Told) => void;
+  readonly #tell: (told: FromDetail) => void;
   readonly #kept = new Lru<string, Detail>(MOST_DETAILS, HEAVIEST);
   readonly #loads = new Map<string, Load>();
   readonly #waiting = new Map<number, AbortController>();
 
-  constructor(tell: (told: Told) => void) {
+  constructor(tell: (told: FromDetail) => void) {
     this.#tell = tell;
   }
 
-  hear(heard: Heard): void {
+  hear(heard: ToDetail): void {
     if (heard.type === "ask") void this.#answer(heard);
     else this.#waiting.get(heard.id)?.abort();
   }
 
-  async #answer(question: Question): Promise<void> {
+  async #answer(question: DetailRequest): Promise<void> {
     const { id } = question;
     const abort = new AbortController();
     this.#waiting.set(id, abort);
@@ -52,7 +52,7 @@ export class Detailing {
     }
   }
 
-  async #found(question: Question, signal: AbortSignal): Promise<Answer<Kind>> {
+  async #found(question: DetailRequest, signal: AbortSignal): Promise<DetailResult<DetailMethod>> {
     const { blob } = question;
     const asking = { keys: question.keys, signal };
     switch (question.kind) {
@@ -71,7 +71,7 @@ export class Detailing {
     }
   }
 
-  async #rows(question: Question & { from: number; most: number }, signal: AbortSignal, change?: (tree: Tree) => void): Promise<Answer<"rows">> {
+  async #rows(question: DetailRequest & { from: number; most: number }, signal: AbortSignal, change?: (tree: Tree) => void): Promise<DetailResult<"rows">> {
     const detail = await this.#detail(question, signal);
     if (detail.kind !== "tree") return { count: 0, rows: [] };
     change?.(detail.tree);
@@ -79,7 +79,7 @@ export class Detailing {
   }
 
   /** What is kept of a blob, or is being loaded already, or is loaded now. It is called off when nobody waits for it any more. */
-  async #detail({ id, blob, keys }: Question, signal: AbortSignal): Promise<Detail> {
+  async #detail({ id, blob, keys }: DetailRequest, signal: AbortSignal): Promise<Detail> {
     const key = JSON.stringify([blob.blobId, keys.anonKey, keys.shareKey, keys.userId]);
     const kept = this.#kept.get(key);
     if (kept) return kept;
@@ -150,7 +150,7 @@ export function complete(bytes: Uint8Array): number {
   return bytes.length;
 }
 
-function contentOf(detail: Detail): Content {
+function contentOf(detail: Detail): BlobContent {
   return detail.kind === "tree" ? { kind: "tree", count: detail.tree.count, rows: detail.tree.rows(0, FIRST_ROWS) } : detail;
 }
 
@@ -160,7 +160,7 @@ function weightOf(detail: Detail, { size }: BlobRef): number {
   return detail.kind === "image" ? size : 1;
 }
 
-function failureOf(error: unknown): Failure {
+function failureOf(error: unknown): RequestFailure {
   if (!(error instanceof ApiError)) return { message: error instanceof Error ? error.message : String(error) };
   const { message, status, code, errors, retryAfter } = error;
   return { message, status, code, errors, retryAfter };

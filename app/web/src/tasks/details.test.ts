@@ -1,26 +1,26 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { BlobRef } from "../khala/frames.ts";
 import { ApiError, NetworkError } from "../khala/requests.ts";
-import type { Heard, Told } from "../workers/detail.messages.ts";
+import type { ToDetail, FromDetail } from "../workers/detail.messages.ts";
 import { Details, type Port, PREFETCH_MS } from "./details.ts";
 
 const BLOB: BlobRef = { blobId: "a", size: 9, sha256: "ab", mediaType: "text/plain", preview: "a long beginning" };
 
-let ports: (Port & { heard: Heard[]; isEnded: boolean })[];
+let ports: (Port & { heard: ToDetail[]; isEnded: boolean })[];
 let details: Details;
 
 beforeEach(() => {
   ports = [];
   details = new Details(() => {
-    const heard: Heard[] = [];
-    const port = { heard, isEnded: false, onmessage: null, onerror: null, postMessage: (one: Heard) => void heard.push(one), terminate: () => void (port.isEnded = true) };
+    const heard: ToDetail[] = [];
+    const port = { heard, isEnded: false, onmessage: null, onerror: null, postMessage: (one: ToDetail) => void heard.push(one), terminate: () => void (port.isEnded = true) };
     ports.push(port);
     return port;
   });
 });
 afterEach(() => void vi.useRealTimers());
 
-const tell = (data: unknown) => ports.at(-1)?.onmessage?.({ data } as MessageEvent<Told>);
+const tell = (data: unknown) => ports.at(-1)?.onmessage?.({ data } as MessageEvent<FromDetail>);
 
 test("an answer goes to who asked, and a no comes as the server said it", async () => {
   const [one, other] = [details.ask("open", BLOB, {}, {}), details.ask("more", BLOB, { anonKey: "K" }, { from: 7 })];

@@ -2,16 +2,16 @@
 
 import type { BlobRef } from "../khala/frames.ts";
 import { ApiError, NetworkError } from "../khala/requests.ts";
-import type { Answer, Asked, Failure, Heard, Keys, Kind, Told } from "../workers/detail.messages.ts";
+import type { DetailResult, DetailArgs, RequestFailure, ToDetail, BlobAccessKeys, DetailMethod, FromDetail } from "../workers/detail.messages.ts";
 
-export type { Content, Keys, Query, Rows } from "../workers/detail.messages.ts";
+export type { BlobContent, BlobAccessKeys, LineQuery, TreeRows } from "../workers/detail.messages.ts";
 
 /** Whoever hovers or rests on a card for so long is about to open it. */
 export const PREFETCH_MS = 150;
 
 type Waiting = { resolve: (answer: never) => void; reject: (error: Error) => void };
 /** As much of a worker as is needed here. */
-export type Port = Pick<Worker, "postMessage" | "terminate"> & { onmessage: ((event: MessageEvent<Told>) => void) | null; onerror: ((event: ErrorEvent) => void) | null };
+export type Port = Pick<Worker, "postMessage" | "terminate"> & { onmessage: ((event: MessageEvent<FromDetail>) => void) | null; onerror: ((event: ErrorEvent) => void) | null };
 
 export class Details {
   readonly #start: () => Port;
@@ -25,19 +25,19 @@ export class Details {
   }
 
   /** The answer to a question about a blob. Raises Refusal, Unreachable, or AbortError once `signal` aborts. */
-  ask<K extends Kind>(kind: K, blob: BlobRef, keys: Keys, asked: Asked<K>, signal?: AbortSignal): Promise<Answer<K>> {
+  ask<K extends DetailMethod>(kind: K, blob: BlobRef, keys: BlobAccessKeys, asked: DetailArgs<K>, signal?: AbortSignal): Promise<DetailResult<K>> {
     const id = ++this.#last;
     if (signal?.aborted) return Promise.reject(calledOff());
     return new Promise((resolve, reject) => {
       this.#waiting.set(id, { resolve, reject });
       signal?.addEventListener("abort", () => this.#abort(id), { once: true });
       // What is asked fits its kind, which the compiler can't tell of a union.
-      this.#send({ type: "ask", id, kind, blob: plain(blob), keys: { ...keys }, ...asked } as unknown as Heard);
+      this.#send({ type: "ask", id, kind, blob: plain(blob), keys: { ...keys }, ...asked } as unknown as ToDetail);
     });
   }
 
   /** Have a blob at hand soon, if nothing comes in between; call the answer to call it off. */
-  prefetch(blobs: readonly BlobRef[], keys: Keys): () => void {
+  prefetch(blobs: readonly BlobRef[], keys: BlobAccessKeys): () => void {
     const abort = new AbortController();
     const timer = setTimeout(() => {
       // Whoever opens the card asks again, and is told what went wrong.
@@ -49,7 +49,7 @@ export class Details {
     };
   }
 
-  #send(heard: Heard): void {
+  #send(heard: ToDetail): void {
     this.#port ??= this.#started();
     this.#port.postMessage(heard);
   }
@@ -61,7 +61,7 @@ export class Details {
     return port;
   }
 
-  #hear(told: Told): void {
+  #hear(told: FromDetail): void {
     const waiting = this.#waiting.get(told.id);
     this.#waiting.delete(told.id);
     if (!waiting) return;
@@ -89,7 +89,7 @@ export class Details {
 export const details = new Details(() => new Worker(new URL("../workers/detail.ts", import.meta.url), { type: "module", name: "detail" }));
 
 /** The keys that there are. */
-export function keysFrom(given: { [Name in keyof Keys]: string | undefined }): Keys {
+export function keysFrom(given: { [Name in keyof BlobAccessKeys]: string | undefined }): BlobAccessKeys {
   return Object.fromEntries(Object.entries(given).filter(([, key]) => key));
 }
 
@@ -102,7 +102,7 @@ function calledOff(): DOMException {
   return new DOMException("The request was cancelled.", "AbortError");
 }
 
-function errorOf({ message, status, code, errors, retryAfter }: Failure): Error {
+function errorOf({ message, status, code, errors, retryAfter }: RequestFailure): Error {
   if (status === undefined) return new NetworkError(message);
   const problem = { detail: message, ...(code !== undefined && { code }), ...(errors && { errors: [...errors] }) };
   return new ApiError(status, problem, retryAfter ?? null);

@@ -2,7 +2,7 @@
 
 import { untrack } from "svelte";
 import type { Block } from "../khala/frames.ts";
-import type { BlockView } from "../state/shape.ts";
+import type { BlockView } from "../state/page-model.ts";
 import { Lru } from "./lru.ts";
 import { Tally } from "./tally.ts";
 import { stepStatus, toolNames } from "./call-labels.ts";

@@ -2,14 +2,14 @@
 
 import type { BlobRef, Look, Problem } from "../khala/frames.ts";
 import { downloadBlob, request, withRetry, ApiError, NetworkError } from "../khala/requests.ts";
-import type { Keys, Query } from "../workers/detail.messages.ts";
+import type { BlobAccessKeys, LineQuery } from "../workers/detail.messages.ts";
 
 const PATIENCE_MS = 60_000;
 const MAX_ATTEMPTS = 3;
 const LINES = "100";
 
 /** Who asks, and until when. */
-export type Asking = { keys: Keys; signal: AbortSignal };
+export type Asking = { keys: BlobAccessKeys; signal: AbortSignal };
 
 // From the server itself (`direct`), not from where it keeps them: the page may load from nowhere else.
 const address = ({ blobId }: BlobRef) => `/api/blobs/${blobId}?direct=true`;
@@ -20,7 +20,7 @@ export function whole(blob: BlobRef, asking: Asking): Promise<Blob> {
 }
 
 /** Some of the lines, 100 at once. */
-export function lines({ blobId }: BlobRef, asking: Asking, query: Query): Promise<Look> {
+export function lines({ blobId }: BlobRef, asking: Asking, query: LineQuery): Promise<Look> {
   const given = Object.entries({ lines: LINES, ...query }).map(([name, value]) => [name, String(value)]);
   return withRetry(() => request<Look>("GET", `/api/blobs/${blobId}/lines?${new URLSearchParams(given).toString()}`, asking), { maxAttempts: MAX_ATTEMPTS });
 }

@@ -2,14 +2,14 @@
 
 import type { BlobRef } from "../khala/frames.ts";
 import { details } from "./details.ts";
-import type { Keys, Rows } from "./details.ts";
+import type { BlobAccessKeys, TreeRows } from "./details.ts";
 import { Tree } from "./tree.ts";
 
 export interface RowSource {
   /** The rows from number `from` on, `most` of them, and how many there are in all. */
-  rows(from: number, most: number): Rows | Promise<Rows>;
+  rows(from: number, most: number): TreeRows | Promise<TreeRows>;
   /** The same, after the row at `path` is opened or closed. */
-  set(path: string, isOpen: boolean, from: number, most: number): Rows | Promise<Rows>;
+  set(path: string, isOpen: boolean, from: number, most: number): TreeRows | Promise<TreeRows>;
 }
 
 /** The rows of a value that is a list or an object with something in it. */
@@ -26,7 +26,7 @@ export function rowsOf(value: object): RowSource {
 }
 
 /** The rows of a blob that was opened as a tree. */
-export function rowsIn(blob: BlobRef, keys: Keys, signal: AbortSignal): RowSource {
+export function rowsIn(blob: BlobRef, keys: BlobAccessKeys, signal: AbortSignal): RowSource {
   return {
     rows: (from, most) => details.ask("rows", blob, keys, { from, most }, signal),
     set: (path, isOpen, from, most) => details.ask("set", blob, keys, { path, isOpen, from, most }, signal),

@@ -9,11 +9,11 @@ import type { Ranked, Routable } from "../agent/router.ts";
 import type { Extent, Found, IndexedMessage, IndexedThread } from "../agent/search/archive.ts";
 
 /** What the worker is made of; `persistent` is false where this browser keeps nothing, `failures` say what could not start. */
-export type Ready = { engine: Engine["name"]; persistent: boolean; messages: number; runs: number; failures: string[] };
+export type AgentInfo = { engine: Engine["name"]; persistent: boolean; messages: number; runs: number; failures: string[] };
 
 /** Each request by its name: what it is asked with, and what it answers. */
-export interface Calls {
-  ready: { asked: object; answer: Ready };
+export interface AgentApi {
+  ready: { asked: object; answer: AgentInfo };
   index: { asked: { thread: IndexedThread; messages: readonly IndexedMessage[]; extent: Extent }; answer: number };
   revision: { asked: { threadId: string }; answer: number | null };
   forget: { asked: { threadId: string }; answer: null };
@@ -26,9 +26,9 @@ export interface Calls {
   prices: { asked: object; answer: Prices };
 }
 
-export type Name = keyof Calls;
-export type AgentRequest = { [N in Name]: { id: number; name: N; asked: Calls[N]["asked"] } }[Name];
-export type AgentReply = { id: number; answer: Calls[Name]["answer"] } | { id: number; error: { name: string; message: string } };
+export type AgentMethod = keyof AgentApi;
+export type AgentRequest = { [N in AgentMethod]: { id: number; name: N; asked: AgentApi[N]["asked"] } }[AgentMethod];
+export type AgentReply = { id: number; answer: AgentApi[AgentMethod]["answer"] } | { id: number; error: { name: string; message: string } };
 
 /** What agent workers of other tabs tell each other: that something was added or removed in the store that they share. */
-export type AgentNews = { kind: "cleared" } | { kind: "forgotten"; threadId: string } | { kind: "indexed"; threadId: string };
+export type AgentBroadcast = { kind: "cleared" } | { kind: "forgotten"; threadId: string } | { kind: "indexed"; threadId: string };

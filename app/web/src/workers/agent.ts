@@ -4,7 +4,7 @@
 import { Agent } from "../agent/agent.ts";
 import { replyTo } from "../agent/answering.ts";
 import { choose } from "../agent/engines/choose.ts";
-import type { AgentNews, AgentRequest } from "./agent.messages.ts";
+import type { AgentBroadcast, AgentRequest } from "./agent.messages.ts";
 
 declare const self: DedicatedWorkerGlobalScope;
 
@@ -17,7 +17,7 @@ const agent = Agent.start({
   tell: (news) => others.postMessage(news),
 });
 
-others.onmessage = ({ data }: MessageEvent<AgentNews>) => {
+others.onmessage = ({ data }: MessageEvent<AgentBroadcast>) => {
   // What fails here ends the worker, and with a new one everything is read again.
   void agent.then((started) => started.hear(data)).catch((error: unknown) => self.reportError(error));
 };

@@ -6,15 +6,15 @@ import type { ToGraph } from "./graph.messages.ts";
 type Stage = { canvas: OffscreenCanvas; context: OffscreenCanvasRenderingContext2D; scene: Scene };
 
 let stage: Stage | null = null;
-let isDue = false;
+let isFrameRequested = false;
 
 self.addEventListener("message", ({ data }: MessageEvent<ToGraph>) => {
-  if (data.type === "start") stage = begun(data);
-  else if (stage) hear(stage, data);
-  if (stage) soon(stage);
+  if (data.type === "start") stage = createStage(data);
+  else if (stage) receive(stage, data);
+  if (stage) requestFrame(stage);
 });
 
-function begun({ canvas, size, colours, still }: Extract<ToGraph, { type: "start" }>): Stage {
+function createStage({ canvas, size, colours, still }: Extract<ToGraph, { type: "start" }>): Stage {
   const context = canvas.getContext("2d");
   if (!context) throw new Error("There is no 2D context for the graph.");
   const begun = { canvas, context, scene: new Scene(colours) };
@@ -23,7 +23,7 @@ function begun({ canvas, size, colours, still }: Extract<ToGraph, { type: "start
   return begun;
 }
 
-function hear(on: Stage, said: Exclude<ToGraph, { type: "start" }>): void {
+function receive(on: Stage, said: Exclude<ToGraph, { type: "start" }>): void {
   if (said.type === "patch") on.scene.apply(said.patch, performance.now());
   else if (said.type === "size") resize(on, said.size);
   else Object.assign(on.scene, { colours: said.colours, still: said.still });
@@ -36,13 +36,13 @@ function resize({ canvas, scene }: Stage, size: Size): void {
 }
 
 /** Whatever comes within a frame is drawn by one. */
-function soon(on: Stage): void {
-  if (isDue) return;
-  isDue = true;
+function requestFrame(on: Stage): void {
+  if (isFrameRequested) return;
+  isFrameRequested = true;
   requestAnimationFrame(() => {
-    isDue = false;
+    isFrameRequested = false;
     const now = performance.now();
     on.scene.draw(on.context, now);
-    if (on.scene.moves(now)) soon(on);
+    if (on.scene.moves(now)) requestFrame(on);
   });
 }

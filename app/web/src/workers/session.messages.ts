@@ -18,7 +18,7 @@ export type ToSession =
   | { id: string; type: "load_repo"; payload: LoadRepo }
   | { id: string; type: "cancel"; payload: Record<string, never> };
 
-export type Problem = { code: string; message: string };
+export type SessionProblem = { code: string; message: string };
 
 export type InitData = { threadId: string; anonKey?: string };
 export type ChatData = {
@@ -50,6 +50,6 @@ export type FromSession =
   | { type: "tool_pending"; id: string; toolId: string; tool: string; args: Record<string, unknown>; digest?: string; expiresAt?: string }
   | { type: "preview_component"; id: string; html: string }
   | { type: "progress"; id: string; done: number; total: number }
-  | { type: "error"; error: Problem }
+  | { type: "error"; error: SessionProblem }
   | { type: "response"; id: string | null; success: true; data: Data }
-  | { type: "response"; id: string | null; success: false; error: Problem };
+  | { type: "response"; id: string | null; success: false; error: SessionProblem };

@@ -8,9 +8,9 @@ export type ThreadKeys = { anonKey?: string; shareKey?: string };
 
 export type ToStream =
   | { type: "start"; url: string }
-  /** Follow this thread, after a `leave` of the same `turn`, or again with other keys, for the `asked`th time in all; `who` is the account, or null. */
-  | { type: "follow"; turn: number; asked: number; threadId: string; keys: ThreadKeys; who: string | null }
-  | { type: "leave"; turn: number }
+  /** Follow this thread, after a `leave` of the same `generation`, or again with other keys, for the `asked`th time in all; `who` is the account, or null. */
+  | { type: "follow"; generation: number; attempt: number; threadId: string; keys: ThreadKeys; who: string | null }
+  | { type: "leave"; generation: number }
   | { type: "watch"; isOn: boolean }
   | { type: "present"; state: Record<string, unknown> | null }
   /** Who we are is about to change; connect anew at `release`. */
@@ -26,9 +26,9 @@ export type ToStream =
 /** What changed of the account's list; with `whole`, `entries` are all of it. `invitations` are always all. */
 export type ListPatch = { whole: boolean; revision: number | null; entries: Listed[]; removed: string[]; hasMore: boolean; invitations: readonly Invitation[] };
 
-/** What changed since the batch before; what concerns a thread is of the one that was followed in this `turn`. */
+/** What changed since the batch before; what concerns a thread is of the one that was followed in this `generation`. */
 export type Batch = {
-  turn: number;
+  generation: number;
   patch?: ThreadPatch;
   /** The thread is shown from the browser's store; false once the server has told. */
   isStale?: boolean;
@@ -40,6 +40,6 @@ export type Batch = {
   present?: { participants: Participant[]; more: number };
   connection?: { phase: "connecting" | "live" | "waiting"; until?: number };
   /** The server does not let us follow the thread, as we have `asked` last. */
-  refusal?: { code: string; message: string; asked: number };
+  refusal?: { code: string; message: string; attempt: number };
   signedOut?: true;
 };

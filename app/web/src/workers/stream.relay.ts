@@ -7,15 +7,15 @@ import { EMPTY_THREAD, EMPTY_THREAD_LIST, activeAnswer } from "../khala/state.ts
 import type { ThreadListState, ThreadState } from "../khala/state.ts";
 import type { Batch, ListPatch, ThreadKeys, ToStream } from "./stream.messages.ts";
 
-const SAVE_MS = 2000;
-const MOST_PARTS = 1000;
+const SAVE_DELAY_MS = 2000;
+const MAX_PROGRESS_PARTS = 1000;
 /** What the server has not told by then of a thread that changed, it is asked for. */
-const TELL_MS = 2000;
+const UPDATE_TIMEOUT_MS = 2000;
 /** A store that takes longer is not waited for. */
-const LOAD_MS = 500;
+const LOAD_TIMEOUT_MS = 500;
 
 /** The part of `Feed` that is used here. */
-export interface Followed {
+export interface RelayClient {
   subscribe(threadId: string, keys: ThreadKeys, known?: ThreadState): void;
   unsubscribe(): void;
   watchThreads(isOn: boolean): void;
@@ -27,7 +27,7 @@ export interface Followed {
 }
 
 /** The part of `Snapshots` that is used here. */
-export interface Stored {
+export interface ThreadStorage {
   load(threadId: string, who: string | null): Promise<ThreadState | null>;
   save(threadId: string, who: string | null, state: ThreadState, usedAt: number): Promise<void>;
   forget(threadId: string): Promise<void>;
@@ -35,84 +35,84 @@ export interface Stored {
 }
 
 /** Ask the server for something by its path, with what opens the thread; undefined if that fails. */
-export type Ask = <Answer>(path: string, keys: ThreadKeys) => Promise<Answer | undefined>;
+export type ApiGet = <Answer>(path: string, keys: ThreadKeys) => Promise<Answer | undefined>;
 
-type Target = { turn: number; asked: number; threadId: string; keys: ThreadKeys; who: string | null };
+type Target = { generation: number; attempt: number; threadId: string; keys: ThreadKeys; who: string | null };
 
 export class Relay {
-  readonly #feed: Followed;
-  readonly #stored: Stored;
-  readonly #ask: Ask;
+  readonly #client: RelayClient;
+  readonly #storage: ThreadStorage;
+  readonly #get: ApiGet;
   readonly #post: (batch: Batch) => void;
-  #turn = 0;
+  #generation = 0;
   #target: Target | null = null;
   /** What is stored of the thread, until the server tells. */
-  #kept: ThreadState | null = null;
+  #storedState: ThreadState | null = null;
   #state = EMPTY_THREAD;
   #list = EMPTY_THREAD_LIST;
-  #told = { state: EMPTY_THREAD, list: EMPTY_THREAD_LIST, isStale: false };
-  #rest: Omit<Batch, "turn" | "patch" | "list" | "isStale"> = {};
+  #posted = { state: EMPTY_THREAD, list: EMPTY_THREAD_LIST, isStale: false };
+  #pending: Omit<Batch, "generation" | "patch" | "list" | "isStale"> = {};
   #phase: "connecting" | "live" | "waiting" = "connecting";
-  #isWaiting = false;
+  #isAwaitingAck = false;
   #isLoading = false;
   #isOnline = true;
   #lag = Infinity;
-  #saving: ReturnType<typeof setTimeout> | null = null;
-  #release: (() => void)[] = [];
+  #saveTimer: ReturnType<typeof setTimeout> | null = null;
+  #releases: (() => void)[] = [];
 
-  constructor({ feed, stored, ask, post }: { feed: Followed; stored: Stored; ask: Ask; post: (batch: Batch) => void }) {
-    this.#feed = feed;
-    this.#stored = stored;
-    this.#ask = ask;
+  constructor({ feed, stored, ask, post }: { feed: RelayClient; stored: ThreadStorage; ask: ApiGet; post: (batch: Batch) => void }) {
+    this.#client = feed;
+    this.#storage = stored;
+    this.#get = ask;
     this.#post = post;
   }
 
   /** What the page says. */
-  async hear(message: Exclude<ToStream, { type: "start" }>): Promise<void> {
+  async receive(message: Exclude<ToStream, { type: "start" }>): Promise<void> {
     switch (message.type) {
       case "follow":
         return this.#follow(message);
       case "leave":
-        return this.#leave(message.turn);
+        return this.#leave(message.generation);
       case "watch":
         return this.#watch(message.isOn);
       case "present":
-        return this.#feed.setPresence(message.state);
+        return this.#client.setPresence(message.state);
       case "hold":
-        return void this.#feed.changeIdentity(() => new Promise<void>((resolve) => this.#release.push(resolve)));
+        return void this.#client.changeIdentity(() => new Promise<void>((resolve) => this.#releases.push(resolve)));
       case "release":
-        return this.#release.shift()?.();
+        return this.#releases.shift()?.();
       case "earlier":
-        return this.#feed.addOlderMessages(message.threadId, message.page);
+        return this.#client.addOlderMessages(message.threadId, message.page);
       case "wake":
         return this.#wake(message.isOnline);
       case "taken":
-        this.#isWaiting = false;
-        return this.#tell();
+        this.#isAwaitingAck = false;
+        return this.#postBatch();
       case "forget":
         return this.#forget(message.threadId);
       case "clear":
         this.#cancelSave();
-        this.#kept = null;
-        return this.#stored.clear();
+        this.#storedState = null;
+        return this.#storage.clear();
     }
   }
 
   async #follow(target: Target): Promise<void> {
-    const { turn, threadId, keys, who } = target;
-    if (this.#target?.threadId === threadId && this.#target.turn === turn) {
+    const { generation, threadId, keys, who } = target;
+    if (this.#target?.threadId === threadId && this.#target.generation === generation) {
       Object.assign(this.#target, target);
       if (this.#isLoading) return;
-      return this.#feed.subscribe(threadId, keys);
+      return this.#client.subscribe(threadId, keys);
     }
     this.#target = target;
     this.#isLoading = true;
-    const kept = await Promise.race([this.#stored.load(threadId, who), new Promise<null>((resolve) => setTimeout(resolve, LOAD_MS, null))]);
+    const kept = await Promise.race([this.#storage.load(threadId, who), new Promise<null>((resolve) => setTimeout(resolve, LOAD_TIMEOUT_MS, null))]);
     if (this.#target !== target) return;
     this.#isLoading = false;
-    this.#kept = kept;
-    this.#feed.subscribe(threadId, target.keys, kept ?? undefined);
-    this.#showKept();
+    this.#storedState = kept;
+    this.#client.subscribe(threadId, target.keys, kept ?? undefined);
+    this.#showStored();
   }
 
   /**
@@ -120,146 +120,146 @@ export class Relay {
    * change is about to be told: shown before that, the stored one would leave the page on a branch that was left since. If
    * the revision can't be asked for or nothing comes, all of it is asked for.
    */
-  async #confirmKept(): Promise<void> {
-    const [target, kept] = [this.#target, this.#kept];
+  async #confirmStored(): Promise<void> {
+    const [target, kept] = [this.#target, this.#storedState];
     if (!target || !kept) return;
-    const now = await this.#ask<Snapshot>(`/api/threads/${target.threadId}?limit=1`, target.keys);
-    const isOpen = (): boolean => this.#target === target && this.#kept === kept && this.#phase === "live";
+    const now = await this.#get<Snapshot>(`/api/threads/${target.threadId}?limit=1`, target.keys);
+    const isOpen = (): boolean => this.#target === target && this.#storedState === kept && this.#phase === "live";
     if (!isOpen()) return;
-    if (now?.revision === kept.revision) return this.takeState(kept, { isSnapshot: true, wasReset: false, lag: null });
-    if (now) await new Promise((resolve) => setTimeout(resolve, TELL_MS));
+    if (now?.revision === kept.revision) return this.updateThread(kept, { isSnapshot: true, wasReset: false, lag: null });
+    if (now) await new Promise((resolve) => setTimeout(resolve, UPDATE_TIMEOUT_MS));
     if (!isOpen()) return;
-    this.#feed.unsubscribe();
-    this.#feed.subscribe(target.threadId, target.keys);
+    this.#client.unsubscribe();
+    this.#client.subscribe(target.threadId, target.keys);
   }
 
   /** A snapshot doesn't say how far an answer is that is being written; its newest parts mostly do. */
-  async #learnProgress(state: ThreadState): Promise<void> {
+  async #loadProgress(state: ThreadState): Promise<void> {
     const [target, answer] = [this.#target, activeAnswer(state)];
     if (!target || !answer?.runId || !answer.content.some((block) => block.type === "tool")) return;
-    const path = `/api/runs/${answer.runId}/parts?after=${Math.max(-1, answer.seq - MOST_PARTS - 1)}&limit=${MOST_PARTS}`;
-    const page = await this.#ask<PartPage>(path, target.keys);
-    if (page && this.#target === target) this.#feed.addProgress(target.threadId, answer.id, page.items);
+    const path = `/api/runs/${answer.runId}/parts?after=${Math.max(-1, answer.seq - MAX_PROGRESS_PARTS - 1)}&limit=${MAX_PROGRESS_PARTS}`;
+    const page = await this.#get<PartPage>(path, target.keys);
+    if (page && this.#target === target) this.#client.addProgress(target.threadId, answer.id, page.items);
   }
 
-  #leave(turn: number): void {
-    if (this.#saving !== null) this.#save();
-    this.#feed.unsubscribe();
-    this.#target = this.#kept = null;
+  #leave(generation: number): void {
+    if (this.#saveTimer !== null) this.#save();
+    this.#client.unsubscribe();
+    this.#target = this.#storedState = null;
     this.#state = EMPTY_THREAD;
-    this.#told = { ...this.#told, state: EMPTY_THREAD, isStale: false };
-    const { connection, signedOut } = this.#rest;
-    this.#rest = { ...(connection && { connection }), ...(signedOut && { signedOut }) };
+    this.#posted = { ...this.#posted, state: EMPTY_THREAD, isStale: false };
+    const { connection, signedOut } = this.#pending;
+    this.#pending = { ...(connection && { connection }), ...(signedOut && { signedOut }) };
     this.#lag = Infinity;
-    this.#turn = turn;
+    this.#generation = generation;
   }
 
   #watch(isOn: boolean): void {
-    if (!isOn) this.#list = this.#told.list = EMPTY_THREAD_LIST;
-    this.#feed.watchThreads(isOn);
+    if (!isOn) this.#list = this.#posted.list = EMPTY_THREAD_LIST;
+    this.#client.watchThreads(isOn);
   }
 
   #wake(isOnline: boolean): void {
     this.#isOnline = isOnline;
-    this.#feed.checkConnection();
-    this.#showKept();
+    this.#client.checkConnection();
+    this.#showStored();
   }
 
   async #forget(threadId: string): Promise<void> {
     if (this.#target?.threadId === threadId) {
       this.#cancelSave();
-      this.#kept = null;
+      this.#storedState = null;
     }
-    await this.#stored.forget(threadId);
+    await this.#storage.forget(threadId);
   }
 
   /** What is stored is shown where the server does not answer; else the server's word is not far. */
-  #showKept(): void {
-    if (this.#showsKept) this.#tell();
+  #showStored(): void {
+    if (this.#showsStored) this.#postBatch();
   }
 
-  get #showsKept(): boolean {
-    return this.#state.revision === null && this.#kept !== null && (this.#phase === "waiting" || !this.#isOnline || this.#told.isStale);
+  get #showsStored(): boolean {
+    return this.#state.revision === null && this.#storedState !== null && (this.#phase === "waiting" || !this.#isOnline || this.#posted.isStale);
   }
 
   // What the feed tells
 
   /** `lag`: how far our clock is ahead of what a part was made at, in ms. */
-  takeState(state: ThreadState, { isSnapshot, wasReset, lag }: { isSnapshot: boolean; wasReset: boolean; lag: number | null }): void {
-    if (lag !== null && lag < this.#lag) this.#rest.lag = this.#lag = lag;
-    if (wasReset) this.#rest.wasReset = true;
+  updateThread(state: ThreadState, { isSnapshot, wasReset, lag }: { isSnapshot: boolean; wasReset: boolean; lag: number | null }): void {
+    if (lag !== null && lag < this.#lag) this.#pending.lag = this.#lag = lag;
+    if (wasReset) this.#pending.wasReset = true;
     this.#state = state;
-    this.#kept = null;
-    this.#saving ??= setTimeout(() => this.#save(), SAVE_MS);
-    this.#tell();
-    if (isSnapshot) void this.#learnProgress(state);
+    this.#storedState = null;
+    this.#saveTimer ??= setTimeout(() => this.#save(), SAVE_DELAY_MS);
+    this.#postBatch();
+    if (isSnapshot) void this.#loadProgress(state);
   }
 
-  takeList(list: ThreadListState): void {
-    for (const id of this.#list.entries.keys()) if (!list.entries.has(id)) void this.#stored.forget(id);
+  updateList(list: ThreadListState): void {
+    for (const id of this.#list.entries.keys()) if (!list.entries.has(id)) void this.#storage.forget(id);
     this.#list = list;
-    this.#tell();
+    this.#postBatch();
   }
 
-  takePresent(participants: Participant[], more: number): void {
-    this.#rest.present = { participants, more };
-    this.#tell();
+  updatePresence(participants: Participant[], more: number): void {
+    this.#pending.present = { participants, more };
+    this.#postBatch();
   }
 
-  takeConnection(connection: NonNullable<Batch["connection"]>): void {
+  updateConnection(connection: NonNullable<Batch["connection"]>): void {
     this.#phase = connection.phase;
-    this.#rest.connection = connection;
-    this.#tell();
-    if (connection.phase === "live") void this.#confirmKept();
+    this.#pending.connection = connection;
+    this.#postBatch();
+    if (connection.phase === "live") void this.#confirmStored();
   }
 
   /** Who may not read a thread (any more) keeps nothing of it. */
-  takeRefusal(code: string, message: string): void {
-    this.#rest.refusal = { code, message, asked: this.#target?.asked ?? 0 };
+  handleRefusal(code: string, message: string): void {
+    this.#pending.refusal = { code, message, attempt: this.#target?.attempt ?? 0 };
     if (this.#target && code !== "protocol") void this.#forget(this.#target.threadId);
-    if (code !== "protocol") this.#state = this.#told.state = EMPTY_THREAD;
-    this.#tell();
+    if (code !== "protocol") this.#state = this.#posted.state = EMPTY_THREAD;
+    this.#postBatch();
   }
 
-  takeSignedOut(): void {
-    this.#rest.signedOut = true;
-    this.#list = this.#told.list = EMPTY_THREAD_LIST;
-    this.#tell();
+  handleSignedOut(): void {
+    this.#pending.signedOut = true;
+    this.#list = this.#posted.list = EMPTY_THREAD_LIST;
+    this.#postBatch();
   }
 
-  #tell(): void {
-    if (this.#isWaiting) return;
-    const batch = this.#batch();
+  #postBatch(): void {
+    if (this.#isAwaitingAck) return;
+    const batch = this.#nextBatch();
     if (Object.keys(batch).length === 1) return;
-    this.#isWaiting = true;
+    this.#isAwaitingAck = true;
     this.#post(batch);
   }
 
-  #batch(): Batch {
-    const isStale = this.#showsKept;
-    const state = isStale && this.#kept ? this.#kept : this.#state;
-    const batch: Batch = { turn: this.#turn, ...this.#rest };
-    if (state.revision !== null && state !== this.#told.state) batch.patch = diffThread(this.#told.state.revision === null ? null : this.#told.state, state);
-    if (isStale !== this.#told.isStale) batch.isStale = isStale;
-    if (this.#list !== this.#told.list) batch.list = listDiff(this.#told.list, this.#list);
-    this.#told = { state: state.revision === null ? this.#told.state : state, list: this.#list, isStale };
-    this.#rest = {};
+  #nextBatch(): Batch {
+    const isStale = this.#showsStored;
+    const state = isStale && this.#storedState ? this.#storedState : this.#state;
+    const batch: Batch = { generation: this.#generation, ...this.#pending };
+    if (state.revision !== null && state !== this.#posted.state) batch.patch = diffThread(this.#posted.state.revision === null ? null : this.#posted.state, state);
+    if (isStale !== this.#posted.isStale) batch.isStale = isStale;
+    if (this.#list !== this.#posted.list) batch.list = diffList(this.#posted.list, this.#list);
+    this.#posted = { state: state.revision === null ? this.#posted.state : state, list: this.#list, isStale };
+    this.#pending = {};
     return batch;
   }
 
   #cancelSave(): void {
-    if (this.#saving !== null) clearTimeout(this.#saving);
-    this.#saving = null;
+    if (this.#saveTimer !== null) clearTimeout(this.#saveTimer);
+    this.#saveTimer = null;
   }
 
   #save(): void {
     this.#cancelSave();
-    if (this.#target && this.#state.revision !== null) void this.#stored.save(this.#target.threadId, this.#target.who, this.#state, Date.now());
+    if (this.#target && this.#state.revision !== null) void this.#storage.save(this.#target.threadId, this.#target.who, this.#state, Date.now());
   }
 }
 
 /** What changed between two lists; entries that did not change are the same objects. */
-function listDiff(before: ThreadListState, after: ThreadListState): ListPatch {
+function diffList(before: ThreadListState, after: ThreadListState): ListPatch {
   const whole = before.revision === null;
   const entries: Listed[] = [...after.entries].filter(([id, entry]) => whole || before.entries.get(id) !== entry).map(([, entry]) => entry);
   const removed = whole ? [] : [...before.entries.keys()].filter((id) => !after.entries.has(id));

@@ -6,14 +6,14 @@ import type { ThreadState } from "../khala/state.ts";
 
 const NAME = "khala-threads";
 const STORE = "threads";
-const MOST_THREADS = 20;
-const MOST_BYTES = 2 * 1024 * 1024;
+const MAX_THREADS = 20;
+const MAX_SNAPSHOT_CHARACTERS = 2 * 1024 * 1024;
 /** A page of messages that is worth keeping by itself. */
-const FEWEST_MESSAGES = 20;
+const MIN_MESSAGES = 20;
 
 type Row = { threadId: string; who: string | null; usedAt: number; text: string };
 
-export class Snapshots {
+export class SnapshotStore {
   #database: Promise<IDBDatabase | null> | null = null;
   readonly #factory: IDBFactory | undefined;
 
@@ -30,11 +30,11 @@ export class Snapshots {
 
   /** Keep it in place of what was kept of it; of a long one only the end. The threads used longest ago go where there are too many. */
   async save(threadId: string, who: string | null, state: ThreadState, usedAt: number): Promise<void> {
-    const text = fitting(state);
+    const text = serializeWithin(state);
     if (text === null) return this.forget(threadId);
     await this.#do("readwrite", (store) => store.put({ threadId, who, usedAt, text } satisfies Row));
     const rows = (await this.#do<Row[]>("readonly", (store) => store.getAll() as IDBRequest<Row[]>)) ?? [];
-    const old = rows.sort((one, other) => other.usedAt - one.usedAt).slice(MOST_THREADS);
+    const old = rows.sort((one, other) => other.usedAt - one.usedAt).slice(MAX_THREADS);
     for (const row of old) await this.forget(row.threadId);
   }
 
@@ -85,13 +85,13 @@ export class Snapshots {
 }
 
 /** The state as JSON, without its oldest messages where it would be too large; null if even its end is. */
-export function fitting(state: ThreadState, most = MOST_BYTES): string | null {
+export function serializeWithin(state: ThreadState, most = MAX_SNAPSHOT_CHARACTERS): string | null {
   let kept = state;
   for (;;) {
     const text = JSON.stringify(kept);
     if (text.length <= most) return text;
     const half = Math.ceil(kept.messages.length / 2);
-    if (half < FEWEST_MESSAGES / 2) return null;
+    if (half < MIN_MESSAGES / 2) return null;
     kept = { ...kept, messages: kept.messages.slice(-half), hasMore: true };
   }
 }

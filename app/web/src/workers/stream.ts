@@ -4,7 +4,7 @@ import { RealtimeClient } from "../khala/realtime-client.ts";
 import { request, withRetry, isRequestError, retryNow } from "../khala/requests.ts";
 import type { Batch, ThreadKeys, ToStream } from "./stream.messages.ts";
 import { Relay } from "./stream.relay.ts";
-import { Snapshots } from "./stream.snapshots.ts";
+import { SnapshotStore } from "./stream.snapshots.ts";
 
 let relay: Relay | null = null;
 
@@ -13,17 +13,17 @@ function start(url: string): Relay {
     onThread: (state, frame) => {
       const newest = frame?.type === "delta" ? frame.parts.at(-1) : undefined;
       const lag = newest ? Date.now() - Date.parse(newest.createdAt) : null;
-      made.takeState(state, { isSnapshot: frame?.type === "snapshot", wasReset: frame?.type === "snapshot" && frame.reset === true, lag });
+      made.updateThread(state, { isSnapshot: frame?.type === "snapshot", wasReset: frame?.type === "snapshot" && frame.reset === true, lag });
     },
-    onThreadList: (list) => made.takeList(list),
-    onPresence: (participants, more) => made.takePresent([...participants], more),
-    onConnection: (connection) => made.takeConnection(connection),
-    onRefused: (code, message) => made.takeRefusal(code, message),
-    onSignedOut: () => made.takeSignedOut(),
+    onThreadList: (list) => made.updateList(list),
+    onPresence: (participants, more) => made.updatePresence([...participants], more),
+    onConnection: (connection) => made.updateConnection(connection),
+    onRefused: (code, message) => made.handleRefusal(code, message),
+    onSignedOut: () => made.handleSignedOut(),
     onError: (code, message) => console.warn("khala", code, message),
   });
   const ask = <Answer>(path: string, keys: ThreadKeys) => quietly(() => request<Answer>("GET", path, { keys }));
-  const made = new Relay({ feed, stored: new Snapshots(), ask, post: (batch: Batch) => postMessage(batch) });
+  const made = new Relay({ feed, stored: new SnapshotStore(), ask, post: (batch: Batch) => postMessage(batch) });
   return made;
 }
 
@@ -40,5 +40,5 @@ async function quietly<Answer>(ask: () => Promise<Answer>): Promise<Answer | und
 addEventListener("message", ({ data }: MessageEvent<ToStream>) => {
   if (data.type === "wake") retryNow();
   if (data.type === "start") relay = start(data.url);
-  else void relay?.hear(data);
+  else void relay?.receive(data);
 });

@@ -6,10 +6,10 @@ import type { BlobRef, Block, Finish, Invitation, Listed, Member, Message, Role,
 export type Connection = { phase: "connecting" | "live" | "waiting" | "offline" | "closed"; until?: number };
 
 /** How a message stands: a question on its way is "sending", "queued" (offline) or "failed", one that is stored "sent". */
-export type Standing = "sending" | "queued" | "failed" | "sent" | "writing" | "done" | "stopped" | "interrupted";
+export type MessageDisplayStatus = "sending" | "queued" | "failed" | "sent" | "writing" | "done" | "stopped" | "interrupted";
 
 /** What the error of a send, or of an answer, says to a person. `retryAt` is when (ms) another try makes sense; `final` that none does. */
-export type Trouble = { reason: string; retryAt?: number; final?: boolean };
+export type MessageError = { reason: string; retryAt?: number; final?: boolean };
 
 /** One block of a message, which changes in place: whoever shows it is drawn anew, and nobody else. */
 export interface BlockView {
@@ -22,15 +22,15 @@ export interface MessageView {
   /** Without its content, which is in `blocks`. */
   readonly head: Omit<Message, "content">;
   readonly blocks: readonly BlockView[];
-  readonly standing: Standing;
-  readonly trouble: Trouble | null;
+  readonly displayStatus: MessageDisplayStatus;
+  readonly error: MessageError | null;
   /** Which try it is to send a question, from 1; 0 for all else. */
   readonly attempt?: number;
   readonly finish: Finish | null;
   /** Which round of tools it is at: of the last `step` part that was heard. */
-  readonly round: { step: number; maxSteps: number; usage?: { inputTokens: number; outputTokens: number }; costUsd?: string } | null;
+  readonly step: { step: number; maxSteps: number; usage?: { inputTokens: number; outputTokens: number }; costUsd?: string } | null;
   /** When tool calls began to run, in ms of the server's clock, by their ids. */
-  readonly began: Readonly<Record<string, number>>;
+  readonly toolStartedAt: Readonly<Record<string, number>>;
   /** The ids of those that stand in this place on other branches, itself included, oldest first. */
   readonly versions: readonly string[];
   /** The name of its author if that is somebody else than who looks on, else null. */
@@ -40,12 +40,12 @@ export interface MessageView {
 }
 
 export type Participant = { id: string; userId?: string; name?: string; anonymous: boolean; state: Record<string, unknown> };
-export type Keys = { anonKey?: string; shareKey?: string };
+export type ThreadKeys = { anonKey?: string; shareKey?: string };
 
 /** The open chat. */
 export interface ChatView {
   readonly id: string;
-  readonly keys: Keys;
+  readonly keys: ThreadKeys;
   readonly thread: Thread | null;
   readonly title: string;
   /** Null while it is not known yet what we may do. */
@@ -58,7 +58,7 @@ export interface ChatView {
   /** Whether there is a run that `stop` would stop. */
   readonly stoppable: boolean;
   /** Whether anything was asked yet. */
-  readonly asked: boolean;
+  readonly hasQuestions: boolean;
   /** Whether `join` would put it on the account's list. */
   readonly joinable: boolean;
   readonly joining: boolean;
@@ -74,11 +74,11 @@ export interface ChatView {
   readonly refusal: { code: string; message: string; forgettable: boolean } | null;
   /** The others who are here, each once, however many pages they have open; never ourselves. Who has no name is a guest. */
   readonly participants: readonly Participant[];
-  readonly more: number;
+  readonly moreParticipants: number;
   /** The answer that is being written, if there is one. */
-  readonly active: MessageView | null;
+  readonly activeAnswer: MessageView | null;
   /** How far (ms) our clock is ahead of the server's. */
-  readonly lag: number;
+  readonly clockLagMs: number;
   /** `parentId` is the message that it follows, null for none, by default the end of the branch in sight; `options` those of the page. */
   send(text: string, files?: readonly BlobRef[], how?: { parentId?: string | null; options?: RunOptions }): void;
   /** Send what failed again, under the same id. */
@@ -86,19 +86,19 @@ export interface ChatView {
   /** Keep a chat that was shared by a link on the account's list. */
   join(): Promise<void>;
   /** Take back what was not sent; its text and files. */
-  takeBack(id: string): { text: string; files: readonly BlobRef[] } | null;
+  withdraw(id: string): { text: string; files: readonly BlobRef[] } | null;
   /** Write another answer to the same question, beside the one with this id. */
   regenerate(answerId: string): Promise<void>;
   /** Ask the question anew with another text, beside the one with this id. */
   edit(questionId: string, text: string): void;
   /** Show the branch in which this message is. */
-  choose(messageId: string): void;
+  showBranch(messageId: string): void;
   stop(): Promise<void>;
   loadEarlier(): Promise<void>;
   /** Empty it for everyone. Whoever calls this has asked the person before. */
   reset(): Promise<void>;
   /** What we are doing, as `{typing: true}`, for others to see; null for nothing. That we are here is told without it, where somebody could care. */
-  announce(state: Record<string, unknown> | null): void;
+  setPresence(state: Record<string, unknown> | null): void;
   /** A request with this chat's keys. Refusal and Unreachable as in `khala/requests.ts`. */
   call<T>(method: string, path: string, body?: unknown): Promise<T>;
   upload(file: File, on: { progress?: (share: number) => void; signal?: AbortSignal }): Promise<BlobRef>;
@@ -106,23 +106,23 @@ export interface ChatView {
 }
 
 /** A chat in the list: from the account's, or from what this browser has keys to. */
-export interface ListedChat {
+export interface ChatListItem {
   readonly id: string;
   readonly title: string;
   readonly role: Role;
   /** "Only in this browser", "By a link", "Shared with you", or "". */
-  readonly note: string;
+  readonly accessNote: string;
   readonly unread: boolean;
   readonly running: boolean;
   readonly needsApproval: boolean;
   readonly changedAt: number;
   /** Whether its only key is kept in this browser. */
-  readonly anonymous: boolean;
-  readonly listed: Listed | null;
+  readonly isAnonymous: boolean;
+  readonly entry: Listed | null;
 }
 
-export interface Chats {
-  readonly items: readonly ListedChat[];
+export interface ChatListModel {
+  readonly items: readonly ChatListItem[];
   readonly hasMore: boolean;
   readonly anonymousCount: number;
   add(): void;
@@ -138,12 +138,12 @@ export interface Chats {
   decline(id: string): Promise<void>;
 }
 
-export type Ways = { registration: boolean; oidc?: { name: string } };
+export type SignInMethods = { registration: boolean; oidc?: { name: string } };
 
 export interface Account {
   readonly user: User | null;
   readonly name: string;
-  ways(): Promise<Ways>;
+  signInMethods(): Promise<SignInMethods>;
   signIn(way: "login" | "register", fields: { email: string; password: string; name?: string }): Promise<void>;
   signOut(): Promise<void>;
   rename(name: string): Promise<void>;
@@ -151,7 +151,7 @@ export interface Account {
   /** Anonymous chats of this browser become the account's. */
   claimAll(): Promise<void>;
   /** The browser leaves for an OpenID Provider and may come back signed in. */
-  expect(): void;
+  expectSignIn(): void;
   /** The account after a change that a request of one's own has made, such as a first password. */
   refresh(): Promise<void>;
 }
@@ -168,10 +168,10 @@ export interface Preferences {
   preview: boolean;
 }
 
-export interface Page {
+export interface PageModel {
   readonly connection: Connection;
   readonly account: Account;
-  readonly chats: Chats;
+  readonly chats: ChatListModel;
   readonly chat: ChatView | null;
   readonly preferences: Preferences;
   /** The time (ms), once a second while something counts. */
@@ -182,7 +182,7 @@ export interface Page {
   wake(): void;
   /** Tell a screen reader. */
   announce(text: string): void;
-  readonly announced: string;
+  readonly announcement: string;
   /** Show a short message that goes away by itself. */
   toast(text: string): void;
   readonly toasts: readonly { id: number; text: string }[];
@@ -190,11 +190,11 @@ export interface Page {
   confirm(question: { title: string; text: string; yes: string }): Promise<boolean>;
   readonly question: { title: string; text: string; yes: string; answer: (yes: boolean) => void } | null;
   /** How many chats of this browser the account could keep, after a login elsewhere; 0 if there is nothing to ask. */
-  readonly keepable: number;
+  readonly claimableCount: number;
   /** The answer to that. */
-  keep(yes: boolean): Promise<void>;
+  answerClaimOffer(yes: boolean): Promise<void>;
   /** The code with which a login elsewhere has ended, for the sign-in dialog. */
-  readonly problem: string | null;
+  readonly signInProblem: string | null;
   /** Which dialog is open. */
   dialog: "signin" | "share" | "account" | "gallery" | "search" | null;
 }

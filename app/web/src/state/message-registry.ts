@@ -2,9 +2,9 @@
 
 import type { BranchNode } from "../khala/branches.ts";
 import { answerStatus } from "../khala/state.ts";
-import type { StoredMessage } from "./views.svelte.ts";
+import type { StoredMessage } from "./message-views.svelte.ts";
 
-export class Held {
+export class MessageRegistry {
   readonly #messages = new Map<string, StoredMessage>();
   readonly #writing = new Set<string>();
   readonly #awaited = new Set<string>();
@@ -24,7 +24,7 @@ export class Held {
   }
 
   /** Keep only these, in this order; their places. */
-  arrange(order: readonly string[]): BranchNode[] {
+  reorder(order: readonly string[]): BranchNode[] {
     const stays = new Set(order);
     const gone = [...this.#messages.keys()].filter((id) => !stays.has(id));
     for (const id of gone) {
@@ -40,7 +40,7 @@ export class Held {
   }
 
   /** Those that are being written, in the order in which they began. */
-  get writing(): readonly string[] {
+  get writingIds(): readonly string[] {
     return [...this.#writing];
   }
 
@@ -49,16 +49,16 @@ export class Held {
   }
 
   /** The ids of what the person waits to see. */
-  get awaited(): ReadonlySet<string> {
+  get awaitedIds(): ReadonlySet<string> {
     return this.#awaited;
   }
 
-  await(id: string): void {
+  awaitMessage(id: string): void {
     this.#awaited.add(id);
   }
 
   /** What has come is awaited no more. */
-  settle(): void {
+  removeArrived(): void {
     for (const id of this.#awaited) if (this.#messages.has(id)) this.#awaited.delete(id);
   }
 }

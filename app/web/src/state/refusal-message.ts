@@ -10,7 +10,7 @@ const REFUSED: Readonly<Record<string, string>> = {
 };
 
 /** `hadAccess`: it was open, or a link led here. */
-export function refusalWords(code: string, message: string, hadAccess: boolean): string {
+export function refusalMessage(code: string, message: string, hadAccess: boolean): string {
   if (code === "forbidden" && hadAccess) return CUT;
   return REFUSED[code] ?? (message || "This chat is closed.");
 }

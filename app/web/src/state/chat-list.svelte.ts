@@ -3,53 +3,53 @@
 import type { Invitation, Listed, Member } from "../khala/frames.ts";
 import { EMPTY_THREAD_LIST } from "../khala/state.ts";
 import type { ListPatch } from "../workers/stream.messages.ts";
-import type { Asking } from "./asking.ts";
+import type { PageRequests } from "./page-requests.ts";
 import type { OpenChat } from "./chat.svelte.ts";
 import { keysOf } from "./keyring.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
-import { listed, patched } from "./listing.ts";
-import type { Account, Chats, ListedChat } from "./shape.ts";
+import { mergeChats, applyListPatch } from "./chat-list-items.ts";
+import type { Account, ChatListModel, ChatListItem } from "./page-model.ts";
 
 /** What the list has of the page. */
-export interface ListPage {
-  readonly page: { readonly account: Account; readonly asking: Asking; readonly chat: OpenChat | null };
+export interface ChatListContext {
+  readonly page: { readonly account: Account; readonly requests: PageRequests; readonly chat: OpenChat | null };
   /** Read where the chats of this browser are: they are no state, but in its storage. */
   keysChanged(): number;
   forget(id: string): void;
   goTo(known: KnownChat): void;
 }
 
-export class ChatList implements Chats {
+export class ChatList implements ChatListModel {
   readonly #keyring: Keyring;
-  readonly #page: ListPage;
+  readonly #context: ChatListContext;
   entries: ReadonlyMap<string, Listed> = $state.raw(EMPTY_THREAD_LIST.entries);
   revision: number | null = $state(null);
   hasMore = $state(false);
   invitations: readonly Invitation[] = $state.raw(EMPTY_THREAD_LIST.invitations);
 
-  constructor(keyring: Keyring, page: ListPage) {
+  constructor(keyring: Keyring, page: ChatListContext) {
     this.#keyring = keyring;
-    this.#page = page;
+    this.#context = page;
   }
 
-  readonly #own: readonly KnownChat[] = $derived.by(() => {
-    this.#page.keysChanged();
+  readonly #browserChats: readonly KnownChat[] = $derived.by(() => {
+    this.#context.keysChanged();
     return this.#keyring.all();
   });
 
-  readonly items: readonly ListedChat[] = $derived.by(() => {
-    const { account, chat } = this.#page.page;
+  readonly items: readonly ChatListItem[] = $derived.by(() => {
+    const { account, chat } = this.#context.page;
     const userId = account.user?.id ?? null;
-    return listed(this.entries.values(), this.#own, { userId, openId: chat?.id ?? null, openTitle: chat?.named ?? null });
+    return mergeChats(this.entries.values(), this.#browserChats, { userId, openId: chat?.id ?? null, openTitle: chat?.knownTitle ?? null });
   });
 
   get anonymousCount(): number {
-    return this.#own.filter(({ key, created, title }) => key && created && title).length;
+    return this.#browserChats.filter(({ key, created, title }) => key && created && title).length;
   }
 
   /** Take what has changed. */
-  take(patch: ListPatch): void {
-    this.entries = patched(this.entries, patch);
+  applyPatch(patch: ListPatch): void {
+    this.entries = applyListPatch(this.entries, patch);
     this.revision = patch.revision;
     this.hasMore = patch.hasMore;
     this.invitations = patch.invitations;
@@ -64,25 +64,25 @@ export class ChatList implements Chats {
   }
 
   /** A chat to begin with: one that the server has not made yet, or a new one. */
-  fresh(): KnownChat {
-    const userId = this.#page.page.account.user?.id;
-    return this.#keyring.unmade(userId) ?? this.#keyring.add(userId);
+  newOrUncreated(): KnownChat {
+    const userId = this.#context.page.account.user?.id;
+    return this.#keyring.findUncreated(userId) ?? this.#keyring.add(userId);
   }
 
   add(): void {
-    const { chat } = this.#page.page;
-    const isUnused = chat !== null && chat.refusal === null && chat.revision !== null && !chat.shared && !chat.asked;
-    if (!isUnused) this.#page.goTo(this.fresh());
+    const { chat } = this.#context.page;
+    const isUnused = chat !== null && chat.refusal === null && chat.revision !== null && !chat.shared && !chat.hasQuestions;
+    if (!isUnused) this.#context.goTo(this.newOrUncreated());
   }
 
   async rename(id: string, title: string): Promise<void> {
     const known = this.#keyring.known(id);
-    const thread = await this.#page.page.asking.attempt("rename the chat", "PATCH", `/api/threads/${id}`, { keys: keysOf(known), body: { title } });
+    const thread = await this.#context.page.requests.attempt("rename the chat", "PATCH", `/api/threads/${id}`, { keys: keysOf(known), body: { title } });
     if (thread && this.#keyring.find(id)) this.#keyring.update(known, { title, named: true });
   }
 
   async remove(id: string): Promise<void> {
-    const { account, asking, chat } = this.#page.page;
+    const { account, requests: asking, chat } = this.#context.page;
     const known = this.#keyring.known(id);
     const item = this.items.find((one) => one.id === id);
     const isOwner = item?.role === "owner" && !(chat?.id === id && chat.refusal);
@@ -90,25 +90,25 @@ export class ChatList implements Chats {
     const spares = this.#keyring.find(id) ? ["thread_not_found", "forbidden"] : ["thread_not_found"];
     const asks = known.created && (isOwner || this.entries.has(id));
     const isDone = !asks || (await asking.attempt("remove the chat", "DELETE", path, { keys: keysOf(known), spares })) !== undefined;
-    if (isDone) this.#page.forget(id);
+    if (isDone) this.#context.forget(id);
   }
 
   forget(id: string): void {
-    this.#page.forget(id);
+    this.#context.forget(id);
   }
 
   async accept(id: string): Promise<void> {
-    const { asking, chat } = this.#page.page;
+    const { requests: asking, chat } = this.#context.page;
     if (chat?.id === id && chat.refusal === null) return chat.join();
     const member = await asking.attempt<Member>("join the chat", "POST", `/api/threads/${id}/join`);
-    if (member) this.#page.goTo(this.#keyring.known(id));
+    if (member) this.#context.goTo(this.#keyring.known(id));
   }
 
   async decline(id: string): Promise<void> {
-    const { account, asking, chat } = this.#page.page;
+    const { account, requests: asking, chat } = this.#context.page;
     const path = `/api/threads/${id}/members/${account.user?.id ?? ""}`;
     const spares = ["thread_not_found", "forbidden", "not_found"]; // it was withdrawn meanwhile
     const isDone = (await asking.attempt("decline the invitation", "DELETE", path, { spares })) !== undefined;
-    if (isDone && chat?.id === id && !this.#keyring.find(id)) this.#page.forget(id);
+    if (isDone && chat?.id === id && !this.#keyring.find(id)) this.#context.forget(id);
   }
 }

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
 import type { Batch, ToStream } from "../workers/stream.messages.ts";
-import { Stream } from "./stream.ts";
-import type { Port } from "./stream.ts";
+import { StreamClient } from "./stream-client.ts";
+import type { StreamPort } from "./stream-client.ts";
 
 let frames: (() => void)[] = [];
 
@@ -20,8 +20,8 @@ afterEach(() => {
 function setting() {
   const said: ToStream[] = [];
   const taken: Batch[] = [];
-  const port: Port = { postMessage: (message: ToStream) => said.push(message), onmessage: null };
-  const stream = new Stream((batch) => taken.push(batch));
+  const port: StreamPort = { postMessage: (message: ToStream) => said.push(message), onmessage: null };
+  const stream = new StreamClient((batch) => taken.push(batch));
   stream.start(port);
   return { said, taken, stream, hear: (batch: Batch) => port.onmessage?.({ data: batch } as MessageEvent<Batch>) };
 }
@@ -30,15 +30,15 @@ const frame = () => frames.splice(0).forEach((act) => act());
 
 it("a batch is shown with the next frame, and only then answered", () => {
   const { said, taken, hear } = setting();
-  hear({ turn: 0, isStale: true });
+  hear({ generation: 0, isStale: true });
   expect([taken, said]).toEqual([[], []]);
   frame();
-  expect([taken, said]).toEqual([[{ turn: 0, isStale: true }], [{ type: "taken" }]]);
+  expect([taken, said]).toEqual([[{ generation: 0, isStale: true }], [{ type: "taken" }]]);
 });
 
 it("a hidden tab, which has no frames, takes it a little later, and once", () => {
   const { said, taken, hear } = setting();
-  hear({ turn: 0, isStale: true });
+  hear({ generation: 0, isStale: true });
   vi.advanceTimersByTime(250);
   frame();
   expect([taken.length, said.length]).toEqual([1, 1]);
@@ -46,27 +46,27 @@ it("a hidden tab, which has no frames, takes it a little later, and once", () =>
 
 it("of a thread that was left only what concerns all is shown", () => {
   const { taken, stream, hear } = setting();
-  hear({ turn: 0, refusal: { code: "forbidden", message: "", asked: 0 }, isStale: true, connection: { phase: "live" } });
+  hear({ generation: 0, refusal: { code: "forbidden", message: "", attempt: 0 }, isStale: true, connection: { phase: "live" } });
   stream.leave();
   frame();
-  expect(taken).toEqual([{ turn: 0, connection: { phase: "live" } }]);
+  expect(taken).toEqual([{ generation: 0, connection: { phase: "live" } }]);
 });
 
 it("what was refused to keys that we had before is not shown, as it may be ours by those that we have", () => {
   const { said, taken, stream, hear } = setting();
   stream.follow("t", { anonKey: "key" }, null);
-  hear({ turn: 0, refusal: { code: "forbidden", message: "", asked: 1 }, connection: { phase: "live" } });
+  hear({ generation: 0, refusal: { code: "forbidden", message: "", attempt: 1 }, connection: { phase: "live" } });
   stream.follow("t", {}, "user");
   frame();
-  const refused = { turn: 0, refusal: { code: "forbidden", message: "", asked: 2 } };
+  const refused = { generation: 0, refusal: { code: "forbidden", message: "", attempt: 2 } };
   hear(refused);
   frame();
-  expect(taken).toEqual([{ turn: 0, connection: { phase: "live" } }, refused]);
-  expect(said.flatMap((one) => (one.type === "follow" ? one.asked : []))).toEqual([1, 2]);
+  expect(taken).toEqual([{ generation: 0, connection: { phase: "live" } }, refused]);
+  expect(said.flatMap((one) => (one.type === "follow" ? one.attempt : []))).toEqual([1, 2]);
 });
 
 it("a change of who we are is between a hold and a release, also if it fails", async () => {
   const { said, stream } = setting();
-  await expect(stream.as(() => Promise.reject(new Error("no")))).rejects.toThrow("no");
+  await expect(stream.changeIdentity(() => Promise.reject(new Error("no")))).rejects.toThrow("no");
   expect(said).toEqual([{ type: "hold" }, { type: "release" }]);
 });

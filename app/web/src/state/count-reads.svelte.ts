@@ -1,7 +1,7 @@
 // For tests: how often what is read is read anew.
 
 /** Read each of these now, and again whenever it has changed; `of()` tells how often each was read. */
-export function seen<Name extends string>(reads: Record<Name, () => unknown>): { of: () => Record<string, number>; stop: () => void } {
+export function countReads<Name extends string>(reads: Record<Name, () => unknown>): { of: () => Record<string, number>; stop: () => void } {
   const counts: Record<string, number> = {};
   const stop = $effect.root(() => {
     for (const name of Object.keys(reads) as Name[]) {

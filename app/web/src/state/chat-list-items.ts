@@ -3,11 +3,11 @@
 import type { Listed } from "../khala/frames.ts";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { KnownChat } from "./keyring.ts";
-import type { ListedChat } from "./shape.ts";
+import type { ChatListItem } from "./page-model.ts";
 import { NEW_CHAT } from "./strings.ts";
 
 /** The account's list after a change. */
-export function patched(before: ReadonlyMap<string, Listed>, { whole, entries, removed }: ListPatch): ReadonlyMap<string, Listed> {
+export function applyListPatch(before: ReadonlyMap<string, Listed>, { whole, entries, removed }: ListPatch): ReadonlyMap<string, Listed> {
   const all = new Map(whole ? [] : before);
   for (const entry of entries) all.set(entry.thread.id, entry);
   for (const id of removed) all.delete(id);
@@ -15,35 +15,35 @@ export function patched(before: ReadonlyMap<string, Listed>, { whole, entries, r
 }
 
 /** All chats to list, those used last first. `openId` is the open one, by the `openTitle` that the page has for it; what is open is not unread. */
-export function listed(
+export function mergeChats(
   entries: Iterable<Listed>,
   own: readonly KnownChat[],
   { userId, openId, openTitle }: { userId: string | null; openId: string | null; openTitle: string | null },
-): ListedChat[] {
+): ChatListItem[] {
   const theirs = new Map([...entries].map((entry) => [entry.thread.id, entry]));
   const mine = own.filter(({ id, ownerId }) => !theirs.has(id) && (!ownerId || ownerId === userId));
-  const items = [...mine.map((chat) => ofBrowser(chat, userId)), ...[...theirs.values()].map(ofAccount)];
+  const items = [...mine.map((chat) => browserItem(chat, userId)), ...[...theirs.values()].map(accountItem)];
   const named = items.map((item) => (item.id === openId ? { ...item, title: item.title || (openTitle ?? ""), unread: false } : item));
   return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT }));
 }
 
-function ofBrowser(chat: KnownChat, userId: string | null): ListedChat {
+function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
   return {
     id: chat.id,
     title: chat.title ?? "",
     role: chat.shareKey && !chat.key ? "viewer" : "owner",
-    note: chat.shareKey && !chat.key ? "Shared with you" : userId !== null && chat.key ? "Only in this browser" : "",
+    accessNote: chat.shareKey && !chat.key ? "Shared with you" : userId !== null && chat.key ? "Only in this browser" : "",
     unread: false,
     running: false,
     needsApproval: false,
     changedAt: chat.usedAt ?? 0,
-    anonymous: Boolean(chat.key),
-    listed: null,
+    isAnonymous: Boolean(chat.key),
+    entry: null,
   };
 }
 
-function ofAccount(entry: Listed): ListedChat {
+function accountItem(entry: Listed): ChatListItem {
   const { thread, role, unread, running, needsApproval } = entry;
   const note = role === "owner" ? "" : "Shared with you";
-  return { id: thread.id, title: thread.title ?? "", role, note, unread, running, needsApproval, changedAt: Date.parse(thread.updatedAt), anonymous: false, listed: entry };
+  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry: entry };
 }

@@ -7,19 +7,19 @@ import type { BlobRef, MadeThread, Sent } from "../khala/frames.ts";
 import { ApiError, request } from "../khala/requests.ts";
 import { IndexedDbStore, MemoryStore } from "../khala/stores.ts";
 import type { Store } from "../khala/stores.ts";
-import type { Head } from "./views.svelte.ts";
+import type { MessageHead } from "./message-views.svelte.ts";
 import type { Keyring } from "./keyring.ts";
 
-export class Outgoings {
+export class SendQueue {
   readonly #keyring: Keyring;
-  readonly #who: () => string | undefined;
+  readonly #userId: () => string | undefined;
   readonly #outbox: Outbox;
   #entries: readonly OutboxEntry[] = $state.raw([]);
 
   /** `who()` is the account that is signed in now, whichever tab it was that signed it in. */
-  constructor(keyring: Keyring, who: () => string | undefined, store: Store<OutboxEntry> = someStore()) {
+  constructor(keyring: Keyring, who: () => string | undefined, store: Store<OutboxEntry> = createStore()) {
     this.#keyring = keyring;
-    this.#who = who;
+    this.#userId = who;
     this.#outbox = new Outbox({
       store,
       onChange: (entries) => (this.#entries = entries),
@@ -37,14 +37,14 @@ export class Outgoings {
     }
   }
 
-  of(threadId: string): readonly OutboxEntry[] {
+  entriesOf(threadId: string): readonly OutboxEntry[] {
     return this.#entries.filter((entry) => entry.threadId === threadId);
   }
 
   /** Send it; false where too many wait already. */
   add(entry: NewOutboxEntry): boolean {
     try {
-      const who = this.#who();
+      const who = this.#userId();
       this.#outbox.add({ ...entry, ...(who !== undefined && { who }) });
       return true;
     } catch (error) {
@@ -57,14 +57,14 @@ export class Outgoings {
     this.#outbox.resend(id);
   }
 
-  takeBack(id: string): { text: string; files: readonly BlobRef[] } | null {
+  withdraw(id: string): { text: string; files: readonly BlobRef[] } | null {
     const entry = this.#outbox.withdraw(id);
     return entry && { text: entry.text, files: entry.attachments };
   }
 
   /** Drop what has arrived, by the head that `found(id)` gives, and what was reset away before it was seen. */
-  settle(threadId: string, found: (id: string) => Head | undefined, revision: number | null): void {
-    const arrived = this.of(threadId).flatMap(({ id }) => found(id) ?? []);
+  removeDelivered(threadId: string, found: (id: string) => MessageHead | undefined, revision: number | null): void {
+    const arrived = this.entriesOf(threadId).flatMap(({ id }) => found(id) ?? []);
     this.#outbox.removeDelivered(threadId, { messages: arrived.map((head) => ({ ...head, content: [] })), revision });
   }
 
@@ -73,18 +73,18 @@ export class Outgoings {
   }
 
   /** The account is gone: drop what it wrote, also before this visit, and what is for chats that this browser has no key to. */
-  leave(account: string): void {
+  removeAccount(account: string): void {
     void this.#outbox.purge(({ who, threadId }) => who === account || !this.#keyring.find(threadId));
   }
 
   /** What an account wrote is sent as that account's, or not at all. */
   #isOurs({ who }: OutboxEntry): boolean {
-    return who === undefined || who === this.#who();
+    return who === undefined || who === this.#userId();
   }
 
   /** The run that a question of this chat has begun, which is not seen in the chat yet. */
-  runOf(threadId: string): string | null {
-    const entry = this.of(threadId).find(({ state }) => state.phase === "sent");
+  startedRunOf(threadId: string): string | null {
+    const entry = this.entriesOf(threadId).find(({ state }) => state.phase === "sent");
     return entry?.state.phase === "sent" ? entry.state.sent.runId : null;
   }
 
@@ -98,6 +98,6 @@ export class Outgoings {
   }
 }
 
-function someStore(): Store<OutboxEntry> {
+function createStore(): Store<OutboxEntry> {
   return "indexedDB" in globalThis ? new IndexedDbStore("khala-outbox") : new MemoryStore();
 }

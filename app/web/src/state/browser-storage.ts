@@ -1,14 +1,14 @@
 // A storage of small texts that always works: where the browser refuses one, this page remembers by itself until it is closed.
 
 /** The part of `Storage` that is used here. */
-export type Texts = Pick<Storage, "getItem" | "setItem" | "removeItem">;
+export type StorageLike = Pick<Storage, "getItem" | "setItem" | "removeItem">;
 
-export class Kept {
-  readonly #open: () => Texts;
+export class BrowserStorage {
+  readonly #open: () => StorageLike;
   readonly #memory = new Map<string, string>();
 
   /** `open()` gives the browser's storage, or throws where there is none for us. */
-  constructor(open: () => Texts) {
+  constructor(open: () => StorageLike) {
     this.#open = open;
   }
 

@@ -1,8 +1,8 @@
 // The agent's template that is loaded. The templates are not among what the page loads first: only who has chosen one needs them.
 
-import type { Template } from "./options.ts";
+import type { Template } from "./run-options.ts";
 
-export class ChosenTemplate {
+export class LoadedTemplate {
   #found: Template | null = $state.raw(null);
 
   /** Load the template with this id; false if that fails. */
@@ -20,7 +20,7 @@ export class ChosenTemplate {
   }
 
   /** The template with this id, if it is loaded. */
-  of(id: string | null): Template | null {
+  get(id: string | null): Template | null {
     return this.#found?.id === id ? this.#found : null;
   }
 }

@@ -5,84 +5,84 @@ import { isRequestError } from "../khala/requests.ts";
 import type { BrowserAccount } from "./account.svelte.ts";
 import type { OpenChat } from "./chat.svelte.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
-import type { ChatList } from "./list.svelte.ts";
-import type { Outgoings } from "./outgoings.svelte.ts";
-import type { Stream } from "./stream.ts";
+import type { ChatList } from "./chat-list.svelte.ts";
+import type { SendQueue } from "./send-queue.svelte.ts";
+import type { StreamClient } from "./stream-client.ts";
 import { errorMessage } from "./error-messages.ts";
-import type { Page } from "./shape.ts";
+import type { PageModel } from "./page-model.ts";
 
 /** What of the page belongs to somebody. */
-export interface Owned extends Pick<Page, "toast"> {
+export interface AccountOwnedState extends Pick<PageModel, "toast"> {
   readonly account: BrowserAccount;
   readonly chats: ChatList;
   readonly keyring: Keyring;
-  readonly outgoings: Outgoings;
-  readonly stream: Stream;
+  readonly sendQueue: SendQueue;
+  readonly stream: StreamClient;
   readonly chat: OpenChat | null;
-  dialog: Page["dialog"];
-  keepable: number;
+  dialog: PageModel["dialog"];
+  claimableCount: number;
 }
 
 /** What can be done with the open chat. */
-export type Acts = { reopen: (known: KnownChat) => void; follow: (chat: OpenChat) => void; forget: (id: string) => void };
+export type ChatActions = { reopen: (known: KnownChat) => void; follow: (chat: OpenChat) => void; forget: (id: string) => void };
 
-export class Belonging {
-  readonly #page: Owned;
-  readonly #acts: Acts;
+export class AccountTransitions {
+  readonly #page: AccountOwnedState;
+  readonly #actions: ChatActions;
 
-  constructor(page: Owned, acts: Acts) {
+  constructor(page: AccountOwnedState, acts: ChatActions) {
     this.#page = page;
-    this.#acts = acts;
+    this.#actions = acts;
   }
 
   /** Somebody has signed in or out, here or in another tab. What an account could read goes with it. */
-  turned(before: User | null): void {
-    const { account, chat, outgoings, stream } = this.#page;
+  handleUserChanged(before: User | null): void {
+    const { account, chat, sendQueue: outgoings, stream } = this.#page;
     if (before !== null && before.id !== account.user?.id) {
-      stream.say({ type: "clear" });
-      outgoings.leave(before.id);
+      stream.post({ type: "clear" });
+      outgoings.removeAccount(before.id);
     }
     if (account.user === null && this.#page.dialog === "account") this.#page.dialog = null;
-    if (chat) void stream.as(() => Promise.resolve(this.#takeAccount()));
+    if (chat) void stream.changeIdentity(() => Promise.resolve(this.#applyAccount()));
   }
 
-  #takeAccount(): void {
+  #applyAccount(): void {
     const { account, chats, stream } = this.#page;
     chats.clear();
-    stream.say({ type: "watch", isOn: false });
-    stream.say({ type: "watch", isOn: account.user !== null });
-    this.takeKeys();
+    stream.post({ type: "watch", isOn: false });
+    stream.post({ type: "watch", isOn: account.user !== null });
+    this.reloadKeys();
     const { chat } = this.#page;
-    if (chat?.revision != null && (account.user || chat.known.shareKey)) void chat.learnRole();
+    if (chat?.revision != null && (account.user || chat.known.shareKey)) void chat.loadRole();
   }
 
   /** The open chat may be the account's by now, or have lost the account; it goes on as whatever it is. */
-  takeKeys(): void {
+  reloadKeys(): void {
     const { chat, keyring } = this.#page;
     if (!chat) return;
     const { known } = chat;
     const kept = keyring.find(chat.id);
-    if (known.key && known.created && !kept) chat.told = "owner";
+    if (known.key && known.created && !kept) chat.roleFromServer = "owner";
     chat.known = kept ?? { id: chat.id, title: known.title, created: known.created };
-    if (chat.refusal) this.#acts.reopen(chat.known);
-    else if (chat.revision !== null) this.#acts.follow(chat);
+    if (chat.refusal) this.#actions.reopen(chat.known);
+    else if (chat.revision !== null) this.#actions.follow(chat);
   }
 
   /** What only the account could open must not stay in sight. */
-  leaves(): void {
+  handleAccountLeft(): void {
     const id = this.#page.chat?.id;
-    if (id && !this.#page.keyring.find(id)) this.#acts.forget(id);
+    if (id && !this.#page.keyring.find(id)) this.#actions.forget(id);
   }
 
   /** After a login elsewhere: chats without a word in them come along at once, for the others the person is asked. */
-  async offer(): Promise<void> {
-    const mine = this.#page.keyring.anonymous();
-    this.#page.keepable = mine.filter(({ title }) => title).length;
+  async offerClaim(): Promise<void> {
+    const mine = this.#page.keyring.claimable();
+    this.#page.claimableCount = mine.filter(({ title }) => title).length;
     await this.#claim(() => this.#page.account.claim(mine.filter(({ title }) => !title)));
   }
 
-  async keep(yes: boolean): Promise<void> {
-    this.#page.keepable = 0;
+  async answerClaimOffer(yes: boolean): Promise<void> {
+    this.#page.claimableCount = 0;
     if (yes) await this.#claim(() => this.#page.account.claimAll());
   }
 

@@ -1,11 +1,11 @@
 // The addresses of chats: `/t/{id}`, with the key of a share link behind `#share=`.
 
-export function addressOf(id: string): string {
+export function chatPath(id: string): string {
   return `/t/${id}`;
 }
 
 /** The chat that an address names, and the key to it, if it has them. */
-export function addressed({ pathname, hash }: { pathname: string; hash: string }): { id: string | null; shareKey: string | null } {
+export function parseChatAddress({ pathname, hash }: { pathname: string; hash: string }): { id: string | null; shareKey: string | null } {
   const id = /^\/t\/([\w-]+)/.exec(pathname)?.[1]?.toLowerCase() ?? null;
   return { id, shareKey: id && new URLSearchParams(hash.slice(1)).get("share") };
 }

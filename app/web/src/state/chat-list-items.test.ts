@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { Listed } from "../khala/frames.ts";
-import { listed, patched } from "./listing.ts";
+import { mergeChats, applyListPatch } from "./chat-list-items.ts";
 
 function entry(id: string, day: number, changes: Partial<Listed> = {}): Listed {
   const time = `2026-01-0${day}T00:00:00Z`;
@@ -17,8 +17,8 @@ describe("the list", () => {
       { id: "mine", title: "Mine", created: true, usedAt: Date.parse("2026-01-02T00:00:00Z"), key: "k" },
       { id: "both", title: "As it was called here", created: true, usedAt: 0, key: "k" },
     ];
-    const items = listed([entry("both", 1), entry("newest", 3)], own, { ...NOBODY, userId: "user" });
-    expect(items.map(({ id, title, note }) => [id, title, note])).toEqual([
+    const items = mergeChats([entry("both", 1), entry("newest", 3)], own, { ...NOBODY, userId: "user" });
+    expect(items.map(({ id, title, accessNote: note }) => [id, title, note])).toEqual([
       ["newest", "Title of newest", ""],
       ["mine", "Mine", "Only in this browser"],
       ["both", "Title of both", ""],
@@ -27,29 +27,29 @@ describe("the list", () => {
 
   it("says how one has come by a chat", () => {
     const own = [{ id: "link", title: null, created: true, shareKey: "s" }, { id: "mine", title: null, created: true, key: "k" }];
-    const notes = (userId: string | null) => listed([entry("shared", 1, { role: "editor" })], own, { ...NOBODY, userId }).map(({ id, note }) => [id, note]);
+    const notes = (userId: string | null) => mergeChats([entry("shared", 1, { role: "editor" })], own, { ...NOBODY, userId }).map(({ id, accessNote: note }) => [id, note]);
     expect(notes("user")).toEqual([["shared", "Shared with you"], ["link", "Shared with you"], ["mine", "Only in this browser"]]);
     expect(notes(null)).toEqual([["shared", "Shared with you"], ["link", "Shared with you"], ["mine", ""]]);
   });
 
   it("leaves out what was begun for another account", () => {
     const own = [{ id: "theirs", title: null, created: false, ownerId: "them" }, { id: "ours", title: null, created: false, ownerId: "us" }];
-    expect(listed([], own, { ...NOBODY, userId: "us" }).map(({ id }) => id)).toEqual(["ours"]);
-    expect(listed([], own, NOBODY)).toEqual([]);
+    expect(mergeChats([], own, { ...NOBODY, userId: "us" }).map(({ id }) => id)).toEqual(["ours"]);
+    expect(mergeChats([], own, NOBODY)).toEqual([]);
   });
 
   it("calls the open chat as the page does where it has no name, and never calls it unread", () => {
     const { id, visibility, revision, createdAt, updatedAt } = entry("open", 1).thread;
     const nameless = { id, visibility, revision, createdAt, updatedAt };
-    const [open, other] = listed([{ ...entry("open", 2, { unread: true }), thread: nameless }, entry("other", 1, { unread: true })].reverse(), [], { userId: "us", openId: "open", openTitle: "First words" });
+    const [open, other] = mergeChats([{ ...entry("open", 2, { unread: true }), thread: nameless }, entry("other", 1, { unread: true })].reverse(), [], { userId: "us", openId: "open", openTitle: "First words" });
     expect([open, other].map((item) => [item?.id, item?.title, item?.unread]).sort()).toEqual([["open", "First words", false], ["other", "Title of other", true]]);
-    expect(listed([{ ...entry("open", 2), thread: nameless }], [], NOBODY)[0]?.title).toBe("New chat");
+    expect(mergeChats([{ ...entry("open", 2), thread: nameless }], [], NOBODY)[0]?.title).toBe("New chat");
   });
 });
 
 it("changes of the list take the place of what they name, and whole ones of all", () => {
   const before = new Map([["one", entry("one", 1)], ["two", entry("two", 2)]]);
   const rest = { revision: 2, hasMore: false, invitations: [] };
-  expect([...patched(before, { whole: false, entries: [entry("three", 3)], removed: ["one"], ...rest }).keys()]).toEqual(["two", "three"]);
-  expect([...patched(before, { whole: true, entries: [entry("three", 3)], removed: [], ...rest }).keys()]).toEqual(["three"]);
+  expect([...applyListPatch(before, { whole: false, entries: [entry("three", 3)], removed: ["one"], ...rest }).keys()]).toEqual(["two", "three"]);
+  expect([...applyListPatch(before, { whole: true, entries: [entry("three", 3)], removed: [], ...rest }).keys()]).toEqual(["three"]);
 });

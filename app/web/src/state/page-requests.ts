@@ -4,11 +4,11 @@ import type { MadeThread } from "../khala/frames.ts";
 import { ApiError, backoffMs, request, withRetry, isRequestError, sleep } from "../khala/requests.ts";
 import type { KnownChat } from "./keyring.ts";
 import { errorMessage } from "./error-messages.ts";
-import type { Keys } from "./shape.ts";
+import type { ThreadKeys } from "./page-model.ts";
 
-type Given = { keys?: Keys; body?: unknown; spares?: readonly string[] };
+type Given = { keys?: ThreadKeys; body?: unknown; spares?: readonly string[] };
 
-export class Asking {
+export class PageRequests {
   readonly #say: (words: string) => void;
 
   /** `say(words)` tells the person. */

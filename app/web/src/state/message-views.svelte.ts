@@ -6,17 +6,17 @@ import type { MessageState } from "../khala/state.ts";
 import type { BlockPatch, MessagePatch } from "../khala/patches.ts";
 import type { OutboxEntry, OutboxState } from "../khala/outbox.ts";
 import { isPermanent, messageForCode } from "./error-messages.ts";
-import type { BlockView, MessageView, Standing, Trouble } from "./shape.ts";
+import type { BlockView, MessageView, MessageDisplayStatus, MessageError } from "./page-model.ts";
 
 /** A message without its content: what changes seldom. */
-export type Head = Omit<MessageState, "content">;
+export type MessageHead = Omit<MessageState, "content">;
 
 /** What a message doesn't know by itself. */
-export interface Surroundings {
+export interface MessageContext {
   /** Whether the connection is lost for so long that nothing more may come. */
-  readonly isCut: boolean;
+  readonly isInterrupted: boolean;
   versionsOf(id: string): readonly string[];
-  authorOf(head: Head): string | null;
+  authorOf(head: MessageHead): string | null;
 }
 
 class BlockBox implements BlockView {
@@ -30,29 +30,29 @@ class BlockBox implements BlockView {
 }
 
 const NONE: readonly string[] = [];
-const NO_BEGINNINGS: Readonly<Record<string, number>> = {};
+const NO_START_TIMES: Readonly<Record<string, number>> = {};
 
 /** A message that the server has. */
 export class StoredMessage implements MessageView {
   readonly id: string;
-  readonly #around: Surroundings;
-  #head: Head;
+  readonly #context: MessageContext;
+  #head: MessageHead;
   #blocks: readonly BlockBox[] = $state.raw([]);
 
-  constructor(head: Head, around: Surroundings) {
+  constructor(head: MessageHead, around: MessageContext) {
     this.id = head.id;
     this.#head = $state.raw(head);
-    this.#around = around;
+    this.#context = around;
   }
 
   /** Take what has changed. A part that is of another kind than before is another part, with another key. */
-  take(patch: MessagePatch): void {
+  applyPatch(patch: MessagePatch): void {
     this.#head = patch.head;
     const blocks = this.#blocks.slice(0, patch.length);
     let isNew = blocks.length !== this.#blocks.length;
     for (const change of patch.blocks) {
       const box = blocks[change.at];
-      const block = changed(box?.block, change);
+      const block = applyBlockPatch(box?.block, change);
       if (box && isSameKind(box.block, block)) box.block = block;
       else blocks[change.at] = new BlockBox(keyOf(change.at, block), block);
       isNew ||= blocks[change.at] !== box;
@@ -60,7 +60,7 @@ export class StoredMessage implements MessageView {
     if (isNew) this.#blocks = blocks;
   }
 
-  get head(): Head {
+  get head(): MessageHead {
     return this.#head;
   }
 
@@ -68,13 +68,13 @@ export class StoredMessage implements MessageView {
     return this.#blocks;
   }
 
-  get standing(): Standing {
+  get displayStatus(): MessageDisplayStatus {
     if (this.#head.role === "user") return "sent";
     const stands = answerStatus(this.#head);
-    return stands === "writing" && this.#around.isCut ? "interrupted" : stands;
+    return stands === "writing" && this.#context.isInterrupted ? "interrupted" : stands;
   }
 
-  get trouble(): Trouble | null {
+  get error(): MessageError | null {
     const failure: RunFailure | undefined = this.#head.failure;
     return failure ? { reason: failure.message } : null;
   }
@@ -83,20 +83,20 @@ export class StoredMessage implements MessageView {
     return this.#head.finish ?? null;
   }
 
-  get round(): Step | null {
+  get step(): Step | null {
     return this.#head.step ?? null;
   }
 
-  get began(): Readonly<Record<string, number>> {
-    return this.#head.toolStartedAt ?? NO_BEGINNINGS;
+  get toolStartedAt(): Readonly<Record<string, number>> {
+    return this.#head.toolStartedAt ?? NO_START_TIMES;
   }
 
   get versions(): readonly string[] {
-    return this.#around.versionsOf(this.id);
+    return this.#context.versionsOf(this.id);
   }
 
   get author(): string | null {
-    return this.#around.authorOf(this.#head);
+    return this.#context.authorOf(this.#head);
   }
 
   get text(): string {
@@ -111,27 +111,27 @@ export class StoredMessage implements MessageView {
 /** A question on its way; it is made anew when how it stands changes, which is seldom. */
 export class OutgoingMessage implements MessageView {
   readonly id: string;
-  readonly head: Head;
+  readonly head: MessageHead;
   readonly blocks: readonly BlockView[];
-  readonly standing: Standing;
-  readonly trouble: Trouble | null;
+  readonly displayStatus: MessageDisplayStatus;
+  readonly error: MessageError | null;
   readonly attempt: number;
   readonly text: string;
   readonly files: readonly BlobRef[];
   readonly finish = null;
-  readonly round = null;
-  readonly began = NO_BEGINNINGS;
+  readonly step = null;
+  readonly toolStartedAt = NO_START_TIMES;
   readonly versions = NONE;
   readonly author = null;
 
   constructor({ id, threadId, text, attachments, parentId, state }: OutboxEntry, isOnline: boolean) {
-    const time = timeOf(id);
+    const time = creationTimeOf(id);
     const blocks: Block[] = [{ type: "text", text }, ...attachments.map((blob): Block => ({ type: "file", blob }))];
     this.id = id;
     this.head = { id, threadId, ...(parentId && { parentId }), role: "user", status: "final", seq: 0, createdAt: time, updatedAt: time };
     this.blocks = blocks.map((block, at) => ({ key: keyOf(at, block), block }));
-    this.standing = state.phase === "queued" && isOnline ? "sending" : state.phase;
-    this.trouble = state.phase === "failed" ? troubleOf(state) : null;
+    this.displayStatus = state.phase === "queued" && isOnline ? "sending" : state.phase;
+    this.error = state.phase === "failed" ? errorOf(state) : null;
     this.attempt = state.phase === "sending" ? state.attempt : 1;
     this.text = text;
     this.files = attachments;
@@ -139,17 +139,17 @@ export class OutgoingMessage implements MessageView {
 }
 
 /** What the error of a send says to the person. */
-function troubleOf({ code, message, errors, retryAt }: Extract<OutboxState, { phase: "failed" }>): Trouble {
+function errorOf({ code, message, errors, retryAt }: Extract<OutboxState, { phase: "failed" }>): MessageError {
   return { reason: messageForCode(code, message, errors), ...(retryAt !== null && { retryAt }), ...(isPermanent(code) && { final: true }) };
 }
 
 /** When an id of version 7 was made. */
-function timeOf(id: string): string {
+function creationTimeOf(id: string): string {
   const time = Number.parseInt(id.replaceAll("-", "").slice(0, 12), 16);
   return new Date(Number.isFinite(time) ? time : 0).toISOString();
 }
 
-function changed(before: Block | undefined, change: BlockPatch): Block {
+function applyBlockPatch(before: Block | undefined, change: BlockPatch): Block {
   if ("block" in change) return change.block;
   if (before?.type !== "text") throw new Error("Text was to be appended to what is no text.");
   return { ...before, text: before.text + change.append };
