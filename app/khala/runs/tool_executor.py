@@ -1,0 +1,197 @@
+"""Executes the tool calls of one run, all calls of a step in parallel.
+
+A call's state is committed as a part before anything follows from it: that the call began, before it begins, and its
+result as soon as it ends. So after a take-over the next executor knows which calls have ended and are not to be
+repeated, which have not begun, and of which the outcome is unknown.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from khala.blobs.blob_service import BlobService
+from khala.domain.chat import ClientFunction
+from khala.domain.errors import KhalaError
+from khala.domain.parts import Step, ToolResult
+from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
+from khala.domain.tools import RuleAction, ToolActor, ToolSpec
+from khala.models.port import ToolUse
+from khala.runs import tool_results
+from khala.runs.approval_gate import ApprovalDecisions, ApprovalGate
+from khala.runs.tool_arguments import ArgumentStore, storable
+from khala.runs.tool_call_recorder import ToolCallRecorder
+from khala.store.runs.writer import Stream
+from khala.tools import port
+from khala.tools.invocation import invoke
+from khala.tools.port import Tool, ToolError
+from khala.tools.tool_registry import ToolRegistry
+
+UNKNOWN_OUTCOME = (
+    "The outcome is unknown: the process that ran this was lost before it could report one. The call was not repeated, "
+    "because it may have had its effect."
+)
+
+RunningCalls: TypeAlias = Mapping[asyncio.Task[None], ToolCallProgress]
+
+
+class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
+    """The services that tool calls of runs need. `approval_seconds`: a request for approval expires after this time."""
+
+    tool_registry: ToolRegistry
+    blob_service: BlobService
+    approval_seconds: float = 86_400.0
+
+
+class ToolExecutor:
+    """Executes the calls of one run.
+
+    `find_actor` is called before each step, since a guest may have become a user meanwhile. `functions` are tools of
+    the client: their calls end at once, and the client executes them.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        progress: RunProgress,
+        find_actor: Callable[[], Awaitable[ToolActor]],
+        dependencies: ToolDependencies,
+        decisions: ApprovalDecisions,
+        functions: Sequence[ClientFunction] = (),
+    ) -> None:
+        self._progress = progress
+        self._find_actor = find_actor
+        self._dependencies = dependencies
+        self._decisions = decisions
+        self._functions = {function.name: function for function in functions}
+        self._tools: dict[str, Tool] = {}
+        self._actions: dict[str, RuleAction] = {}
+        self._inline = tool_results.InlineAllowance()
+        self._arguments = ArgumentStore(dependencies.blob_service, self._inline)
+        self._recorder = ToolCallRecorder(stream, progress, decisions.by_call_id)
+        self._gate = ApprovalGate(self._recorder, decisions, dependencies.approval_seconds)
+
+    async def offer(self, patterns: Sequence[str] | None) -> list[ToolSpec]:
+        """The tools that the model may call now, with the client's own first."""
+        self._actor = await self._find_actor()
+        offer = await self._dependencies.tool_registry.offered(self._actor, patterns)
+        self._tools, self._actions = offer.tools, offer.actions
+        own = [
+            ToolSpec(name=one.name, description=one.description, parameters=one.parameters, source="caller")
+            for one in self._functions.values()
+        ]
+        others = [tool.spec for tool in self._tools.values() if tool.spec.name not in self._functions]
+        return own + others
+
+    async def begin(self, uses: Sequence[ToolUse], *, number: int, max_steps: int, spent: Mapping[str, Any]) -> RunStep:
+        """Begin a step with these calls; one commit has them all. `spent` is the run's usage and cost so far."""
+        uses = [storable(use) for use in uses]
+        calls = [await self._arguments.create_call(number, use, self._actor) for use in uses]
+        await self._recorder.committed()  # so that what follows is one batch
+        self._recorder.add(Step(step=number, max_steps=max_steps, tool_count=len(calls), **spent))
+        for part, _ in calls:
+            self._recorder.add(part)
+        step = self._progress.rounds[-1]
+        for call, use, (_, problem) in zip(step.calls, uses, calls, strict=True):
+            call.args = use.args  # the part has a reference only where they are long
+            if problem is not None:
+                self._recorder.fail(call, problem.message, problem.code)
+        await self._recorder.committed()
+        return step
+
+    async def finish(self, step: RunStep) -> list[str]:
+        """Execute the calls of the step that have not ended. Returns the ids of the calls that wait for approval.
+
+        Calls run in parallel, and each result is added when its call ends. A call that was running when an earlier
+        executor was lost is repeated only if its tool is idempotent; else it fails with an unknown outcome.
+        """
+        running: dict[asyncio.Task[None], ToolCallProgress] = {}
+        try:
+            for call in step.calls:
+                if call.state == "running" and call.result is None:
+                    self._recover(call)
+            while True:
+                for call in await self._start_ready(step, {call.id for call in running.values()}):
+                    running[asyncio.create_task(self._execute(call))] = call
+                if not running:
+                    return [call.id for call in step.calls if call.result is None]
+                await self._wait(running)
+                for task in [task for task in running if task.done()]:
+                    del running[task]
+                    task.result()
+        finally:
+            await _cancel(running)
+
+    def _recover(self, call: ToolCallProgress) -> None:
+        """Requeue or fail a call whose executor was lost."""
+        tool = self._tools.get(call.tool)
+        if tool is not None and tool.spec.idempotent:
+            # An approved call needs no second approval: as a blocked call it finds its decision.
+            call.state = "blocked" if call.id in self._decisions.by_call_id else "queued"
+        else:
+            self._recorder.fail(call, UNKNOWN_OUTCOME, "unknown")
+
+    async def _start_ready(self, step: RunStep, running: set[str]) -> list[ToolCallProgress]:
+        """The calls that may be executed now; that they began is committed. Other calls fail, or wait for approval."""
+        self._decisions.changed.clear()
+        waiting = [call for call in step.calls if call.result is None and call.id not in running]
+        ready = [call for call in waiting if await self._is_ready(call)]
+        for call in ready:
+            self._recorder.add(self._gate.started_status(call))
+        self._decisions.awaited = any(call.state == "blocked" for call in step.calls)
+        if ready:
+            await self._recorder.committed()
+        return ready
+
+    async def _is_ready(self, call: ToolCallProgress) -> bool:
+        try:
+            await self._arguments.load(call, self._actor)
+        except ToolError as error:
+            self._recorder.fail(call, error.message, error.code)
+            return False
+        if call.tool in self._functions:
+            result = ToolResult(tool_call_id=call.id, ok=True, summary="Handed to the caller.", duration_ms=0)
+            self._recorder.add(result)
+            return False
+        tool = self._tools.get(call.tool)
+        if tool is None:
+            message = f"The tool {call.tool} does not exist, or may not be used here."
+            self._recorder.fail(call, message, "not_found")
+            return False
+        return await self._gate.admits(call, tool, self._actions.get(call.tool, "ask"))
+
+    async def _execute(self, call: ToolCallProgress) -> None:
+        tool = self._tools[call.tool]
+        blob_service = self._dependencies.blob_service
+        began = time.monotonic()
+        try:
+            async with blob_service.spool() as sink:
+                with self._recorder.progress_reporter(call) as report:
+                    context = port.CallContext(
+                        id=call.id, idempotency_key=call.id, actor=self._actor, sink=sink, progress=report
+                    )
+                    result = await invoke(tool, call.args or {}, context)
+                output = await tool_results.store_output(result, sink, blob_service, self._actor, self._inline)
+        except KhalaError as error:
+            message = f"The call may have had its effect, but its output could not be stored: {error.message}"
+            output = tool_results.failed_output(message, "unknown")
+        milliseconds = int((time.monotonic() - began) * 1000)
+        self._recorder.end(call, output, milliseconds=milliseconds, source=tool.spec.source)
+
+    async def _wait(self, running: RunningCalls) -> None:
+        """Return when a call has ended, or a decision about one has arrived."""
+        decided = asyncio.create_task(self._decisions.changed.wait())
+        try:
+            await asyncio.wait({*running, decided}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            decided.cancel()
+
+
+async def _cancel(running: RunningCalls) -> None:
+    """Cancel the calls that run, and return when they have ended."""
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
