@@ -47,8 +47,8 @@ def serve(*, no_executor: bool) -> None:
         _keep_for_good()
         click.echo(f"Khala is at {address}")
         click.echo(f"  database  {_database(settings)}")
-        click.echo(f"  blobs     {settings.blob_url or f'in {settings.home}'}")
-        click.echo(f"  models    {', '.join(map(str, settings.models))}{_hint(settings)}")
+        click.echo(f"  blobs     {settings.blobs.url or f'in {settings.process.home}'}")
+        click.echo(f"  models    {', '.join(map(str, settings.model_chain))}{_hint(settings)}")
         sys.stdout.flush()
 
     _run(composition.serve(settings, with_executor=not no_executor, announce=announce))
@@ -165,13 +165,13 @@ async def _doctor(settings: Settings, *, as_json: bool, call: bool, processes: i
 
 
 def _database(settings: Settings) -> str:
-    if settings.database_url is None:
-        return f"embedded Postgres in {settings.home}"
+    if settings.database.url is None:
+        return f"embedded Postgres in {settings.process.home}"
     return "DATABASE_URL"
 
 
 def _hint(settings: Settings) -> str:
-    only_demo = all(ref.provider == "demo" for ref in settings.models)
+    only_demo = all(ref.provider == "demo" for ref in settings.model_chain)
     return " (set OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_API_KEY for a real one)" if only_demo else ""
 
 

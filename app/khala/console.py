@@ -12,7 +12,7 @@ import uvloop
 from khala import settings as configuration
 from khala import telemetry
 from khala.domain.errors import Unavailable
-from khala.settings import BadSetting, Settings
+from khala.settings import SettingError, Settings
 
 Result = TypeVar("Result")
 EPILOG = "Configuration is by environment variables; the README lists them all."
@@ -27,10 +27,10 @@ class KnownFailure(click.ClickException):
 def settings() -> Settings:
     """The settings by the environment; logs go where they say from here on. Raises `KnownFailure`."""
     try:
-        chosen = configuration.from_environment()
-    except BadSetting as error:
+        chosen = configuration.load()
+    except SettingError as error:
         raise KnownFailure(str(error)) from error
-    telemetry.configure(chosen.log_format)
+    telemetry.configure(chosen.process.log_format)
     return chosen
 
 

@@ -15,7 +15,7 @@ import msgspec
 from khala.lifecycle import stopped_by_signal
 from khala.main import Workshop, blobs, bus_of, tools, watchdog
 from khala.runs.isolation import BEGAN, CRASHED
-from khala.settings import ISOLATED_POOL, Settings
+from khala.settings import ISOLATED_POOL_SIZE, Settings
 from khala.store.postgres.database import Database
 from khala.store.runs.runs import Claimed
 from khala.telemetry.tracing import tracing
@@ -69,18 +69,17 @@ def end_with_parent() -> None:
 async def execute(settings: Settings, claimed: Claimed) -> int:
     """Execute the run until it ends or SIGTERM asks for its hand-over; returns the exit code."""
     stop = stopped_by_signal()
-    settings = msgspec.structs.replace(settings, grace=0.0)
-    if settings.database_url is None:
+    if settings.database.url is None:
         raise RuntimeError("DATABASE_URL must name the database of the parent.")
     async with AsyncExitStack() as stack:
         started = await stack.enter_async_context(watchdog(settings, counts_marks=False))
         await stack.enter_async_context(tracing(on=settings.traces))
         bus = await bus_of(settings)
-        db = Database(settings.database_url, direct_url=settings.database_direct_url, pool_size=ISOLATED_POOL)
+        db = Database(settings.database.url, direct_url=settings.database.direct_url, pool_size=ISOLATED_POOL_SIZE)
         stack.push_async_callback(db.close)
         blob_service = await stack.enter_async_context(blobs(settings, db))
         tool_registry = await stack.enter_async_context(tools(settings, db, blob_service, McpConnections(settings.mcp)))
-        workshop = Workshop(settings, db, tool_registry, blob_service, bus, None)
+        workshop = Workshop(settings, db, tool_registry, blob_service, bus, None, grace_seconds=0.0)
         async with workshop.working(), asyncio.TaskGroup() as group:
             _begin()
             started()

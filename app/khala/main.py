@@ -20,6 +20,7 @@ from khala.api.http.body_deadline import BodyDeadline
 from khala.api.http.host_guard import HostGuard
 from khala.api.http.http_protocol import BoundedHttp, UnsignalledServer, address_of, listening
 from khala.api.http.rate_limits import Limiter
+from khala.api.http.request_origin import Origins
 from khala.api.http.request_telemetry import Observed
 from khala.api.http.websocket_protocol import Line
 from khala.api.operations.readiness import Readiness
@@ -42,13 +43,14 @@ from khala.runs.executor_options import ExecutorOptions
 from khala.runs.isolation import IsolatedExecutor
 from khala.runs.model_turn import ModelDependencies
 from khala.runs.tool_executor import ToolDependencies
-from khala.settings import INNER_POOL, Settings
+from khala.settings import INNER_POOL_SIZE, Settings
 from khala.store.embedded import EmbeddedPostgres
 from khala.store.operations.retention import Policy, Retention
 from khala.store.postgres import migrations
 from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database
 from khala.store.runs.wake_ups import Bus
 from khala.store.runs.writer import Writer
+from khala.store.threads.sends import Limits
 from khala.telemetry.endpoint import watched
 from khala.telemetry.gauges import Gauges
 from khala.telemetry.tracing import tracing
@@ -79,13 +81,13 @@ MOST_SOCKET_FRAME = 1 << 20
 async def database(settings: Settings) -> AsyncIterator[Database]:
     """The database; the embedded Postgres runs for as long as this is open, unless a URL was given."""
     async with AsyncExitStack() as stack:
-        url = settings.database_url
+        url = settings.database.url
         if url is None:
-            postgres = await asyncio.to_thread(EmbeddedPostgres.start, settings.home)
+            postgres = await asyncio.to_thread(EmbeddedPostgres.start, settings.process.home)
             stack.push_async_callback(asyncio.to_thread, postgres.stop)
             url = postgres.url
             await stack.enter_async_context(background({"postgres": lambda: _watch(postgres)}))
-        db = Database(url, direct_url=settings.database_direct_url, pool_size=settings.pool_size)
+        db = Database(url, direct_url=settings.database.direct_url, pool_size=settings.database.pool_size)
         stack.push_async_callback(db.close)
         yield db
 
@@ -93,9 +95,9 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def blobs(settings: Settings, db: Database) -> AsyncIterator[BlobService]:
     """The blob service; its store and the folder of its temporary files are there for as long as this is open."""
-    store = blob_settings.open_store(settings.blob_url, settings.home)
-    with temporary_folder.temporary_folder(settings.home / "spool") as folder:
-        blob_service = BlobService(db, store, folder=folder, room=settings.room)
+    store = blob_settings.open_store(settings.blobs.url, settings.process.home)
+    with temporary_folder.temporary_folder(settings.process.home / "spool") as folder:
+        blob_service = BlobService(db, store, folder=folder, room=settings.blobs.quota)
         try:
             yield blob_service
         finally:
@@ -112,13 +114,13 @@ async def tools(
         sandbox = await Sandbox.find()  # while the servers start
         # A run that is taken over goes on with its tools, and would take one for missing that is not there yet.
         await connections.settled(SETTLING)
-        yield ToolRegistry(db, blob_service, sandbox=sandbox, connections=connections, options=settings.tools)
+        yield ToolRegistry(db, blob_service, sandbox=sandbox, connections=connections, options=settings.tools.options)
 
 
 @asynccontextmanager
 async def _pool_of_our_own(db: Database) -> AsyncIterator[Database]:
     """Connections that no flood of requests can take from the writer, the heartbeat and the feed."""
-    inner = Database(db.url, direct_url=db.direct_url, pool_size=INNER_POOL)
+    inner = Database(db.url, direct_url=db.direct_url, pool_size=INNER_POOL_SIZE)
     try:
         yield inner
     finally:
@@ -142,25 +144,27 @@ class Workshop:
         blob_service: BlobService,
         bus: Bus | None,
         isolation: IsolatedExecutor | None,
+        *,
+        grace_seconds: float | None = None,
     ) -> None:
-        self._providers = Providers(settings.providers)
-        self._models = settings.models
-        self._writer = Writer(db, settings.flush, bus)
+        self._providers = Providers(settings.provider_config)
+        self._models = settings.model_chain
+        self._writer = Writer(db, settings.runs.flush, bus)
         self._counter = Counter()
         options = ExecutorOptions(
-            models=settings.models,
-            system=settings.system,
-            concurrency=settings.concurrency,
-            isolated=settings.isolated,
-            context_tokens=settings.context_tokens,
-            lease=settings.lease,
-            grace=settings.grace,
-            cooldown=settings.cooldown,
+            models=settings.model_chain,
+            system=settings.models.system_prompt,
+            concurrency=settings.runs.concurrency,
+            isolated=settings.runs.isolated,
+            context_tokens=settings.models.context_tokens,
+            lease=settings.runs.lease_seconds,
+            grace=settings.runs.grace_seconds if grace_seconds is None else grace_seconds,
+            cooldown=settings.runs.cooldown_ms / 1000,
         )
         tool_dependencies = ToolDependencies(
-            tool_registry=tool_registry, blob_service=blob_service, approval_seconds=settings.approval_hours * 3600
+            tool_registry=tool_registry, blob_service=blob_service, approval_seconds=settings.runs.approval_hours * 3600
         )
-        models = ModelDependencies(open=self._providers.open, store_reasoning=settings.reasoning)
+        models = ModelDependencies(open=self._providers.open, store_reasoning=settings.models.store_reasoning)
         self.executor = Executor(db, self._writer, models, self._counter, tool_dependencies, options, isolation)
 
     def _warm(self) -> None:
@@ -205,7 +209,7 @@ async def running(
     are made and runs are going to be executed.
     """
     async with AsyncExitStack() as stack:
-        bound = stack.enter_context(listening(settings.host, settings.port, backlog=2048))
+        bound = stack.enter_context(listening(settings.server.host, settings.server.port, backlog=2048))
         bus = await bus_of(settings)
         db = await stack.enter_async_context(database(settings))
         await migrations.upgrade(db.direct_url)
@@ -225,8 +229,8 @@ async def running(
         stopping = asyncio.Event()
         await stack.enter_async_context(
             watched(
-                settings.metrics,
-                Gauges({"inner": inner, "requests": db}, settings.lease),
+                settings.process.metrics,
+                Gauges({"inner": inner, "requests": db}, settings.runs.lease_seconds),
                 lambda: readiness.examine(stopping=stopping.is_set()),
             )
         )
@@ -236,7 +240,7 @@ async def running(
         loops["collector"] = BlobGarbageCollector(inner, blob_service.store).run
         loops |= _hearing(bus, handlers)
         await stack.enter_async_context(background(loops))
-        provider = OidcProvider(settings.oidc) if settings.oidc else None
+        provider = OidcProvider(settings.accounts.oidc) if settings.accounts.oidc else None
         if provider:
             stack.push_async_callback(provider.aclose)
         app = _application(settings, db, blob_service, tool_registry, connections, live, readiness, provider, stopping)
@@ -246,14 +250,19 @@ async def running(
         started()
         if workshop:
             await stack.enter_async_context(workshop.working())
-        stack.push_async_callback(_linger, stopping, settings.drain)
+        stack.push_async_callback(_linger, stopping, settings.server.drain_seconds)
         yield Running(address_of(bound), serving)
 
 
 def watchdog(settings: Settings, *, counts_marks: bool = True) -> AbstractAsyncContextManager[Callable[[], None]]:
     """Ends this process when its event loop hangs, while this is open; to be told when the process has started."""
-    folder = settings.home / "watchdog"
-    return watched_loop(settings.watchdog, log_format=settings.log_format, folder=folder, counts_marks=counts_marks)
+    folder = settings.process.home / "watchdog"
+    return watched_loop(
+        settings.process.watchdog_seconds,
+        log_format=settings.process.log_format,
+        folder=folder,
+        counts_marks=counts_marks,
+    )
 
 
 async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[str], None]) -> None:
@@ -291,8 +300,8 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         stack.push_async_callback(readiness.aclose)
         await stack.enter_async_context(
             watched(
-                settings.metrics,
-                Gauges({"inner": db}, settings.lease),
+                settings.process.metrics,
+                Gauges({"inner": db}, settings.runs.lease_seconds),
                 lambda: readiness.examine(stopping=stop.is_set()),
             )
         )
@@ -307,12 +316,12 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
 
 async def bus_of(settings: Settings) -> "NatsBus | None":
     """The way of wake-ups beside Postgres, if one is set. Raises `ConnectionError`."""
-    if settings.wake_url is None:
+    if settings.database.wake_url is None:
         return None
     # What it needs is installed only with khala[nats].
     from khala.live.nats_bus import NatsBus
 
-    bus = NatsBus(settings.wake_url)
+    bus = NatsBus(settings.database.wake_url)
     await bus.check()
     return bus
 
@@ -331,7 +340,7 @@ def _retention(settings: Settings, db: Database) -> Retention:
 
 def retention_policy(settings: Settings) -> Policy:
     """How long what is kept, by these settings."""
-    return Policy(idle=timedelta(days=settings.anon_days))
+    return Policy(idle=timedelta(days=settings.accounts.anon_days))
 
 
 def _application(
@@ -348,32 +357,41 @@ def _application(
     context = Context(
         db=db,
         blob_service=blob_service,
-        most_upload=settings.most_upload,
+        most_upload=settings.blobs.max_upload_bytes,
         tool_registry=tool_registry,
         connections=connections,
         groups=settings.mcp.groups,
         live=live,
         readiness=readiness,
-        limits=msgspec.structs.replace(settings.limits, budgets=settings.budgets),
-        welcome=settings.welcome,
-        allows_model=settings.allows,
-        models=settings.named_models,
-        detail_lasts=timedelta(minutes=settings.detail_minutes),
-        origins=settings.origins,
-        limiter=Limiter(settings.requests_per_minute, count_loopback=settings.count_loopback_requests),
+        limits=Limits(
+            per_owner=settings.limits.runs_per_owner,
+            waiting=settings.limits.queue_limit,
+            budgets=settings.limits.budgets,
+        ),
+        welcome=settings.server.welcome,
+        allows_model=settings.allows_model,
+        models=settings.listed_models,
+        detail_lasts=timedelta(minutes=settings.runs.detail_minutes),
+        origins=Origins(
+            allowed=settings.server.origins,
+            public_url=settings.server.public_url,
+            proxies=settings.server.trusted_proxies,
+            count_loopback=settings.limits.limit_loopback_networks,
+        ),
+        limiter=Limiter(settings.limits.requests_per_minute, count_loopback=settings.limits.limit_loopback_requests),
         provider=provider,
-        provider_name=settings.oidc.name if settings.oidc else "",
-        registration=settings.registration,
-        public_threads=settings.public_threads,
+        provider_name=settings.accounts.oidc.name if settings.accounts.oidc else "",
+        registration=settings.accounts.registration == "open",
+        public_threads=settings.server.public_threads,
         stopping=stopping,
     )
     return application(context, web=WEB, version=version("khala"))
 
 
 def _config(app: Litestar, settings: Settings) -> uvicorn.Config:
-    timed = BodyDeadline(app, TransferRatePolicy(pause=settings.body_pause))
+    timed = BodyDeadline(app, TransferRatePolicy(pause=settings.server.body_pause_seconds))
     return uvicorn.Config(
-        Observed(HostGuard(timed, settings.allowed_hosts)),
+        Observed(HostGuard(timed, settings.server.allowed_hosts)),
         lifespan="off",
         http=BoundedHttp,
         ws=Line,
@@ -386,7 +404,7 @@ def _config(app: Litestar, settings: Settings) -> uvicorn.Config:
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=settings.keep_alive,
+        timeout_keep_alive=settings.server.keep_alive_seconds,
         timeout_graceful_shutdown=CLOSING,
     )
 

@@ -180,7 +180,7 @@ async def measured(url: str, *, quick: bool) -> Costs:
         send=send,
         flushes=found[0][2],
         parts=[part for _, part, _ in found],
-        connections=from_environment({}).connections,
+        connections=from_environment({}).max_connections,
     )
 
 

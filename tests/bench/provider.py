@@ -24,7 +24,8 @@ import uvloop
 
 from khala.models.openai import request_body
 from khala.models.port import Prompt, Text, Turn
-from khala.models.providers import Access, Providers, ProviderSettings
+from khala.models.provider_registry import ProviderAccess
+from khala.models.providers import ProviderConfig, Providers
 from tests.bench.processes import ROOT
 
 MODEL = "local"
@@ -67,7 +68,7 @@ def asking(tokens: int, pace: float) -> Prompt:
 @asynccontextmanager
 async def khala(url: str) -> AsyncIterator[Call]:
     """The port, as a turn uses it."""
-    providers = Providers(ProviderSettings(openai=Access(url=f"{url}/v1")))
+    providers = Providers(ProviderConfig(access={"openai": ProviderAccess(url=f"{url}/v1")}))
     model = providers.open(f"openai:{MODEL}")
 
     async def call(prompt: Prompt) -> int:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from khala.domain.errors import Unavailable
 from khala.domain.flush_policy import FlushPolicy
 from khala.models.model_names import parse
-from khala.models.providers import Providers, ProviderSettings
+from khala.models.providers import ProviderConfig, Providers
 from khala.models.token_counter import Counter
 from khala.runs.executor import Executor
 from khala.runs.executor_options import ExecutorOptions
@@ -137,7 +137,7 @@ async def test_a_connection_on_which_postgres_said_goodbye_is_out_of_reach_for_a
 @asynccontextmanager
 async def an_executor(db: Database) -> AsyncIterator[Executor]:
     """One that knows this database, and does nothing by itself."""
-    providers = Providers(ProviderSettings())
+    providers = Providers(ProviderConfig())
     options = ExecutorOptions(models=(parse("demo"),), system="")
     tool_registry = ToolRegistry(db, None, sandbox=None, connections=None, options=ToolRegistryOptions())
     async with blob_service_of(db) as blob_service:

@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from khala.runs.call_telemetry import tool_called
-from khala.settings import BadSetting, from_environment
+from khala.settings import SettingError, from_environment
 from khala.signals import metrics
 from khala.store.postgres.database import Database
 from khala.telemetry import gauges
@@ -268,12 +268,12 @@ def test_tools_count_by_their_names_only_if_the_names_are_ours() -> None:
     [("", None), ("127.0.0.1:9464", ("127.0.0.1", 9464)), ("[::1]:9464", ("::1", 9464)), ("0.0.0.0:0", ("0.0.0.0", 0))],
 )
 def test_where_metrics_are_served_is_a_host_and_a_port(given: str, address: tuple[str, int] | None) -> None:
-    assert from_environment({"KHALA_METRICS": given}).metrics == address
+    assert from_environment({"KHALA_METRICS": given}).process.metrics == address
 
 
 @pytest.mark.parametrize("given", ["9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536"])
 def test_what_is_no_host_and_port_is_refused(given: str) -> None:
-    with pytest.raises(BadSetting, match=r"KHALA_METRICS must be like 127.0.0.1:9464"):
+    with pytest.raises(SettingError, match=r"KHALA_METRICS must be like 127.0.0.1:9464"):
         from_environment({"KHALA_METRICS": given})
 
 

@@ -10,7 +10,7 @@ import pytest
 from khala.domain.parts import TokenUsage
 from khala.models.port import Completed, Event, Model, Prompt, Reasoning, Text, Turn
 from khala.models.providers import Providers
-from tests.support.calls import PROMPT, ask, calling, completed, each_protocol, listen, said, settings
+from tests.support.calls import PROMPT, ask, calling, completed, config, each_protocol, listen, said
 from tests.support.providers import Reply, serving
 
 
@@ -157,7 +157,7 @@ async def test_many_calls_at_once_do_not_mix(protocol: str) -> None:
 
 async def test_models_of_one_provider_share_a_connection() -> None:
     async with serving() as server:
-        providers = Providers(settings(server.url))
+        providers = Providers(config(server.url))
         for name in ("one", "two"):
             await ask(providers.open(f"openai:{name}"))
         assert [call.body["model"] for call in server.calls] == ["one", "two"]
@@ -171,7 +171,7 @@ async def test_the_server_runs_as_a_process_and_obeys_words() -> None:
     try:
         assert process.stdout is not None
         url = (await asyncio.wait_for(process.stdout.readline(), 20)).decode().strip()
-        providers = Providers(settings(url))
+        providers = Providers(config(url))
         stamped = Prompt(system="", turns=(Turn(role="user", text="/words=5 /stamp"),))
         times = [int(word[1:]) for word in said(await ask(providers.open("openai:any"), stamped)).split()]
         await providers.aclose()

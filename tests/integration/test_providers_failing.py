@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import pytest
 
 from khala.models.providers import Providers
-from tests.support.calls import ask, calling, each_protocol, failing, said, settings
+from tests.support.calls import ask, calling, config, each_protocol, failing, said
 from tests.support.providers import Reply, serving
 
 
@@ -113,7 +113,7 @@ async def test_an_openai_stream_without_a_finish_reason_is_whole_if_it_says_done
 async def test_a_server_that_is_not_there_is_connection_lost(protocol: str) -> None:
     async with serving() as server:
         url = server.url
-    providers = Providers(settings(url))
+    providers = Providers(config(url))
     failure, _ = await failing(providers.open(f"{protocol}:local-model"))
     await providers.aclose()
     assert (failure.code, failure.retryable, failure.midstream) == ("connection_lost", True, False)

@@ -11,7 +11,7 @@ import pytest
 
 from khala.models.port import File, ModelFailed, Prompt, Text, Turn
 from khala.models.providers import Providers
-from tests.support.calls import PROMPT, ask, calling, failing, said, settings
+from tests.support.calls import PROMPT, ask, calling, config, failing, said
 from tests.support.certificates import certificate
 from tests.support.providers import Reply
 from tests.support.scripted import DONE, HEAD, USAGE, scripted, token
@@ -109,7 +109,7 @@ async def test_a_connection_that_dies_when_used_again_is_lost_and_nothing_is_sen
         writer.close()
 
     server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
-    providers = Providers(settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+    providers = Providers(config(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
     model = providers.open("openai:local-model")
     assert said(await ask(model)) == "a"
     failure, _ = await failing(model)

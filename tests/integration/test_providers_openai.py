@@ -8,7 +8,8 @@ import pytest
 from khala.domain.parts import TokenUsage
 from khala.models.openai import error_responses
 from khala.models.port import Completed, Text
-from khala.models.providers import Access, Providers, ProviderSettings
+from khala.models.provider_registry import ProviderAccess
+from khala.models.providers import ProviderConfig, Providers
 from tests.support.calls import ask, calling, completed, failing, said
 from tests.support.providers import Reply
 from tests.support.scripted import DONE, HEAD, USAGE, scripted, token
@@ -109,8 +110,8 @@ async def test_a_redirect_is_not_followed() -> None:
 
 async def test_the_request_says_who_asks_and_who_pays() -> None:
     async with calling("openai") as (_, server):
-        access = Access(key="sk-1", url=f"{server.url}/v1/", organization="org-1", project="proj-1")
-        providers = Providers(ProviderSettings(openai=access))
+        access = ProviderAccess(key="sk-1", url=f"{server.url}/v1/", organization="org-1", project="proj-1")
+        providers = Providers(ProviderConfig(access={"openai": access}))
         await ask(providers.open("openai:local-model"))
         await providers.aclose()
     (call,) = server.calls
@@ -128,7 +129,7 @@ async def test_the_request_says_who_asks_and_who_pays() -> None:
 
 @pytest.mark.parametrize("url", ["nowhere", "ftp://127.0.0.1/v1", "http://127.0.0.1:1/v1"])
 async def test_an_address_that_leads_nowhere_fails_as_a_call_does(url: str) -> None:
-    providers = Providers(ProviderSettings(openai=Access(key="k", url=url)))
+    providers = Providers(ProviderConfig(access={"openai": ProviderAccess(key="k", url=url)}))
     failure, _ = await failing(providers.open("openai:local-model"))
     await providers.aclose()
     assert (failure.code, failure.midstream) == ("connection_lost", False)

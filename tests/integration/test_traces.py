@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind
 
 from khala.domain.errors import InvalidInput
-from khala.settings import BadSetting, from_environment
+from khala.settings import SettingError, from_environment
 from khala.signals import traces
 from khala.store.postgres.database import Database
 from tests.support.client import Observer, Thread
@@ -256,7 +256,7 @@ def test_the_standard_variables_switch_traces_on_and_off(env: dict[str, str], on
 
 
 def test_a_protocol_that_is_not_spoken_is_refused() -> None:
-    with pytest.raises(BadSetting, match="OTEL_EXPORTER_OTLP_PROTOCOL must be one of http/protobuf"):
+    with pytest.raises(SettingError, match="OTEL_EXPORTER_OTLP_PROTOCOL must be one of http/protobuf"):
         from_environment(ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
 
 

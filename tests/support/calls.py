@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from khala.models.port import Completed, Event, Model, ModelFailed, Prompt, Text, Turn
-from khala.models.providers import Access, Providers, ProviderSettings
+from khala.models.provider_registry import ProviderAccess
+from khala.models.providers import ProviderConfig, Providers
 from tests.support.providers import Reply, Server, serving
 
 PROTOCOLS = ("openai", "anthropic", "google")
@@ -23,11 +24,13 @@ PROMPT = Prompt(
 each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
-def settings(url: str, read_timeout: float = 5.0) -> ProviderSettings:
-    return ProviderSettings(
-        openai=Access(url=f"{url}/v1"),
-        anthropic=Access(key="key", url=url),
-        google=Access(key="key", url=url),
+def config(url: str, read_timeout: float = 5.0) -> ProviderConfig:
+    return ProviderConfig(
+        access={
+            "openai": ProviderAccess(url=f"{url}/v1"),
+            "anthropic": ProviderAccess(key="key", url=url),
+            "google": ProviderAccess(key="key", url=url),
+        },
         read_timeout=read_timeout,
         connect_timeout=2.0,
     )
@@ -36,7 +39,7 @@ def settings(url: str, read_timeout: float = 5.0) -> ProviderSettings:
 @asynccontextmanager
 async def calling(protocol: str, *replies: Reply, read_timeout: float = 5.0) -> AsyncIterator[tuple[Model, Server]]:
     async with serving(*replies) as server:
-        providers = Providers(settings(server.url, read_timeout))
+        providers = Providers(config(server.url, read_timeout))
         try:
             yield providers.open(f"{protocol}:local-model"), server
         finally:

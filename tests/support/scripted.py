@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from ssl import SSLContext
 
 from khala.models.port import Model
-from khala.models.providers import Access, Providers, ProviderSettings
+from khala.models.provider_registry import ProviderAccess
+from khala.models.providers import ProviderConfig, Providers
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n"
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\n'
@@ -68,8 +69,8 @@ async def scripted(
     script = Script(*pieces, close=close, reads=reads)
     server = await asyncio.start_server(script.answer, "127.0.0.1", 0, ssl=tls)
     script.port = server.sockets[0].getsockname()[1]
-    access = Access(key="sk-1", url=url.format(port=script.port))
-    providers = Providers(ProviderSettings(openai=access, read_timeout=read_timeout, connect_timeout=2.0))
+    access = ProviderAccess(key="sk-1", url=url.format(port=script.port))
+    providers = Providers(ProviderConfig(access={"openai": access}, read_timeout=read_timeout, connect_timeout=2.0))
     try:
         yield providers.open("openai:local-model"), script
     finally:

@@ -39,7 +39,7 @@ from khala.domain.parts import TokenUsage
 from khala.models.prices import cost
 from khala.runs.budget_meter import BudgetMeter, _least, rate
 from khala.runs.usage_tally import UsageTally, size
-from khala.settings import BadSetting, from_environment
+from khala.settings import SettingError, from_environment
 from khala.store.budgets.ledger import Account, Entry
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
@@ -189,7 +189,7 @@ def test_a_run_budget_that_is_none_is_refused(given_: str) -> None:
 
 
 def found_limits(**env: str) -> dict[tuple[str, str], tuple[Decimal, int | None]]:
-    return {(one.scope, one.measure): (one.most, one.window) for one in from_environment(env).budgets.limits}
+    return {(one.scope, one.measure): (one.most, one.window) for one in from_environment(env).limits.budgets.limits}
 
 
 def test_an_empty_environment_limits_everybody_a_little() -> None:
@@ -233,7 +233,7 @@ def test_a_variable_sets_its_limit_and_nought_switches_it_off(name: str, scope: 
     if measure == "usd":
         assert str(found_limits(**{name: "0.1"})[scope, measure][0]) == "0.1"
     for value in ("-1", "nan", "much", *(["1.5"] if measure in {"runs", "tokens"} else [])):
-        with pytest.raises(BadSetting, match=name):
+        with pytest.raises(SettingError, match=name):
             from_environment({name: value})
 
 

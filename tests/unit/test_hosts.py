@@ -4,7 +4,7 @@ import pytest
 
 from khala import settings
 from khala.domain.allowed_hosts import AllowedHosts, choose_hosts
-from khala.settings import BadSetting
+from khala.settings import SettingError
 
 HERE = (
     "localhost",
@@ -65,15 +65,16 @@ def test_names_that_are_given_take_the_place_of_the_public_one() -> None:
     "given", ["http://a.example", "a.example:8000", "a*.example", "*.*.example", "a b", "a/b", "**"]
 )
 def test_what_is_no_name_is_refused_at_the_start(given: str) -> None:
-    with pytest.raises(BadSetting, match="KHALA_HOSTS"):
+    with pytest.raises(SettingError, match="KHALA_HOSTS"):
         settings.from_environment({"KHALA_HOSTS": given})
 
 
 def test_settings_say_which_hosts_there_are() -> None:
-    assert settings.from_environment({}).allowed_hosts.names == ()
-    assert settings.from_environment({"HOST": "0.0.0.0"}).allowed_hosts.everyone
-    assert settings.from_environment({"KHALA_PUBLIC_URL": "https://a.example"}).allowed_hosts.names == ("a.example",)
-    assert settings.from_environment({"KHALA_HOSTS": " A.example , b.example "}).allowed_hosts.names == (
+    assert settings.from_environment({}).server.allowed_hosts.names == ()
+    assert settings.from_environment({"HOST": "0.0.0.0"}).server.allowed_hosts.everyone
+    public = settings.from_environment({"KHALA_PUBLIC_URL": "https://a.example"})
+    assert public.server.allowed_hosts.names == ("a.example",)
+    assert settings.from_environment({"KHALA_HOSTS": " A.example , b.example "}).server.allowed_hosts.names == (
         "a.example",
         "b.example",
     )

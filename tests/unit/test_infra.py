@@ -106,7 +106,7 @@ def test_settings_are_those_of_the_readme(path: Path) -> None:
 
 def test_nginx_takes_no_larger_bodies_than_khala_and_no_smaller_ones() -> None:
     found = [int(number) << 20 for number in re.findall(r"client_max_body_size (\d+)m;", SHIPPED.read_text())]
-    assert found == [MOST_BODY, DEFAULTS.most_upload, MOST_REQUEST]
+    assert found == [MOST_BODY, DEFAULTS.blobs.max_upload_bytes, MOST_REQUEST]
 
 
 def test_nginx_waits_longer_than_khala_is_ever_silent() -> None:
@@ -120,7 +120,7 @@ def test_systemd_gives_runs_and_requests_their_time(path: Path) -> None:
     text = path.read_text()
     (limit,) = re.findall(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
     drain = sum(map(int, re.findall(r"KHALA_DRAIN_SECONDS=(\d+)", text)))
-    grace = 0 if "--no-executor" in text else DEFAULTS.grace
+    grace = 0 if "--no-executor" in text else DEFAULTS.runs.grace_seconds
     assert int(limit) > drain + grace + ENDING
 
 
@@ -158,7 +158,7 @@ def test_whatever_the_watchdog_ends_is_started_again() -> None:
 def test_systemd_starts_again_as_often_as_the_watchdog_ends(path: Path) -> None:
     # By default a unit fails for good after five starts in ten seconds.
     assert "StartLimit" not in path.read_text()
-    assert DEFAULTS.watchdog > 10 / 5
+    assert DEFAULTS.process.watchdog_seconds > 10 / 5
 
 
 def test_pods_are_found_by_what_selects_them() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from khala.domain.tools import SEPARATOR, TOOL_NAME
-from khala.settings import BadSetting, from_environment
+from khala.settings import SettingError, from_environment
 from khala.tools.mcp import McpConfig, McpConfigError, tool_names
 
 TWELVE = {
@@ -117,7 +117,7 @@ def test_the_file_is_the_one_that_is_named_or_the_one_at_home(tmp_path: Path) ->
     assert list(from_environment({"KHALA_HOME": str(tmp_path)}).mcp.servers) == ["at-home"]
     env = {"KHALA_HOME": str(tmp_path), "KHALA_MCP_CONFIG": str(named)}
     assert list(from_environment(env).mcp.servers) == ["named"]
-    with pytest.raises(BadSetting, match=r"KHALA_MCP_CONFIG: .*missing"):
+    with pytest.raises(SettingError, match=r"KHALA_MCP_CONFIG: .*missing"):
         from_environment(env | {"KHALA_MCP_CONFIG": str(tmp_path / "missing.json")})
 
 

@@ -5,8 +5,8 @@ from decimal import Decimal
 import pytest
 
 from khala.domain.parts import TokenUsage
-from khala.models import model_names
 from khala.models.prices import context_window, cost, per_million
+from khala.models.provider_registry import PROVIDERS
 
 MILLION = TokenUsage(input_tokens=1_000_000, output_tokens=1_000_000)
 
@@ -44,6 +44,7 @@ def test_a_strange_usage_raises_nothing(usage: TokenUsage) -> None:
 
 
 def test_every_default_model_has_a_price_and_a_window() -> None:
-    for provider, name in model_names.DEFAULTS.items():
-        assert cost(provider, name, MILLION) is not None
-        assert provider == "demo" or (context_window(provider, name) or 0) > 100_000
+    for provider, spec in PROVIDERS.items():
+        assert cost(provider, spec.default_model, MILLION) is not None
+        assert (context_window(provider, spec.default_model) or 0) > 100_000
+    assert cost("demo", "demo", MILLION) is not None

@@ -1,119 +1,123 @@
 """Settings: every variable is read, has a safe default, and when it can't be used the error names it."""
 
+import os
+from ipaddress import ip_network
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
-from khala import settings
-from khala.api.http.request_origin import Origins, networks
 from khala.domain.flush_policy import FlushPolicy
 from khala.live.nats_url import WakeUrl
 from khala.models.model_names import ModelRef
-from khala.settings import BadSetting, Settings, from_environment
-from khala.store.blobs.blobs import StorageQuota
-from khala.store.threads.sends import Limits
+from khala.settings import SettingError, definitions, from_environment, load, runs, server
+from khala.settings.process import default_home
 from khala.tools.tool_registry import ToolRegistryOptions
 
 
 def test_the_way_past_a_pooler_goes_with_the_way_through_it() -> None:
     way = {"DATABASE_URL": "postgres://pooler/d", "DATABASE_DIRECT_URL": "postgres://h/d"}
-    assert from_environment(way).database_direct_url == "postgres://h/d"
-    with pytest.raises(BadSetting, match="DATABASE_DIRECT_URL"):
+    assert from_environment(way).database.direct_url == "postgres://h/d"
+    with pytest.raises(SettingError, match="DATABASE_DIRECT_URL"):
         from_environment(way | {"DATABASE_URL": ""})
 
 
 def test_an_empty_environment_gives_what_the_protocol_says() -> None:
     found = from_environment({})
-    assert (found.host, found.port, found.database_url) == ("127.0.0.1", 8000, None)
-    assert found.flush == FlushPolicy(milliseconds=350, chars=1200, parts=32)
-    assert found.limits == Limits(per_owner=20, waiting=1000)
-    assert found.models == (ModelRef("demo", "demo"),)
-    assert (found.allowed_models, found.reasoning) == ((), False)
-    assert found.origins == Origins(), "nobody is trusted that nobody has named"
-    assert (found.concurrency, found.context_tokens, found.pool_size) == (200, 32_000, 16)
-    assert (found.lease, found.grace) == (10.0, 20.0)
-    assert found.keep_alive > 60, "load balancers keep one for 60 seconds, mostly, and have to be the first to close"
-    assert found.lease <= 15, "a dead executor's run is taken over within 15 seconds"
-    assert (found.welcome, found.system) == (settings.WELCOME, settings.SYSTEM)
-    assert found.log_format in {"text", "json"}
-    assert found.home.is_absolute()
+    assert (found.server.host, found.server.port, found.database.url) == ("127.0.0.1", 8000, None)
+    assert found.runs.flush == FlushPolicy(milliseconds=350, chars=1200, parts=32)
+    assert (found.limits.runs_per_owner, found.limits.queue_limit) == (20, 1000)
+    assert found.model_chain == (ModelRef("demo", "demo"),)
+    assert (found.models.allowed_models, found.models.store_reasoning) == ((), False)
+    trusted = (found.server.origins, found.server.public_url, found.server.trusted_proxies)
+    assert trusted == ((), None, ()), "nobody is trusted that nobody has named"
+    assert (found.limits.limit_loopback_networks, found.limits.limit_loopback_requests) == (False, False)
+    assert (found.runs.concurrency, found.models.context_tokens, found.database.pool_size) == (200, 32_000, 16)
+    assert (found.runs.lease_seconds, found.runs.grace_seconds) == (10.0, 20.0)
+    assert found.server.keep_alive_seconds > 60, "load balancers keep one for 60 seconds, and must close first"
+    assert found.runs.lease_seconds <= 15, "a dead executor's run is taken over within 15 seconds"
+    assert (found.server.welcome, found.models.system_prompt) == (server.WELCOME, runs.SYSTEM_PROMPT)
+    assert found.process.log_format in {"text", "json"}
+    assert found.process.home.is_absolute()
 
 
 @pytest.mark.parametrize(
     ("name", "value", "field", "expected"),
     [
-        ("HOST", "0.0.0.0", "host", "0.0.0.0"),
-        ("HOST", " ::1 ", "host", "::1"),
-        ("PORT", "0", "port", 0),
-        ("PORT", "65535", "port", 65_535),
-        ("PORT", " 80 ", "port", 80),
-        ("PORT", "", "port", 8000),
-        ("KHALA_HOME", "/srv/khala", "home", Path("/srv/khala")),
-        ("KHALA_HOME", "~/khala", "home", Path.home() / "khala"),
-        ("KHALA_HOME", "khala", "home", Path.cwd() / "khala"),
-        ("DATABASE_URL", "postgres://u:p@h/d", "database_url", "postgres://u:p@h/d"),
-        ("DATABASE_URL", "  ", "database_url", None),
-        ("BLOB_URL", "s3://bucket/prefix", "blob_url", "s3://bucket/prefix"),
-        ("BLOB_URL", "", "blob_url", None),
-        ("KHALA_DRAIN_SECONDS", "2.5", "drain", 2.5),
-        ("KHALA_KEEP_ALIVE_SECONDS", "620", "keep_alive", 620),
-        ("KHALA_WAKE_URL", "nats://h", "wake_url", WakeUrl(servers=("nats://h:4222",))),
+        ("HOST", "0.0.0.0", "server.host", "0.0.0.0"),
+        ("HOST", " ::1 ", "server.host", "::1"),
+        ("PORT", "0", "server.port", 0),
+        ("PORT", "65535", "server.port", 65_535),
+        ("PORT", " 80 ", "server.port", 80),
+        ("PORT", "", "server.port", 8000),
+        ("KHALA_HOME", "/srv/khala", "process.home", Path("/srv/khala")),
+        ("KHALA_HOME", "~/khala", "process.home", Path.home() / "khala"),
+        ("KHALA_HOME", "khala", "process.home", Path.cwd() / "khala"),
+        ("DATABASE_URL", "postgres://u:p@h/d", "database.url", "postgres://u:p@h/d"),
+        ("DATABASE_URL", "  ", "database.url", None),
+        ("BLOB_URL", "s3://bucket/prefix", "blobs.url", "s3://bucket/prefix"),
+        ("BLOB_URL", "", "blobs.url", None),
+        ("KHALA_DRAIN_SECONDS", "2.5", "server.drain_seconds", 2.5),
+        ("KHALA_KEEP_ALIVE_SECONDS", "620", "server.keep_alive_seconds", 620),
+        ("KHALA_WAKE_URL", "nats://h", "database.wake_url", WakeUrl(servers=("nats://h:4222",))),
         (
             "KHALA_WAKE_URL",
             "nats://t%3a@[::1]:1/p",
-            "wake_url",
+            "database.wake_url",
             WakeUrl(servers=("nats://[::1]:1",), prefix="p", token="t:"),
         ),
         (
             "KHALA_WAKE_URL",
             "nats://n:p%40@h, nats://i:5",
-            "wake_url",
+            "database.wake_url",
             WakeUrl(servers=("nats://h:4222", "nats://i:5"), name="n", password="p@"),
         ),
-        ("KHALA_UPLOAD_MB", "1", "most_upload", 1 << 20),
-        ("KHALA_THREAD_BLOB_MB", "2", "room", StorageQuota(thread=2 << 20, guest=64 << 20)),
-        ("KHALA_MODEL", "demo", "models", (ModelRef("demo", "demo"),)),
-        ("KHALA_MODELS", "openai:gpt-*, demo,,", "allowed_models", ("openai:gpt-*", "demo")),
-        ("KHALA_FLUSH_MS", "10", "flush", FlushPolicy(milliseconds=10)),
-        ("KHALA_FLUSH_CHARS", "1", "flush", FlushPolicy(chars=1)),
-        ("KHALA_FLUSH_PARTS", "1", "flush", FlushPolicy(parts=1)),
-        ("KHALA_RUNS_PER_OWNER", "1", "limits", Limits(per_owner=1)),
-        ("KHALA_QUEUE_LIMIT", "5", "limits", Limits(waiting=5)),
-        ("KHALA_SYSTEM_PROMPT", "Be brief.", "system", "Be brief."),
-        ("KHALA_SYSTEM_PROMPT", "", "system", settings.SYSTEM),
-        ("KHALA_WELCOME", "En taro.", "welcome", "En taro."),
-        ("KHALA_WELCOME", "", "welcome", ""),
+        ("KHALA_UPLOAD_MB", "1", "blobs.upload_mb", 1),
+        ("KHALA_THREAD_BLOB_MB", "2", "blobs.thread_mb", 2),
+        ("KHALA_MODEL", "demo", "models.model", ModelRef("demo", "demo")),
+        ("KHALA_MODELS", "openai:gpt-*, demo,,", "models.allowed_models", ("openai:gpt-*", "demo")),
+        ("KHALA_FLUSH_MS", "10", "runs.flush_ms", 10),
+        ("KHALA_FLUSH_CHARS", "1", "runs.flush_chars", 1),
+        ("KHALA_FLUSH_PARTS", "1", "runs.flush_parts", 1),
+        ("KHALA_RUNS_PER_OWNER", "1", "limits.runs_per_owner", 1),
+        ("KHALA_QUEUE_LIMIT", "5", "limits.queue_limit", 5),
+        ("KHALA_SYSTEM_PROMPT", "Be brief.", "models.system_prompt", "Be brief."),
+        ("KHALA_SYSTEM_PROMPT", "", "models.system_prompt", runs.SYSTEM_PROMPT),
+        ("KHALA_WELCOME", "En taro.", "server.welcome", "En taro."),
+        ("KHALA_WELCOME", "", "server.welcome", ""),
         (
             "KHALA_ORIGINS",
             "https://a.example ,https://b.example",
-            "origins",
-            Origins(allowed=("https://a.example", "https://b.example")),
+            "server.origins",
+            ("https://a.example", "https://b.example"),
         ),
-        ("KHALA_HOSTS", "A.example, *.b.example", "hosts", ("a.example", "*.b.example")),
-        ("KHALA_BODY_SECONDS", "5", "body_pause", 5.0),
-        ("KHALA_PUBLIC_URL", "https://a.example/", "origins", Origins(public_url="https://a.example")),
-        ("KHALA_TRUSTED_PROXIES", "10.0.0.0/8", "origins", Origins(proxies=networks(["10.0.0.0/8"]))),
-        ("KHALA_REGISTRATION", "closed", "registration", False),
-        ("KHALA_PUBLIC_THREADS", "1", "public_threads", True),
-        ("KHALA_ANON_DAYS", "0.5", "anon_days", 0.5),
-        ("KHALA_CONCURRENCY", "1", "concurrency", 1),
-        ("KHALA_CONTEXT_TOKENS", "500", "context_tokens", 500),
-        ("KHALA_LEASE_SECONDS", "1.5", "lease", 1.5),
-        ("KHALA_GRACE_SECONDS", "0", "grace", 0.0),
-        ("KHALA_REASONING", "1", "reasoning", True),
-        ("KHALA_POOL_SIZE", "4", "pool_size", 4),
-        ("KHALA_WATCHDOG_SECONDS", "0", "watchdog", 0.0),
-        ("KHALA_WATCHDOG_SECONDS", "1.5", "watchdog", 1.5),
-        ("KHALA_ISOLATED_RUNS", "5", "isolated", 5),
-        ("KHALA_LOG", "json", "log_format", "json"),
-        ("KHALA_LOG", "text", "log_format", "text"),
+        ("KHALA_HOSTS", "A.example, *.b.example", "server.hosts", ("a.example", "*.b.example")),
+        ("KHALA_BODY_SECONDS", "5", "server.body_pause_seconds", 5.0),
+        ("KHALA_PUBLIC_URL", "https://a.example/", "server.public_url", "https://a.example"),
+        ("KHALA_TRUSTED_PROXIES", "10.0.0.0/8", "server.trusted_proxies", (ip_network("10.0.0.0/8"),)),
+        ("KHALA_REGISTRATION", "closed", "accounts.registration", "closed"),
+        ("KHALA_PUBLIC_THREADS", "1", "server.public_threads", True),
+        ("KHALA_ANON_DAYS", "0.5", "accounts.anon_days", 0.5),
+        ("KHALA_CONCURRENCY", "1", "runs.concurrency", 1),
+        ("KHALA_CONTEXT_TOKENS", "500", "models.context_tokens", 500),
+        ("KHALA_LEASE_SECONDS", "1.5", "runs.lease_seconds", 1.5),
+        ("KHALA_GRACE_SECONDS", "0", "runs.grace_seconds", 0.0),
+        ("KHALA_REASONING", "1", "models.store_reasoning", True),
+        ("KHALA_POOL_SIZE", "4", "database.pool_size", 4),
+        ("KHALA_WATCHDOG_SECONDS", "0", "process.watchdog_seconds", 0.0),
+        ("KHALA_WATCHDOG_SECONDS", "1.5", "process.watchdog_seconds", 1.5),
+        ("KHALA_ISOLATED_RUNS", "5", "runs.isolated", 5),
+        ("KHALA_LOG", "json", "process.log_format", "json"),
+        ("KHALA_LOG", "text", "process.log_format", "text"),
     ],
 )
 def test_a_variable_sets_its_field_and_no_other(name: str, value: str, field: str, expected: object) -> None:
     changed, default = from_environment({name: value}), from_environment({})
-    assert getattr(changed, field) == expected
-    for other in set(Settings.__struct_fields__) - {field}:
-        assert getattr(changed, other) == getattr(default, other)
+    assert attrgetter(field)(changed) == expected
+    for other in {".".join(definition.path) for definition in definitions()} - {field}:
+        if not other.startswith("providers."):
+            assert attrgetter(other)(changed) == attrgetter(other)(default)
+    assert changed.providers == default.providers
 
 
 @pytest.mark.parametrize(
@@ -148,14 +152,14 @@ def test_a_variable_sets_its_field_and_no_other(name: str, value: str, field: st
     ],
 )
 def test_a_value_that_cannot_be_used_is_an_error_that_names_the_variable(name: str, value: str) -> None:
-    with pytest.raises(BadSetting) as refused:
+    with pytest.raises(SettingError) as refused:
         from_environment({name: value})
     assert name in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
 def test_the_password_of_the_wake_url_is_in_no_text_that_is_made_of_it() -> None:
-    found = from_environment({"KHALA_WAKE_URL": "nats://name:secret@h, nats://name:secret@i"}).wake_url
+    found = from_environment({"KHALA_WAKE_URL": "nats://name:secret@h, nats://name:secret@i"}).database.wake_url
     assert found is not None
     assert found.password == "secret"
     assert f"{found}" == "nats://h:4222,nats://i:4222"
@@ -163,9 +167,9 @@ def test_the_password_of_the_wake_url_is_in_no_text_that_is_made_of_it() -> None
 
 
 def test_an_error_says_what_would_do() -> None:
-    with pytest.raises(BadSetting, match=r"^PORT must be between 0 and 65535, not 70000\.$"):
+    with pytest.raises(SettingError, match=r"^PORT must be between 0 and 65535, not 70000\.$"):
         from_environment({"PORT": "70000"})
-    with pytest.raises(BadSetting, match=r"^KHALA_LOG must be one of text, json, not 'xml'\.$"):
+    with pytest.raises(SettingError, match=r"^KHALA_LOG must be one of text, json, not 'xml'\.$"):
         from_environment({"KHALA_LOG": "xml"})
 
 
@@ -189,37 +193,114 @@ def test_an_error_says_what_would_do() -> None:
 )
 def test_callers_may_ask_for_what_is_configured_and_what_is_named(models: str, asked: str, allowed: bool) -> None:
     env = {"KHALA_MODEL": "anthropic:primary", "KHALA_FALLBACK_MODELS": "openai:second", "KHALA_MODELS": models}
-    assert from_environment(env).allows(asked) is allowed
+    assert from_environment(env).allows_model(asked) is allowed
 
 
 def test_home_is_the_systems_for_root_and_the_users_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert settings.default_home({}) == "/var/lib/khala"
+    assert default_home() == "/var/lib/khala"
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr("sys.platform", "linux")
-    assert settings.default_home({}) == "~/.local/share/khala"
-    assert settings.default_home({"XDG_DATA_HOME": "/data"}) == "/data/khala"
+    assert default_home() == "~/.local/share/khala"
+    assert from_environment({"XDG_DATA_HOME": "/data"}).process.home == Path("/data/khala")
     monkeypatch.setattr("sys.platform", "darwin")
-    assert settings.default_home({}) == "~/Library/Application Support/khala"
+    assert default_home() == "~/Library/Application Support/khala"
 
 
 def test_settings_are_read_from_what_is_given_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PORT", "no number")
-    assert from_environment({"PORT": "1"}).port == 1
+    assert from_environment({"PORT": "1"}).server.port == 1
     monkeypatch.setenv("PORT", "2")
-    assert from_environment().port == 2
+    assert from_environment().server.port == 2
 
 
 def test_tools_are_all_offered_unless_said_otherwise_and_the_operators_rules_are_read() -> None:
-    assert from_environment({}).tools == ToolRegistryOptions()
-    assert from_environment({"KHALA_TOOLS": ""}).tools.offered == ()
+    assert from_environment({}).tools.options == ToolRegistryOptions()
+    assert from_environment({"KHALA_TOOLS": ""}).tools.options.offered == ()
     found = from_environment({
         "KHALA_TOOLS": "read_*, grep", "KHALA_TOOLS_ASK": "fetch_url", "KHALA_TOOLS_DENY": "delete_*",
         "KHALA_FETCH_ALLOW": "10.0.0.0/8, ::1",
-    }).tools  # fmt: skip
+    }).tools.options  # fmt: skip
     assert found.offered == ("read_*", "grep")
     assert [(rule.pattern, rule.action) for rule in found.rules] == [("fetch_url", "ask"), ("delete_*", "deny")]
     assert [str(network) for network in found.fetch_allow] == ["10.0.0.0/8", "::1/128"]
     for name, value in (("KHALA_FETCH_ALLOW", "everywhere"), ("KHALA_TOOLS_DENY", "x" * 201)):
-        with pytest.raises(BadSetting, match=name):
+        with pytest.raises(SettingError, match=name):
             from_environment({name: value})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, and an environment without settings."""
+    for definition in definitions():
+        for name in definition.variables:
+            # Set first, so that what `load` adds is removed after the test, too.
+            monkeypatch.setenv(name, "")
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_REGION", "")
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_environment_wins_over_dotenv_and_dotenv_over_toml(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "khala.toml").write_text(
+        'server = { port = 1, host = "::1", origins = ["https://a.example"] }\nprocess = { log_format = "json" }\n'
+        "[limits]\nrun_usd = 0.3\nrequests_per_minute = 5\n"
+        '[accounts]\nregistration = "closed"\n[providers.openai]\nkey = "sk-1"\n[models]\nstore_reasoning = true\n'
+    )
+    (folder / ".env").write_text('PORT=2\nKHALA_LOG="text"\nKHALA_REQUESTS_PER_MINUTE=6\nAWS_REGION=eu-1\n')
+    monkeypatch.setenv("PORT", "3")
+    monkeypatch.setenv("KHALA_REQUESTS_PER_MINUTE", "")
+    found = load()
+    assert (found.server.port, found.process.log_format, found.server.host) == (3, "text", "::1")
+    assert found.limits.requests_per_minute == 600, "a variable that is set to nothing stands for the default"
+    assert str(found.limits.run_usd) == "0.3"
+    assert (found.server.origins, found.accounts.registration) == (("https://a.example",), "closed")
+    assert found.models.store_reasoning
+    assert found.model_chain[0].provider == "openai"
+    assert os.environ["AWS_REGION"] == "eu-1", "libraries read variables of their own"
+    assert from_environment({}).server.port == 8000
+
+
+def test_without_files_the_environment_alone_counts(folder: Path) -> None:
+    assert load() == load(folder) == from_environment()
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("[server]\nport = 70000", r"^server.port in khala.toml must be between 0 and 65535, not 70000\.$"),
+        ("[server]\nprot = 1", r"^khala.toml: there is no setting server.prot: did you mean server.port\?$"),
+        ("[sever]\nport = 1", r"^khala.toml: there is no setting sever: did you mean server\?$"),
+        ("[server]\nport = true", r"^server.port in khala.toml must be a number, not True\.$"),
+        ("[server]\norigins = 1", r"^server.origins in khala.toml must be a list of texts, not 1\.$"),
+        ("[server", r"^khala.toml cannot be read: .*"),
+        ("server = 1", r"^server in khala.toml must be a table, not 1\.$"),
+        ("[providers.acme]\nkey = 'k'", r"^providers in khala.toml has no provider 'acme': there are anthropic"),
+        ("[providers.openai]\nkez = 'k'", r"^providers in khala.toml .*kez"),
+        ("[providers]\nopenai = 'k'", r"^providers in khala.toml must have a table for openai"),
+        ("[models]\nmodel = 'x'", r"^models.model in khala.toml: Unknown model 'x'"),
+        ("[database]\nurl = 'mysql://u:secret@h/d'", r"^database.url in khala.toml must be like postgresql://"),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_with_its_place(folder: Path, toml: str, message: str) -> None:
+    (folder / "khala.toml").write_text(toml)
+    with pytest.raises(SettingError, match=message) as refused:
+        load()
+    assert "secret" not in str(refused.value)
+
+
+def test_a_mistake_in_a_variable_is_told_with_its_name_beside_a_file(folder: Path) -> None:
+    (folder / "khala.toml").write_text("[server]\nport = 1")
+    (folder / ".env").write_text("PORT=70000")
+    with pytest.raises(SettingError, match=r"^PORT must be between 0 and 65535, not 70000\.$"):
+        load()
+
+
+def test_every_setting_has_one_place_and_variables_of_its_own() -> None:
+    known = definitions()
+    variables = [name for definition in known for name in definition.variables]
+    assert len(variables) == len(set(variables))
+    assert len({definition.path for definition in known}) == len(known)
+    assert all(definition.description.endswith(".") for definition in known)

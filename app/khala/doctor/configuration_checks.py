@@ -1,12 +1,12 @@
 """Settings that work, and that one may regret in production."""
 
 from collections.abc import Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from khala.doctor.findings import Finding, bad, ok, warn
 from khala.domain.budgets import BudgetScope
-from khala.models.model_names import KEYS
+from khala.models.provider_registry import PROVIDERS
 from khala.settings import Settings
 
 LEAST_LEASE = 5.0
@@ -25,44 +25,44 @@ def findings(settings: Settings) -> list[Finding]:
 
 def _reached(settings: Settings) -> Iterator[Finding]:
     """By whom the server can be reached, and whether what they say can be overheard."""
-    public = settings.origins.public_url
+    public = settings.server.public_url
     if public is not None and public.startswith("http:") and not _here(urlsplit(public).hostname or ""):
         yield bad(
             "settings: KHALA_PUBLIC_URL",
             "without TLS passwords and what people write can be overheard: put a proxy with TLS before Khala, and say"
             " https://…",
         )
-    if public is None and not _here(settings.host):
+    if public is None and not _here(settings.server.host):
         yield warn(
             "settings: HOST",
-            f"{settings.host} is open to the network and Khala itself speaks no TLS: put a proxy with TLS before it,"
-            " and set KHALA_PUBLIC_URL=https://… and KHALA_TRUSTED_PROXIES. Until then it answers to every name",
+            f"{settings.server.host} is open to the network and Khala itself speaks no TLS: put a proxy with TLS before"
+            " it, and set KHALA_PUBLIC_URL=https://… and KHALA_TRUSTED_PROXIES. Until then it answers to every name",
         )
-    elif settings.allowed_hosts.everyone:
+    elif settings.server.allowed_hosts.everyone:
         yield warn(
             "settings: KHALA_HOSTS",
             "the server answers to every name, so a page can reach it by a name of its own: name the server's",
         )
-    if _public(settings) and all(ref.provider == "demo" for ref in settings.models):
-        keys = ", ".join(names[0] for names in KEYS.values())
+    if _public(settings) and all(ref.provider == "demo" for ref in settings.model_chain):
+        keys = ", ".join(spec.key_variables[0] for spec in PROVIDERS.values())
         yield warn("settings: KHALA_MODEL", f"only the demo model answers: set it, or one of {keys}")
 
 
 def _trusted(settings: Settings) -> Iterator[Finding]:
     """Whose word is taken for who somebody is."""
-    public, proxies = settings.origins.public_url, settings.origins.proxies
+    public, proxies = settings.server.public_url, settings.server.trusted_proxies
     if public is not None and public.startswith("https:") and not proxies:
         yield bad(
             "settings: KHALA_TRUSTED_PROXIES",
             "KHALA_PUBLIC_URL says that a proxy stands before Khala, and none is trusted: all people count as one"
             " machine and share its limits. Name the proxy's address, as 127.0.0.1 or 10.0.0.0/8",
         )
-    if any(isinstance(one, IPv4Network | IPv6Network) and one.prefixlen == 0 for one in proxies):
+    if any(network.prefixlen == 0 for network in proxies):
         yield bad(
             "settings: KHALA_TRUSTED_PROXIES",
             "everybody is trusted to say where they come from, so limits by network hold nobody: name the proxies only",
         )
-    if "*" in settings.origins.allowed:
+    if "*" in settings.server.origins:
         yield warn(
             "settings: KHALA_ORIGINS",
             "any web page may call in the name of whoever gives it a key or token: name those that shall",
@@ -71,16 +71,15 @@ def _trusted(settings: Settings) -> Iterator[Finding]:
 
 def _spent(settings: Settings) -> Iterator[Finding]:
     """What may cost without an end."""
-    if all(ref.provider == "demo" for ref in settings.models):
+    if all(ref.provider == "demo" for ref in settings.model_chain):
         return
-    limited = {limit.scope for limit in settings.budgets.limits if limit.measure == "usd"}
+    limited = {limit.scope for limit in settings.limits.budgets.limits if limit.measure == "usd"}
     for scope, name in TOTALS.items():
         if scope not in limited:
             yield warn(f"settings: {name}", "0 is no limit: what all of them spend in a day has no end; set one")
-    if not any(limit.scope == "run" for limit in settings.budgets.limits):
+    if not any(limit.scope == "run" for limit in settings.limits.budgets.limits):
         yield warn("settings: KHALA_RUN_USD", "nor KHALA_RUN_TOKENS or _SECONDS: one run may go on for ever; set one")
-    for provider in ("openai", "anthropic", "google"):
-        access = getattr(settings.providers, provider)
+    for provider, access in settings.providers.items():
         split = urlsplit(access.url or "")
         if access.key and split.scheme == "http" and not _here(split.hostname or ""):
             yield warn(
@@ -90,16 +89,16 @@ def _spent(settings: Settings) -> Iterator[Finding]:
 
 
 def _timed(settings: Settings) -> Iterator[Finding]:
-    if settings.lease <= LEAST_LEASE:
+    if settings.runs.lease_seconds <= LEAST_LEASE:
         yield warn(
             "settings: KHALA_LEASE_SECONDS",
-            f"with {settings.lease:g} s a process that is slow for a moment loses its runs to another: say 10, and"
-            f" more than {LEAST_LEASE:g} in any case",
+            f"with {settings.runs.lease_seconds:g} s a process that is slow for a moment loses its runs to another: say"
+            f" 10, and more than {LEAST_LEASE:g} in any case",
         )
 
 
 def _public(settings: Settings) -> bool:
-    return settings.origins.public_url is not None or not _here(settings.host)
+    return settings.server.public_url is not None or not _here(settings.server.host)
 
 
 def _here(host: str) -> bool:

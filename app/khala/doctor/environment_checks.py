@@ -9,7 +9,7 @@ from khala.blobs.store_url import FOLDER
 from khala.doctor.findings import Finding, bad, ok
 from khala.domain.errors import Unavailable
 from khala.domain.redaction import redacted
-from khala.models.model_names import BadModel, ModelRef
+from khala.models.model_names import BadModelError, ModelRef
 from khala.models.port import ModelFailed, Prompt, Turn
 from khala.models.providers import Providers
 from khala.settings import Settings
@@ -37,38 +37,39 @@ async def sandbox() -> Finding:
 
 async def blobs(settings: Settings, blob_service: BlobService) -> Finding:
     """Bytes can be kept and read."""
-    place = settings.blob_url or str(settings.home / FOLDER)
+    place = settings.blobs.url or str(settings.process.home / FOLDER)
     try:
         await blob_service.check()
     except Unavailable as error:
         return bad("blobs", f"{place} can't be written and read: {error.__cause__}")
-    return ok("blobs", f"kept in {place}" + ("" if settings.blob_url else ", which all processes must share"))
+    return ok("blobs", f"kept in {place}" + ("" if settings.blobs.url else ", which all processes must share"))
 
 
 async def files(settings: Settings, blob_service: BlobService) -> Finding:
     """Uploads and outputs of tools can be kept until they are blobs."""
+    home = settings.process.home
     if await blob_service.has_room():
-        return ok("files", f"temporary ones can be written under {settings.home}")
-    return bad("files", f"nothing can be written under {settings.home}: make room there, or its folders writable")
+        return ok("files", f"temporary ones can be written under {home}")
+    return bad("files", f"nothing can be written under {home}: make room there, or its folders writable")
 
 
 async def wake(settings: Settings) -> Finding:
     """Processes reach each other beside Postgres, where that is asked for."""
-    if settings.wake_url is None:
+    if settings.database.wake_url is None:
         return ok("wake", "by Postgres; KHALA_WAKE_URL is not set")
     # What it needs is installed only with khala[nats].
     from khala.live.nats_bus import NatsBus
 
     try:
-        await NatsBus(settings.wake_url).check()
+        await NatsBus(settings.database.wake_url).check()
     except ConnectionError as error:
         return bad("wake", f"{error}: no process starts without it; those that run wake each other by Postgres")
-    return ok("wake", f"by NATS at {settings.wake_url}")
+    return ok("wake", f"by NATS at {settings.database.wake_url}")
 
 
 def disks(settings: Settings, *, least: int = LEAST_FREE) -> list[Finding]:
     """Room where Khala writes. `least`: bytes that should be free."""
-    there = next(path for path in (settings.home, *settings.home.parents) if path.exists())
+    there = next(path for path in (settings.process.home, *settings.process.home.parents) if path.exists())
     return [_disk(there, least)]
 
 
@@ -82,9 +83,9 @@ def _disk(there: Path, least: int) -> Finding:
 
 async def models(settings: Settings, *, call: bool) -> list[Finding]:
     """Each configured model is set up, and if it is called, answers."""
-    providers = Providers(settings.providers)
+    providers = Providers(settings.provider_config)
     try:
-        return [await _model(providers, ref, call=call) for ref in settings.models]
+        return [await _model(providers, ref, call=call) for ref in settings.model_chain]
     finally:
         await providers.aclose()
 
@@ -93,7 +94,7 @@ async def _model(providers: Providers, ref: ModelRef, *, call: bool) -> Finding:
     what = f"model {ref}"
     try:
         model = providers.open(ref)
-    except BadModel as error:
+    except BadModelError as error:
         return bad(what, str(error))
     if not call:
         return ok(what, "set up; not called (--call does)")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from khala.models import provider_registry
 from khala.models.port import ModelFailed, Prompt
 
 
@@ -149,7 +150,7 @@ def failed(
         kind = replace(kind, message=f"{kind.message} Perhaps this model can't {' or '.join(asked)}.")
     return ModelFailed(
         kind.code,
-        kind.message.format(provider=provider.capitalize() if provider != "openai" else "OpenAI"),
+        kind.message.format(provider=provider_registry.label(provider)),
         retryable=kind.retryable,
         retry_after=None if retry_after is None else max(0.0, retry_after),
         midstream=midstream,

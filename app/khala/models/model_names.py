@@ -1,76 +1,63 @@
-"""Names of models: `provider:name` read, checked, and chosen where nobody chose."""
+"""Names of models: reads and checks `provider:name`, and chooses the default model."""
 
-from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-Provider: TypeAlias = Literal["openai", "anthropic", "google", "demo"]
-PROVIDERS: tuple[Provider, ...] = get_args(Provider)
-
-KEYS: dict[Provider, tuple[str, ...]] = {
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "openai": ("OPENAI_API_KEY",),
-    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
-}
-"""Where each provider's own clients look for a key, in the order in which a default is sought."""
-
-DEFAULTS: dict[Provider, str] = {
-    "anthropic": "claude-sonnet-5-5",
-    "openai": "gpt-6.1-terra",
-    "google": "gemini-3.8-flash",
-    "demo": "demo",
-}
+from khala.models.provider_registry import PROVIDERS, ProviderAccess
 
 
-class BadModel(ValueError):
-    """A model was named in a way that can't be used; the message tells the operator what to write instead."""
+class BadModelError(ValueError):
+    """A model's name cannot be used. The message tells the operator what to write instead."""
 
 
 class ModelRef(msgspec.Struct, frozen=True):
     """A model by name. `str()` gives the form that `parse` reads."""
 
-    provider: Provider
+    provider: str
     name: str
 
     def __str__(self) -> str:
-        return self.provider if self.provider == "demo" else f"{self.provider}:{self.name}"
+        return self.provider if self.provider == DEMO_NAME else f"{self.provider}:{self.name}"
 
 
-DEMO = ModelRef("demo", "demo")
+DEMO_NAME = "demo"
+DEMO = ModelRef(DEMO_NAME, DEMO_NAME)
+"""The scripted model that ships with Khala and needs no provider."""
 
 
 def parse(text: str) -> ModelRef:
-    """Read `provider:name`, or `demo`. Raises `BadModel`."""
-    before, _, name = (piece.strip() for piece in text.partition(":"))
-    if before == "demo":
+    """Read `provider:name`, or `demo`. Raises `BadModelError`."""
+    provider, _, name = (piece.strip() for piece in text.partition(":"))
+    if provider == DEMO_NAME:
         return DEMO
-    provider = next((known for known in PROVIDERS if known == before), None)
-    if provider is None:
-        raise BadModel(f"Unknown model {text!r}: write openai:NAME, anthropic:NAME, google:NAME or demo.")
+    if provider not in PROVIDERS:
+        choices = ", ".join(f"{known}:NAME" for known in PROVIDERS)
+        raise BadModelError(f"Unknown model {text!r}: write {choices} or demo.")
     if not name:
-        raise BadModel(f"No model name in {text!r}: write for example {provider}:{DEFAULTS[provider]}.")
+        example = PROVIDERS[provider].default_model
+        raise BadModelError(f"No model name in {text!r}: write for example {provider}:{example}.")
     return ModelRef(provider, name)
 
 
 def parse_list(text: str) -> tuple[ModelRef, ...]:
-    """Read references separated by commas; empty ones are skipped and repeated ones kept once. Raises `BadModel`."""
+    """Read names separated by commas, each once, and skip empty ones. Raises `BadModelError`."""
     return tuple(dict.fromkeys(parse(piece) for piece in text.split(",") if piece.strip()))
 
 
-def default(env: Mapping[str, str]) -> ModelRef:
-    """The model to use: KHALA_MODEL, else a current one of the first provider with a key, else the demo.
+def default(access: Mapping[str, ProviderAccess]) -> ModelRef:
+    """The model to use where none is named: the default model of the first provider with a key, else the demo model.
 
-    OPENAI_BASE_URL alone chooses nothing: a local server's models have names of their own, so KHALA_MODEL must say.
-    Raises `BadModel`.
+    An address alone chooses nothing: the models of a local server have names of their own.
     """
-    if chosen := env.get("KHALA_MODEL", "").strip():
-        return parse(chosen)
-    keyed = (provider for provider, names in KEYS.items() if any(env.get(name) for name in names))
-    provider: Provider = next(keyed, "demo")
-    return ModelRef(provider, DEFAULTS[provider])
+    for name, spec in PROVIDERS.items():
+        if name in access and access[name].key:
+            return ModelRef(name, spec.default_model)
+    return DEMO
 
 
-def chain(env: Mapping[str, str]) -> tuple[ModelRef, ...]:
-    """The models to try, in order: the default, then those of KHALA_FALLBACK_MODELS. Raises `BadModel`."""
-    return tuple(dict.fromkeys((default(env), *parse_list(env.get("KHALA_FALLBACK_MODELS", "")))))
+def chain(
+    model: ModelRef | None, fallbacks: Sequence[ModelRef], access: Mapping[str, ProviderAccess]
+) -> tuple[ModelRef, ...]:
+    """The models to try, in order and each once: the named or default one, then the fallbacks."""
+    return tuple(dict.fromkeys((model or default(access), *fallbacks)))

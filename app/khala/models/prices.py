@@ -3,6 +3,7 @@
 from decimal import Decimal
 
 from khala.domain.parts import TokenUsage
+from khala.models.provider_registry import price_list
 
 SAMPLE = 1_000
 """Tokens of a call that is short enough for the price from which none is raised."""
@@ -17,7 +18,7 @@ def cost(provider: str, model: str, usage: TokenUsage) -> Decimal | None:
 
     try:
         amount = Amount(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-        return calc_price(amount, model, provider_id=provider).total_price
+        return calc_price(amount, model, provider_id=price_list(provider)).total_price
     except Exception:  # noqa: BLE001  # unknown is a LookupError; no other flaw of the data may fail a run either
         return None
 
@@ -37,7 +38,7 @@ def context_window(provider: str, model: str) -> int | None:
     from genai_prices import data_snapshot
 
     try:
-        _, found = data_snapshot.get_snapshot().find_provider_model(model, None, provider, None)
+        _, found = data_snapshot.get_snapshot().find_provider_model(model, None, price_list(provider), None)
     except Exception:  # noqa: BLE001  # as above
         return None
     return found.context_window

@@ -53,14 +53,14 @@ async def back_up(settings: Settings, kind: BackupKind, folder: Path, *, keep: i
 async def save_blobs(settings: Settings, folder: Path) -> None:
     """Copy the blobs that the folder has not yet."""
     async with blob_store(settings) as store:
-        kept = None if settings.blob_url else settings.home / FOLDER
+        kept = None if settings.blobs.url else settings.process.home / FOLDER
         click.echo(await blob_copies.save(store, kept, folder))
 
 
 @asynccontextmanager
 async def blob_store(settings: Settings) -> AsyncIterator[BlobStore]:
     """Where Khala keeps blobs."""
-    store = blob_settings.open_store(settings.blob_url, settings.home)
+    store = blob_settings.open_store(settings.blobs.url, settings.process.home)
     try:
         yield store
     finally:

@@ -91,10 +91,10 @@ async def postgres(settings: Settings) -> AsyncIterator[Postgres]:
 
     Raises `OperationFailed` where there are no programs of the server's major version.
     """
-    url = settings.database_direct_url or settings.database_url
+    url = settings.database.direct_url or settings.database.url
     embedded = None
     if url is None:
-        embedded = await asyncio.to_thread(EmbeddedPostgres.start, settings.home)
+        embedded = await asyncio.to_thread(EmbeddedPostgres.start, settings.process.home)
         url = embedded.url
     try:
         major = await _major_version(url)

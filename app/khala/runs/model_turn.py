@@ -12,7 +12,7 @@ import structlog
 from khala.domain.errors import BudgetExhausted
 from khala.domain.parts import Notice, RunFailure, TokenUsage
 from khala.models import retry_policy
-from khala.models.model_names import BadModel, ModelRef
+from khala.models.model_names import BadModelError, ModelRef
 from khala.models.port import Completed, Model, ModelFailed, Prompt, Reasoning, Text
 from khala.models.token_counter import estimate_usage
 from khala.runs.budget_meter import BudgetMeter
@@ -119,7 +119,7 @@ class ModelTurn:
     def _open(self, ref: ModelRef) -> Model:
         try:
             return self._models.open(ref)
-        except BadModel as error:
+        except BadModelError as error:
             raise ModelFailed("refused", f"The model {ref} is not set up here.") from error
 
     async def _call(self, model: Model, prompt_for: PromptBuilder, tell: TextListener) -> ModelReply:

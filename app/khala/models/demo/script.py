@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from khala.models.model_names import DEFAULTS
 from khala.models.port import File, ToolUse
+from khala.models.provider_registry import PROVIDERS
 
 MAX_WORDS = 20_000
 MAX_PACE = 10_000
@@ -208,7 +208,7 @@ def listed(files: Sequence[File]) -> str:
 
 def _greeting(message: str, files: Sequence[File]) -> str:
     quote = short(message)
-    names = {provider: name for provider, name in DEFAULTS.items() if provider != "demo"}
+    names = {name: spec.default_model for name, spec in PROVIDERS.items()}
     return ANSWER.format(
         quote=f"“{quote}”" if quote else "nothing at all.", files=listed(files).removeprefix("\n"), help=BASIC, **names
     )

@@ -11,6 +11,7 @@ from khala.models.model_names import ModelRef
 from khala.models.openai import error_responses, request_body
 from khala.models.openai.answer_reader import DONE, Answer
 from khala.models.openai.http_client import BROKEN, KINDS, Http, more
+from khala.models.openai.request_body import ChatQuirks
 from khala.models.openai.sse_parser import Events
 from khala.models.port import Completed, Event, Prompt
 
@@ -30,17 +31,18 @@ class ChatModel:
 
     reads_tools = True
 
-    def __init__(self, http: Http, ref: ModelRef) -> None:
+    def __init__(self, http: Http, ref: ModelRef, quirks: ChatQuirks) -> None:
         self.name = ref.name
         self.provider: str = ref.provider
         self._http = http
+        self._quirks = quirks
 
     @asynccontextmanager
     async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[Event]]:
         """Call the model once. See `port.Model.stream`."""
         async with AsyncExitStack() as stack:
             try:
-                called = self._http.post("chat/completions", request_body.of(prompt, self.name))
+                called = self._http.post("chat/completions", request_body.of(prompt, self.name, self._quirks))
                 response = await stack.enter_async_context(called)
                 if response.status != SUCCESS:
                     raise await error_responses.read(response)

@@ -11,19 +11,28 @@ from khala.models import prompt_files, prompt_order
 from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
 
 
-def of(prompt: Prompt, model: str) -> bytes:
+class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server deviates from OpenAI's protocol."""
+
+    max_tokens_field: str = "max_completion_tokens"
+    """The field with the limit on an answer's tokens."""
+    stream_usage: bool = True
+    """Whether it takes the option to send usage at the end of a stream. Without usage, tokens are estimated."""
+
+
+NO_QUIRKS = ChatQuirks()
+
+
+def of(prompt: Prompt, model: str, quirks: ChatQuirks = NO_QUIRKS) -> bytes:
     """The JSON which asks a model for a stream with its usage at the end."""
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": list(_messages(prompt)),
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    body: dict[str, Any] = {"model": model, "messages": list(_messages(prompt)), "stream": True}
+    if quirks.stream_usage:
+        body["stream_options"] = {"include_usage": True}
     if offered := prompt_order.offered(prompt):
         body["tools"] = [_tool(spec) for spec in offered]
         body["tool_choice"] = "auto" if prompt.tools else "none"
     if prompt.max_output_tokens:
-        body["max_completion_tokens"] = prompt.max_output_tokens
+        body[quirks.max_tokens_field] = prompt.max_output_tokens
     return msgspec.json.encode(body)
 
 

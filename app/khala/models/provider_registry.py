@@ -1,0 +1,251 @@
+"""Registry of the providers of models: their names, variables, addresses, and how a client for each is made.
+
+To add a provider that speaks OpenAI's protocol, add a `ProviderSpec` to `PROVIDERS`:
+
+    ProviderSpec(
+        name="acme",
+        label="Acme",
+        default_model="acme-large",
+        url="https://api.acme.example/v1",
+        key_variables=("ACME_API_KEY",),
+        quirks=ChatQuirks(max_tokens_field="max_tokens"),
+    )
+
+Then `KHALA_MODEL=acme:NAME` calls it, a set `ACME_API_KEY` makes it a default, and the settings, their documentation,
+error messages and `khala doctor` know it. For a provider of another protocol, write a function like `connect_google`
+beside it that returns a `ProviderClient`, and name it in the spec as `connect`. Libraries of a provider are imported in
+that function only: an import may take a second, and most processes use one provider.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from khala.models.openai.request_body import NO_QUIRKS, ChatQuirks
+from khala.models.port import Model
+
+if TYPE_CHECKING:
+    import httpx2
+    import pydantic_ai.models
+
+    from khala.models.model_names import ModelRef
+
+NO_KEY = "none"
+"""The key that is sent to a server at another address where no key is set: clients refuse to call without one."""
+MAX_CONNECTIONS = 1000
+"""Connections to each provider, as the SDKs have it."""
+MAX_IDLE_CONNECTIONS = 100
+"""Connections that the SDKs' client keeps open for later calls. Ours keeps all of them for `IDLE_SECONDS`."""
+IDLE_SECONDS = 5.0
+"""Time for which an idle connection is kept open."""
+GOOGLE_SERVER_TIMEOUT_SECONDS = "1200"
+"""Time that a Google answer may take in all. By default its SDK asks the server to stop after the read timeout."""
+
+
+class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The key and address of a provider. Without a `url` it is the public one.
+
+    `organization` and `project` say who pays where an OpenAI key stands for several.
+    """
+
+    key: str | None = None
+    url: str | None = None
+    organization: str | None = None
+    project: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the key: settings end up in logs and tracebacks."""
+        return f"ProviderAccess(key={'…' if self.key else None}, url={self.url!r})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderConnection:
+    """All that is needed to connect to a provider. Times are seconds."""
+
+    url: str
+    access: ProviderAccess
+    quirks: ChatQuirks
+    connect_timeout: float
+    read_timeout: float
+
+    @property
+    def key(self) -> str:
+        """The key, or an empty text."""
+        return self.access.key or ""
+
+
+@dataclass(frozen=True)
+class ProviderClient:
+    """A connected provider: `model` opens one of its models, `aclose` closes every connection."""
+
+    model: "Callable[[ModelRef], Model]"
+    aclose: Callable[[], Awaitable[None]]
+
+
+def connect_openai(connection: ProviderConnection) -> ProviderClient:
+    """Connect to OpenAI, or to a server that speaks its protocol."""
+    from khala.models.openai.http_client import Http
+    from khala.models.openai.model import ChatModel, headers
+
+    access = connection.access
+    http = Http(
+        connection.url,
+        dict(headers(connection.key, access.organization, access.project)),
+        connect_timeout=connection.connect_timeout,
+        read_timeout=connection.read_timeout,
+        connections=MAX_CONNECTIONS,
+        idle=IDLE_SECONDS,
+    )
+    return ProviderClient(lambda ref: ChatModel(http, ref, connection.quirks), http.aclose)
+
+
+def connect_anthropic(connection: ProviderConnection) -> ProviderClient:
+    """Connect to Anthropic by its SDK."""
+    from anthropic import AsyncAnthropic
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    http = _http_client(connection)
+    sdk = AsyncAnthropic(
+        api_key=connection.key, base_url=connection.url, max_retries=0, timeout=http.timeout, http_client=http
+    )
+    provider = AnthropicProvider(anthropic_client=sdk)
+    return _library_client(http, lambda name: AnthropicModel(name, provider=provider))
+
+
+def connect_google(connection: ProviderConnection) -> ProviderClient:
+    """Connect to Gemini by Google's SDK."""
+    from google.genai.client import Client
+    from google.genai.types import HttpOptions
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.providers.google import GoogleProvider
+
+    from khala.models.pydantic_ai import http_responses
+
+    http = _http_client(connection)
+    http.event_hooks["response"].append(http_responses.mend)
+    # The SDK takes one timeout for every phase, in milliseconds; the HTTP client caps connecting at its own.
+    milliseconds = int((http.timeout.read or 0) * 1000)
+    options = HttpOptions(
+        base_url=connection.url,
+        timeout=milliseconds,
+        headers={"X-Server-Timeout": GOOGLE_SERVER_TIMEOUT_SECONDS, "Accept-Encoding": "identity"},
+        httpx_async_client=http,
+    )
+    provider = GoogleProvider(client=Client(vertexai=False, api_key=connection.key, http_options=options))
+    return _library_client(http, lambda name: GoogleModel(name, provider=provider))
+
+
+def _http_client(connection: ProviderConnection) -> "httpx2.AsyncClient":
+    """The HTTP client of an SDK, with explicit timeouts and without retries."""
+    import httpx2
+    from pydantic_ai.models import create_async_httpx2_client
+
+    from khala.models.pydantic_ai import http_responses
+
+    wait = connection.connect_timeout
+    timeout = httpx2.Timeout(connection.read_timeout, connect=wait, pool=wait)
+    limits = httpx2.Limits(
+        max_connections=MAX_CONNECTIONS,
+        max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+        keepalive_expiry=IDLE_SECONDS,
+    )
+    http = create_async_httpx2_client(timeout=timeout, limits=limits)
+    http.event_hooks["response"].append(http_responses.note)
+    return http
+
+
+def _library_client(
+    http: "httpx2.AsyncClient", open_model: "Callable[[str], pydantic_ai.models.Model]"
+) -> ProviderClient:
+    from khala.models.pydantic_ai.model import ProviderModel
+
+    return ProviderClient(lambda ref: ProviderModel(open_model(ref.name), ref), http.aclose)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderSpec:
+    """A provider of models. Its variables are those that the provider's own clients read."""
+
+    name: str
+    """What stands before the colon in `openai:gpt-5-mini`."""
+    label: str
+    """The name for people."""
+    default_model: str
+    """The model that is used where a key is set and no model is named; also the example in messages."""
+    url: str
+    """The public address. It is always passed on: without it the SDKs would read the environment on their own."""
+    key_variables: tuple[str, ...]
+    """The first one that is set counts."""
+    url_variable: str | None = None
+    organization_variable: str | None = None
+    project_variable: str | None = None
+    key_optional: bool = False
+    """A server at another address needs no key."""
+    quirks: ChatQuirks = NO_QUIRKS
+    """How the server deviates from OpenAI's protocol."""
+    connect: Callable[[ProviderConnection], ProviderClient] = connect_openai
+    price_list: str | None = None
+    """The provider's id in the price data of genai-prices, where it is not the name."""
+
+    @property
+    def variables(self) -> dict[str, tuple[str, ...]]:
+        """The variables of each field of `ProviderAccess` that the provider has."""
+        single = {
+            "url": self.url_variable,
+            "organization": self.organization_variable,
+            "project": self.project_variable,
+        }
+        return {"key": self.key_variables, **{field: (name,) for field, name in single.items() if name}}
+
+
+def _by_name(specs: Iterable[ProviderSpec]) -> dict[str, ProviderSpec]:
+    return {spec.name: spec for spec in specs}
+
+
+PROVIDERS: dict[str, ProviderSpec] = _by_name([
+    ProviderSpec(
+        name="anthropic",
+        label="Anthropic",
+        default_model="claude-sonnet-5-5",
+        url="https://api.anthropic.com",
+        key_variables=("ANTHROPIC_API_KEY",),
+        url_variable="ANTHROPIC_BASE_URL",
+        connect=connect_anthropic,
+    ),
+    ProviderSpec(
+        name="openai",
+        label="OpenAI",
+        default_model="gpt-6.1-terra",
+        url="https://api.openai.com/v1",
+        key_variables=("OPENAI_API_KEY",),
+        url_variable="OPENAI_BASE_URL",
+        organization_variable="OPENAI_ORG_ID",
+        project_variable="OPENAI_PROJECT_ID",
+        key_optional=True,
+    ),
+    ProviderSpec(
+        name="google",
+        label="Google",
+        default_model="gemini-3.8-flash",
+        url="https://generativelanguage.googleapis.com",
+        key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        url_variable="GOOGLE_GEMINI_BASE_URL",
+        connect=connect_google,
+    ),
+])  # fmt: skip
+"""All providers. Where several have a key and no model is named, the first of them answers."""
+
+
+def label(provider: str) -> str:
+    """The provider's name for people."""
+    spec = PROVIDERS.get(provider)
+    return spec.label if spec else provider.capitalize()
+
+
+def price_list(provider: str) -> str:
+    """The provider's id in the price data."""
+    spec = PROVIDERS.get(provider)
+    return spec.price_list or spec.name if spec else provider

@@ -1,0 +1,68 @@
+"""Settings of accounts: registration, sign-in by an OpenID Provider, and how long anonymous threads stay."""
+
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from pydantic import model_validator
+
+from khala.settings.fields import Number, SettingGroup, Text, WebUrl, setting
+
+if TYPE_CHECKING:
+    from khala.identity.oidc import OidcSettings
+
+
+class AccountSettings(SettingGroup):
+    """Accounts, and users without one."""
+
+    registration: Literal["open", "closed"] = setting(
+        "KHALA_REGISTRATION", "open", "Whether people may register accounts by themselves."
+    )
+    anon_days: Number = setting(
+        "KHALA_ANON_DAYS",
+        7.0,
+        "Time after which an anonymous thread expires that was neither used nor claimed; 0 for never.",
+        unit="days",
+        minimum=0,
+        maximum=3650,
+    )
+    oidc_issuer: WebUrl | None = setting(
+        "KHALA_OIDC_ISSUER",
+        None,
+        "The issuer of an OpenID Provider to sign in with. Its JWTs are accepted as bearer tokens, too. The callback "
+        "is `/api/auth/oidc/callback`.",
+    )
+    oidc_client_id: Text | None = setting(
+        "KHALA_OIDC_CLIENT_ID", None, "The client's id at the provider; required with an issuer."
+    )
+    oidc_client_secret: Text | None = setting(
+        "KHALA_OIDC_CLIENT_SECRET", None, "The client's secret; none for a public client.", secret=True
+    )
+    oidc_name: Text | None = setting(
+        "KHALA_OIDC_NAME", None, "The provider's name on the sign-in button.", shown_default="the issuer's host"
+    )
+    oidc_scopes: Text = setting("KHALA_OIDC_SCOPES", "openid email profile", "The scopes to request.")
+    oidc_audience: Text | None = setting(
+        "KHALA_OIDC_AUDIENCE", None, "The audience that bearer JWTs must have.", shown_default="the client's id"
+    )
+
+    @model_validator(mode="after")
+    def _check_client(self) -> "AccountSettings":
+        if self.oidc_issuer and not self.oidc_client_id:
+            raise ValueError("KHALA_OIDC_ISSUER needs KHALA_OIDC_CLIENT_ID: set that, too.")
+        return self
+
+    @property
+    def oidc(self) -> "OidcSettings | None":
+        """The OpenID Provider, if there is one."""
+        if self.oidc_issuer is None:
+            return None
+        from khala.identity.oidc import OidcSettings
+
+        return OidcSettings(
+            issuer=self.oidc_issuer,
+            client_id=self.oidc_client_id or "",
+            client_secret=self.oidc_client_secret,
+            scopes=self.oidc_scopes,
+            audience=self.oidc_audience,
+            name=self.oidc_name or urlsplit(self.oidc_issuer).netloc,
+        )

@@ -1,0 +1,186 @@
+"""Settings of runs: models and prompts, execution, and the tools that models may call."""
+
+from ipaddress import IPv4Network, IPv6Network
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from pydantic import BeforeValidator
+
+from khala.domain.flush_policy import FlushPolicy
+from khala.domain.tools import ToolRule
+from khala.models import model_names
+from khala.models.model_names import ModelRef
+from khala.settings.fields import (
+    FilePath,
+    Kind,
+    Networks,
+    Number,
+    Patterns,
+    SettingGroup,
+    Switch,
+    Text,
+    Whole,
+    Words,
+    setting,
+)
+
+if TYPE_CHECKING:
+    from khala.tools.tool_registry import ToolRegistryOptions
+
+SYSTEM_PROMPT = "You are a helpful assistant. Answer in Markdown, as briefly as the question allows."
+
+
+def _model(value: object) -> ModelRef:
+    return model_names.parse(str(value))
+
+
+def _models(value: object) -> tuple[ModelRef, ...]:
+    return model_names.parse_list(",".join(value) if isinstance(value, list) else str(value))
+
+
+def _seconds_of_silence(value: object) -> float:
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"must be a positive number of seconds, not {value!r}.")
+    return seconds
+
+
+Model: TypeAlias = Annotated[ModelRef, BeforeValidator(_model), Kind("model")]
+ModelList: TypeAlias = Annotated[tuple[ModelRef, ...], BeforeValidator(_models), Kind("list of models")]
+Timeout: TypeAlias = Annotated[float, BeforeValidator(_seconds_of_silence), Kind("number")]
+
+
+class ModelSettings(SettingGroup):
+    """The models that answer, and what every prompt has."""
+
+    model: Model | None = setting(
+        "KHALA_MODEL",
+        None,
+        "The model, as `openai:NAME`, `anthropic:NAME`, `google:NAME` or `demo`.",
+        shown_default="a current model of the first provider whose key is set, else `demo`",
+    )
+    fallback_models: ModelList = setting(
+        "KHALA_FALLBACK_MODELS", (), "Models to call when the model before them fails, in order."
+    )
+    allowed_models: Words = setting(
+        "KHALA_MODELS", (), "Further models that a sender may choose, as `openai:gpt-5*,…`."
+    )
+    timeout_seconds: Timeout = setting(
+        "KHALA_MODEL_TIMEOUT", 120.0, "Silence after which a call of a model fails.", unit="seconds"
+    )
+    system_prompt: Text = setting(
+        "KHALA_SYSTEM_PROMPT", SYSTEM_PROMPT, "Instructions at the beginning of every prompt."
+    )
+    context_tokens: Whole = setting(
+        "KHALA_CONTEXT_TOKENS", 32_000, "Size of a prompt, at most.", unit="tokens", minimum=500, maximum=1_000_000_000
+    )
+    store_reasoning: Switch = setting(
+        "KHALA_REASONING", default=False, description="1 stores the model's reasoning, too."
+    )
+
+
+class RunSettings(SettingGroup):
+    """The execution of runs."""
+
+    flush_ms: Whole = setting(
+        "KHALA_FLUSH_MS",
+        350,
+        "A run's text is written when its oldest part is this old, or earlier, together with other text.",
+        unit="milliseconds",
+        minimum=10,
+        maximum=10_000,
+    )
+    flush_chars: Whole = setting(
+        "KHALA_FLUSH_CHARS", 1200, "A run's text is written at this length.", unit="characters", minimum=1,
+        maximum=100_000,
+    )  # fmt: skip
+    flush_parts: Whole = setting(
+        "KHALA_FLUSH_PARTS", 32, "A run's text is written at this number of deltas.", minimum=1, maximum=10_000
+    )
+    concurrency: Whole = setting(
+        "KHALA_CONCURRENCY", 200, "Runs that one process executes at once.", minimum=1, maximum=10_000
+    )
+    lease_seconds: Number = setting(
+        "KHALA_LEASE_SECONDS",
+        10.0,
+        "Time after which another executor takes over the runs of a dead one.",
+        unit="seconds",
+        minimum=1,
+        maximum=300,
+    )
+    grace_seconds: Number = setting(
+        "KHALA_GRACE_SECONDS",
+        20.0,
+        "Time that runs have to end when their process is stopped; the others are handed over.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
+    )
+    isolated: Whole = setting(
+        "KHALA_ISOLATED_RUNS",
+        2,
+        "Runs that one process executes at once in child processes, because two executors were lost while they "
+        "executed them.",
+        minimum=1,
+        maximum=64,
+    )
+    cooldown_ms: Number = setting(
+        "KHALA_COOLDOWN_MS", 100.0, "Pause between two steps of a run.", unit="milliseconds", minimum=0, maximum=60_000
+    )
+    approval_hours: Number = setting(
+        "KHALA_APPROVAL_HOURS",
+        24.0,
+        "Time that a tool call waits for an approval.",
+        unit="hours",
+        minimum=0.0001,
+        maximum=24 * 365,
+    )
+    detail_minutes: Number = setting(
+        "KHALA_DETAIL_MINUTES",
+        60.0,
+        "Time for which a token to read one task's details is valid. A stream on autopilot sends such tokens.",
+        unit="minutes",
+        minimum=0.001,
+        maximum=24 * 60 * 365,
+    )
+
+    @property
+    def flush(self) -> FlushPolicy:
+        """When a run's text is written."""
+        return FlushPolicy(milliseconds=self.flush_ms, chars=self.flush_chars, parts=self.flush_parts)
+
+
+class ToolSettings(SettingGroup):
+    """The tools that models may call."""
+
+    offered: Patterns = setting(
+        "KHALA_TOOLS", ("*",), "Patterns of the tools that are offered; empty for none.", shown_default="`*`",
+        blank_is_value=True,
+    )  # fmt: skip
+    ask: Patterns = setting(
+        "KHALA_TOOLS_ASK", (), "Patterns of tools whose calls always wait for an approval, whatever users allow."
+    )
+    deny: Patterns = setting("KHALA_TOOLS_DENY", (), "Patterns of tools whose calls always fail, whatever users allow.")
+    fetch_allow: Networks = setting(
+        "KHALA_FETCH_ALLOW",
+        (),
+        "Networks beside the open internet that `fetch_url` may reach, on any port, as `10.0.0.0/8`.",
+    )
+    mcp_config: FilePath | None = setting(
+        "KHALA_MCP_CONFIG",
+        None,
+        "A JSON file with the MCP servers whose tools are used, and with groups of tools ([MCP](mcp.md)).",
+        shown_default="`mcp.json` in `KHALA_HOME`, if it exists",
+    )
+
+    @property
+    def options(self) -> "ToolRegistryOptions":
+        """The operator's rules for tools."""
+        from khala.tools.tool_registry import ToolRegistryOptions
+
+        asked = [ToolRule(pattern=pattern, action="ask") for pattern in self.ask]
+        denied = [ToolRule(pattern=pattern, action="deny") for pattern in self.deny]
+        networks: tuple[IPv4Network | IPv6Network, ...] = self.fetch_allow
+        return ToolRegistryOptions(offered=self.offered, rules=(*asked, *denied), fetch_allow=networks)

@@ -1,0 +1,182 @@
+"""All settings of a process, in groups by subject."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
+from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from khala.models import model_names
+from khala.models.model_names import DEMO_NAME, ModelRef
+from khala.models.provider_registry import PROVIDERS, ProviderAccess
+from khala.models.providers import ProviderConfig
+from khala.settings.accounts import AccountSettings
+from khala.settings.fields import SettingDefinition, SettingGroup, read_table
+from khala.settings.limits import LimitSettings
+from khala.settings.process import ProcessSettings, exports_traces
+from khala.settings.runs import ModelSettings, RunSettings, ToolSettings
+from khala.settings.server import ServerSettings
+from khala.settings.sources import EnvironmentSource
+from khala.settings.storage import INNER_POOL_SIZE, ISOLATED_POOL_SIZE, BlobSettings, DatabaseSettings
+
+if TYPE_CHECKING:
+    from khala.tools.mcp import McpConfig
+
+
+class SettingLayers(NamedTuple):
+    """Where settings come from: environment variables, and beneath them a TOML file if there is one."""
+
+    environment: Mapping[str, str]
+    toml_file: Path | None = None
+
+
+def _provider_access(value: Any) -> dict[str, ProviderAccess]:
+    """Read `{provider: {key: …, url: …}}`. Raises `ValueError`."""
+    access = {}
+    for provider, fields in read_table(value).items():
+        if provider not in PROVIDERS:
+            raise ValueError(f"has no provider {provider!r}: there are {', '.join(PROVIDERS)}.")
+        if not isinstance(fields, dict):
+            raise ValueError(f"must have a table for {provider}.")  # noqa: TRY004  # pydantic reports a ValueError
+        given = {name: text for name, text in fields.items() if text not in (None, "")}
+        try:
+            access[provider] = msgspec.convert(given, ProviderAccess)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"cannot be used: {provider}: {error}.") from error
+    return access
+
+
+class Settings(BaseSettings):
+    """All settings. Each group is a table of `khala.toml`; each setting also has an environment variable."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True
+    )
+
+    process: ProcessSettings = Field(default_factory=lambda: ProcessSettings.model_validate({}))
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    blobs: BlobSettings = Field(default_factory=BlobSettings)
+    models: ModelSettings = Field(default_factory=ModelSettings)
+    providers: Annotated[dict[str, ProviderAccess], BeforeValidator(_provider_access)] = {}
+    runs: RunSettings = Field(default_factory=RunSettings)
+    tools: ToolSettings = Field(default_factory=ToolSettings)
+    accounts: AccountSettings = Field(default_factory=AccountSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    _environment: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    def __init__(self, layers: SettingLayers) -> None:
+        """Read the settings. Raises `pydantic.ValidationError`; `reader.read` makes a message for people of it."""
+        super().__init__(layers=layers)
+        self._environment = layers.environment
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # the library passes all of these
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The sources, the strongest first."""
+        assert isinstance(init_settings, InitSettingsSource)
+        layers: SettingLayers = init_settings.init_kwargs["layers"]
+        environment = EnvironmentSource(settings_cls, layers.environment, definitions())
+        if layers.toml_file is None:
+            return (environment,)
+        return environment, TomlConfigSettingsSource(settings_cls, toml_file=layers.toml_file)
+
+    @property
+    def max_connections(self) -> int:
+        """Connections to the database that one process takes at most.
+
+        They are those of its two pools, one that listens, and those of the child processes of single runs.
+        """
+        return self.database.pool_size + INNER_POOL_SIZE + 1 + self.runs.isolated * ISOLATED_POOL_SIZE
+
+    @cached_property
+    def model_chain(self) -> tuple[ModelRef, ...]:
+        """The models to call, in order: the chosen or default one, then the fallbacks."""
+        return model_names.chain(self.models.model, self.models.fallback_models, self.providers)
+
+    @property
+    def listed_models(self) -> tuple[str, ...]:
+        """The models that callers may ask for, as far as they can be listed: those of patterns are left out."""
+        whole = (name for name in self.models.allowed_models if not name.endswith("*"))
+        return tuple(dict.fromkeys((*map(str, self.model_chain), *whole, DEMO_NAME)))
+
+    def allows_model(self, model: str) -> bool:
+        """Whether callers may ask for this model: a configured one, the demo, or one that `KHALA_MODELS` allows."""
+        configured = {str(ref) for ref in self.model_chain} | {DEMO_NAME}
+        return model in configured or any(_matches(model, pattern) for pattern in self.models.allowed_models)
+
+    @property
+    def provider_config(self) -> ProviderConfig:
+        """The configuration of calls to providers."""
+        return ProviderConfig(access=self.providers, read_timeout=self.models.timeout_seconds)
+
+    @cached_property
+    def mcp(self) -> "McpConfig":
+        """The MCP servers and groups of tools: of the file that is named, or of `mcp.json` in the data folder.
+
+        Raises `khala.tools.mcp.McpConfigError`.
+        """
+        from khala.tools.mcp import McpConfig
+
+        usual = self.process.home / "mcp.json"
+        path = self.tools.mcp_config or (usual if usual.is_file() else None)
+        return McpConfig.read(path, self._environment)
+
+    @cached_property
+    def traces(self) -> bool:
+        """Whether traces are exported. Raises `ValueError`."""
+        return exports_traces(self._environment)
+
+
+def definitions() -> list[SettingDefinition]:
+    """All settings, in order."""
+    found: list[SettingDefinition] = []
+    for group, field in Settings.model_fields.items():
+        if group == "providers":
+            found += _provider_definitions()
+        else:
+            assert isinstance(field.annotation, type)
+            assert issubclass(field.annotation, SettingGroup)
+            found += field.annotation.definitions(group)
+    return found
+
+
+PROVIDER_FIELDS = {
+    "key": "API key of {provider}.",
+    "url": "Address of {provider}, or of a server that speaks its protocol.",
+    "organization": "Organization at {provider} that pays.",
+    "project": "Project at {provider} that pays.",
+}
+
+
+def _provider_definitions() -> list[SettingDefinition]:
+    return [
+        SettingDefinition(
+            path=("providers", provider, field),
+            variables=variables,
+            kind="URL" if field == "url" else "text",
+            default=f"`{spec.url}`" if field == "url" else "none",
+            description=PROVIDER_FIELDS[field].format(provider=spec.label),
+        )
+        for provider, spec in PROVIDERS.items()
+        for field, variables in spec.variables.items()
+    ]
+
+
+def _matches(model: str, pattern: str) -> bool:
+    return model == pattern or (pattern.endswith("*") and model.startswith(pattern[:-1]))
