@@ -17,7 +17,7 @@ from khala.main import Workshop, blobs, bus_of, tools, watchdog
 from khala.runs.isolation import BEGAN, CRASHED
 from khala.settings import ISOLATED_POOL_SIZE, Settings
 from khala.store.postgres.database import Database
-from khala.store.runs.runs import Claimed
+from khala.store.runs.run_queue import ClaimedRun
 from khala.telemetry.tracing import tracing
 from khala.tools.mcp import McpConnections
 
@@ -43,7 +43,7 @@ def confine() -> None:
             OOM_SCORE.write_text("1000")
 
 
-def claim() -> Claimed:
+def claim() -> ClaimedRun:
     """The claim that the parent wrote to standard input. Raises `EOFError` if the parent ended before."""
     text = b""
     while not text.endswith(b"\n"):
@@ -52,7 +52,7 @@ def claim() -> Claimed:
         if not more or len(text) > MAX_CLAIM_BYTES:
             raise EOFError("The parent wrote no claim.")
         text += more
-    return msgspec.json.decode(text, type=Claimed)
+    return msgspec.json.decode(text, type=ClaimedRun)
 
 
 def end_with_parent() -> None:
@@ -66,7 +66,7 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-async def execute(settings: Settings, claimed: Claimed) -> int:
+async def execute(settings: Settings, claimed: ClaimedRun) -> int:
     """Execute the run until it ends or SIGTERM asks for its hand-over; returns the exit code."""
     stop = stopped_by_signal()
     if settings.database.url is None:

@@ -48,8 +48,7 @@ from khala.store.embedded import EmbeddedPostgres
 from khala.store.operations.retention import Policy, Retention
 from khala.store.postgres import migrations
 from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database
-from khala.store.runs.wake_ups import Bus
-from khala.store.runs.writer import Writer
+from khala.store.runs.group_commit import WakeBus, Writer
 from khala.store.threads.sends import Limits
 from khala.telemetry.endpoint import watched
 from khala.telemetry.gauges import Gauges
@@ -142,7 +141,7 @@ class Workshop:
         db: Database,
         tool_registry: ToolRegistry,
         blob_service: BlobService,
-        bus: Bus | None,
+        bus: WakeBus | None,
         isolation: IsolatedExecutor | None,
         *,
         grace_seconds: float | None = None,

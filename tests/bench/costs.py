@@ -19,7 +19,8 @@ from khala.domain import ids
 from khala.operations.partitions import FOLDER as SQL
 from khala.settings import from_environment
 from khala.store.postgres.database import Database, driver_url
-from khala.store.runs.parts import Lease, append
+from khala.store.runs.leases import Lease
+from khala.store.runs.parts import append
 from tests.bench import machine, measure
 from tests.support import postgres
 from tests.support.store import ask, batch, claim, new_thread

@@ -19,8 +19,9 @@ import uvloop
 
 from khala.domain.flush_policy import FlushPolicy
 from khala.store.postgres.database import Database, Driver, driver_url
-from khala.store.runs.parts import Lease
-from khala.store.runs.writer import Stream, Writer
+from khala.store.runs.group_commit import Writer
+from khala.store.runs.leases import Lease
+from khala.store.runs.run_buffer import RunBuffer
 from tests.bench import machine, measure
 from tests.support import postgres
 from tests.support.store import ask, claim, new_thread
@@ -87,7 +88,7 @@ def _cpu(one: Way, other: Way) -> float | None:
 
 
 @contextlib.asynccontextmanager
-async def _writing(db: Database, runs: int) -> AsyncIterator[list[Stream]]:
+async def _writing(db: Database, runs: int) -> AsyncIterator[list[RunBuffer]]:
     for _ in range(runs):
         await ask(db, await new_thread(db))
     claimed = await claim(db, most=runs, lease=600)
@@ -101,12 +102,12 @@ async def _writing(db: Database, runs: int) -> AsyncIterator[list[Stream]]:
         await asyncio.wait({loop})
 
 
-async def _by_writer(streams: Sequence[Stream], parts: int) -> None:
+async def _by_writer(streams: Sequence[RunBuffer], parts: int) -> None:
     for stream in streams:
         for _ in range(parts):
-            stream.reason(TEXT)
+            stream.append_reasoning(TEXT)
     for stream in streams:
-        await stream.written()
+        await stream.wait_written()
 
 
 async def _bare(driver: Driver, leases: Sequence[Lease], parts: int) -> None:

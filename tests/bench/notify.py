@@ -154,7 +154,7 @@ async def _published(server: NatsServer, handlers: dict[str, Callable[[str], Non
         there = psutil.Process(server.pid)
         began, theirs = time.process_time(), sum(there.cpu_times()[:2])
         for _ in range(PUBLISHED):
-            await bus.tell(THREADS_CHANNEL, words)
+            await bus.publish(THREADS_CHANNEL, words)
             # As in a process that does something else between two flushes: each message is a write of its own.
             await asyncio.sleep(0)
             await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from khala.domain.parts import ToolStatus
 from khala.runs import tool_executor
 from khala.store.operations.verify import Checked, differences
 from khala.store.postgres.database import Database
-from khala.store.runs import parts, writer
+from khala.store.runs import group_commit, parts
 from khala.tools.invocation import invoke
 from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import owned_thread, person
@@ -285,7 +285,7 @@ async def test_that_a_call_began_is_stored_before_it_begins(database_url: str, m
         return await parts.append(*given, **how)
 
     monkeypatch.setattr(tool_executor, "invoke", invoked)
-    monkeypatch.setattr(writer, "append", slowly)
+    monkeypatch.setattr(group_commit, "append", slowly)
     async with khala(database_url) as server:
         agent = await act(await server.thread(), f"{call('todo_add', text='x')} {call('todo_list')}")
         assert (await agent.ended())["status"] == "final"

@@ -33,11 +33,14 @@ from khala.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActiv
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.usage_tally import UsageTally
 from khala.store.accounts import claims
-from khala.store.budgets import ledger
+from khala.store.budgets import counters, ledger, windows
+from khala.store.budgets.ledger import Settlement
 from khala.store.operations import retention
 from khala.store.postgres.database import Database
-from khala.store.runs import runs
-from khala.store.runs.parts import Batch, Entry, Lease, append
+from khala.store.runs import run_queue, runs
+from khala.store.runs.leases import Lease
+from khala.store.runs.parts import Batch, append
+from khala.store.runs.receipts import ReceiptEntry
 from khala.store.schema.tables import users
 from khala.store.threads import sends, threads
 from khala.store.threads.sends import Limits, Question
@@ -208,11 +211,11 @@ End: TypeAlias = Callable[[Database, Lease], Coroutine[Any, Any, None]]
 RECEIPT = {"usage": {"inputTokens": 100, "outputTokens": 40}, "totalMs": 2500}
 
 
-def entry(seq: int, data: str, cost_usd: Decimal | None) -> Entry:
-    return Entry(seq=seq, type="model", data=data, hash=b"", cost_usd=cost_usd)
+def entry(seq: int, data: str, cost_usd: Decimal | None) -> ReceiptEntry:
+    return ReceiptEntry(seq=seq, type="model", data=data, hash=b"", cost_usd=cost_usd)
 
 
-def receipt(seq: int) -> Entry:
+def receipt(seq: int) -> ReceiptEntry:
     return entry(seq, json.dumps(RECEIPT), Decimal("0.003"))
 
 
@@ -234,7 +237,7 @@ async def crash_and_take_over(db: Database, lease: Lease) -> None:
 
 
 async def hand_over(db: Database, lease: Lease) -> None:
-    await runs.hand_over(db, lease, [receipt(0)])
+    await run_queue.release(db, lease, [receipt(0)])
     held = await levels(db)
     assert held["key", "usd"] == (INITIAL_RESERVATION["usd"], 0), "who goes on keeps what is reserved"
     (later,) = await claim(db)
@@ -248,7 +251,7 @@ async def cancel_unheld(db: Database, lease: Lease) -> None:
 
 
 async def cancel_queued(db: Database, lease: Lease) -> None:
-    await runs.hand_over(db, lease, [])
+    await run_queue.release(db, lease, [])
     await runs.cancel(db, lease.run_id, CALLER)
 
 
@@ -294,7 +297,7 @@ async def test_whatever_ends_a_run_settles_it_once(db: Database, end: End, usd: 
     assert found["key", "usd"] == found["anonymous", "usd"] == (0, Decimal(str(usd)))
     assert found["key", "tokens"] == (0, Decimal(str(tokens)))
     async with db.driver() as driver:
-        await ledger.settle(driver, {sent.run_id: sent.thread_id}, cut_off=True)
+        await ledger.settle(driver, [Settlement(run_id=sent.run_id, thread_id=sent.thread_id, cut_off=True)])
     assert await nothing_is_held(db) == found
 
 
@@ -306,7 +309,7 @@ async def test_a_provider_that_tells_nonsense_does_not_keep_a_run_from_ending(db
     nonsense = entry(0, json.dumps({"usage": usage, "totalMs": -5}), None)
     assert await write(db, Batch(lease=lease, parts=last.parts, receipts=[nonsense], ending=last.ending))
     found = await nothing_is_held(db)
-    assert found["key", "tokens"] == (0, ledger.MOST_OF_ONE)
+    assert found["key", "tokens"] == (0, ledger.MAX_SETTLED)
     assert found["thread", "seconds"] == (0, 0)
 
 
@@ -343,7 +346,7 @@ async def test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_s
     async with db.transaction() as connection:
         await connection.execute(insert(users).values(id=user_id))
         await threads.lock(connection, place)
-        await ledger.move(connection, place, user_id)
+        await ledger.move_to_user(connection, place, user_id)
     found = await levels(db)
     assert found["key", "runs"] == (1, 1), "the other thread's run stays"
     assert found["user", "runs"] == (1, 0)
@@ -376,7 +379,9 @@ async def test_time_is_reserved_piece_by_piece_until_there_is_none(
         monkeypatch.setitem(portions, "seconds", Decimal("0.1"))
     sent = await ask(db, await new_thread(db), limits=limited(limit("thread", "seconds", "0.35")))
     async with db.driver() as driver:
-        meter = BudgetMeter(db, sent.run_id, await ledger.account(driver, sent.thread_id, sent.run_id), UsageTally())
+        meter = BudgetMeter(
+            db, sent.run_id, await ledger.read_account(driver, sent.thread_id, sent.run_id), UsageTally()
+        )
     assert (await levels(db))["thread", "seconds"] == (Decimal("0.1"), 0)
     with pytest.raises(BudgetExhausted, match="this chat"):
         await asyncio.wait_for(meter.watch(), 5)
@@ -387,18 +392,18 @@ async def test_time_is_reserved_piece_by_piece_until_there_is_none(
 
 async def test_counts_are_shared_by_all_and_survive_what_fails_around_them(db: Database) -> None:
     async def tried() -> float | None:
-        return await ledger.counted(db, "login", b"me", "tries", 10, window_seconds=900)
+        return await counters.count(db, "login", b"me", "tries", 10, window_seconds=900)
 
     found = await asyncio.gather(*(tried() for _ in range(50)))
     assert found.count(None) == 10
     assert all(0 < wait <= 900 for wait in found if wait is not None)
-    await ledger.discount(db, "login", b"me", "tries", window_seconds=900)
+    await counters.discount(db, "login", b"me", "tries", window_seconds=900)
     assert await tried() is None
     assert await tried() is not None
     later = datetime.now(UTC) + timedelta(seconds=900)
-    assert await ledger.counted(db, "login", b"me", "tries", 10, window_seconds=900, now=later) is None
-    assert await ledger.counted(db, "login", b"you", "tries", 0, window_seconds=900) is not None
-    await ledger.discount(db, "login", b"nobody", "tries", window_seconds=900)
+    assert await counters.count(db, "login", b"me", "tries", 10, window_seconds=900, now=later) is None
+    assert await counters.count(db, "login", b"you", "tries", 0, window_seconds=900) is not None
+    await counters.discount(db, "login", b"nobody", "tries", window_seconds=900)
 
 
 async def test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_needs(db: Database) -> None:
@@ -414,7 +419,8 @@ async def test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_
         await driver.execute("UPDATE budgets SET ends_at = now() - interval '2 days'")
         gone = await retention.purge(db, keep)
         assert (gone["usage_ledger"], gone["budgets"]) == (2, 0), "windows and runs that are not settled stay"
-        await ledger.settle(driver, {row["id"]: place for row in await driver.fetch("SELECT id FROM runs")})
+        ended = await driver.fetch("SELECT id FROM runs")
+        await ledger.settle(driver, [Settlement(run_id=row["id"], thread_id=place) for row in ended])
     await retention.purge(db, keep)
     assert (await count(db, "budgets"), await count(db, "usage_ledger")) == (0, 0)
 
@@ -425,9 +431,9 @@ async def test_callers_see_what_is_used_of_their_own_limits(db: Database) -> Non
     await finish(db, (await claim(db))[0].lease)
     await ask(db, place, limits=USUAL)
     async with db.driver() as driver:
-        found = {one.measure: one for one in await ledger.usage(driver, CALLER, USUAL.budgets)}
-        assert await ledger.usage(driver, Caller(), USUAL.budgets) == []
-        (other,) = await ledger.usage(
+        found = {one.measure: one for one in await windows.read_usage(driver, CALLER, USUAL.budgets)}
+        assert await windows.read_usage(driver, Caller(), USUAL.budgets) == []
+        (other,) = await windows.read_usage(
             driver, Caller(user_id=ids.new()), BudgetPolicy(limits=(limit("user", "usd", "10.50"),))
         )
     assert set(found) == {"runs", "usd", "tokens"}
@@ -721,7 +727,7 @@ async def test_an_amount_is_taken_up_to_the_limit_and_not_beyond(db: Database) -
     async with db.driver() as driver:
 
         async def take(amount: int) -> bool:
-            return await ledger.taken(driver, "anonymous", b"", "KiB", Decimal(amount), most=5) is None
+            return await counters.count_amount(driver, "anonymous", b"", "KiB", Decimal(amount), most=5) is None
 
         assert [await take(6), await take(3), await take(3), await take(2), await take(1)] == [
             False,
@@ -737,13 +743,13 @@ async def test_what_was_never_counted_is_not_taken_back(db: Database) -> None:
     place = ("login pair", b"key", "tries")
 
     async def fits() -> bool:
-        return await ledger.counted(db, *place, most=2, window_seconds=HOUR_SECONDS) is None
+        return await counters.count(db, *place, most=2, window_seconds=HOUR_SECONDS) is None
 
     for _ in range(3):
-        await ledger.discount(db, *place, window_seconds=HOUR_SECONDS)
+        await counters.discount(db, *place, window_seconds=HOUR_SECONDS)
     assert [await fits() for _ in range(3)] == [True, True, False]
     for _ in range(3):
-        await ledger.discount(db, *place, window_seconds=HOUR_SECONDS)
+        await counters.discount(db, *place, window_seconds=HOUR_SECONDS)
     assert [await fits() for _ in range(3)] == [True, True, False]
 
 

@@ -20,7 +20,7 @@ from khala.runs.model_turn import ModelDependencies
 from khala.runs.run_execution import RunExecution
 from khala.runs.tool_executor import ToolDependencies
 from khala.store.postgres.database import Database, asyncpg_url
-from khala.store.runs.writer import Writer
+from khala.store.runs.group_commit import Writer
 from khala.store.threads import threads
 from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
 from tests.support import postgres

@@ -15,9 +15,9 @@ from khala.domain.chat import RunOptions
 from khala.runs.isolation import COMMAND, IsolatedExecutor, environment
 from khala.runs.run_execution import RunExecution
 from khala.store.postgres.database import Database
-from khala.store.runs import runs
-from khala.store.runs.parts import Lease
-from khala.store.runs.runs import Claimed
+from khala.store.runs import run_queue
+from khala.store.runs.leases import Lease
+from khala.store.runs.run_queue import ClaimedRun
 from tests.support.inside import khala
 from tests.support.poison import POISONED
 from tests.support.store import ask, batch, claim, new_thread, write
@@ -39,9 +39,9 @@ async def test_of_runs_that_are_isolated_only_so_many_are_claimed_and_all_others
     asked = [(await ask(db, await new_thread(db))).run_id for _ in range(6)]
     await lose(db, *asked[:4])
     async with db.driver() as driver:
-        first = await runs.claim(driver, most=10, owner="a", lease_seconds=LEASE, most_isolated=1)
-        again = await runs.claim(driver, most=10, owner="a", lease_seconds=LEASE, most_isolated=0)
-        rest = await runs.claim(driver, most=10, owner="a", lease_seconds=LEASE, most_isolated=9)
+        first = await run_queue.claim(driver, most=10, owner="a", lease_seconds=LEASE, max_isolated=1)
+        again = await run_queue.claim(driver, most=10, owner="a", lease_seconds=LEASE, max_isolated=0)
+        rest = await run_queue.claim(driver, most=10, owner="a", lease_seconds=LEASE, max_isolated=9)
     assert {one.lease.run_id for one in first} == {asked[0], *asked[4:]}
     assert again == []
     assert {one.lease.run_id for one in rest} == set(asked[1:4])
@@ -53,8 +53,8 @@ async def test_a_second_loss_by_a_lapsed_lease_isolates(db: Database) -> None:
     async with db.transaction() as connection:
         await connection.execute(text("UPDATE runs SET lost = 1, lease_expires_at = now() - interval '1 second'"))
     async with db.driver() as driver:
-        assert await runs.claim(driver, most=1, owner="b", lease_seconds=LEASE, most_isolated=0) == []
-        (found,) = await runs.claim(driver, most=1, owner="b", lease_seconds=LEASE, most_isolated=1)
+        assert await run_queue.claim(driver, most=1, owner="b", lease_seconds=LEASE, max_isolated=0) == []
+        (found,) = await run_queue.claim(driver, most=1, owner="b", lease_seconds=LEASE, max_isolated=1)
     assert (found.lost, found.taken_over) == (2, True)
 
 
@@ -62,7 +62,7 @@ async def test_guests_whose_runs_are_isolated_take_no_places_of_other_guests(db:
     asked = [(await ask(db, await new_thread(db))).run_id for _ in range(4)]
     await lose(db, *asked[:3])
     async with db.driver() as driver:
-        found = await runs.claim(driver, most=9, owner="a", lease_seconds=LEASE, most_guests=1, most_isolated=0)
+        found = await run_queue.claim(driver, most=9, owner="a", lease_seconds=LEASE, max_guests=1, max_isolated=0)
     assert [one.lease.run_id for one in found] == [asked[3]]
 
 
@@ -72,10 +72,10 @@ async def test_a_claim_that_is_renewed_sees_what_was_written_and_shuts_its_write
     (claimed,) = await claim(db)
     assert await write(db, batch(claimed.lease, 0, "one ", "two ")) == {claimed.lease.run_id: 2}
     async with db.driver() as driver:
-        renewed = await runs.reclaim(driver, claimed, lease_seconds=LEASE)
+        renewed = await run_queue.reclaim(driver, claimed, lease_seconds=LEASE)
         assert renewed is not None
-        assert await runs.reclaim(driver, claimed, lease_seconds=LEASE) is None
-        assert await runs.status(driver, claimed.lease) == "running"
+        assert await run_queue.reclaim(driver, claimed, lease_seconds=LEASE) is None
+        assert await run_queue.read_status(driver, claimed.lease) == "running"
     assert (renewed.lease.epoch, renewed.next_seq) == (claimed.lease.epoch + 1, 2)
     assert (renewed.lost, renewed.taken_over) == (claimed.lost, True)
     assert await write(db, batch(claimed.lease, 2, "three")) == {}
@@ -90,7 +90,7 @@ async def test_a_claim_is_renewed_only_when_what_its_process_was_committing_is_t
         async with db.transaction() as connection:
             # As an append that a killed process has left to its server.
             await connection.execute(text("SELECT FROM threads WHERE id = :id FOR NO KEY UPDATE"), {"id": thread_id})
-            renewing = asyncio.create_task(runs.reclaim(driver, claimed, lease_seconds=LEASE))
+            renewing = asyncio.create_task(run_queue.reclaim(driver, claimed, lease_seconds=LEASE))
             await blocked_by_a_lock(db)
             await connection.execute(
                 text("""INSERT INTO message_parts (run_id, seq, message_id, thread_id, kind, data, revision)
@@ -116,11 +116,11 @@ async def blocked_by_a_lock(db: Database) -> None:
 def test_a_claim_travels_to_a_process_as_it_is() -> None:
     options = RunOptions(autopilot=True, max_steps=7, instructions="Wer da?\n")
     lease = Lease(run_id=UUID_ONE, thread_id=UUID_ONE, message_id=UUID_ONE, epoch=3)
-    claimed = Claimed(
-        lease=lease, user_message_id=UUID_ONE, options=options, next_seq=4, next_receipt=2, witness=b"\0\xff",
+    claimed = ClaimedRun(
+        lease=lease, user_message_id=UUID_ONE, options=options, next_seq=4, next_receipt=2, last_receipt_hash=b"\0\xff",
         queued_seconds=1.5, canceled=False, guest=True, lost=2, taken_over=True, traceparent="00-1-1-01",
     )  # fmt: skip
-    assert msgspec.json.decode(msgspec.json.encode(claimed), type=Claimed) == claimed
+    assert msgspec.json.decode(msgspec.json.encode(claimed), type=ClaimedRun) == claimed
 
 
 async def frozen(db: Database, database_url: str, word: str, **env: str) -> tuple[IsolatedExecutor, RunExecution]:

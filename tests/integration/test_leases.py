@@ -21,8 +21,9 @@ from khala.domain.parts import Step, ToolCall, ToolStatus
 from khala.runs.executor_options import ExecutorOptions
 from khala.store.accounts import claims
 from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database
-from khala.store.runs import runs
-from khala.store.runs.parts import Asked, Batch, Lease, append
+from khala.store.runs import run_queue, runs
+from khala.store.runs.leases import Lease
+from khala.store.runs.parts import ApprovalRequest, Batch, append
 from khala.store.sharing import sharing
 from khala.store.threads import sends, threads
 from khala.store.threads.sends import Question
@@ -42,11 +43,11 @@ async def asking(db: Database, lease: Lease) -> None:
     status = ToolStatus(tool_call_id=CALL, state="blocked", digest="d" * 64, expires_at=ends)
     called = ToolCall(tool_call_id=CALL, step=1, tool="delete_file", args={"path": "a"})
     told = batch(lease, 0, Step(step=1, max_steps=20, tool_count=1), called, status)
-    asked = Asked(
+    asked = ApprovalRequest(
         tool_call_id=CALL, tool="delete_file", args='{"path":"a"}', parameters="{}", digest="d" * 64, expires_at=ends
     )
     async with db.driver() as driver:
-        assert await append(driver, [Batch(lease=lease, parts=told.parts, asked=[asked])]) == {lease.run_id: 3}
+        assert await append(driver, [Batch(lease=lease, parts=told.parts, approvals=[asked])]) == {lease.run_id: 3}
 
 
 async def status_of(db: Database, run_id: UUID) -> str:
@@ -109,8 +110,8 @@ async def test_a_beat_prolongs_just_the_leases_that_are_held(db: Database) -> No
     query = "SELECT id, extract(epoch FROM lease_expires_at - clock_timestamp())::float AS left FROM runs"
     async with db.driver() as driver:
         await driver.execute("UPDATE runs SET lease_expires_at = clock_timestamp() + interval '5 seconds'")
-        assert await runs.beat(driver, [held, earlier], lease_seconds=100) == {held.run_id}
-        assert await runs.beat(driver, [elsewhere], lease_seconds=100) == set()
+        assert await run_queue.renew_leases(driver, [held, earlier], lease_seconds=100) == {held.run_id}
+        assert await run_queue.renew_leases(driver, [elsewhere], lease_seconds=100) == set()
         left = {row["id"]: row["left"] for row in await driver.fetch(query)}
     assert 90 < left[held.run_id] <= 100
     assert left[lost.run_id] <= 5
@@ -176,7 +177,7 @@ async def test_a_send_that_waits_is_not_claimed_while_the_run_before_it_awaits_a
     waiting = await ask(db, thread_id)
     assert await claim(db) == [], "its turn comes after the run that is worked on"
     await asking(db, lease)
-    await runs.hand_over(db, lease, [], awaits=[CALL])
+    await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     assert await status_of(db, lease.run_id) == "blocked"
     assert await claim(db) == [], "and after one that waits for somebody"
     await decide(db, lease, approved=True)
@@ -193,7 +194,7 @@ async def test_an_answer_stands_while_its_run_is_under_way(db: Database, *, firs
     lease = await lease_of(db, await new_thread(db))
     await asking(db, lease)
     if not held:
-        await runs.hand_over(db, lease, [], awaits=[CALL])
+        await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     stands = await decide(db, lease, approved=first)
     assert stands.state == ("approved" if first else "denied")
     with pytest.raises(AlreadyDecided):
@@ -211,7 +212,7 @@ async def test_a_run_that_is_canceled_between_its_question_and_the_hand_over_wai
     assert changed
     assert run.cancel_requested_at is not None
     async with heard(db, RUNS_CHANNEL) as woken:
-        await runs.hand_over(db, lease, [], awaits=[CALL])
+        await run_queue.release(db, lease, [], awaited_approvals=[CALL])
 
         async def waking() -> bool:
             return bool(woken)
@@ -232,7 +233,7 @@ async def test_a_cancel_that_crosses_the_hand_over_ends_the_run(database_url: st
         canceled = await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
         assert (canceled.status_code, canceled.json()["status"]) == (202, "running")
         async with khala(database_url):
-            await runs.hand_over(db, claimed.lease, [], awaits=[CALL])
+            await run_queue.release(db, claimed.lease, [], awaited_approvals=[CALL])
             run = await thread.ended(sent["runId"], within=5)
         message = (await thread.snapshot())["messages"][-1]
     await db.close()
@@ -244,14 +245,14 @@ async def test_a_question_with_an_answer_before_the_hand_over_goes_on_at_once(db
     lease = await lease_of(db, await new_thread(db))
     await asking(db, lease)
     await decide(db, lease, approved=False)
-    await runs.hand_over(db, lease, [], awaits=[CALL])
+    await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     assert await status_of(db, lease.run_id) == "queued"
 
 
 async def test_a_send_meets_a_run_that_awaits_approval_as_one_under_way(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     await asking(db, lease)
-    await runs.hand_over(db, lease, [], awaits=[CALL])
+    await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     with pytest.raises(RunActive):
         await ask(db, lease.thread_id, if_busy="reject")
     assert await status_of(db, lease.run_id) == "blocked"
@@ -275,8 +276,8 @@ async def test_a_zombie_hands_over_nothing(db: Database) -> None:
     zombie = await lease_of(db, await new_thread(db))
     await lapse(db, zombie)
     (taken,) = await claim(db, owner="another")
-    await runs.hand_over(db, zombie, [])
-    await runs.hand_over(db, zombie, [], awaits=[CALL])
+    await run_queue.release(db, zombie, [])
+    await run_queue.release(db, zombie, [], awaited_approvals=[CALL])
     async with db.driver() as driver:
         row = await driver.fetchrow("SELECT status, epoch, lease_owner FROM runs WHERE id = $1", zombie.run_id)
     assert tuple(row) == ("running", taken.lease.epoch, "another")
@@ -285,7 +286,7 @@ async def test_a_zombie_hands_over_nothing(db: Database) -> None:
 async def test_only_executors_that_were_lost_over_a_run_are_counted(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     for _ in range(3):
-        await runs.hand_over(db, lease, [])
+        await run_queue.release(db, lease, [])
         (again,) = await claim(db)
         assert (again.lost, again.taken_over) == (0, False)
         lease = again.lease
@@ -371,8 +372,8 @@ async def test_what_was_canceled_taken_over_or_deleted_is_called_off(db: Databas
     await claim(db, owner="another")
     await threads.remove(db, deleted.thread_id, CALLER)
     async with db.driver() as driver:
-        found = await runs.called_off(driver, leases)
-        assert await runs.beat(driver, leases, lease_seconds=10) == {held.run_id, canceled.run_id}
+        found = await run_queue.find_revoked(driver, leases)
+        assert await run_queue.renew_leases(driver, leases, lease_seconds=10) == {held.run_id, canceled.run_id}
     assert found == {canceled.run_id, taken.run_id, deleted.run_id}
 
 
@@ -381,7 +382,7 @@ async def test_questions_expire_and_answers_and_running_runs_do_not(db: Database
     for lease in (answered, running, blocked):
         await asking(db, lease)
     await decide(db, answered, approved=True)
-    await runs.hand_over(db, blocked, [], awaits=[CALL])
+    await run_queue.release(db, blocked, [], awaited_approvals=[CALL])
     another = """
         INSERT INTO approvals (run_id, tool_call_id, thread_id, tool, args, parameters, digest, expires_at)
         SELECT run_id, 'call_2', thread_id, tool, args, parameters, digest, expires_at FROM approvals WHERE run_id = $1

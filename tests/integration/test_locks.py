@@ -19,7 +19,7 @@ from khala.domain.parts import Step
 from khala.signals.metrics import REGISTRY
 from khala.store.accounts import accounts, sessions
 from khala.store.postgres.database import Database, Driver, driver_url
-from khala.store.runs import runs
+from khala.store.runs import run_queue
 from khala.store.threads import conversation_imports, sends, thread_lists
 from khala.store.threads.conversation_imports import Conversation, Imported
 from khala.store.threads.sends import Question
@@ -226,7 +226,7 @@ async def test_a_flush_locks_the_runs_that_end_and_that_begin_a_round_in_the_ord
     assert set(written) == {low.run_id, high.run_id}
     assert _deadlocks() == before
     async with db.driver() as driver:
-        assert await runs.beat(driver, [low, high], lease_seconds=30) == {high.run_id}
+        assert await run_queue.renew_leases(driver, [low, high], lease_seconds=30) == {high.run_id}
 
 
 async def _blocks(driver: Driver, blocker: int, count: int) -> None:

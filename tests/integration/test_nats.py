@@ -18,8 +18,7 @@ from khala.live.nats_bus import MOST_PENDING, NatsBus
 from khala.live.nats_url import WakeUrl, parsed
 from khala.live.service import Live
 from khala.store.postgres.database import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_url
-from khala.store.runs.wake_ups import Bus
-from khala.store.runs.writer import Writer
+from khala.store.runs.group_commit import WakeBus, Writer
 from tests.support.client import Observer, Thread
 from tests.support.flight import Flight, assert_verified
 from tests.support.live import follow, listening
@@ -66,14 +65,14 @@ async def on(server: NatsServer, **handlers: Callable[[str], None]) -> AsyncIter
         await asyncio.wait({task})
 
 
-async def connected(bus: Bus, *, really: bool = True) -> None:
+async def connected(bus: WakeBus, *, really: bool = True) -> None:
     async with asyncio.timeout(20):
         while bus.connected is not really:
             await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
-async def writing(db: Database, bus: Bus) -> AsyncIterator[Writer]:
+async def writing(db: Database, bus: WakeBus) -> AsyncIterator[Writer]:
     writer = Writer(db, FlushPolicy(), bus)
     task = asyncio.create_task(writer.run())
     try:
@@ -111,13 +110,13 @@ async def test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_serv
             await follow(live.threads, db, ear.client, lease.thread_id)
             await ear.until(2)
             stream = writer.open(lease)
-            stream.text("By NATS. ")
+            stream.append_text("By NATS. ")
             await ear.until(3)
             assert by_postgres == []
             server.kill()
             await connected(bus, really=False)
-            stream.text("By NOTIFY. ")
-            await stream.written()
+            stream.append_text("By NOTIFY. ")
+            await stream.wait_written()
             async with asyncio.timeout(5):
                 while not by_postgres:
                     await asyncio.sleep(0.01)
@@ -134,7 +133,7 @@ class Lossy:
 
     connected = True
 
-    async def tell(self, channel: str, payload: str) -> None:
+    async def publish(self, channel: str, payload: str) -> None:
         """Say nothing."""
 
 
@@ -145,8 +144,8 @@ async def test_what_was_committed_and_never_told_is_seen_by_the_slow_poll(db: Da
         await follow(live.threads, db, ear.client, lease.thread_id)
         await ear.until(2)
         stream = writer.open(lease)
-        stream.text("Nobody is told of this.")
-        await stream.written()
+        stream.append_text("Nobody is told of this.")
+        await stream.wait_written()
         frame = await ear.until(3)
     assert frame["parts"][0]["data"]["text"] == "Nobody is told of this."
 
@@ -159,7 +158,7 @@ class Recording:
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
 
-    async def tell(self, channel: str, payload: str) -> None:
+    async def publish(self, channel: str, payload: str) -> None:
         """Keep it."""
         self.told.append((channel, payload))
 
@@ -173,8 +172,8 @@ async def test_a_commit_that_went_unheard_is_told_when_it_is_found_to_be_there(d
             stream = writer.open(lease)
             between.mark = lease.run_id.bytes
             between.swallow = 1
-            stream.text("Committed, and nobody heard.")
-            await stream.written()
+            stream.append_text("Committed, and nobody heard.")
+            await stream.wait_written()
             assert between.swallowed == 1
             assert bus.told == [(THREADS_CHANNEL, str(lease.thread_id))]
             await stream.end("final", Finish(reason="stop", usage=TokenUsage()))
@@ -187,16 +186,16 @@ async def test_after_a_restart_of_the_server_all_look_at_everything_and_are_told
     with nats_server() as server:
         async with on(server, **{THREADS_CHANNEL: heard}), on(server, **{THREADS_CHANNEL: Heard()}) as teller:
             assert heard.payloads == [EVERYTHING]
-            await teller.tell(THREADS_CHANNEL, "one")
+            await teller.publish(THREADS_CHANNEL, "one")
             await heard.until(lambda payloads: "one" in payloads)
             server.kill()
             await connected(teller, really=False)
-            await teller.tell(THREADS_CHANNEL, "lost")
+            await teller.publish(THREADS_CHANNEL, "lost")
             server.start()
             # By its own reconnect or by the other's word; after both, what is told comes.
             await heard.until(lambda payloads: EVERYTHING in payloads[2:])
             await connected(teller)
-            await teller.tell(THREADS_CHANNEL, "two")
+            await teller.publish(THREADS_CHANNEL, "two")
             await heard.until(lambda payloads: "two" in payloads)
     assert "lost" not in heard.payloads
 
@@ -220,15 +219,15 @@ async def test_a_server_that_freezes_holds_nobody_up_and_little_memory() -> None
             payload = "x" * 50_000
             async with asyncio.timeout(4):
                 while bus.connected:
-                    await bus.tell(THREADS_CHANNEL, payload)
+                    await bus.publish(THREADS_CHANNEL, payload)
                     await asyncio.sleep(0)
-            await bus.tell(THREADS_CHANNEL, payload)
+            await bus.publish(THREADS_CHANNEL, payload)
             client = bus._client
             assert client is not None
             assert client.pending_data_size < MOST_PENDING + 2 * len(payload)
             server.tell(signal.SIGCONT)
             await connected(bus)
-            await bus.tell(THREADS_CHANNEL, "after")
+            await bus.publish(THREADS_CHANNEL, "after")
             await heard.until(lambda payloads: "after" in payloads)
 
 
@@ -238,7 +237,7 @@ async def test_who_cannot_keep_up_with_what_is_told_looks_at_everything(monkeypa
     with nats_server() as server:
         async with on(server, **{THREADS_CHANNEL: heard}) as bus:
             for _ in range(1000):  # at once: nothing here waits
-                await bus.tell(THREADS_CHANNEL, "much")
+                await bus.publish(THREADS_CHANNEL, "much")
             await heard.until(lambda payloads: payloads.count(EVERYTHING) > 1)
 
 
@@ -257,7 +256,7 @@ async def test_what_is_no_wake_up_is_passed_over(db: Database) -> None:
             assert client is not None
             for garbage in (b"", b"no id", b"\xff\xfe", b"x" * 100_000):
                 await client.publish(f"khala.{THREADS_CHANNEL}", garbage)
-            await bus.tell(THREADS_CHANNEL, str(thread_id))
+            await bus.publish(THREADS_CHANNEL, str(thread_id))
             await heard.until(lambda payloads: str(thread_id) in payloads)
     assert [UUID(one) for one in heard.payloads[1:]] == [thread_id]
 
@@ -270,8 +269,8 @@ async def test_databases_that_share_a_server_do_not_hear_each_other() -> None:
         try:
             async with on(server, **{THREADS_CHANNEL: heard}) as bus:
                 await connected(elsewhere)
-                await elsewhere.tell(THREADS_CHANNEL, "there")
-                await bus.tell(THREADS_CHANNEL, "here")
+                await elsewhere.publish(THREADS_CHANNEL, "there")
+                await bus.publish(THREADS_CHANNEL, "here")
                 await heard.until(lambda payloads: "here" in payloads)
                 await other.until(lambda payloads: "there" in payloads)
         finally:

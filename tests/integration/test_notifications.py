@@ -11,9 +11,16 @@ import pytest
 from khala.domain.access import SCOPES, Caller
 from khala.domain.errors import NotFound
 from khala.store.accounts import api_tokens, sessions
-from khala.store.postgres.database import CREDENTIALS_CHANNEL, MOST_NAMED, RUNS_CHANNEL, THREADS_CHANNEL, Database
-from khala.store.runs import runs
-from khala.store.runs.parts import Lease, append
+from khala.store.postgres.database import (
+    CREDENTIALS_CHANNEL,
+    MAX_IDS_PER_PAYLOAD,
+    RUNS_CHANNEL,
+    THREADS_CHANNEL,
+    Database,
+)
+from khala.store.runs import run_queue, runs
+from khala.store.runs.leases import Lease
+from khala.store.runs.parts import append
 from khala.store.sharing import sharing
 from khala.store.threads import threads
 from tests.integration.test_leases import CALL, asking, decide
@@ -123,7 +130,7 @@ async def answering(db: Database, thread_id: UUID) -> Command:
 async def answering_a_blocked_run(db: Database, thread_id: UUID) -> Command:
     lease = await lease_of(db, thread_id)
     await asking(db, lease)
-    await runs.hand_over(db, lease, [], awaits=[CALL])
+    await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     return lambda: decide(db, lease, approved=False)
 
 
@@ -134,7 +141,7 @@ async def canceling_a_run_that_is_held(db: Database, thread_id: UUID) -> Command
 
 async def handing_over(db: Database, thread_id: UUID) -> Command:
     lease = await lease_of(db, thread_id)
-    return lambda: runs.hand_over(db, lease, [])
+    return lambda: run_queue.release(db, lease, [])
 
 
 @pytest.mark.parametrize("way", [answering, answering_a_blocked_run, canceling_a_run_that_is_held, handing_over])
@@ -156,7 +163,7 @@ async def test_processes_are_told_of_credentials_that_end(db: Database) -> None:
 
 
 async def test_a_commit_of_more_runs_than_a_notification_names_tells_everybody(db: Database) -> None:
-    count = MOST_NAMED + 20
+    count = MAX_IDS_PER_PAYLOAD + 20
     gate = asyncio.Semaphore(8)
 
     async def asked() -> UUID:

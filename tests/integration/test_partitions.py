@@ -13,7 +13,7 @@ from khala.operations.partitions import FOLDER
 from khala.store.operations.verify import Checked, differences
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, driver_url
-from khala.store.runs import parts
+from khala.store.runs.leases import Lease
 from khala.store.threads import thread_feed, threads
 from tests.support.flight import flight
 from tests.support.inside import khala
@@ -59,9 +59,7 @@ async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenc
     more = batch(lease, 2, "After.")
     assert await write(db, more) == {lease.run_id: 1}
     assert await write(db, more) == {lease.run_id: 0}, "a repeated batch adds nothing"
-    stale = parts.Lease(
-        run_id=lease.run_id, thread_id=lease.thread_id, message_id=lease.message_id, epoch=lease.epoch - 1
-    )
+    stale = Lease(run_id=lease.run_id, thread_id=lease.thread_id, message_id=lease.message_id, epoch=lease.epoch - 1)
     assert await write(db, batch(stale, 3, "Too late.")) == {}, "a lost lease writes nothing"
     content = (TextBlock(text="Before. "), *(await folded(db, lease.thread_id))[1:])
     assert await write(db, ending(lease, 3, content)) == {lease.run_id: 1}

@@ -18,7 +18,7 @@ from khala.live.access_guard import Guard
 from khala.live.service import Live
 from khala.store.accounts import claims
 from khala.store.postgres.database import Database, Driver
-from khala.store.runs.parts import Lease
+from khala.store.runs.leases import Lease
 from khala.store.sharing import sharing
 from khala.store.threads import threads
 from tests.support.live import Ear, follow, listening, process

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from khala.domain.fold import TextBlock
 from khala.store.operations.verify import Checked, differences
 from khala.store.postgres.database import Database
-from khala.store.runs.runs import claim
+from khala.store.runs.run_queue import claim
 from tests.support.cast import owned_thread, person
 from tests.support.client import Thread, text_of
 from tests.support.inside import Inside, khala
@@ -334,9 +334,9 @@ async def test_guests_leave_places_for_who_has_an_account(db: Database) -> None:
     owner = await person(db)
     await ask(db, await owned_thread(db, owner), caller=owner.caller)
     async with db.driver() as driver:
-        claimed = await claim(driver, most=10, owner="a", lease_seconds=10, most_guests=2)
+        claimed = await claim(driver, most=10, owner="a", lease_seconds=10, max_guests=2)
         assert sorted(one.guest for one in claimed) == [False, True, True]
-        assert await claim(driver, most=10, owner="a", lease_seconds=10, most_guests=0) == []
+        assert await claim(driver, most=10, owner="a", lease_seconds=10, max_guests=0) == []
         assert len(await claim(driver, most=10, owner="a", lease_seconds=10)) == 2
 
 

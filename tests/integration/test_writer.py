@@ -21,8 +21,9 @@ from khala.store.operations.verify import Checked, differences
 from khala.store.postgres.database import Database, Driver, driver_url
 from khala.store.postgres.session_settings import SESSION
 from khala.store.runs import parts, runs
-from khala.store.runs.parts import Lease
-from khala.store.runs.writer import ENOUGH, MOST_PARTS, LeaseLost, Writer
+from khala.store.runs.group_commit import MAX_EARLY_RUNS, Writer
+from khala.store.runs.leases import Lease
+from khala.store.runs.run_buffer import MAX_PARTS_PER_BATCH, LeaseLost
 from khala.store.threads import thread_feed
 from tests.support import postgres
 from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
@@ -73,7 +74,7 @@ async def test_a_hundred_one_character_deltas_take_fewer_than_ten_appends(db: Da
     async with writing(db) as writer:
         stream = writer.open(lease)
         for char in expected:
-            stream.text(char)
+            stream.append_text(char)
             await asyncio.sleep(0.001)
         await stream.end("final", finish())
     async with db.driver() as driver:
@@ -88,10 +89,10 @@ async def test_the_first_text_is_written_at_once_and_the_rest_when_its_time_come
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, FlushPolicy(milliseconds=400)) as writer:
         stream = writer.open(lease)
-        stream.text("one ")
+        stream.append_text("one ")
         await until_stored(db, lease, "one ")
         began = time.monotonic()
-        stream.text("two ")
+        stream.append_text("two ")
         # Nothing more is added: the timer alone makes it due.
         await until_stored(db, lease, "one two ")
         assert time.monotonic() - began >= 0.35
@@ -102,10 +103,10 @@ async def test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not(db: 
     async with writing(db, FlushPolicy(milliseconds=2000)) as writer:
         streams = [writer.open(lease) for lease in leases]
         for stream, lease in zip(streams, leases, strict=True):
-            stream.text("at once")
+            stream.append_text("at once")
             await until_stored(db, lease, "at once")
         for stream, pause in zip(streams, (0.25, 0.95, 0.0), strict=True):
-            stream.text(", and then")
+            stream.append_text(", and then")
             await asyncio.sleep(pause)
         await until_stored(db, first, "at once, and then")
         assert await stored(db, later) == ["at once"]
@@ -116,13 +117,13 @@ async def test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not(db: 
 
 async def test_no_more_runs_go_along_than_make_a_commit_cheap_but_all_that_are_due(db: Database) -> None:
     writer = Writer(db, FlushPolicy(milliseconds=2000))
-    streams = [writer.open(a_lease()) for _ in range(ENOUGH + 5)]
+    streams = [writer.open(a_lease()) for _ in range(MAX_EARLY_RUNS + 5)]
     for place, stream in enumerate(streams):
-        stream.text("…")
+        stream.append_text("…")
         stream.gathered.urgent = False
         stream.gathered.since = 100 + place / 1000
-    assert writer._next(102, 102.5) == streams[:ENOUGH]
-    assert writer._next(102.5, 103) == streams
+    assert writer._due(102, 102.5) == streams[:MAX_EARLY_RUNS]
+    assert writer._due(102.5, 103) == streams
 
 
 @pytest.mark.parametrize("deltas", [["x" * 1200], ["y"] * 32])
@@ -130,11 +131,11 @@ async def test_much_text_or_many_deltas_are_written_before_their_time(db: Databa
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, SLOW) as writer:
         stream = writer.open(lease)
-        stream.text("first ")
+        stream.append_text("first ")
         await until_stored(db, lease, "first ")
         for delta in deltas[:-1]:
-            stream.text(delta)
-        stream.text(deltas[-1])
+            stream.append_text(delta)
+        stream.append_text(deltas[-1])
         await until_stored(db, lease, "first " + "".join(deltas))
 
 
@@ -149,7 +150,7 @@ async def test_all_runs_that_are_due_share_one_transaction_and_one_notification(
         await driver.add_listener("khala_threads", hear)
         async with writing(db, SLOW) as writer:
             for lease in leases:
-                writer.open(lease).text("hello")
+                writer.open(lease).append_text("hello")
             for lease in leases:
                 await until_stored(db, lease, "hello")
         await driver.execute("SELECT 1")
@@ -185,12 +186,12 @@ async def test_a_writer_whose_lease_was_taken_over_is_fenced_off(db: Database) -
     lost = asyncio.Event()
     async with writing(db) as writer:
         stream = writer.open(zombie, next_seq=1, on_lost=lost.set)
-        stream.text("after")
+        stream.append_text("after")
         await asyncio.wait_for(lost.wait(), 5)
         with pytest.raises(LeaseLost):
-            await stream.written()
+            await stream.wait_written()
         with pytest.raises(LeaseLost):
-            stream.text("more")
+            stream.append_text("more")
     assert await stored(db, zombie) == ["before "]
 
 
@@ -202,8 +203,8 @@ async def test_a_dead_lease_writes_nothing_beside_the_live_one(db: Database) -> 
     lost = asyncio.Event()
     async with writing(db) as writer:
         old, new = writer.open(dead, on_lost=lost.set), writer.open(live.lease)
-        old.text("DEAD")
-        new.text("alive")
+        old.append_text("DEAD")
+        new.append_text("alive")
         await new.end("final", finish())
         await asyncio.wait_for(lost.wait(), 5)
     assert await stored(db, dead) == ["alive", "Finish"]
@@ -215,7 +216,7 @@ async def test_after_the_finish_nothing_changes(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
         stream = writer.open(lease)
-        stream.text("all of it")
+        stream.append_text("all of it")
         await stream.end("final", finish())
         assert await write(db, batch(lease, 2, "too late")) == {}
         with pytest.raises(LeaseLost):
@@ -259,9 +260,9 @@ async def test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap(
         db.before, db.after = before, after
         words = [f"word{n} " for n in range(200)]
         for word in words:
-            stream.text(word)
+            stream.append_text(word)
             await asyncio.sleep(0.003)
-        stream.add(Notice(code="resumed", message="x"))
+        stream.append(Notice(code="resumed", message="x"))
         await stream.end("final", finish())
     assert (db.before, db.after) == (0, 0)
     found = await stored(db, lease)
@@ -276,10 +277,10 @@ async def test_what_could_not_be_written_is_tried_again_before_newer_text_is_due
     async with writing(db, SLOW) as writer:
         stream = writer.open(lease)
         db.before = 1
-        stream.text("first ")
+        stream.append_text("first ")
         while db.before:
             await asyncio.sleep(0.001)
-        stream.text("second ")
+        stream.append_text("second ")
         await until_stored(db, lease, "first ")
     await db.close()
 
@@ -288,8 +289,8 @@ async def test_text_that_postgres_cannot_store_is_replaced_and_costs_no_other_ru
     bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
         streams = [writer.open(bad), writer.open(good)]
-        streams[0].text("a\0b\ud800c")
-        streams[1].text("fine")
+        streams[0].append_text("a\0b\ud800c")
+        streams[1].append_text("fine")
         for stream in streams:
             await stream.end("final", finish())
     assert await stored(db, bad) == ["a\ufffdb\ufffdc", "Finish"]
@@ -300,8 +301,8 @@ async def test_reasoning_that_cannot_be_stored_is_mended_bounded_and_costs_no_ot
     bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
         streams = [writer.open(bad), writer.open(good)]
-        streams[0].reason("\ud800\0" + "x" * 20_000)
-        streams[1].text("fine")
+        streams[0].append_reasoning("\ud800\0" + "x" * 20_000)
+        streams[1].append_text("fine")
         for stream in streams:
             await stream.end("final", finish())
     async with db.driver() as driver:
@@ -316,8 +317,8 @@ async def test_a_part_that_cannot_be_encoded_is_the_fault_of_its_turn_alone(db: 
     async with writing(db) as writer:
         stream, other = writer.open(bad), writer.open(good)
         with pytest.raises(UnicodeEncodeError):
-            stream.add(Notice(code="odd", message="\ud800"))
-        other.text("fine")
+            stream.append(Notice(code="odd", message="\ud800"))
+        other.append_text("fine")
         await other.end("final", finish())
         await stream.end("error", finish("error"))
     assert await stored(db, bad) == ["Finish"]
@@ -338,14 +339,14 @@ async def test_a_database_that_turns_read_only_for_a_while_costs_no_text(postgre
 
     async with writing(db, FlushPolicy(milliseconds=20)) as writer:
         stream = writer.open(lease)
-        stream.text("before ")
+        stream.append_text("before ")
         await until_stored(db, lease, "before ")
         await read_only("on")
-        stream.text("meanwhile ")
+        stream.append_text("meanwhile ")
         await asyncio.sleep(0.3)
         assert not stream._lost
         await read_only("off")
-        stream.text("after")
+        stream.append_text("after")
         await stream.end("final", finish())
     assert "".join(await stored(db, lease)) == "before meanwhile afterFinish"
 
@@ -365,7 +366,7 @@ async def test_what_an_outage_dams_up_goes_out_in_bounded_transactions_and_ends_
     whole = "".join(f"{n:07d} " for n in range(60_000))
     async with writing(db) as writer:
         stream = writer.open(lease)
-        stream.text(whole)
+        stream.append_text(whole)
         await stream.end("final", finish())
     found = await stored(db, lease)
     assert "".join(found) == whole + "Finish"
@@ -401,8 +402,8 @@ async def test_calls_that_are_not_written_yet_are_cancelled_with_their_run(db: D
     lease = await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
         stream = writer.open(lease)
-        stream.add(Step(step=1, max_steps=20, tool_count=1))
-        stream.add(ToolCall(tool_call_id="call_1", step=1, tool="todo_list", args={}))
+        stream.append(Step(step=1, max_steps=20, tool_count=1))
+        stream.append(ToolCall(tool_call_id="call_1", step=1, tool="todo_list", args={}))
         await stream.end("canceled", finish("canceled"))
     assert await stored(db, lease) == ["Step", "ToolCall", "ToolStatus", "Finish"]
     async with db.snapshot() as driver:
@@ -415,13 +416,13 @@ async def test_a_run_whose_rows_postgres_refuses_costs_no_other_run(db: Database
     lost: list[Lease] = []
     async with writing(db, SLOW) as writer:
         streams = [writer.open(lease, on_lost=partial(lost.append, lease)) for lease in (bad, *good)]
-        streams[0].receipt("model", {}, Decimal("1e15"))  # more than the column holds
+        streams[0].append_receipt("model", {}, Decimal("1e15"))  # more than the column holds
         for stream in streams:
-            stream.text("said")
+            stream.append_text("said")
         for stream in streams[1:]:
             await stream.end("final", finish())
         with pytest.raises(LeaseLost):
-            await streams[0].written()
+            await streams[0].wait_written()
     assert lost == [bad]
     assert await stored(db, bad) == []
     assert [await stored(db, lease) for lease in good] == [["said", "Finish"]] * 2
@@ -442,10 +443,14 @@ async def test_a_run_ends_with_its_last_parts_however_many_transactions_they_tak
     lease = await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
         stream = writer.open(lease)
-        for _ in range(MOST_PARTS + 50):
-            stream.add(Notice(code="resumed", message="Goes on."))
+        for _ in range(MAX_PARTS_PER_BATCH + 50):
+            stream.append(Notice(code="resumed", message="Goes on."))
         await stream.end("final", finish())
     async with db.snapshot() as driver:
         answer = (await thread_feed.snapshot(driver, lease.thread_id, limit=10)).messages[-1]
-    assert await stored(db, lease) == ["Notice"] * (MOST_PARTS + 50) + ["Finish"]
-    assert (answer.status, answer.seq, len(answer.content or ())) == ("final", MOST_PARTS + 51, MOST_PARTS + 50)
+    assert await stored(db, lease) == ["Notice"] * (MAX_PARTS_PER_BATCH + 50) + ["Finish"]
+    assert (answer.status, answer.seq, len(answer.content or ())) == (
+        "final",
+        MAX_PARTS_PER_BATCH + 51,
+        MAX_PARTS_PER_BATCH + 50,
+    )

@@ -39,7 +39,7 @@ from khala.domain.parts import (
     json_text,
     read,
 )
-from khala.store.runs.writer import PIECE
+from khala.store.runs.run_buffer import MAX_TEXT_PART_BYTES
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 calls = st.sampled_from(["a", "b", "c"])
@@ -163,7 +163,7 @@ def test_storable_text_has_no_nul_and_no_surrogate_and_keeps_the_rest(text: str)
 
 @given(st.text(alphabet='a\0\1\n"é\U0001f600', min_size=500, max_size=3000))
 def test_no_encoded_part_of_text_is_over_the_inline_limit(text: str) -> None:
-    cut = split_by_json_bytes(replace_unstorable(text), PIECE)
+    cut = split_by_json_bytes(replace_unstorable(text), MAX_TEXT_PART_BYTES)
     assert all(len(encode(TextDelta(text=piece))[1].encode()) <= MAX_INLINE_BYTES for piece in cut)
 
 

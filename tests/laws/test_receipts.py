@@ -17,7 +17,7 @@ from khala.domain.parts import Finish, TokenUsage
 from khala.domain.receipts import FIRST_HASH, _stored, chained_hash
 from khala.store.operations.verify import Checked, differences
 from khala.store.postgres.database import Database
-from khala.store.runs.writer import Writer
+from khala.store.runs.group_commit import Writer
 from tests.support.store import lease_of, new_thread
 
 RUN = UUID(int=7)
@@ -119,7 +119,7 @@ async def _run_with(db: Database, entries: list[tuple[dict[str, Any], Decimal | 
     writing = asyncio.create_task(writer.run())
     stream = writer.open(await lease_of(db, await new_thread(db)))
     for place, (data, cost) in enumerate(entries):
-        stream.receipt("model" if place % 2 else "tool", data, cost, None if place % 2 else f"call_{place}")
+        stream.append_receipt("model" if place % 2 else "tool", data, cost, None if place % 2 else f"call_{place}")
     await stream.end("final", Finish(reason="stop", usage=TokenUsage()))
     writing.cancel()
 

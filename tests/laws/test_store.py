@@ -16,7 +16,7 @@ from khala.domain.chat import Delta, Message, Snapshot, Thread
 from khala.domain.fold import fold
 from khala.domain.parts import PartData, TextDelta
 from khala.store.postgres.database import Database
-from khala.store.runs.parts import Lease
+from khala.store.runs.leases import Lease
 from khala.store.threads import thread_feed, threads
 from tests.support.forked import CONTEXT
 from tests.support.store import CALLER, ask, batch, ending, lease_of, new_thread, notice, write

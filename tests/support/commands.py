@@ -18,8 +18,9 @@ from khala.domain.parts import Step
 from khala.store.accounts import accounts, api_tokens, claims, sessions
 from khala.store.operations import retention
 from khala.store.postgres.database import Database
-from khala.store.runs import runs
-from khala.store.runs.parts import Asked, Batch, Lease
+from khala.store.runs import run_queue, runs
+from khala.store.runs.leases import Lease
+from khala.store.runs.parts import ApprovalRequest, Batch
 from khala.store.sharing import sharing
 from khala.store.threads import conversation_imports, presence, sends, thread_lists, threads
 from khala.store.threads.conversation_imports import Conversation, Imported
@@ -233,20 +234,20 @@ class Crowd:
     async def execute(self) -> None:
         """Claim what waits, and write to all runs in one flush: some begin a round, some ask, and some end."""
         async with self.db.driver() as driver:
-            claimed = await runs.claim(driver, most=20, owner="crowd", lease_seconds=30, held=list(self._leases))
+            claimed = await run_queue.claim(driver, most=20, owner="crowd", lease_seconds=30, held=list(self._leases))
         mine = [(one.lease, one.next_seq) for one in claimed]
         batches = [self._batch(lease, seq) for lease, seq in mine]
         if not batches:
             return
         self._leases |= {lease.run_id: (lease, seq) for lease, seq in mine}
         written = await write(self.db, *batches)
-        more = [one for one in batches if one.lease.run_id in written and one.steps is not None and not one.asked]
+        more = [one for one in batches if one.lease.run_id in written and one.steps is not None and not one.approvals]
         last = [ending(one.lease, one.parts[-1][0] + 1, (TextBlock(text="Hello."),)) for one in more[::2]]
         last += [self._step(one.lease, one.parts[-1][0] + 1) for one in more[1::2]]
         if last:
             await write(self.db, *last)
-        for asked in (one for one in batches if one.asked):
-            await runs.hand_over(self.db, asked.lease, (), awaits=("call",))
+        for asked in (one for one in batches if one.approvals):
+            await run_queue.release(self.db, asked.lease, (), awaited_approvals=("call",))
         for one in batches:
             self._leases.pop(one.lease.run_id, None)
 
@@ -254,14 +255,14 @@ class Crowd:
         """Renew all leases."""
         leases = [lease for lease, _ in self._leases.values()]
         async with self.db.driver() as driver:
-            await runs.beat(driver, leases, lease_seconds=30)
+            await run_queue.renew_leases(driver, leases, lease_seconds=30)
 
     def _batch(self, lease: Lease, seq: int) -> Batch:
         choice = self._random.randrange(3)
         if choice == 0:
             return ending(lease, seq, ())
         begun = self._step(lease, seq)
-        return msgspec.structs.replace(begun, asked=[_asked()]) if choice == 1 else begun
+        return msgspec.structs.replace(begun, approvals=[_asked()]) if choice == 1 else begun
 
     def _step(self, lease: Lease, seq: int) -> Batch:
         return msgspec.structs.replace(batch(lease, seq, "Hello.", Step(step=1, max_steps=20, tool_count=1)), steps=1)
@@ -289,6 +290,6 @@ class Crowd:
         return commands
 
 
-def _asked() -> Asked:
+def _asked() -> ApprovalRequest:
     ends = datetime.now(UTC) + timedelta(milliseconds=500)
-    return Asked(tool_call_id="call", tool="t", args="{}", parameters=FUNCTION, digest="d", expires_at=ends)
+    return ApprovalRequest(tool_call_id="call", tool="t", args="{}", parameters=FUNCTION, digest="d", expires_at=ends)

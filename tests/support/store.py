@@ -8,9 +8,11 @@ from khala.domain.chat import RunOptions, SendResult
 from khala.domain.fold import Content
 from khala.domain.parts import Finish, Notice, PartData, TextDelta, TokenUsage, encode
 from khala.store.postgres.database import Database
-from khala.store.runs import runs
-from khala.store.runs.parts import Batch, Ending, Lease, append
-from khala.store.runs.runs import Claimed
+from khala.store.runs import run_queue
+from khala.store.runs.endings import RunEnding
+from khala.store.runs.leases import Lease
+from khala.store.runs.parts import Batch, append
+from khala.store.runs.run_queue import ClaimedRun
 from khala.store.threads import sends, threads
 from khala.store.threads.sends import Limits, Question
 
@@ -49,10 +51,10 @@ async def ask(
     return sent
 
 
-async def claim(db: Database, *, most: int = 100, owner: str = "test", lease: float = 30.0) -> list[Claimed]:
+async def claim(db: Database, *, most: int = 100, owner: str = "test", lease: float = 30.0) -> list[ClaimedRun]:
     """Claim what waits."""
     async with db.driver() as driver:
-        return await runs.claim(driver, most=most, owner=owner, lease_seconds=lease)
+        return await run_queue.claim(driver, most=most, owner=owner, lease_seconds=lease)
 
 
 async def lease_of(db: Database, thread_id: UUID) -> Lease:
@@ -71,7 +73,7 @@ def ending(lease: Lease, first: int, content: Content) -> Batch:
     """The finish of a run, at seq `first`."""
     finish = Finish(reason="stop", usage=TokenUsage(input_tokens=1, output_tokens=2))
     last = batch(lease, first, finish)
-    end = Ending(status="final", finish=finish, content=content, seq=first + 1)
+    end = RunEnding(status="final", finish=finish, content=content, seq=first + 1)
     return Batch(lease=lease, parts=last.parts, ending=end)
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from khala.domain.fold import fold
 from khala.domain.parts import PartData, Step, ToolCall, ToolResult, ToolStatus
 from khala.store.postgres.database import Database
-from khala.store.runs.parts import Lease
+from khala.store.runs.leases import Lease
 from tests.support.store import batch, claim, ending, write
 
 CALLS_PER_STEP = 250

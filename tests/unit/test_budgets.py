@@ -40,7 +40,7 @@ from khala.models.prices import cost
 from khala.runs.budget_meter import BudgetMeter, _least, rate
 from khala.runs.usage_tally import UsageTally, size
 from khala.settings import SettingError, from_environment
-from khala.store.budgets.ledger import Account, Entry
+from khala.store.budgets.ledger import LedgerEntry, RunAccount
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 THREAD, OWNER, USER = ids.new(), ids.new(), ids.new()
@@ -264,9 +264,9 @@ def test_windows_of_a_limit_are_as_long_as_it_says() -> None:
     assert ends_at - starts_at == timedelta(minutes=15)
 
 
-def entry(scope: BudgetScope, measure: BudgetMeasure, reserved: int) -> Entry:
+def entry(scope: BudgetScope, measure: BudgetMeasure, reserved: int) -> LedgerEntry:
     amount = Decimal(reserved)
-    return Entry(scope=scope, measure=measure, key=b"", starts_at=UNIX_EPOCH, reserved=amount, most=amount)
+    return LedgerEntry(scope=scope, measure=measure, key=b"", starts_at=UNIX_EPOCH, reserved=amount, most=amount)
 
 
 def test_the_tightest_of_several_limits_counts() -> None:
@@ -275,7 +275,7 @@ def test_the_tightest_of_several_limits_counts() -> None:
 
 
 def test_time_of_earlier_executors_counts() -> None:
-    account = Account(entries=(entry("run", "seconds", 60),), seconds=Decimal(50))
+    account = RunAccount(entries=(entry("run", "seconds", 60),), seconds=Decimal(50))
     database: Any = None
     meter = BudgetMeter(database, ids.new(), account, UsageTally())
     assert 9 < meter._seconds_left() <= 10
@@ -284,7 +284,7 @@ def test_time_of_earlier_executors_counts() -> None:
 def test_all_tokens_of_a_run_count() -> None:
     database: Any = None
     tally = UsageTally(TokenUsage(input_tokens=30, output_tokens=40))
-    meter = BudgetMeter(database, ids.new(), Account(entries=(entry("run", "tokens", 100),)), tally)
+    meter = BudgetMeter(database, ids.new(), RunAccount(entries=(entry("run", "tokens", 100),)), tally)
     assert meter.affords("demo", "demo") == 30
 
 

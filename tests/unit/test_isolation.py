@@ -14,7 +14,7 @@ from khala.domain.isolation_policy import (
     outcome_in_other_process,
 )
 from khala.runs.isolation import LIMIT_SLACK_SECONDS, environment, time_limit
-from khala.store.budgets.ledger import Account, Entry
+from khala.store.budgets.ledger import LedgerEntry, RunAccount
 
 
 def test_a_run_is_isolated_from_its_second_loss_on() -> None:
@@ -60,17 +60,17 @@ def test_what_became_of_a_run_elsewhere_is_counted_as_here(status: str | None, o
     assert outcome_in_other_process(status) == outcome
 
 
-def entry(measure: str, most: int) -> Entry:
+def entry(measure: str, most: int) -> LedgerEntry:
     now = datetime.now(UTC)
-    return Entry(scope="run", measure=measure, key=b"", starts_at=now, reserved=Decimal(1), most=Decimal(most))  # type: ignore[arg-type]
+    return LedgerEntry(scope="run", measure=measure, key=b"", starts_at=now, reserved=Decimal(1), most=Decimal(most))  # type: ignore[arg-type]
 
 
 def test_a_process_is_killed_some_time_after_the_limit_at_which_it_ends_its_run_itself() -> None:
     entries = (entry("tokens", 5), entry("seconds", 900), entry("seconds", 700))
-    account = Account(entries=entries, seconds=Decimal(100))
+    account = RunAccount(entries=entries, seconds=Decimal(100))
     assert time_limit(account) == 600 + LIMIT_SLACK_SECONDS
-    assert time_limit(Account(entries=entries, seconds=Decimal(1000))) == LIMIT_SLACK_SECONDS
-    assert time_limit(Account(entries=entries[:1])) is None
+    assert time_limit(RunAccount(entries=entries, seconds=Decimal(1000))) == LIMIT_SLACK_SECONDS
+    assert time_limit(RunAccount(entries=entries[:1])) is None
 
 
 def test_a_process_is_configured_as_its_parent_with_the_database_that_is_at_hand() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from khala.domain import ids
-from khala.store.budgets import ledger
+from khala.store.budgets import windows
 from khala.store.postgres.lock_order import GUARDS, LOCK_ORDER, UNCONTENDED
-from khala.store.runs import parts
+from khala.store.runs import endings, parts
 from khala.store.schema.tables import metadata
 from khala.store.threads import thread_lists
 from tests.support import lock_order
@@ -37,8 +37,8 @@ def test_every_table_has_a_place_a_guard_or_is_never_waited_for() -> None:
 
 
 def test_budgets_after_the_user_are_found() -> None:
-    assert _problems((USER, (LOW,)), (ledger.LOCK, BUDGETS)) == ["locks budgets after users"]
-    assert _problems((ledger.LOCK, BUDGETS), (USER, (LOW,))) == []
+    assert _problems((USER, (LOW,)), (windows.LOCK, BUDGETS)) == ["locks budgets after users"]
+    assert _problems((windows.LOCK, BUDGETS), (USER, (LOW,))) == []
 
 
 def test_a_lock_that_is_held_may_be_asked_for_again() -> None:
@@ -84,12 +84,12 @@ def test_a_foreign_keys_lock_counts() -> None:
 def test_rows_below_a_guard_are_changed_under_it() -> None:
     member = ("DELETE FROM memberships WHERE thread_id = $1", (LOW,))
     assert _problems((THREAD, (LOW,)), member) == []
-    assert len(_problems((ledger.LOCK, BUDGETS), member)) == 1
+    assert len(_problems((windows.LOCK, BUDGETS), member)) == 1
 
 
 def test_a_step_and_an_end_of_different_runs_are_locked_at_once() -> None:
-    step = (parts.STEP, ([HIGH], [ids.new()], [1], [1]))
-    end = (parts.END, ([LOW], [ids.new()], [1], ["final"], ["{}"], ["[]"], [1]))
+    step = (parts.SET_STEPS, ([HIGH], [ids.new()], [1], [1]))
+    end = (endings.END, ([LOW], [ids.new()], [1], ["final"], ["{}"], ["[]"], [1], [None]))
     assert _problems((THREAD, (LOW,)), step, end) == ["locks more rows of runs, and which is unknown"]
 
 

@@ -3,7 +3,7 @@
 from khala.doctor.findings import Finding, bad, ok, warn
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
-from khala.store.runs import runs
+from khala.store.runs import run_queue
 
 LATE = 60.0
 """Seconds that a run may wait for an executor."""
@@ -26,7 +26,7 @@ async def work(db: Database, lease: float, *, late: float = LATE) -> Finding:
     if await migrations.current(db) is None:
         return ok("runs", "none: there is no schema yet")
     async with db.driver() as driver:
-        found = await runs.standing(driver, lease_seconds=lease)
+        found = await run_queue.read_queue_status(driver, lease_seconds=lease)
     says = f"{found.queued} queued, {found.running} running, {found.blocked} waiting for somebody"
     if found.oldest > late:
         start = "see that a `khala serve` or `khala work` is up and has room, and its log for claim_failed"

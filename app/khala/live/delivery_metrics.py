@@ -17,7 +17,7 @@ from khala.domain.parts import KIND_OF, Finish, Part, TextDelta
 from khala.live.feeds import Found, News
 from khala.signals import metrics, traces
 from khala.store.postgres.database import Database
-from khala.store.runs.runs import traceparents
+from khala.store.runs.run_queue import read_traceparents
 
 log = structlog.get_logger()
 
@@ -90,7 +90,7 @@ class Deliveries:
     async def _tell(self, due: list[Delivery]) -> None:
         try:
             async with self._db.driver() as driver:
-                found = await traceparents(driver, [one.run_id for one in due])
+                found = await read_traceparents(driver, [one.run_id for one in due])
         except Unavailable as error:
             log.warning("deliveries_failed", error=str(error.__cause__))
             return

@@ -53,7 +53,7 @@ class NatsBus:
         client = self._client
         return client is not None and client.is_connected and client.pending_data_size <= MOST_PENDING
 
-    async def tell(self, channel: str, payload: str) -> None:
+    async def publish(self, channel: str, payload: str) -> None:
         """Wake all who hear this channel; without a connection nobody. It does not wait for the server."""
         if self._client is None or not self.connected:
             return
@@ -96,7 +96,7 @@ class NatsBus:
         for handler in handlers.values():
             handler(EVERYTHING)
         for channel in TOLD if self._broken else ():
-            await self.tell(channel, EVERYTHING)
+            await self.publish(channel, EVERYTHING)
 
     @asynccontextmanager
     async def _connection(self, handlers: Handlers) -> AsyncIterator["_Connection"]:

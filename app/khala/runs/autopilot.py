@@ -27,7 +27,7 @@ from khala.runs.model_turn import ModelReply, ModelTurn, PromptBuilder, RunOutco
 from khala.runs.prompt import ModelTokenCounter, PromptInput
 from khala.runs.prompt_files import PromptFiles
 from khala.runs.tool_executor import ToolExecutor
-from khala.store.runs.writer import Stream
+from khala.store.runs.run_buffer import RunBuffer
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ class Autopilot:
     def __init__(
         self,
         *,
-        stream: Stream,
+        stream: RunBuffer,
         progress: RunProgress,
         meter: BudgetMeter,
         turn: ModelTurn,
@@ -122,7 +122,7 @@ class Autopilot:
         return bool(rounds) and any(call.tool in own for call in rounds[-1].calls)
 
     async def _ask(self, tools: Sequence[ToolSpec], instruction: str = "") -> ModelReply | RunOutcome:
-        said = await self._turn.ask(self._prompt_for(tools, instruction), self._stream.text)
+        said = await self._turn.ask(self._prompt_for(tools, instruction), self._stream.append_text)
         if isinstance(said, ModelReply):
             self._progress.said = said.text
         return said
@@ -187,9 +187,9 @@ class Autopilot:
         if isinstance(said, RunOutcome):
             return said
         if not said.text:
-            self._stream.text(sentence)
+            self._stream.append_text(sentence)
         return RunOutcome("final", why)
 
     def _say(self, part: PartData) -> None:
-        self._stream.add(part)
+        self._stream.append(part)
         self._progress.apply(part)

@@ -23,9 +23,9 @@ from khala.models.prices import cost
 from khala.models.token_counter import estimate_usage
 from khala.runs.usage_tally import TOKEN_SIZE, ModelCall, UsageTally
 from khala.store.budgets import ledger
-from khala.store.budgets.ledger import Account, Entry
+from khala.store.budgets.ledger import LedgerEntry, RunAccount
 from khala.store.postgres.database import Database
-from khala.store.runs.writer import LeaseLost
+from khala.store.runs.run_buffer import LeaseLost
 
 log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ class CallRate(msgspec.Struct, frozen=True, kw_only=True):
 class BudgetMeter:
     """What one run may still use. `exhausted` says that a limit stopped it."""
 
-    def __init__(self, db: Database, run_id: UUID, account: Account, tally: UsageTally) -> None:
+    def __init__(self, db: Database, run_id: UUID, account: RunAccount, tally: UsageTally) -> None:
         self.exhausted = False
         self._db = db
         self._run_id = run_id
@@ -129,7 +129,7 @@ class BudgetMeter:
             if any(need > self._reserved.get(measure, need) for measure, need in exact.items()):
                 self._reserved = _least(await self._extend(exact))
 
-    async def _extend(self, needs: Mapping[BudgetMeasure, Decimal]) -> tuple[Entry, ...]:
+    async def _extend(self, needs: Mapping[BudgetMeasure, Decimal]) -> tuple[LedgerEntry, ...]:
         while True:
             try:
                 entries = await ledger.extend(self._db, self._run_id, needs, datetime.now(UTC))
@@ -154,7 +154,7 @@ def rate(provider: str, model: str, asked: int) -> CallRate:
     return CallRate(tokens=asked, usd=usd, usd_per_token=(further - usd) / SAMPLE)
 
 
-def _least(entries: tuple[Entry, ...]) -> dict[BudgetMeasure, Decimal]:
+def _least(entries: tuple[LedgerEntry, ...]) -> dict[BudgetMeasure, Decimal]:
     """What is reserved of each measure by the tightest of its limits."""
     found: dict[BudgetMeasure, Decimal] = {}
     for entry in entries:

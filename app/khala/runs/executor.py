@@ -29,10 +29,11 @@ from khala.runs.usage_tally import UsageTally
 from khala.signals import metrics
 from khala.store.budgets import ledger
 from khala.store.postgres.database import Database, Driver
-from khala.store.runs import parts, runs
-from khala.store.runs.parts import Lease
-from khala.store.runs.runs import Claimed
-from khala.store.runs.writer import LeaseLost, Stream, Writer
+from khala.store.runs import parts, run_queue
+from khala.store.runs.group_commit import Writer
+from khala.store.runs.leases import Lease
+from khala.store.runs.run_buffer import LeaseLost, RunBuffer
+from khala.store.runs.run_queue import ClaimedRun
 from khala.store.threads import messages
 from khala.store.tools import approvals
 
@@ -130,7 +131,7 @@ class Executor:
             self._expired_at = time.monotonic()
             await approvals.expire(self._db)
         async with self._db.driver() as driver:
-            called_off = await runs.called_off(driver, _leases(working)) if working else ()
+            called_off = await run_queue.find_revoked(driver, _leases(working)) if working else ()
             await _hear(driver, working)
             claimed = await self._claim(driver, working)
         for work in working:
@@ -140,19 +141,19 @@ class Executor:
             self._working[one.lease.run_id] = work = RunExecution(one)
             group.create_task(self._work(work))
 
-    async def _claim(self, driver: Driver, working: list[RunExecution]) -> list[Claimed]:
+    async def _claim(self, driver: Driver, working: list[RunExecution]) -> list[ClaimedRun]:
         room = 0 if self._draining else self._options.concurrency - len(working)
         if not room:
             return []
         guests = sum(work.claimed.guest for work in working)
-        return await runs.claim(
+        return await run_queue.claim(
             driver,
             most=room,
             owner=self.id,
             lease_seconds=self._options.lease,
             held=[work.claimed.lease.run_id for work in working],
-            most_guests=max(0, int(self._options.concurrency * GUESTS_SHARE) - guests),
-            most_isolated=max(0, self._options.isolated - sum(work.isolated for work in working)),
+            max_guests=max(0, int(self._options.concurrency * GUESTS_SHARE) - guests),
+            max_isolated=max(0, self._options.isolated - sum(work.isolated for work in working)),
         )
 
     async def _beat(self) -> None:
@@ -163,7 +164,7 @@ class Executor:
                 continue
             try:
                 async with self._db.driver() as driver:
-                    held = await runs.beat(driver, _leases(working), lease_seconds=self._options.lease)
+                    held = await run_queue.renew_leases(driver, _leases(working), lease_seconds=self._options.lease)
             except Unavailable as error:
                 metrics.HEARTBEATS_FAILED.inc()
                 log.warning("heartbeat_failed", runs=len(working), error=str(error.__cause__))
@@ -176,7 +177,7 @@ class Executor:
                 if work.claimed.lease.run_id not in held:
                     work.stop(Interruption.LOST)
 
-    async def execute(self, claimed: Claimed) -> bool:
+    async def execute(self, claimed: ClaimedRun) -> bool:
         """Execute this one run, whose lease the caller's parent renews, and claim none; False if that crashed."""
         self._draining = True
         self._working[claimed.lease.run_id] = work = RunExecution(claimed)
@@ -217,15 +218,15 @@ class Executor:
         lease = work.claimed.lease
         metrics.RUNS_CLAIMED.labels("yes" if work.claimed.taken_over else "no").inc()
         async with self._db.driver() as driver:
-            limit = time_limit(await ledger.account(driver, lease.thread_id, lease.run_id))
+            limit = time_limit(await ledger.read_account(driver, lease.thread_id, lease.run_id))
         with metrics.ISOLATED_RUNS.track_inprogress():
             child = await isolation.execute(work, limit)
         # Read before the lease has a new epoch: a look or a heartbeat with the old one takes the run for lost.
         why = work.stopped.result() if work.stopped.done() else None
         async with self._db.driver() as driver:
-            held = await runs.reclaim(driver, work.claimed, lease_seconds=self._options.lease)
+            held = await run_queue.reclaim(driver, work.claimed, lease_seconds=self._options.lease)
             work.claimed = held or work.claimed
-            status = await runs.status(driver, lease)
+            status = await run_queue.read_status(driver, lease)
         found = isolated_outcome(held=held is not None, stopped=why, began=child.began, exit_code=child.code)
         metrics.ISOLATED_ENDED.labels(found.value).inc()
         log.info("isolated_run_ended", verdict=found.value, exit_code=child.code, began=child.began)
@@ -243,19 +244,19 @@ class Executor:
         interrupted = failed("interrupted", INTERRUPTED) if found is IsolatedOutcome.INTERRUPTED else None
         await self._end(work, stream, meter.tally, interrupted)
 
-    async def _resume(self, work: RunExecution) -> tuple[Stream, BudgetMeter, RunProgress]:
+    async def _resume(self, work: RunExecution) -> tuple[RunBuffer, BudgetMeter, RunProgress]:
         """The run as it is stored, ready to be gone on with."""
         claimed = work.claimed
         run_id = claimed.lease.run_id
         async with self._db.driver() as driver:
             stored = [part.read() for part in await parts.of_run(driver, claimed.lease.thread_id, run_id)]
-            account = await ledger.account(driver, claimed.lease.thread_id, run_id)
+            account = await ledger.read_account(driver, claimed.lease.thread_id, run_id)
             work.decisions.receive(await approvals.of_run(driver, claimed.lease.thread_id, run_id))
         stream = self._writer.open(
             claimed.lease,
             next_seq=claimed.next_seq,
             next_receipt=claimed.next_receipt,
-            witness=claimed.witness,
+            last_receipt_hash=claimed.last_receipt_hash,
             content=fold((), stored),
             on_lost=lambda: work.stop(Interruption.LOST),
         )
@@ -275,7 +276,7 @@ class Executor:
             await _stop(answer)
         await self._end(work, stream, meter.tally, outcome)
 
-    async def _end(self, work: RunExecution, stream: Stream, tally: UsageTally, outcome: RunOutcome | None) -> None:
+    async def _end(self, work: RunExecution, stream: RunBuffer, tally: UsageTally, outcome: RunOutcome | None) -> None:
         """The one place where work on a run ends: by its outcome, or by the reason for which it was stopped."""
         why = None if outcome else work.stopped.result()
         if outcome is not None and outcome.status != "blocked":
@@ -284,25 +285,27 @@ class Executor:
                 tell(stream, outcome.failure)
             await stream.end(outcome.status, tally.finish(outcome.reason))
         elif outcome is not None:
-            await stream.written()
-            await runs.hand_over(self._db, work.claimed.lease, stream.handed_over(), awaits=outcome.awaits)
+            await stream.wait_written()
+            await run_queue.release(
+                self._db, work.claimed.lease, stream.take_receipts(), awaited_approvals=outcome.awaits
+            )
         elif why is Interruption.CANCEL:
             await stream.end("canceled", tally.finish("canceled"))
         elif why is Interruption.HAND_OVER:
-            await stream.written()
-            await runs.hand_over(self._db, work.claimed.lease, stream.handed_over())
+            await stream.wait_written()
+            await run_queue.release(self._db, work.claimed.lease, stream.take_receipts())
         ended = outcome.status if outcome else work.stopped.result().value
         metrics.RUNS_ENDED.labels(ended).inc()
         log.info("run_ended", outcome=ended, ms=tally.finish("").total_ms)
 
     async def _answer(
-        self, work: RunExecution, stream: Stream, meter: BudgetMeter, progress: RunProgress
+        self, work: RunExecution, stream: RunBuffer, meter: BudgetMeter, progress: RunProgress
     ) -> RunOutcome:
         claimed = work.claimed
         if claimed.lost >= self._options.attempts:
             return failed("interrupted", INTERRUPTED)
         if claimed.next_seq and (claimed.taken_over or not progress.waits):
-            stream.add(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
+            stream.append(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
         async with self._db.driver() as driver:
             history = await messages.path(
                 driver,
@@ -335,13 +338,13 @@ class Executor:
             history=history,
         ).run()
 
-    async def _actor(self, claimed: Claimed) -> ToolActor:
+    async def _actor(self, claimed: ClaimedRun) -> ToolActor:
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
         async with self._db.driver() as driver:
-            user_id = await runs.asker(driver, claimed.lease)
+            user_id = await run_queue.read_requester(driver, claimed.lease)
         return ToolActor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
 
-    def _candidates(self, claimed: Claimed) -> list[ModelRef]:
+    def _candidates(self, claimed: ClaimedRun) -> list[ModelRef]:
         first = self._options.models if claimed.options.model is None else (model_names.parse(claimed.options.model),)
         return list(dict.fromkeys([*first, *self._options.models]))
 

@@ -17,8 +17,8 @@ import structlog
 
 from khala.domain.isolation_policy import Interruption
 from khala.runs.run_execution import RunExecution
-from khala.store.budgets.ledger import Account
-from khala.store.runs.runs import Claimed
+from khala.store.budgets.ledger import RunAccount
+from khala.store.runs.run_queue import ClaimedRun
 
 log = structlog.get_logger()
 
@@ -102,7 +102,7 @@ async def _watch(process: Process, work: RunExecution, seconds: float | None) ->
     return began
 
 
-async def _tell(process: Process, claimed: Claimed) -> None:
+async def _tell(process: Process, claimed: ClaimedRun) -> None:
     """Give the child its claim. Standard input stays open: its end is this process's end."""
     assert process.stdin is not None
     with suppress(ConnectionError):  # it has ended already, which its exit code tells
@@ -125,7 +125,7 @@ async def _first(
     await asyncio.wait(futures, timeout=within, return_when=asyncio.FIRST_COMPLETED)
 
 
-def time_limit(account: Account) -> float | None:
+def time_limit(account: RunAccount) -> float | None:
     """Seconds after which a child is killed; None where no limit on the run's time is set."""
     left = [float(entry.most - account.seconds) for entry in account.entries if entry.measure == "seconds"]
     return max(0.0, min(left)) + LIMIT_SLACK_SECONDS if left else None

@@ -19,7 +19,7 @@ from khala.runs.budget_meter import BudgetMeter
 from khala.runs.call_telemetry import model_called
 from khala.runs.usage_tally import TOKEN_SIZE, ModelCall
 from khala.signals import metrics
-from khala.store.runs.writer import Stream
+from khala.store.runs.run_buffer import RunBuffer
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class ModelTurn:
     """Asks models, first the first one. One that gave way to another is not asked again in this run."""
 
     def __init__(
-        self, stream: Stream, meter: BudgetMeter, models: ModelDependencies, candidates: Sequence[ModelRef]
+        self, stream: RunBuffer, meter: BudgetMeter, models: ModelDependencies, candidates: Sequence[ModelRef]
     ) -> None:
         self._stream = stream
         self._meter = meter
@@ -162,20 +162,20 @@ class ModelTurn:
             if call.size > call.enough:
                 await self._meter.more(call)
             if self._stream.full:
-                await self._stream.written()
+                await self._stream.wait_written()
 
     def _reason(self, text: str) -> None:
         if self._models.store_reasoning:
-            self._stream.reason(text)
+            self._stream.append_reasoning(text)
 
     def _settle(self, call: ModelCall, outcome: str, completed: Completed) -> None:
         price = self._meter.tally.add(call, completed.usage)
         model_called(call, outcome, time.monotonic() - call.began, completed.usage, price)
-        self._stream.receipt("model", call.facts(outcome, self._attempt, completed), price)
+        self._stream.append_receipt("model", call.facts(outcome, self._attempt, completed), price)
 
     def _switch(self, others: Sequence[ModelRef], why: str) -> None:
         self._candidates = list(others)
-        self._stream.add(Notice(code="model_switched", message=f"{why} Asking {others[0]} instead."))
+        self._stream.append(Notice(code="model_switched", message=f"{why} Asking {others[0]} instead."))
 
 
 def _nobody(text: str) -> None:
@@ -192,10 +192,10 @@ def stopped(reached: BudgetExhausted) -> RunOutcome:
     return RunOutcome("error", "budget", RunFailure(code=BUDGET, message=reached.message))
 
 
-def tell(stream: Stream, failure: RunFailure) -> None:
+def tell(stream: RunBuffer, failure: RunFailure) -> None:
     """Tell what went wrong, as text that every client shows, and as an error that a program can read."""
-    stream.text(f"\n\n{failure.message}" if stream.said else failure.message)
-    stream.add(failure)
+    stream.append_text(f"\n\n{failure.message}" if stream.has_text else failure.message)
+    stream.append(failure)
 
 
 def _estimated(call: ModelCall, prompt: Prompt) -> Completed:

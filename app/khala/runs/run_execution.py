@@ -7,13 +7,13 @@ from khala.domain import isolation_policy
 from khala.domain.isolation_policy import Interruption
 from khala.runs.approval_gate import ApprovalDecisions
 from khala.signals import active_runs
-from khala.store.runs.runs import Claimed
+from khala.store.runs.run_queue import ClaimedRun
 
 
 class RunExecution:
     """One claimed run that is being executed. `stopped` is set when it is to stop before its end."""
 
-    def __init__(self, claimed: Claimed) -> None:
+    def __init__(self, claimed: ClaimedRun) -> None:
         self.claimed = claimed
         self.decisions = ApprovalDecisions()
         self.crashed = False

@@ -11,7 +11,7 @@ from khala.domain.tools import call_digest
 from khala.runs import tool_results
 from khala.runs.call_telemetry import tool_called
 from khala.runs.tool_results import StoredOutput
-from khala.store.runs.writer import LeaseLost, Stream
+from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.store.tools.approvals import Approval
 
 PROGRESS_INTERVAL_SECONDS = 1.0
@@ -23,24 +23,24 @@ MAX_PROGRESS_MESSAGES = 30
 class ToolCallRecorder:
     """Adds parts to the run's stream and progress. `approvals` are the decisions about its calls, by call id."""
 
-    def __init__(self, stream: Stream, progress: RunProgress, approvals: Mapping[str, Approval]) -> None:
+    def __init__(self, stream: RunBuffer, progress: RunProgress, approvals: Mapping[str, Approval]) -> None:
         self._stream = stream
         self._progress = progress
         self._approvals = approvals
 
     def add(self, part: PartData) -> None:
         """Add a part, and apply it to the run's progress."""
-        self._stream.add(part)
+        self._stream.append(part)
         self._progress.apply(part)
 
     async def committed(self) -> None:
         """Return when all parts added so far are committed."""
-        await self._stream.written()
+        await self._stream.wait_written()
 
     def request_approval(self, status: ToolStatus, call: ToolCallProgress, parameters: dict[str, Any]) -> None:
         """Record that the call waits for approval; `parameters` is the schema of its arguments."""
         self._progress.apply(status)
-        self._stream.ask(status, call.tool, call.args or {}, parameters)
+        self._stream.request_approval(status, call.tool, call.args or {}, parameters)
 
     def fail(self, call: ToolCallProgress, message: str, code: str) -> None:
         """End a call that was not executed."""
@@ -48,7 +48,7 @@ class ToolCallRecorder:
 
     def end(self, call: ToolCallProgress, output: StoredOutput, *, milliseconds: int, source: str | None) -> None:
         """End the call: add its receipt and its result. `source` is None if no tool was executed."""
-        self._stream.receipt("tool", self._receipt(call, output, milliseconds, source), None, call.id)
+        self._stream.append_receipt("tool", self._receipt(call, output, milliseconds, source), None, call.id)
         tool_called(call.tool, source, call.id, None if output.ok else output.code, milliseconds)
         self.add(
             ToolResult(

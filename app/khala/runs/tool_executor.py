@@ -23,7 +23,7 @@ from khala.runs import tool_results
 from khala.runs.approval_gate import ApprovalDecisions, ApprovalGate
 from khala.runs.tool_arguments import ArgumentStore, storable
 from khala.runs.tool_call_recorder import ToolCallRecorder
-from khala.store.runs.writer import Stream
+from khala.store.runs.run_buffer import RunBuffer
 from khala.tools import port
 from khala.tools.invocation import invoke
 from khala.tools.port import Tool, ToolError
@@ -54,7 +54,7 @@ class ToolExecutor:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: RunBuffer,
         progress: RunProgress,
         find_actor: Callable[[], Awaitable[ToolActor]],
         dependencies: ToolDependencies,

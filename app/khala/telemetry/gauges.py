@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from khala.domain.errors import Unavailable
 from khala.signals import metrics
 from khala.store.postgres.database import Database
-from khala.store.runs.runs import Standing, standing
+from khala.store.runs.run_queue import QueueStatus, read_queue_status
 
 log = structlog.get_logger()
 
@@ -30,7 +30,7 @@ class Gauges(Collector):
     def __init__(self, pools: Mapping[str, Database], lease: float) -> None:
         self._pools = pools
         self._lease = lease
-        self._standing: Standing | None = None
+        self._standing: QueueStatus | None = None
         self._asked_at = float("-inf")
 
     async def refresh(self) -> None:
@@ -40,7 +40,7 @@ class Gauges(Collector):
         self._asked_at = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE), next(iter(self._pools.values())).driver() as driver:
-                self._standing = await standing(driver, lease_seconds=self._lease)
+                self._standing = await read_queue_status(driver, lease_seconds=self._lease)
         except (Unavailable, TimeoutError) as error:
             # Left out, since what was is not what is.
             self._standing = None

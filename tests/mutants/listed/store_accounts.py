@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         name="a-claim-moves-no-budget",
         file="app/khala/store/accounts/claims.py",
-        old="    await ledger.move(connection, thread_id, user_id)\n",
+        old="    await ledger.move_to_user(connection, thread_id, user_id)\n",
         new="",
         tests=("tests/integration/test_budgets.py::test_whoever_claims_a_thread_pays_for_what_is_under_way_in_it",),
         why="The runs of a claimed thread would go on at the guests' expense.",

@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         name="appends-are-not-fenced",
-        file="app/khala/store/runs/parts.py",
+        file="app/khala/store/runs/leases.py",
         old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
         new="\"(run.thread_id, run.status) IS NOT DISTINCT FROM ({0}.thread_id, 'running')\"",
         tests=(
@@ -16,7 +16,7 @@ MUTANTS = (
     ),
     Mutant(
         name="appends-after-the-end",
-        file="app/khala/store/runs/parts.py",
+        file="app/khala/store/runs/leases.py",
         old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
         new='"(run.thread_id, run.epoch) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch)"',
         tests=("tests/integration/test_writer.py::test_after_the_finish_nothing_changes",),
@@ -24,7 +24,7 @@ MUTANTS = (
     ),
     Mutant(
         name="appends-to-a-run-of-another-thread",
-        file="app/khala/store/runs/parts.py",
+        file="app/khala/store/runs/leases.py",
         old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
         new="\"(run.epoch, run.status) IS NOT DISTINCT FROM ({0}.epoch, 'running')\"",
         tests=("tests/integration/test_writer.py::test_a_writer_for_one_thread_cannot_touch_a_run_of_another",),
@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-end-has-no-revision",
-        file="app/khala/store/runs/parts.py",
+        file="app/khala/store/runs/endings.py",
         old="seq = ended.seq, revision = threads.revision, updated_at",
         new="seq = ended.seq, updated_at",
         tests=("tests/laws/test_store.py::test_a_snapshot_and_the_deltas_after_it_give_every_later_snapshot",),
@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-end-of-a-run-wakes-nobody",
-        file="app/khala/store/runs/parts.py",
+        file="app/khala/store/runs/endings.py",
         old="        await driver.execute(\"SELECT pg_notify($1, '')\", RUNS_CHANNEL)\n",
         new="        pass\n",
         tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
@@ -60,16 +60,16 @@ MUTANTS = (
     Mutant(
         name="an-append-tells-nobody",
         file="app/khala/store/runs/parts.py",
-        old='    await driver.execute("SELECT pg_notify($1, $2)", THREADS_CHANNEL, payload)\n',
+        old='                await driver.execute("SELECT pg_notify($1, $2)", THREADS_CHANNEL, payload)\n',
         new="",
         tests=("tests/integration/test_notifications.py::test_observers_are_told",),
         why="Observers in other processes would see text at the next poll only.",
     ),
     Mutant(
         name="an-append-names-too-many-threads",
-        file="app/khala/store/runs/parts.py",
-        old=("if len(threads) <= MOST_NAMED else EVERYTHING\n    await"),
-        new=("if len(threads) <= 4 * MOST_NAMED else EVERYTHING\n    await"),
+        file="app/khala/store/postgres/database.py",
+        old="if len(ids) <= MAX_IDS_PER_PAYLOAD else EVERYTHING",
+        new="if len(ids) <= 4 * MAX_IDS_PER_PAYLOAD else EVERYTHING",
         tests=(
             "tests/integration/test_notifications.py::test_a_commit_of_more_runs_than_a_notification_names_tells_everybody",
         ),
@@ -87,17 +87,17 @@ MUTANTS = (
     ),
     Mutant(
         name="an-end-settles-no-budget",
-        file="app/khala/store/runs/parts.py",
-        old='        await ledger.settle(driver, {row["run_id"]: row["thread_id"] for row in ended})\n',
+        file="app/khala/store/runs/endings.py",
+        old="    await ledger.settle(driver, settled)\n",
         new="",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
         why="What a run has reserved would never come back.",
     ),
     Mutant(
         name="an-answer-leaves-nobody-unread",
-        file="app/khala/store/runs/parts.py",
-        old="[batch.lease.thread_id for batch in batches if batch.ending], said=True)",
-        new="[batch.lease.thread_id for batch in batches if batch.ending])",
+        file="app/khala/store/runs/endings.py",
+        old="[run.thread_id for run in settled], said=True)",
+        new="[run.thread_id for run in settled])",
         tests=("tests/integration/test_account_feed.py::test_each_listed_thread_says_what_awaits_its_reader",),
         why="A finished answer would not show as unread.",
     ),
@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-end-comes-before-the-last-parts",
-        file="app/khala/store/runs/writer.py",
+        file="app/khala/store/runs/run_buffer.py",
         old="if self._ending is None or self._unwritten:",
         new="if self._ending is None:",
         tests=(
@@ -133,9 +133,9 @@ MUTANTS = (
     ),
     Mutant(
         name="only-fifty-due-runs-at-once",
-        file="app/khala/store/runs/writer.py",
-        old="(at > now and len(found) >= ENOUGH)",
-        new="len(found) >= ENOUGH",
+        file="app/khala/store/runs/group_commit.py",
+        old="(at > now and len(due) >= MAX_EARLY_RUNS)",
+        new="len(due) >= MAX_EARLY_RUNS",
         tests=(
             "tests/integration/test_writer.py::test_no_more_runs_go_along_than_make_a_commit_cheap_but_all_that_are_due",
         ),
@@ -143,15 +143,15 @@ MUTANTS = (
     ),
     Mutant(
         name="nothing-is-taken-along",
-        file="app/khala/store/runs/writer.py",
-        old="max(APART, EARLY * self._policy.seconds)",
-        new="APART",
+        file="app/khala/store/runs/group_commit.py",
+        old="max(MIN_COMMIT_INTERVAL_SECONDS, EARLY_WINDOW * self._policy.seconds)",
+        new="MIN_COMMIT_INTERVAL_SECONDS",
         tests=("tests/integration/test_writer.py::test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not",),
         why="Each run would be written by itself, and the work per part would not fall.",
     ),
     Mutant(
         name="calls-of-the-last-batch-stay-open",
-        file="app/khala/store/runs/writer.py",
+        file="app/khala/store/runs/run_buffer.py",
         old="cancelled_statuses(fold(self._content, [part for part, _, _ in self._unwritten]))",
         new="cancelled_statuses(self._content)",
         tests=("tests/integration/test_writer.py::test_calls_that_are_not_written_yet_are_cancelled_with_their_run",),
@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-lost-lease-is-told-to-nobody",
-        file="app/khala/store/runs/writer.py",
+        file="app/khala/store/runs/run_buffer.py",
         old=("            self._lost = True\n            self._on_lost()\n"),
         new="            self._lost = True\n",
         tests=("tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",),
@@ -167,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         name="whoever-waits-is-not-told-of-a-lost-lease",
-        file="app/khala/store/runs/writer.py",
+        file="app/khala/store/runs/run_buffer.py",
         old=("        await self._idle.wait()\n        if self._lost:\n            raise LeaseLost\n"),
         new="        await self._idle.wait()\n",
         tests=("tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",),
@@ -175,14 +175,14 @@ MUTANTS = (
     ),
     Mutant(
         name="a-fault-of-one-run-costs-the-others",
-        file="app/khala/store/runs/writer.py",
+        file="app/khala/store/runs/group_commit.py",
         old=(
-            "        except asyncpg.PostgresError:\n            await self._write_apart(streams)\n            return\n"
+            "        except asyncpg.PostgresError:\n            await self._write_apart(buffers)\n            return\n"
         ),
         new=(
             "        except asyncpg.PostgresError:\n"
-            "            for stream in streams:\n"
-            "                self._settle(stream, held=False)\n"
+            "            for buffer in buffers:\n"
+            "                self._acknowledge(buffer, held=False)\n"
             "            return\n"
         ),
         tests=("tests/integration/test_writer.py::test_a_run_whose_rows_postgres_refuses_costs_no_other_run",),
@@ -190,7 +190,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-bus-and-notify-both-tell",
-        file="app/khala/store/runs/writer.py",
+        file="app/khala/store/runs/group_commit.py",
         old="notify=bus is None)",
         new="notify=True)",
         tests=(

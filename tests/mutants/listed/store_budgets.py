@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-try-too-many",
-        file="app/khala/store/budgets/ledger.py",
+        file="app/khala/store/budgets/counters.py",
         old="WHERE budget.settled < $6::int",
         new="WHERE budget.settled <= $6::int",
         tests=("tests/integration/test_budgets.py::test_counts_are_shared_by_all_and_survive_what_fails_around_them",),
@@ -93,7 +93,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-last-bytes-of-the-day-are-refused",
-        file="app/khala/store/budgets/ledger.py",
+        file="app/khala/store/budgets/counters.py",
         old="WHERE budget.settled + $6::numeric <= $7::numeric",
         new="WHERE budget.settled + $6::numeric < $7::numeric",
         tests=("tests/integration/test_budgets.py::test_an_amount_is_taken_up_to_the_limit_and_not_beyond",),
@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         name="what-was-not-counted-is-taken-back",
-        file="app/khala/store/budgets/ledger.py",
+        file="app/khala/store/budgets/counters.py",
         old="AND starts_at = $4 AND settled > 0",
         new="AND starts_at = $4",
         tests=("tests/integration/test_budgets.py::test_what_was_never_counted_is_not_taken_back",),
@@ -119,9 +119,9 @@ MUTANTS = (
     ),
     Mutant(
         name="a-canceled-run-that-waited-costs-all",
-        file="app/khala/store/budgets/ledger.py",
-        old="coalesce($3 AND runs.status = 'running' AND entry.scope",
-        new="coalesce($3 AND entry.scope",
+        file="app/khala/store/runs/endings.py",
+        old='cut_off=ending.unheld_status == "running")',
+        new="cut_off=ending.unheld_status is not None)",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
         why="Whoever cancels a run that never began would pay for it.",
     ),

@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-blocked-run-lets-the-next-one-pass",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old=("                AND earlier.status IN ('queued', 'running', 'blocked'))\n    ), admitted"),
         new=("                AND earlier.status IN ('queued', 'running'))\n    ), admitted"),
         tests=(
@@ -125,8 +125,8 @@ MUTANTS = (
     Mutant(
         name="a-cancel-wakes-no-executor",
         file="app/khala/store/runs/runs.py",
-        old=('        await _end_unheld(connection, row, revision)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
-        new="        await _end_unheld(connection, row, revision)\n",
+        old='        await notify(connection, RUNS_CHANNEL, "")\n',
+        new="",
         tests=(
             "tests/integration/test_leases.py::test_a_cancel_reaches_the_executor_without_waiting_for_its_next_look",
             "tests/integration/test_leases.py::test_a_cancel_wakes_executors_and_of_a_run_that_it_ends_observers_too",
@@ -135,7 +135,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-canceled-run-waits-for-approval",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old="runs.c.cancel_requested_at.is_(None) & literal(bool(waits))",
         new="literal(bool(waits))",
         tests=(
@@ -146,9 +146,9 @@ MUTANTS = (
     ),
     Mutant(
         name="an-answered-run-waits-for-approval",
-        file="app/khala/store/runs/runs.py",
-        old="waits = awaits and not await approvals.any_decided(connection, lease, awaits)",
-        new="waits = awaits",
+        file="app/khala/store/runs/run_queue.py",
+        old="waits = awaited_approvals and not await approvals.any_decided(connection, lease, awaited_approvals)",
+        new="waits = awaited_approvals",
         tests=(
             "tests/integration/test_leases.py::test_a_question_with_an_answer_before_the_hand_over_goes_on_at_once",
         ),
@@ -156,15 +156,15 @@ MUTANTS = (
     ),
     Mutant(
         name="a-zombie-hands-over-the-run-of-another",
-        file="app/khala/store/runs/runs.py",
-        old='(runs.c.epoch == lease.epoch) & (runs.c.status == "running")',
-        new='(runs.c.status == "running")',
+        file="app/khala/store/runs/run_queue.py",
+        old="            & (runs.c.epoch == lease.epoch)\n",
+        new="",
         tests=("tests/integration/test_leases.py::test_a_zombie_hands_over_nothing",),
         why="An executor that was replaced would stop its successor.",
     ),
     Mutant(
         name="a-lease-is-never-renewed",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old="UPDATE runs SET lease_expires_at = clock_timestamp() + make_interval(secs => $4)\n",
         new="UPDATE runs SET lease_expires_at = lease_expires_at + make_interval(secs => 0 * $4)\n",
         tests=(
@@ -175,7 +175,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-take-over-keeps-the-epoch",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old="SET status = 'running', epoch = epoch + 1, lease_owner",
         new="SET status = 'running', epoch = greatest(epoch, 1), lease_owner",
         tests=(
@@ -186,7 +186,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-executor-claims-its-own-run",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old="          AND id <> ALL($4::uuid[])\n",
         new="          AND $4::uuid[] IS NOT NULL\n",
         tests=("tests/integration/test_runs.py::test_a_run_that_the_caller_works_on_is_not_claimed_by_it_again",),
@@ -194,7 +194,7 @@ MUTANTS = (
     ),
     Mutant(
         name="one-guest-too-many",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old="ELSE NOT guest OR number <= $5 END",
         new="ELSE NOT guest OR number <= $5 + 1 END",
         tests=("tests/integration/test_runs.py::test_guests_leave_places_for_who_has_an_account",),
@@ -202,7 +202,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-hand-over-counts-as-a-loss",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old="lost = lost + (picked.was = 'running')::int",
         new="lost = lost + 1",
         tests=("tests/integration/test_leases.py::test_only_executors_that_were_lost_over_a_run_are_counted",),
@@ -218,23 +218,23 @@ MUTANTS = (
     ),
     Mutant(
         name="a-canceled-call-under-way-is-free",
-        file="app/khala/store/runs/runs.py",
-        old="{row.id: row.thread_id}, cut_off=True)",
-        new="{row.id: row.thread_id})",
+        file="app/khala/store/runs/endings.py",
+        old='cut_off=ending.unheld_status == "running")',
+        new="cut_off=False)",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
         why="Whoever cancels in time would pay for no call.",
     ),
     Mutant(
         name="viewers-may-cancel",
         file="app/khala/store/runs/runs.py",
-        old=('thread_id, caller, "editor")\n        row = await _current'),
-        new=('thread_id, caller, "viewer")\n        row = await _current'),
+        old=('thread_id, caller, "editor")\n        row = await _lock_run'),
+        new=('thread_id, caller, "viewer")\n        row = await _lock_run'),
         tests=("tests/integration/test_leases.py::test_a_viewer_cancels_nothing",),
         why="A viewer could stop others' answers.",
     ),
     Mutant(
         name="busy-owners-come-first",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old="(PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place",
         new="(PARTITION BY fairness_key ORDER BY id) AS place",
         tests=("tests/integration/test_leases.py::test_an_owner_who_has_runs_under_way_comes_after_who_has_none",),
@@ -242,7 +242,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-take-over-crosses-an-append",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old="FOR NO KEY UPDATE OF runs, threads SKIP LOCKED",
         new="FOR NO KEY UPDATE OF runs SKIP LOCKED",
         tests=("tests/integration/test_leases.py::test_a_run_is_not_taken_over_while_its_thread_is_written_to",),
@@ -250,7 +250,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-run-that-was-taken-over-is-not-called-off",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old="WHERE run.id IS NULL OR run.cancel_requested_at IS NOT NULL",
         new="WHERE run.cancel_requested_at IS NOT NULL",
         tests=("tests/integration/test_leases.py::test_what_was_canceled_taken_over_or_deleted_is_called_off",),
@@ -258,7 +258,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-hand-over-wakes-nobody",
-        file="app/khala/store/runs/runs.py",
+        file="app/khala/store/runs/run_queue.py",
         old=('        else:\n            await notify(connection, RUNS_CHANNEL, "")\n'),
         new="",
         tests=(

@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         name="a-reset-keeps-reservations",
         file="app/khala/store/threads/threads.py",
-        old="        await ledger.settle(await driver_of(connection), ended, cut_off=True)\n",
+        old="        await ledger.settle_deleted(driver, active)\n",
         new="",
         tests=(
             "tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",

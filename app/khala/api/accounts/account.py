@@ -26,7 +26,7 @@ from khala.domain.accounts import Invitation, Session, User
 from khala.domain.budgets import BudgetUsage
 from khala.store.accounts import accounts, audit, sessions
 from khala.store.accounts.audit import AuditEntry
-from khala.store.budgets import ledger
+from khala.store.budgets import windows
 from khala.store.operations import account_export
 from khala.store.sharing import invitations
 
@@ -161,7 +161,7 @@ class Me(Controller):
     async def usage(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[BudgetUsage]:
         """What the account, or else the anonymous key, has used of its limits in their present windows."""
         async with context.db.snapshot() as driver:
-            return Items(items=await ledger.usage(driver, somebody(caller), context.limits.budgets))
+            return Items(items=await windows.read_usage(driver, somebody(caller), context.limits.budgets))
 
     @get(
         "/audit",

@@ -11,7 +11,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Message, Receive, Scope, Send
 
 from khala.domain.errors import RateLimited
-from khala.store.budgets import ledger
+from khala.store.budgets import counters
 from khala.store.postgres.database import Database
 
 MAX_PER_HOUR = 30
@@ -36,7 +36,7 @@ class ExportLimiter:
 
     async def count(self, db: Database, user_id: UUID) -> None:
         """Count an export. Raises `RateLimited` where the account has had too many."""
-        wait = await ledger.counted(db, "export", user_id.bytes, "tries", MAX_PER_HOUR, window_seconds=HOUR)
+        wait = await counters.count(db, "export", user_id.bytes, "tries", MAX_PER_HOUR, window_seconds=HOUR)
         if wait is not None:
             raise RateLimited(f"An account is exported at most {MAX_PER_HOUR} times an hour.", retry_after=wait)
 

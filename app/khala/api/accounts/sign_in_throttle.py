@@ -2,7 +2,7 @@
 
 from khala.domain.access import key_hash
 from khala.domain.errors import RateLimited
-from khala.store.budgets import ledger
+from khala.store.budgets import counters
 from khala.store.postgres.database import Database
 
 WINDOW = 15 * 60
@@ -22,7 +22,7 @@ async def count_try(db: Database, email: str, network: str | None) -> None:
 async def forgive(db: Database, email: str, network: str | None) -> None:
     """It was no failure."""
     for scope, key in _counts(email, network).items():
-        await ledger.discount(db, f"login {scope}", key, "tries", window_seconds=WINDOW)
+        await counters.discount(db, f"login {scope}", key, "tries", window_seconds=WINDOW)
 
 
 async def count_registration(db: Database, network: str | None) -> None:
@@ -41,6 +41,6 @@ def _counts(email: str, network: str | None) -> dict[str, bytes]:
 
 
 async def _count(db: Database, scope: str, key: bytes, most: int, window: int = WINDOW) -> None:
-    wait = await ledger.counted(db, scope, key, "tries", most, window_seconds=window)
+    wait = await counters.count(db, scope, key, "tries", most, window_seconds=window)
     if wait is not None:
         raise RateLimited("Too many tries. Wait a while.", retry_after=wait)

@@ -19,7 +19,7 @@ from khala.store.accounts import audit, sessions
 from khala.store.budgets import ledger
 from khala.store.postgres.database import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
 from khala.store.postgres.retries import retried
-from khala.store.runs import completion_requests, requesters
+from khala.store.runs import completion_requests, leases, requesters
 from khala.store.schema.tables import (
     api_tokens,
     files,
@@ -196,9 +196,10 @@ async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
         found = list(await connection.execute(_concerned(user_id).with_for_update()))
         driver = await driver_of(connection)
         # All at once, because runs are locked in the order of their ids.
-        await ledger.under_way(driver, [row.id for row in found])
+        active = await leases.lock_active_runs(driver, [row.id for row in found])
         await requesters.lost_role(driver, [row.id for row in found if not row.own], user_id)
-        await ledger.lock_ends(connection, [row.id for row in found if row.own])
+        own = {row.id for row in found if row.own}
+        await ledger.lock(driver, run_ids=[run.id for run in active if run.thread_id in own])
         await _hold_users(connection, user_id, [row.id for row in found])
         if [row.id for row in await connection.execute(_concerned(user_id))] != [row.id for row in found]:
             return False

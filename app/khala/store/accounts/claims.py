@@ -64,7 +64,7 @@ async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, u
     name = await accounts.name_of(driver, user_id)
     mine = {"author_id": user_id, "author_name": name, "revision": revision}
     await connection.execute(update(messages).where(written).values(**mine))
-    await ledger.move(connection, thread_id, user_id)
+    await ledger.move_to_user(connection, thread_id, user_id)
     member = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
     await connection.execute(delete(memberships).where(member))
     await thread_lists.add(driver, thread_id, user_id)

@@ -19,7 +19,7 @@ from khala.domain.errors import (
     ThreadNotFound,
 )
 from khala.domain.parts import BlobRef
-from khala.store.budgets import ledger
+from khala.store.budgets import counters
 from khala.store.postgres.database import Driver, driver_of
 
 MAX_UNATTACHED = 50
@@ -151,7 +151,7 @@ async def _count_guest_bytes(driver: Driver, new: NewBlob, room: StorageQuota) -
     owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", new.thread_id)
     if not owned and room.guests_a_day:
         kept, most = Decimal(new.size) / 1024, room.guests_a_day // 1024
-        left = await ledger.taken(driver, "anonymous", b"", "KiB", kept, most=most)
+        left = await counters.count_amount(driver, "anonymous", b"", "KiB", kept, most=most)
         if left is not None:
             raise RateLimited("Guests have kept too much today. Try again later, or sign in.", retry_after=left)
 

@@ -16,10 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Role
 from khala.domain.archive_format import ArchiveRefusedError
-from khala.store.budgets import ledger
 from khala.store.operations.archive_rows import BASE64, Kind
 from khala.store.postgres.database import Driver, driver_of
-from khala.store.runs import runs
+from khala.store.runs import leases, runs
 from khala.store.threads import thread_lists
 
 BATCH = 1000
@@ -119,7 +118,7 @@ async def copy(driver: Driver, kind: Kind, lines: Sequence[msgspec.Struct], fixe
 async def lock_threads(driver: Driver, thread_ids: Sequence[UUID]) -> None:
     """Lock the threads, and the runs in them that have not ended, which come before all else."""
     await driver.execute("SELECT FROM threads WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", thread_ids)
-    await ledger.under_way(driver, thread_ids)
+    await leases.lock_active_runs(driver, thread_ids)
 
 
 async def lock_users(driver: Driver, user_ids: Iterable[UUID]) -> None:
@@ -165,9 +164,9 @@ async def end_runs(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> i
     """
     ended = 0
     for row in await driver.fetch(query, thread_ids):
-        for run in await runs.active(connection, row["thread_id"]):
-            await runs.call_off(connection, run)
-            ended += 1
+        active = await runs.lock_active(connection, row["thread_id"])
+        await runs.cancel_runs(connection, active)
+        ended += len(active)
     return ended
 
 

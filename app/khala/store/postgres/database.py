@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -65,9 +66,9 @@ CREDENTIALS_CHANNEL = "khala_credentials"
 PRESENCE_CHANNEL = "khala_presence"
 """NOTIFY channel: who is present in these threads has changed, look again."""
 EVERYTHING = "*"
-"""A payload that names no thread: look at all you watch."""
-MOST_NAMED = 200
-"""Threads that one payload names; Postgres takes 7,999 bytes and an id has 36."""
+"""A payload that names no row: any row may have changed."""
+MAX_IDS_PER_PAYLOAD = 200
+"""Ids that one payload names; Postgres takes 7,999 bytes and an id has 36."""
 
 
 def asyncpg_url(url: str) -> URL:
@@ -246,3 +247,8 @@ async def driver_of(connection: AsyncConnection) -> Driver:
 async def notify(connection: AsyncConnection, channel: str, payload: str) -> None:
     """Tell the listeners, when the transaction commits."""
     await connection.execute(text("SELECT pg_notify(:channel, :payload)"), {"channel": channel, "payload": payload})
+
+
+def payload_of(ids: Collection[UUID]) -> str:
+    """The payload of a notification about these rows; `EVERYTHING` if they are too many to be named."""
+    return ",".join(map(str, ids)) if len(ids) <= MAX_IDS_PER_PAYLOAD else EVERYTHING

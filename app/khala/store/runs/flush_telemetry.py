@@ -10,7 +10,7 @@ TEXT = KIND_OF[TextDelta]
 """The kind of the parts that the answer's text is in."""
 
 
-def flushed(batches: Sequence[Batch], began: float, now: float) -> None:
+def record_flush(batches: Sequence[Batch], began: float, now: float) -> None:
     """These were committed, between two times in monotonic seconds."""
     metrics.FLUSH.observe(now - began)
     metrics.FLUSH_RUNS.observe(len(batches))
@@ -21,12 +21,12 @@ def flushed(batches: Sequence[Batch], began: float, now: float) -> None:
             size += len(data) if data.isascii() else len(data.encode())
         run = active_runs.runs.get(batch.lease.run_id)
         if run is not None and not (run.has_text and run.context is None):
-            _told(run, batch, began, now)
+            _record_run(run, batch, began, now)
     metrics.FLUSH_PARTS.inc(parts)
     metrics.FLUSH_BYTES.inc(size)
 
 
-def _told(run: active_runs.ActiveRun, batch: Batch, began: float, now: float) -> None:
+def _record_run(run: active_runs.ActiveRun, batch: Batch, began: float, now: float) -> None:
     first = not run.has_text and any(kind == TEXT for _, kind, _ in batch.parts)
     if first:
         run.has_text = True

@@ -1,10 +1,97 @@
-"""Receipts: what each call of a run cost."""
+"""Receipts: what each call of a run cost, in a chain of hashes that shows whether one was changed."""
 
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Literal
 from uuid import UUID
 
+import msgspec
+
+from khala.domain.budgets import SMALLEST_AMOUNT
 from khala.domain.chat import Receipt
+from khala.domain.parts import json_text
+from khala.domain.receipts import FIRST_HASH, chained_hash
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
+from khala.store.runs.leases import IS_HELD, Lease
+
+INSERT = f"""
+    INSERT INTO receipts (run_id, seq, thread_id, type, tool_call_id, data, cost_usd, hash)
+    SELECT run.id, entry.seq, run.thread_id, entry.type, entry.tool_call_id, entry.data::jsonb, entry.cost_usd,
+           entry.hash
+    FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::numeric[], $8::bytea[],
+                $9::text[])
+      AS entry (run_id, thread_id, epoch, seq, type, data, cost_usd, hash, tool_call_id)
+    JOIN runs AS run ON run.id = entry.run_id AND {IS_HELD.format("entry")}
+    ON CONFLICT DO NOTHING
+"""
+
+
+class ReceiptEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt that is not stored yet; `data` is JSON text, `hash` is its link in the run's chain."""
+
+    seq: int
+    type: str
+    data: str
+    cost_usd: Decimal | None = None
+    hash: bytes
+    tool_call_id: str | None = None
+
+
+class ReceiptChain:
+    """The receipts of one run: numbers and links new ones, and keeps them until a batch takes them along."""
+
+    def __init__(self, run_id: UUID, *, next_seq: int = 0, last_hash: bytes = FIRST_HASH) -> None:
+        """`last_hash` is the hash of the receipt before `next_seq`."""
+        self.last_hash = last_hash
+        self._run_id = run_id
+        self._next_seq = next_seq
+        self._entries: list[ReceiptEntry] = []
+
+    def append(
+        self,
+        kind: Literal["model", "tool"],
+        facts: dict[str, Any],
+        cost_usd: Decimal | None,
+        tool_call_id: str | None = None,
+    ) -> None:
+        """Add the receipt of a call."""
+        data = json_text(facts)
+        cost = None if cost_usd is None else cost_usd.quantize(SMALLEST_AMOUNT)
+        self.last_hash = chained_hash(
+            self.last_hash,
+            run_id=self._run_id,
+            seq=self._next_seq,
+            kind=kind,
+            tool_call_id=tool_call_id,
+            data=msgspec.json.decode(data),
+            cost_usd=cost,
+        )
+        self._entries.append(
+            ReceiptEntry(
+                seq=self._next_seq,
+                type=kind,
+                data=data,
+                cost_usd=cost,
+                hash=self.last_hash,
+                tool_call_id=tool_call_id,
+            )
+        )
+        self._next_seq += 1
+
+    def take(self) -> list[ReceiptEntry]:
+        """Hand over the receipts that were not taken yet."""
+        entries, self._entries = self._entries, []
+        return entries
+
+
+async def insert(driver: Driver, entries: Sequence[tuple[Lease, ReceiptEntry]]) -> None:
+    """Store these receipts of runs that are still held; a receipt that is stored already stays as it is."""
+    if entries:
+        columns = [
+            (lease.run_id, lease.thread_id, lease.epoch, *msgspec.structs.astuple(entry)) for lease, entry in entries
+        ]
+        await driver.execute(INSERT, *zip(*columns, strict=True))
 
 
 async def of_run(driver: Driver, thread_id: UUID, run_id: UUID) -> list[Receipt]:

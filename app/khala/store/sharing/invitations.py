@@ -15,9 +15,9 @@ from khala.domain.access import Caller, Role
 from khala.domain.accounts import Invitation
 from khala.domain.errors import RateLimited
 from khala.domain.invitations import MAX_SENT_PER_DAY, MAX_SENT_TO_ONE_PER_DAY, InvitationCounts
-from khala.store.budgets import ledger
+from khala.store.budgets import counters
 from khala.store.postgres import rows
-from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MOST_NAMED, Driver
+from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MAX_IDS_PER_PAYLOAD, Driver
 
 SENT_SCOPE = "invitations"
 """The scope, among those of budgets, in which the invitations of a day are counted."""
@@ -60,7 +60,8 @@ NOTIFY = f"""
         UPDATE users SET revision = revision + 1, invited_revision = revision + 1 WHERE id = ANY($1::uuid[])
         RETURNING id
     )
-    SELECT pg_notify($2, CASE WHEN count(*) > {MOST_NAMED} THEN '{EVERYTHING}' ELSE string_agg(id::text, ',') END)
+    SELECT pg_notify($2, CASE WHEN count(*) > {MAX_IDS_PER_PAYLOAD} THEN '{EVERYTHING}'
+                              ELSE string_agg(id::text, ',') END)
     FROM bumped HAVING count(*) > 0
 """
 
@@ -96,7 +97,7 @@ async def count_sent(driver: Driver, user_id: UUID, sender: Caller) -> None:
     whole = ((sender.author_id or UUID(int=0)).bytes, MAX_SENT_PER_DAY)
     pair = (_sender(sender) + user_id.bytes, MAX_SENT_TO_ONE_PER_DAY)
     for key, most in sorted((whole, pair)):
-        left = await ledger.taken(driver, SENT_SCOPE, key, "sent", Decimal(1), most=most)
+        left = await counters.count_amount(driver, SENT_SCOPE, key, "sent", Decimal(1), most=most)
         if left is not None:
             raise RateLimited("You have sent too many invitations today. Try again tomorrow.", retry_after=left)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from khala.domain.frames import Participant
 from khala.store.postgres import rows
-from khala.store.postgres.database import EVERYTHING, MOST_NAMED, PRESENCE_CHANNEL, Driver
+from khala.store.postgres.database import PRESENCE_CHANNEL, Driver, payload_of
 
 MOST_TOLD = 50
 """Participants of a thread that are told."""
@@ -131,5 +131,5 @@ def _participant(row: rows.Record) -> Participant:
 
 async def _notify(driver: Driver, thread_ids: set[UUID]) -> None:
     if thread_ids:
-        payload = ",".join(map(str, thread_ids)) if len(thread_ids) <= MOST_NAMED else EVERYTHING
+        payload = payload_of(thread_ids)
         await driver.execute("SELECT pg_notify($1, $2)", PRESENCE_CHANNEL, payload)

@@ -160,10 +160,8 @@ async def ask(
     else:
         sent = await _store(connection, thread, question, caller, last + 1)
     # As late as can be: windows are shared, and locked from here to the commit; users' rows are locked last.
-    ended = await _interrupt(connection, busy, asks, sent.revision)
+    await _interrupt(connection, busy, asks, sent.revision)
     await ledger.reserve(driver, sent.run_id, asks, now)
-    if ended:
-        await thread_lists.stamp(driver, [thread.id], said=True)
     await thread_lists.stamp(driver, [thread.id], said=True, by=caller.user_id)
     return sent
 
@@ -216,8 +214,8 @@ async def _room(
     if room["here"] and question.options.if_busy == "reject":
         raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
     interrupts = room["here"] and question.options.if_busy == "interrupt"
-    busy = await runs.active(connection, question.thread_id) if interrupts else []
-    ends = [run for run in busy if not runs.held(run)]
+    busy = await runs.lock_active(connection, question.thread_id) if interrupts else []
+    ends = [run for run in busy if not runs.is_held(run)]
     own = room["own"] - sum(run.fairness_key == _fairness_key(thread) for run in ends)
     waiting = room["waiting"] - sum(run.status == "queued" for run in ends)
     if own >= limits.per_owner or waiting >= limits.waiting:
@@ -230,13 +228,12 @@ async def _interrupt(
     busy: Sequence[Row[tuple[object, ...]]],
     asks: Sequence[ReservationRequest],
     revision: int,
-) -> bool:
-    """Call these runs off, in the send's own revision of the thread. Returns whether one of them has ended."""
-    if not busy:
-        return False
-    # All windows at once, because they would come one by one.
-    await ledger.lock(await driver_of(connection), asks, run_ids=[run.id for run in busy])
-    return any([await runs.call_off(connection, run, revision=revision) for run in busy])
+) -> None:
+    """Cancel these runs, in the send's own revision of the thread."""
+    if busy:
+        # All windows at once, before users' rows: those of the ends would come first, and those of the send later.
+        await ledger.lock(await driver_of(connection), asks, run_ids=[run.id for run in busy])
+        await runs.cancel_runs(connection, busy, revision=revision)
 
 
 def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from khala.domain.errors import Unauthorized
-from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MOST_NAMED, Database, Driver
+from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MAX_IDS_PER_PAYLOAD, Database, Driver
 from khala.store.postgres.retries import retried
 
 LOCK = """
@@ -32,7 +32,7 @@ STAMP = f"""
           AND listings.thread_id = ANY($1::uuid[]) AND NOT listings.gone
         RETURNING listings.user_id
     )
-    SELECT pg_notify($6, CASE WHEN count(DISTINCT user_id) > {MOST_NAMED} THEN '{EVERYTHING}'
+    SELECT pg_notify($6, CASE WHEN count(DISTINCT user_id) > {MAX_IDS_PER_PAYLOAD} THEN '{EVERYTHING}'
                               ELSE string_agg(DISTINCT user_id::text, ',') END)
     FROM stamped HAVING count(*) > 0
 """

@@ -36,7 +36,7 @@ from khala.store.budgets import ledger
 from khala.store.postgres import rows
 from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
 from khala.store.postgres.retries import retried
-from khala.store.runs import requesters
+from khala.store.runs import leases, requesters
 from khala.store.schema.tables import (
     blobs,
     detail_tokens,
@@ -236,7 +236,7 @@ async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
 async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
     """Close these threads, whose locks the caller holds, to everybody and for ever."""
     driver = await driver_of(connection)
-    await ledger.cut_off(connection, thread_ids)
+    await ledger.settle_deleted(driver, await leases.lock_active_runs(driver, thread_ids))
     await thread_lists.hold_all(driver, thread_ids)
     await thread_lists.stamp(driver, thread_ids, gone=True)
     await invitations.close(driver, thread_ids)
@@ -256,17 +256,18 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
     """Empty the thread, so that only its welcome is left; every observer starts over from a snapshot."""
     async with db.transaction() as connection:
         await lock(connection, thread_id, caller)
-        ended = await ledger.under_way(await driver_of(connection), [thread_id])
+        driver = await driver_of(connection)
+        active = await leases.lock_active_runs(driver, [thread_id])
         for table in (message_parts, messages):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
         # By what the receipts say, before they are gone.
-        await ledger.settle(await driver_of(connection), ended, cut_off=True)
+        await ledger.settle_deleted(driver, active)
         # Blobs after runs: one that a run is just adding holds the run's row until it is there.
         for table in (receipts, detail_tokens, runs, blobs):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))
-        await thread_lists.stamp(await driver_of(connection), [thread_id])
+        await thread_lists.stamp(driver, [thread_id])
         await notify(connection, RUNS_CHANNEL, "")
         return rows.thread((await lock(connection, thread_id))._mapping)

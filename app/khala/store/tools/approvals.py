@@ -20,7 +20,7 @@ from khala.store.accounts import account_feed
 from khala.store.postgres import rows
 from khala.store.postgres.database import RUNS_CHANNEL, Database, Driver, driver_of, notify
 from khala.store.postgres.retries import retried
-from khala.store.runs.parts import Lease
+from khala.store.runs.leases import Lease
 from khala.store.schema.tables import approvals, runs
 from khala.store.sharing import access
 from khala.store.threads import thread_lists, threads

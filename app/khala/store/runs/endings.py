@@ -1,0 +1,86 @@
+"""Endings of runs: `end_runs` is the one way for a run to end, whether or not an executor holds it.
+
+One call stores the status and the finish of the run, the content of its message, what it used of its budgets, and that
+its thread is unread; it notifies executors. The caller stores the last parts in the same transaction, before the call.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from khala.domain.chat import RunStatus
+from khala.domain.fold import Content
+from khala.domain.parts import Finish, json_text
+from khala.store.budgets import ledger
+from khala.store.budgets.ledger import Settlement
+from khala.store.postgres.database import RUNS_CHANNEL, Driver
+from khala.store.runs.leases import Lease
+from khala.store.threads import thread_lists
+
+
+class RunEnding(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ends: its status, and the whole message as folded from `seq` parts."""
+
+    status: RunStatus
+    finish: Finish
+    content: Content
+    seq: int
+    unheld_status: Literal["queued", "running", "blocked"] | None = None
+    """The status before, where no executor holds the run; `running` if its executor is gone. None: it is held."""
+
+
+END = """
+    WITH ended AS (
+        UPDATE runs SET status = ending.status, finish = ending.finish::jsonb, finished_at = clock_timestamp(),
+               epoch = runs.epoch + (ending.unheld_status IS NOT NULL)::int,
+               lease_owner = NULL, lease_expires_at = NULL
+        FROM (
+            SELECT run.id, run.thread_id, ending.status, ending.finish, ending.content, ending.seq,
+                   ending.unheld_status
+            FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::int[], $8::text[])
+              AS ending (run_id, thread_id, epoch, status, finish, content, seq, unheld_status)
+            JOIN runs AS run ON run.id = ending.run_id
+             AND (run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM
+                 (ending.thread_id, ending.epoch, coalesce(ending.unheld_status, 'running'))
+            ORDER BY run.id FOR NO KEY UPDATE OF run
+        ) AS ending
+        WHERE runs.id = ending.id AND runs.thread_id = ending.thread_id
+        RETURNING runs.message_id, runs.thread_id, ending.status, ending.finish, ending.content, ending.seq
+    )
+    UPDATE messages SET status = ended.status, finish = ended.finish::jsonb, content = ended.content::jsonb,
+           seq = ended.seq, revision = threads.revision, updated_at = clock_timestamp()
+    FROM ended JOIN threads ON threads.id = ended.thread_id
+    WHERE messages.id = ended.message_id AND messages.thread_id = ended.thread_id
+    RETURNING messages.run_id
+"""
+"""A run without a holder gets another epoch: its old executor, if one comes back, must not take this end for its own.
+"""
+
+
+async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *, notify: bool = True) -> None:
+    """End these runs, as far as they are still at the epoch of their lease. Repeating it changes nothing.
+
+    The caller holds the locks of their threads and has given each thread a new revision, which the message gets. With
+    `notify`, executors are notified at the commit.
+
+    Windows of budgets are locked here, and then users' rows. A caller that locks windows afterwards locks all of them
+    before, by `ledger.lock`.
+    """
+    columns = [
+        (
+            *(lease.run_id, lease.thread_id, lease.epoch),
+            *(ending.status, json_text(ending.finish), json_text(ending.content), ending.seq, ending.unheld_status),
+        )
+        for lease, ending in endings
+    ]
+    ended = {row["run_id"] for row in await driver.fetch(END, *zip(*columns, strict=True))}
+    settled = [
+        Settlement(run_id=lease.run_id, thread_id=lease.thread_id, cut_off=ending.unheld_status == "running")
+        for lease, ending in endings
+        if lease.run_id in ended
+    ]
+    await ledger.settle(driver, settled)
+    await thread_lists.stamp(driver, [run.thread_id for run in settled], said=True)
+    if notify:
+        await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)

@@ -1,0 +1,278 @@
+"""The queue of runs: executors claim runs under a lease, renew it, and give it up.
+
+Every transaction that changes a run's status or epoch holds its thread's row lock, so an append in progress and a
+take-over can't cross. Heartbeats only renew a lease and need no such lock.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import case, literal, update
+
+from khala.domain.chat import RunOptions
+from khala.domain.errors import ThreadNotFound
+from khala.domain.isolation_policy import MAX_SHARED_LOSSES
+from khala.domain.receipts import FIRST_HASH
+from khala.store.postgres import rows
+from khala.store.postgres.database import RUNS_CHANNEL, Database, Driver, driver_of, notify
+from khala.store.postgres.retries import retried
+from khala.store.runs import receipts
+from khala.store.runs.leases import IS_HELD, Lease, lease_columns
+from khala.store.runs.receipts import ReceiptEntry
+from khala.store.schema.tables import runs
+from khala.store.threads import thread_lists, threads
+from khala.store.tools import approvals
+
+
+class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that this executor may work on now; `next_seq` is the first seq that is free."""
+
+    lease: Lease
+    user_message_id: UUID
+    options: RunOptions
+    next_seq: int
+    next_receipt: int
+    last_receipt_hash: bytes
+    queued_seconds: float
+    canceled: bool
+    guest: bool
+    """Whether the requester has no account."""
+    lost: int
+    """Executors that were lost while they worked on it."""
+    taken_over: bool
+    """Whether the last executor was lost."""
+    traceparent: str | None = None
+    """The trace of the request that queued it."""
+
+
+CLAIM = """
+    WITH active AS (
+        SELECT fairness_key, count(*) AS n FROM runs
+        WHERE status = 'running' AND lease_expires_at > now() GROUP BY fairness_key
+    ), ranked AS (
+        SELECT id, user_id IS NULL AS guest, lost + (status = 'running')::int >= $6 AS isolated,
+               row_number() OVER (PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place
+        FROM runs AS waiting LEFT JOIN active USING (fairness_key)
+        WHERE (status = 'queued' OR (status = 'running' AND lease_expires_at < now()))
+          AND id <> ALL($4::uuid[])
+          AND NOT EXISTS (
+              SELECT FROM runs AS earlier
+              WHERE earlier.thread_id = waiting.thread_id AND earlier.position < waiting.position
+                AND earlier.status IN ('queued', 'running', 'blocked'))
+    ), admitted AS (
+        SELECT id, place FROM (
+            SELECT *, row_number() OVER (PARTITION BY isolated, guest ORDER BY place, id) AS number,
+                   row_number() OVER (PARTITION BY isolated ORDER BY place, id) AS of_isolated
+            FROM ranked
+        ) AS numbered WHERE CASE WHEN isolated THEN of_isolated <= $7 ELSE NOT guest OR number <= $5 END
+    ), picked AS (
+        SELECT runs.id, runs.status AS was
+        FROM admitted JOIN runs USING (id) JOIN threads ON threads.id = runs.thread_id
+        WHERE runs.status = 'queued' OR (runs.status = 'running' AND runs.lease_expires_at < now())
+        ORDER BY place, runs.id LIMIT $1
+        FOR NO KEY UPDATE OF runs, threads SKIP LOCKED
+    )
+    UPDATE runs SET status = 'running', epoch = epoch + 1, lease_owner = $2,
+           lost = lost + (picked.was = 'running')::int, lease_expires_at = clock_timestamp() + make_interval(secs => $3)
+    FROM picked WHERE runs.id = picked.id
+    RETURNING runs.*, picked.was, extract(epoch FROM clock_timestamp() - created_at)::float AS queued_seconds
+"""
+
+NEXT_SEQS = """
+    SELECT run.id, coalesce(part.seq + 1, 0) AS next_seq,
+           coalesce(receipt.seq + 1, 0) AS next_receipt, receipt.hash AS last_receipt_hash
+    FROM unnest($1::uuid[], $2::uuid[]) AS run (id, thread_id)
+    LEFT JOIN LATERAL (
+        SELECT seq FROM message_parts WHERE run_id = run.id AND thread_id IS NOT DISTINCT FROM run.thread_id
+        ORDER BY run_id DESC, seq DESC LIMIT 1
+    ) AS part ON true
+    LEFT JOIN LATERAL (
+        SELECT seq, hash FROM receipts WHERE run_id = run.id AND thread_id IS NOT DISTINCT FROM run.thread_id
+        ORDER BY run_id DESC, seq DESC LIMIT 1
+    ) AS receipt ON true
+"""
+"""`IS NOT DISTINCT FROM` keeps the planner from the indexes by thread, as in `khala.store.runs.leases.IS_HELD`."""
+
+
+async def claim(
+    driver: Driver,
+    *,
+    most: int,
+    owner: str,
+    lease_seconds: float,
+    held: Sequence[UUID] = (),
+    max_guests: int | None = None,
+    max_isolated: int | None = None,
+) -> list[ClaimedRun]:
+    """Claim up to `most` runs that wait or whose executor is gone: fairly between owners, in order within a thread.
+
+    At most `max_guests` of them are of requesters without an account. At most `max_isolated` are to be executed in
+    processes of their own; these don't count as guests', so that they keep no other run waiting.
+
+    `held` are runs that the caller still works on. Where the lease of one lapsed, the caller's next heartbeat renews
+    it; where it is lost, the caller has to notice that first.
+    """
+    async with driver.transaction():
+        guests = most if max_guests is None else max_guests
+        isolated = most if max_isolated is None else max_isolated
+        claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held, guests, MAX_SHARED_LOSSES, isolated)
+        found = await driver.fetch(NEXT_SEQS, [row["id"] for row in claimed], [row["thread_id"] for row in claimed])
+        next_seqs = {row["id"]: row for row in found}
+    return [_claimed(row, next_seqs[row["id"]]) for row in claimed]
+
+
+RECLAIM = """
+    UPDATE runs AS run SET epoch = run.epoch + 1, lease_expires_at = clock_timestamp() + make_interval(secs => $4)
+    WHERE run.id = $1 AND run.thread_id = $2 AND run.epoch = $3 AND run.status = 'running'
+    RETURNING run.*, 'running' AS was, 0::float AS queued_seconds
+"""
+
+
+async def reclaim(driver: Driver, claimed: ClaimedRun, *, lease_seconds: float) -> ClaimedRun | None:
+    """The same claim with the next epoch, after another process wrote under it; None if the run is no longer held.
+
+    Waits for what that process is committing; nothing of it comes later.
+    """
+    lease = claimed.lease
+    async with driver.transaction():
+        # Appends hold the thread's row lock: see `khala.store.runs.parts`.
+        await driver.execute("SELECT FROM threads WHERE id = $1 FOR NO KEY UPDATE", lease.thread_id)
+        row = await driver.fetchrow(RECLAIM, lease.run_id, lease.thread_id, lease.epoch, lease_seconds)
+        if row is None:
+            return None
+        (next_seqs,) = await driver.fetch(NEXT_SEQS, [lease.run_id], [lease.thread_id])
+    return _claimed(row, next_seqs)
+
+
+def _claimed(row: rows.Record, next_seqs: rows.Record) -> ClaimedRun:
+    lease = Lease(run_id=row["id"], thread_id=row["thread_id"], message_id=row["message_id"], epoch=row["epoch"])
+    return ClaimedRun(
+        lease=lease,
+        user_message_id=row["user_message_id"],
+        options=msgspec.json.decode(row["options"], type=RunOptions),
+        next_seq=next_seqs["next_seq"],
+        next_receipt=next_seqs["next_receipt"],
+        last_receipt_hash=next_seqs["last_receipt_hash"] or FIRST_HASH,
+        queued_seconds=row["queued_seconds"],
+        canceled=row["cancel_requested_at"] is not None,
+        guest=row["user_id"] is None,
+        lost=row["lost"],
+        taken_over=row["was"] == "running",
+        traceparent=row["traceparent"],
+    )
+
+
+async def renew_leases(driver: Driver, leases: Sequence[Lease], *, lease_seconds: float) -> set[UUID]:
+    """Renew these leases, as the executor's heartbeat. Returns the runs that are still held."""
+    query = f"""
+        WITH held AS (
+            SELECT run.id, run.thread_id
+            FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS lease (run_id, thread_id, epoch)
+            JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
+            ORDER BY run.id FOR NO KEY UPDATE OF run
+        )
+        UPDATE runs SET lease_expires_at = clock_timestamp() + make_interval(secs => $4)
+        FROM held WHERE runs.id = held.id AND runs.thread_id = held.thread_id RETURNING runs.id
+    """
+    found = await driver.fetch(query, *lease_columns(leases), lease_seconds)
+    return {row["id"] for row in found}
+
+
+async def find_revoked(driver: Driver, leases: Sequence[Lease]) -> set[UUID]:
+    """The runs whose lease their executor has to give up: canceled, taken over or deleted."""
+    query = f"""
+        SELECT lease.run_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS lease (run_id, thread_id, epoch)
+        LEFT JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
+        WHERE run.id IS NULL OR run.cancel_requested_at IS NOT NULL
+    """
+    return {row["run_id"] for row in await driver.fetch(query, *lease_columns(leases))}
+
+
+async def read_status(driver: Driver, lease: Lease) -> str | None:
+    """The run's status, whether or not the lease still holds; None if the run is gone."""
+    query = "SELECT status FROM runs WHERE id = $1 AND thread_id = $2"
+    status: str | None = await driver.fetchval(query, lease.run_id, lease.thread_id)
+    return status
+
+
+async def read_requester(driver: Driver, lease: Lease) -> UUID | None:
+    """The requester of the run, if they have an account by now: a guest may have claimed the thread since."""
+    query = "SELECT user_id FROM runs WHERE id = $1 AND thread_id = $2"
+    user_id: UUID | None = await driver.fetchval(query, lease.run_id, lease.thread_id)
+    return user_id
+
+
+@retried
+async def release(
+    db: Database, lease: Lease, entries: Sequence[ReceiptEntry], *, awaited_approvals: Sequence[str] = ()
+) -> None:
+    """Give up the lease, if the run is still held, and store the receipts of its calls.
+
+    Another executor may claim the run at once; or, where it awaits the approval of these tool calls, as soon as one of
+    them is decided.
+    """
+    async with db.transaction() as connection:
+        try:
+            await threads.lock(connection, lease.thread_id)
+        except ThreadNotFound:
+            return
+        driver = await driver_of(connection)
+        await receipts.insert(driver, [(lease, entry) for entry in entries])
+        waits = awaited_approvals and not await approvals.any_decided(connection, lease, awaited_approvals)
+        # A run whose cancel was requested meanwhile waits for no approval: the executor that claims it ends it.
+        status = case((runs.c.cancel_requested_at.is_(None) & literal(bool(waits)), "blocked"), else_="queued")
+        held = (
+            (runs.c.id == lease.run_id)
+            & (runs.c.thread_id == lease.thread_id)
+            & (runs.c.epoch == lease.epoch)
+            & (runs.c.status == "running")
+        )
+        freed = {"status": status, "lease_owner": None, "lease_expires_at": None}
+        found = (await connection.execute(update(runs).where(held).values(**freed).returning(runs.c.status))).first()
+        if found is not None and found.status == "blocked":
+            await thread_lists.stamp(driver, [lease.thread_id])
+        else:
+            await notify(connection, RUNS_CHANNEL, "")
+
+
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue of all executors, for monitoring. Times are seconds.
+
+    `oldest`: how long the first run that could begin has waited. `lease_age`: since the oldest last heartbeat.
+    """
+
+    queued: int
+    running: int
+    blocked: int
+    oldest: float
+    lease_age: float
+
+
+QUEUE_STATUS = """
+    SELECT count(*) FILTER (WHERE status = 'queued') AS queued,
+           count(*) FILTER (WHERE status = 'running') AS running,
+           count(*) FILTER (WHERE status = 'blocked') AS blocked,
+           coalesce(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (
+               WHERE status = 'queued' AND epoch = 0 AND NOT EXISTS (
+                   SELECT FROM runs AS earlier
+                   WHERE earlier.thread_id = waiting.thread_id AND earlier.position < waiting.position
+                     AND earlier.status IN ('queued', 'running', 'blocked'))
+           )), 0)::float AS oldest,
+           coalesce(extract(epoch FROM clock_timestamp() - min(lease_expires_at) FILTER (WHERE status = 'running'))
+                    + $1, 0)::float AS lease_age
+    FROM runs AS waiting WHERE status IN ('queued', 'running', 'blocked')
+"""
+
+
+async def read_queue_status(driver: Driver, *, lease_seconds: float) -> QueueStatus:
+    """The status of the queue of all executors; a lease lasts `lease_seconds`."""
+    row = await driver.fetchrow(QUEUE_STATUS, lease_seconds)
+    assert row is not None
+    return QueueStatus(**row)
+
+
+async def read_traceparents(driver: Driver, run_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """The traces that these runs belong to, of those that belong to one."""
+    query = "SELECT id, traceparent FROM runs WHERE id = ANY($1::uuid[]) AND traceparent IS NOT NULL"
+    return {row["id"]: row["traceparent"] for row in await driver.fetch(query, run_ids)}
