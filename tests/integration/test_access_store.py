@@ -7,13 +7,12 @@ from uuid import UUID
 import pytest
 
 from khala.domain import ids
-from khala.domain.access import SCOPES, Caller, key_hash
+from khala.domain.access import SCOPES, Authorization, Caller, key_hash
 from khala.domain.errors import Conflict, Forbidden, NotFound
 from khala.store.accounts import account_feed, api_tokens, sessions
 from khala.store.postgres.database import Database
 from khala.store.runs import detail_tokens
 from khala.store.sharing import access
-from khala.store.sharing.access import Admission
 from khala.store.threads import threads
 from tests.integration.test_leases import CALL, asking
 from tests.support.cast import person
@@ -25,9 +24,9 @@ from tests.support.store import CALLER, lease_of, new_thread
 async def admitted(db: Database, thread_id: UUID, caller: Caller) -> str | None:
     """The role that the caller has; None for none."""
     async with db.driver() as driver:
-        (found,) = await access.admissions(driver, [(thread_id, caller)])
-    assert isinstance(found, Admission)
-    return None if found.grant is None else found.grant.role
+        (found,) = await access.authorizations(driver, [(thread_id, caller)])
+    assert isinstance(found, Authorization)
+    return found.role
 
 
 async def standing(db: Database, caller: Caller) -> bool:
@@ -112,7 +111,7 @@ async def test_a_deleted_thread_is_none(db: Database) -> None:
     assert await admitted(db, thread_id, CALLER) == "owner"
     await threads.remove(db, thread_id, CALLER)
     async with db.driver() as driver:
-        assert await access.admissions(driver, [(thread_id, CALLER)]) == [None]
+        assert await access.authorizations(driver, [(thread_id, CALLER)]) == [None]
 
 
 @pytest.mark.parametrize("lasts", [60, -1])

@@ -78,7 +78,7 @@ async def test_a_socket_needs_the_key_for_each_thread(server: Inside) -> None:
                 "type": "error",
                 "threadId": other.id,
                 "code": "forbidden",
-                "message": "This thread is not open to you: it needs its key, a share link, or an account with access.",
+                "message": "You have no access to this thread. Send its key or a share link, or sign in as a member.",
             }
         nowhere = str(uuid.uuid4())
         missing = await feed.subscribe(Thread(server.http, nowhere, thread.key))

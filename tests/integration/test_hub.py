@@ -43,9 +43,9 @@ async def test_observers_that_come_together_share_one_read_and_then_need_none(db
     live = live_by(db, reader)
     hub = live.threads
     async with listening(live, 50) as ears:
-        ticket = await hub.admit(db, lease.thread_id, CALLER)
+        authorization = await hub.authorize(db, lease.thread_id, CALLER)
         for ear in ears:
-            hub.join(ear.client, lease.thread_id, None, ticket)
+            hub.join(ear.client, lease.thread_id, None, authorization)
         await asyncio.gather(*(ear.until(2) for ear in ears))
         joined = reader.reads
         for seq in range(3):

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from khala.domain import ids
-from khala.domain.access import Caller, key_hash
+from khala.domain.access import Action, Caller, key_hash
 from khala.domain.errors import ThreadNotFound
 from khala.store.operations import retention
 from khala.store.operations.retention import Policy, due, purge
@@ -44,7 +44,7 @@ async def count(db: Database, table: str, thread_id: UUID | None = None) -> int:
 async def is_open(db: Database, thread_id: UUID, caller: Caller = CALLER) -> bool:
     async with db.driver() as driver:
         try:
-            await access.admit(driver, thread_id, caller)
+            await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
         except ThreadNotFound:
             return False
     return True

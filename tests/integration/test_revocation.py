@@ -151,9 +151,9 @@ async def test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any
 async def test_what_changes_between_the_admission_and_the_first_read_is_noticed(db: Database, round_: int) -> None:
     thread_id = await new_thread(db)
     async with process(db, 1) as (live, (ear,)):
-        ticket = await live.threads.admit(db, thread_id, CALLER)
+        authorization = await live.threads.authorize(db, thread_id, CALLER)
         await change_access(db, thread_id, CHANGE_KEY, tell=bool(round_ % 2))
-        live.threads.join(ear.client, thread_id, None, ticket)
+        live.threads.join(ear.client, thread_id, None, authorization)
         await ear.ends()
     assert ear.frames == [forbidden(thread_id)]
 
@@ -349,7 +349,7 @@ async def test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks(db: 
     away = Away(db.url)
     live = Live(db, db)
     live.guard._db = away
-    live.threads.admissions = _admissions_by(away, live)  # type: ignore[method-assign]
+    live.threads.authorizations = _authorizations_by(away, live)  # type: ignore[method-assign]
     async with listening(live, 2) as (owner, stranger):
         await follow(live.threads, db, owner.client, thread_id)
         await follow(live.threads, db, stranger.client, thread_id, guest)
@@ -372,12 +372,14 @@ async def test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks(db: 
     await away.close()
 
 
-def _admissions_by(away: Away, live: Live) -> Any:
-    async def admissions(subscriptions: list[Any]) -> Any:
+def _authorizations_by(away: Away, live: Live) -> Any:
+    async def authorizations(subscriptions: list[Any]) -> Any:
         async with away.driver() as driver:
-            return await live.threads._feed.admissions(driver, [(one.topic_id, one.caller) for one in subscriptions])
+            return await live.threads._feed.authorizations(
+                driver, [(one.topic_id, one.caller) for one in subscriptions]
+            )
 
-    return admissions
+    return authorizations
 
 
 async def test_a_guard_forgets_whoever_has_left(db: Database) -> None:
@@ -427,14 +429,14 @@ async def test_a_sign_out_between_the_admission_and_the_subscription_is_noticed(
     await add_member(db, thread_id, user_id)
     user = await signed_in(db, user_id)
     async with process(db, 1) as (live, (ear,)):
-        before = live.guard.heard
-        ticket = await live.threads.admit(db, thread_id, user)
+        before = live.guard.credential_notices
+        authorization = await live.threads.authorize(db, thread_id, user)
         # The database has said yes; the answer is on its way while the session ends.
         await sign_out(db, user)
         async with asyncio.timeout(2):
-            while live.guard.heard == before:
+            while live.guard.credential_notices == before:
                 await asyncio.sleep(0.01)
-        live.threads.join(ear.client, thread_id, None, ticket)
+        live.threads.join(ear.client, thread_id, None, authorization)
         async with asyncio.timeout(2):
             assert await ear.ends() == forbidden(thread_id)
 

@@ -69,7 +69,7 @@ async def follow(
     hub: Hub, db: Database, client: Client, topic_id: UUID, caller: Caller = CALLER, *, after: int | None = None
 ) -> Subscription:
     """Let the caller in, and follow the topic on this connection."""
-    return hub.join(client, topic_id, after, await hub.admit(db, topic_id, caller))
+    return hub.join(client, topic_id, after, await hub.authorize(db, topic_id, caller))
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,6 @@
-"""What opens a thread: by law, not by example only."""
+"""Decisions about access to threads, held to laws."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -9,18 +10,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from khala.domain.access import (
+    POLICY,
     RANKS,
+    AccessFacts,
+    Action,
     Caller,
-    Doors,
     as_requester,
     author_id_of_key,
-    grant,
+    decide_access,
     hashes_match,
     key_hash,
     presented_key_id,
     validated_anon_key,
 )
-from khala.domain.errors import InvalidInput
+from khala.domain.errors import Forbidden, InvalidInput
 
 USERS = [UUID(int=number) for number in range(1, 4)]
 HASHES = [key_hash(name) for name in ("a", "b", "c")]
@@ -30,9 +33,10 @@ users = st.none() | st.sampled_from(USERS)
 hashes = st.none() | st.sampled_from(HASHES)
 times = st.none() | st.integers(0, 5).map(lambda hours: NOON + timedelta(hours=hours))
 roles = st.none() | st.sampled_from(list(RANKS))
-doors = st.builds(
-    Doors, owner_id=users, anon_key_hash=hashes, public=st.booleans(), member_role=roles,
-    link_role=st.sampled_from([None, "viewer", "editor"]), link_expires_at=times, credential_stands=st.booleans(),
+facts_of_threads = st.builds(
+    AccessFacts, access_id=st.sampled_from(USERS), owner_id=users, anon_key_hash=hashes, public=st.booleans(),
+    member_role=roles,
+    link_role=st.sampled_from([None, "viewer", "editor"]), link_expires_at=times, credential_valid=st.booleans(),
     invited=st.booleans(),
 )  # fmt: skip
 callers = st.builds(
@@ -41,74 +45,89 @@ callers = st.builds(
 )  # fmt: skip
 
 
-def fitting(found: Doors, caller: Caller) -> list[tuple[int, datetime | None]]:
-    """Every door that fits, by itself: its rank, and when it closes."""
-    known = caller.user_id is not None and found.credential_stands
+def fitting(facts: AccessFacts, caller: Caller) -> list[tuple[int, datetime | None]]:
+    """Every way in that fits, by itself: its rank, and when it ends."""
+    known = caller.user_id is not None and facts.credential_valid
     ways: list[tuple[str | None, bool, datetime | None]] = [
-        ("owner", known and found.owner_id == caller.user_id, caller.expires_at),
-        (found.member_role, known, caller.expires_at),
-        ("viewer", known and found.invited, caller.expires_at),
-        ("owner", found.anon_key_hash is not None and found.anon_key_hash == caller.anon_key_hash, None),
-        (found.link_role, True, found.link_expires_at),
-        ("viewer", found.public, None),
+        ("owner", known and facts.owner_id == caller.user_id, caller.expires_at),
+        (facts.member_role, known, caller.expires_at),
+        ("viewer", known and facts.invited, caller.expires_at),
+        ("owner", facts.anon_key_hash is not None and facts.anon_key_hash == caller.anon_key_hash, None),
+        (facts.link_role, True, facts.link_expires_at),
+        ("viewer", facts.public, None),
     ]
     return [(RANKS[role], ends) for role, fits, ends in ways if role is not None and fits]  # type: ignore[index]
 
 
-@given(doors, callers)
-def test_a_grant_is_the_best_door_that_fits_and_never_more(found: Doors, caller: Caller) -> None:
-    given_, ways = grant(found, caller), fitting(found, caller)
-    assert (given_ is None) == (not ways)
-    if given_ is not None:
-        assert RANKS[given_.role] == max(rank for rank, _ in ways)
-        assert (RANKS[given_.role], given_.expires_at) in ways
+@given(facts_of_threads, callers)
+def test_access_is_the_best_way_in_that_fits_and_never_more(facts: AccessFacts, caller: Caller) -> None:
+    found, ways = decide_access(facts, caller), fitting(facts, caller)
+    assert (found.role is None) == (not ways)
+    assert (found.caller, found.access_id) == (caller, facts.access_id)
+    if found.role is not None:
+        assert RANKS[found.role] == max(rank for rank, _ in ways)
+        assert (RANKS[found.role], found.expires_at) in ways
 
 
-@given(doors, callers)
-def test_a_grant_never_lasts_longer_than_a_door_of_its_role(found: Doors, caller: Caller) -> None:
-    given_ = grant(found, caller)
-    if given_ is not None:
-        ends = [end for rank, end in fitting(found, caller) if rank == RANKS[given_.role]]
-        assert given_.expires_at == (None if None in ends else max(end for end in ends if end))
+@given(facts_of_threads, callers)
+def test_access_never_lasts_longer_than_a_way_in_of_its_role(facts: AccessFacts, caller: Caller) -> None:
+    found = decide_access(facts, caller)
+    if found.role is not None:
+        ends = [end for rank, end in fitting(facts, caller) if rank == RANKS[found.role]]
+        assert found.expires_at == (None if None in ends else max(end for end in ends if end))
 
 
-@given(doors, callers)
-def test_nothing_that_a_caller_is_opens_a_private_thread_without_a_secret(found: Doors, caller: Caller) -> None:
-    private = replace(found, public=False, link_role=None)
-    assert grant(private, replace(caller, user_id=None, anon_key_hash=None, share_key_hash=None)) is None
-    assert grant(replace(private, credential_stands=False), replace(caller, anon_key_hash=None)) is None
+@given(facts_of_threads, callers)
+def test_nothing_that_a_caller_is_opens_a_private_thread_without_a_secret(facts: AccessFacts, caller: Caller) -> None:
+    private = replace(facts, public=False, link_role=None)
+    assert decide_access(private, replace(caller, user_id=None, anon_key_hash=None, share_key_hash=None)).role is None
+    assert decide_access(replace(private, credential_valid=False), replace(caller, anon_key_hash=None)).role is None
 
 
-@given(doors, callers)
-def test_a_thread_without_an_owner_and_a_key_is_not_opened_by_having_neither(found: Doors, caller: Caller) -> None:
-    nobodys = replace(found, owner_id=None, anon_key_hash=None, member_role=None, public=False, link_role=None)
-    assert grant(replace(nobodys, invited=False), caller) is None
+@given(facts_of_threads, callers)
+def test_a_thread_without_an_owner_and_a_key_is_not_opened_by_having_neither(
+    facts: AccessFacts, caller: Caller
+) -> None:
+    nobodys = replace(facts, owner_id=None, anon_key_hash=None, member_role=None, public=False, link_role=None)
+    assert decide_access(replace(nobodys, invited=False), caller).role is None
 
 
-@given(doors, callers)
-def test_an_invitation_lets_its_user_read_and_nothing_else(found: Doors, caller: Caller) -> None:
-    without, invited = grant(replace(found, invited=False), caller), grant(replace(found, invited=True), caller)
-    if without is not None:
-        assert invited is not None
+@given(facts_of_threads, callers)
+def test_an_invitation_lets_its_user_read_and_nothing_else(facts: AccessFacts, caller: Caller) -> None:
+    without, invited = (
+        decide_access(replace(facts, invited=False), caller),
+        decide_access(replace(facts, invited=True), caller),
+    )
+    if without.role is not None:
         assert invited.role == without.role
-    elif invited is not None:
-        assert (invited.role, caller.user_id is not None, found.credential_stands) == ("viewer", True, True)
+    elif invited.role is not None:
+        assert (invited.role, caller.user_id is not None, facts.credential_valid) == ("viewer", True, True)
+
+
+@given(facts_of_threads, callers)
+def test_an_action_is_allowed_to_its_role_and_those_above(facts: AccessFacts, caller: Caller) -> None:
+    found = decide_access(facts, caller)
+    assert POLICY.keys() == set(Action)
+    for action, needed in POLICY.items():
+        assert found.allows(action) == (found.role is not None and RANKS[found.role] >= RANKS[needed])
+        with nullcontext() if found.allows(action) else pytest.raises(Forbidden):
+            found.require(action)
 
 
 @given(callers, users, hashes)
-def test_the_asker_of_a_run_is_its_user_or_without_one_the_same_key(
+def test_the_requester_of_a_run_is_its_user_or_without_one_the_same_key(
     caller: Caller, user_id: UUID | None, key: bytes | None
 ) -> None:
-    asker = as_requester(caller, user_id, None if key is None else author_id_of_key(key))
+    requester = as_requester(caller, user_id, None if key is None else author_id_of_key(key))
     if user_id is not None:
-        assert (asker is not None) == (caller.user_id == user_id)
+        assert (requester is not None) == (caller.user_id == user_id)
     else:
-        assert (asker is not None) == (key is not None and key in (caller.anon_key_hash, caller.share_key_hash))
-    if asker is not None:
+        assert (requester is not None) == (key is not None and key in (caller.anon_key_hash, caller.share_key_hash))
+    if requester is not None:
         # Nothing else that the caller showed can lend them the right.
-        assert asker.user_id == user_id
-        assert {asker.anon_key_hash, asker.share_key_hash} <= {key, None}
-        assert key is None or (key in (asker.anon_key_hash, asker.share_key_hash)) == (
+        assert requester.user_id == user_id
+        assert {requester.anon_key_hash, requester.share_key_hash} <= {key, None}
+        assert key is None or (key in (requester.anon_key_hash, requester.share_key_hash)) == (
             key in (caller.anon_key_hash, caller.share_key_hash)
         )
 
@@ -125,11 +144,11 @@ def test_the_key_that_opens_a_thread_is_the_one_by_which_its_holder_asks(caller:
         assert shown is None
 
 
-@given(doors, callers, callers)
-def test_to_show_more_never_opens_less(found: Doors, caller: Caller, other: Caller) -> None:
-    less = grant(found, replace(caller, anon_key_hash=None))
-    more = grant(found, replace(caller, anon_key_hash=other.anon_key_hash))
-    assert less is None or (more is not None and RANKS[more.role] >= RANKS[less.role])
+@given(facts_of_threads, callers, callers)
+def test_to_show_more_never_opens_less(facts: AccessFacts, caller: Caller, other: Caller) -> None:
+    less = decide_access(facts, replace(caller, anon_key_hash=None))
+    more = decide_access(facts, replace(caller, anon_key_hash=other.anon_key_hash))
+    assert less.role is None or (more.role is not None and RANKS[more.role] >= RANKS[less.role])
 
 
 @given(hashes, hashes)

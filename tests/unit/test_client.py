@@ -6,14 +6,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from khala.domain.access import Caller, Grant
+from khala.domain.access import Authorization, Caller
 from khala.live.encoded_frame import Body
-from khala.live.observer import MOST_BYTES, Client, Out, Read, Subscription, Ticket
-from khala.store.sharing.access import Admission
+from khala.live.observer import MOST_BYTES, Client, Out, Read, Subscription
 from tests.support.live import payload
 
 ACCESS = UUID(int=1)
-TICKET = Ticket(caller=Caller(), grant=Grant(role="viewer"), access_id=ACCESS, heard=0)
+VIEWER = Authorization(caller=Caller(), role="viewer", access_id=ACCESS)
 
 
 class Connection:
@@ -50,7 +49,7 @@ class Log:
         self.reads = 0
 
     def follow(self, client: Client) -> Subscription:
-        subscription = Subscription(self, client, uuid4(), self.revision, TICKET)
+        subscription = Subscription(self, client, uuid4(), self.revision, VIEWER)
         subscription.behind = False
         client.subscriptions[self, subscription.topic_id] = subscription
         self.observers.append(subscription)
@@ -68,8 +67,8 @@ class Log:
         now = self.revision
         return Read(frame(after, now) if now > after else None, now, ACCESS)
 
-    async def admissions(self, subscriptions: list[Subscription]) -> list[Admission | None]:
-        return [Admission(ACCESS, TICKET.grant) for _ in subscriptions]
+    async def authorizations(self, subscriptions: list[Subscription]) -> list[Authorization | None]:
+        return [VIEWER for _ in subscriptions]
 
     def level(self, subscription: Subscription) -> bool:
         return subscription.cursor >= self.revision
@@ -157,7 +156,7 @@ async def test_who_is_in_doubt_is_handed_nothing_at_once_either_and_reads_on_whe
     log.append()
     await settle()
     assert spans(connection.taken) == [(0, 1)]
-    subscription.trust(ACCESS, TICKET.grant)
+    subscription.confirm(VIEWER)
     await settle()
     assert spans(connection.taken) == [(0, 1), (1, 3)]
     pump.cancel()
@@ -225,7 +224,7 @@ async def test_what_was_read_for_whoever_may_not_follow_any_more_is_not_sent(wha
     log.may_end.set()
     await settle()
     assert connection.taken == []
-    subscription.trust(ACCESS, TICKET.grant)
+    subscription.confirm(VIEWER)
     await settle()
     assert spans(connection.taken) == ([] if what == "ended" else [(0, 3)])
     pump.cancel()
@@ -255,7 +254,7 @@ async def test_who_is_present_is_told_to_nobody_in_doubt() -> None:
     client.accompany(subscription, Body(b"who is here"))
     await settle()
     assert connection.taken == []
-    subscription.trust(ACCESS, TICKET.grant)
+    subscription.confirm(VIEWER)
     await settle()
     assert connection.taken == [b"who is here"]
     pump.cancel()
@@ -272,7 +271,7 @@ async def test_what_waits_for_whoever_is_in_doubt_is_dropped_and_read_again() ->
     pump = asyncio.create_task(client.pump(connection.deliver))
     await settle()
     assert connection.taken == []
-    subscription.trust(ACCESS, TICKET.grant)
+    subscription.confirm(VIEWER)
     await settle()
     assert spans(connection.taken) == [(0, 3)]
     pump.cancel()

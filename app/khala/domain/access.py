@@ -1,8 +1,9 @@
-"""Who asks, what opens a thread, and what each role may do."""
+"""Access control: callers, roles, and the policy of which role each action takes."""
 
 import hashlib
 import hmac
 from datetime import datetime
+from enum import Enum
 from typing import Literal, TypeAlias, get_args
 from uuid import UUID
 
@@ -17,21 +18,21 @@ Role: TypeAlias = Literal["viewer", "editor", "owner"]
 Scope: TypeAlias = Literal["read", "write", "account"]
 
 RANKS: dict[Role, int] = {role: rank for rank, role in enumerate(get_args(Role))}
-"""Every role may do what those below it may."""
+"""The order of the roles. Each role may do everything that a lower one may."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, by all that they have shown: an account, an anonymous key, a share key. Secrets come as hashes."""
+    """The credentials of a request: an account, an anonymous key and a share key. Secrets are stored as hashes."""
 
     user_id: UUID | None = None
     name: str | None = None
-    """What the account's user is called."""
+    """The display name of the account's user."""
     credential: UUID | None = None
-    """The session or API token that showed the account; None where a signed token did, which ends by itself."""
+    """The session or API token of the account; None for a signed bearer token, which only expires."""
     scopes: frozenset[Scope] = frozenset(SCOPES)
     expires_at: datetime | None = None
-    """When what showed the account ends."""
+    """The time at which the account's credential expires."""
     anon_key_hash: bytes | None = None
     share_key_hash: bytes | None = None
     network: str | None = None
@@ -39,87 +40,151 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def author_id(self) -> UUID | None:
-        """Who a message of theirs is by: the account, or a stable id made of the key; it does not tell the key."""
+        """The author of the caller's messages: the account, or a stable id that is derived from the key."""
         secret = self.anon_key_hash or self.share_key_hash
         if self.user_id is not None or secret is None:
             return self.user_id
         return author_id_of_key(secret)
 
 
-class Doors(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a thread's locks a certain caller's keys fit, as stored at one moment."""
+class Action(Enum):
+    """An operation on a thread. `POLICY` says which role it takes."""
 
+    CREATE_THREAD = "create_thread"
+    """Open a thread under an id of the client's choice, which may exist already."""
+    READ_THREAD = "read_thread"
+    JOIN_THREAD = "join_thread"
+    LEAVE_THREAD = "leave_thread"
+    SEND_MESSAGE = "send_message"
+    UPLOAD_FILE = "upload_file"
+    CANCEL_RUN = "cancel_run"
+    DECIDE_APPROVAL = "decide_approval"
+    EDIT_THREAD = "edit_thread"
+    SET_VISIBILITY = "set_visibility"
+    IMPORT_MESSAGES = "import_messages"
+    RESET_THREAD = "reset_thread"
+    DELETE_THREAD = "delete_thread"
+    MANAGE_MEMBERS = "manage_members"
+    MANAGE_LINKS = "manage_links"
+    SET_TOOL_RULES = "set_tool_rules"
+
+
+POLICY: dict[Action, Role] = {
+    Action.CREATE_THREAD: "owner",
+    Action.READ_THREAD: "viewer",
+    Action.JOIN_THREAD: "viewer",
+    Action.LEAVE_THREAD: "viewer",
+    Action.SEND_MESSAGE: "editor",
+    Action.UPLOAD_FILE: "editor",
+    Action.CANCEL_RUN: "editor",
+    Action.DECIDE_APPROVAL: "editor",
+    Action.EDIT_THREAD: "editor",
+    Action.SET_VISIBILITY: "owner",
+    Action.IMPORT_MESSAGES: "owner",
+    Action.RESET_THREAD: "owner",
+    Action.DELETE_THREAD: "owner",
+    Action.MANAGE_MEMBERS: "owner",
+    Action.MANAGE_LINKS: "owner",
+    Action.SET_TOOL_RULES: "owner",
+}
+"""The lowest role that each action takes."""
+
+
+class AccessFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored facts that decide a caller's access to a thread, as of one moment."""
+
+    access_id: UUID
+    """Changes whenever access to the thread changes."""
     owner_id: UUID | None
     anon_key_hash: bytes | None
     public: bool
     member_role: Role | None
     link_role: Role | None
     link_expires_at: datetime | None
-    credential_stands: bool
+    credential_valid: bool
+    """Whether the caller's account exists, and their session or API token has neither ended nor expired."""
     invited: bool = False
-    """Whether an invitation of the account is open."""
+    """Whether the account has an open invitation."""
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller may do in a thread, and until when at the latest."""
+class Authorization(msgspec.Struct, frozen=True, kw_only=True):
+    """A caller's access to a thread (or another topic), as of one moment."""
 
-    role: Role
+    caller: Caller
+    access_id: UUID
+    """The version of the thread's access that this was decided under."""
+    role: Role | None
+    """None: the caller has no access."""
     expires_at: datetime | None = None
+    """The time at which the access ends by itself, if that is known."""
+    credential_notices: int = 0
+    """Notices of ended credentials that this process had received before the facts were read."""
 
-    def allows(self, needed: Role) -> bool:
-        """Whether the role is enough."""
-        return RANKS[self.role] >= RANKS[needed]
+    def allows(self, action: Action) -> bool:
+        """Whether the role is high enough for this action."""
+        return self.role is not None and RANKS[self.role] >= RANKS[POLICY[action]]
+
+    def require(self, action: Action) -> None:
+        """Raise `Forbidden` unless the action is allowed."""
+        if self.role is None:
+            raise Forbidden("You have no access to this thread. Send its key or a share link, or sign in as a member.")
+        if not self.allows(action):
+            raise Forbidden(f"This requires the role {POLICY[action]}; your role in this thread is {self.role}.")
 
 
-def grant(doors: Doors, caller: Caller) -> Grant | None:
-    """The most that the caller's keys open; None if none fits. Among equals, the one that lasts longest.
+def decide_access(facts: AccessFacts, caller: Caller) -> Authorization:
+    """The highest role that the caller's credentials give; of equal roles, the one that lasts longest.
 
-    An invitation lets its user read, whatever role it offers: they see what they would join, and do nothing in it.
+    An open invitation only lets its user read, whatever role it offers.
     """
-    found: list[Grant] = []
-    if caller.user_id is not None and doors.credential_stands:
-        invited: Role | None = "viewer" if doors.invited else None
-        role: Role | None = "owner" if doors.owner_id == caller.user_id else doors.member_role or invited
+    found: list[tuple[Role, datetime | None]] = []
+    if caller.user_id is not None and facts.credential_valid:
+        invited: Role | None = "viewer" if facts.invited else None
+        role: Role | None = "owner" if facts.owner_id == caller.user_id else facts.member_role or invited
         if role is not None:
-            found.append(Grant(role=role, expires_at=caller.expires_at))
-    if hashes_match(doors.anon_key_hash, caller.anon_key_hash):
-        found.append(Grant(role="owner"))
-    if doors.link_role is not None:
-        found.append(Grant(role=doors.link_role, expires_at=doors.link_expires_at))
-    if doors.public:
-        found.append(Grant(role="viewer"))
-    return max(found, key=_worth, default=None)
+            found.append((role, caller.expires_at))
+    if hashes_match(facts.anon_key_hash, caller.anon_key_hash):
+        found.append(("owner", None))
+    if facts.link_role is not None:
+        found.append((facts.link_role, facts.link_expires_at))
+    if facts.public:
+        found.append(("viewer", None))
+    best, expires_at = max(found, key=_rank, default=(None, None))
+    return Authorization(caller=caller, access_id=facts.access_id, role=best, expires_at=expires_at)
 
 
-def _worth(one: Grant) -> tuple[int, bool, float]:
-    return RANKS[one.role], one.expires_at is None, one.expires_at.timestamp() if one.expires_at else 0.0
+def _rank(candidate: tuple[Role, datetime | None]) -> tuple[int, bool, float]:
+    role, expires_at = candidate
+    return RANKS[role], expires_at is None, expires_at.timestamp() if expires_at else 0.0
 
 
 def require_scope(caller: Caller, scope: Scope) -> None:
-    """Raise unless the token that the caller showed is good for this."""
+    """Raise `Forbidden` unless the caller's credential has this scope."""
     if scope not in caller.scopes:
-        raise Forbidden(f"This token lacks the scope {scope}.")
+        raise Forbidden(f"This token lacks the scope {scope}. Use a token that has it.")
 
 
 def validated_anon_key(key: str) -> str:
-    """A key that a client made, if it is long enough to be one."""
+    """The anonymous key that a client chose. Raises `InvalidInput` if its length is out of bounds."""
     if not len(key.strip()) >= MIN_KEY_CHARACTERS or len(key) > MAX_KEY_CHARACTERS:
-        raise InvalidInput(f"An anonKey has {MIN_KEY_CHARACTERS} to {MAX_KEY_CHARACTERS} characters.", path="anonKey")
+        raise InvalidInput(
+            f"An anonKey must have {MIN_KEY_CHARACTERS} to {MAX_KEY_CHARACTERS} characters.", path="anonKey"
+        )
     return key
 
 
 def key_hash(key: str) -> bytes:
-    """What is stored of a secret. Secrets carry at least 128 random bits, so one round of SHA-256 is enough."""
+    """The hash that is stored of a secret. Secrets have at least 128 random bits, so one round of SHA-256 is enough."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def author_id_of_key(secret_hash: bytes) -> UUID:
-    """The author id of whoever holds this key without an account."""
+    """The author id of a key's holder, who has no account."""
     return UUID(bytes=hashlib.sha256(b"author" + secret_hash).digest()[:16], version=5)
 
 
 def presented_key_id(caller: Caller, anon_key_hash: bytes | None) -> UUID | None:
-    """Stands for the key by which the caller comes to a thread that has this anonymous key; None if they show none."""
+    """The author id of the key that gives the caller access to a thread with this anonymous key; None without a key."""
     if hashes_match(anon_key_hash, caller.anon_key_hash):
         secret = caller.anon_key_hash
     else:
@@ -128,10 +193,10 @@ def presented_key_id(caller: Caller, anon_key_hash: bytes | None) -> UUID | None
 
 
 def as_requester(caller: Caller, user_id: UUID | None, key_id: UUID | None) -> Caller | None:
-    """The caller with just that by which they are the asker of a run; None if they are somebody else.
+    """The caller, reduced to the credentials by which they requested a run; None if they are not its requester.
 
-    The asker is the user `user_id`, or without one the holder of the key that `key_id` stands for. A user who has asked
-    by a key keeps that key: it may be all that lets them write.
+    The requester is the user `user_id`, or without one the holder of the key with the author id `key_id`. A user who
+    requested the run with a key keeps that key, because it may be all that lets them write.
     """
     if user_id is not None:
         keys = {"anon_key_hash": caller.anon_key_hash, "share_key_hash": caller.share_key_hash}
@@ -144,5 +209,5 @@ def as_requester(caller: Caller, user_id: UUID | None, key_id: UUID | None) -> C
 
 
 def hashes_match(stored: bytes | None, presented: bytes | None) -> bool:
-    """Whether the presented key's hash is the stored one, compared in constant time."""
+    """Whether the presented key's hash is the stored one, compared in constant time. None matches nothing."""
     return stored is not None and presented is not None and hmac.compare_digest(stored, presented)

@@ -16,12 +16,11 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from khala.domain.access import Caller
+from khala.domain.access import Authorization, Caller
 from khala.domain.errors import Unavailable
 from khala.live.observer import FORBIDDEN, GONE, Source, Subscription
 from khala.store.accounts.account_feed import valid_credentials
 from khala.store.postgres.database import EVERYTHING, Database
-from khala.store.sharing.access import Admission
 
 log = structlog.get_logger()
 
@@ -42,8 +41,8 @@ class Guard:
         self._to_poll = False
         self._doubted: dict[Subscription, None] = {}
         self._wake = asyncio.Event()
-        self.heard = 0
-        """How often it was told of credentials that ended."""
+        self.credential_notices = 0
+        """Notices of ended credentials that were received."""
 
     def watch(self, subscription: Subscription) -> None:
         """It has begun, or is followed by another grant or account than before."""
@@ -82,7 +81,7 @@ class Guard:
 
     def notified(self, payload: str) -> None:
         """The listener's word that credentials of these users have ended, or that any may have."""
-        self.heard += 1
+        self.credential_notices += 1
         users = list(self._users) if payload == EVERYTHING else map(UUID, payload.split(","))
         for subscription in [one for user_id in users for one in self._users.get(user_id, ())]:
             self.doubt(subscription)
@@ -161,13 +160,13 @@ class Guard:
             del self._doubted[subscription]
         try:
             await self._strip_ended(batch)
-            found = await self._admissions(batch)
+            found = await self._authorizations(batch)
         except BaseException:
             self._doubted = {one: None for one in batch if not one.ended} | self._doubted
             raise
-        for subscription, admission in found:
+        for subscription, authorization in found:
             if subscription not in self._doubted and not subscription.ended:
-                self._settle(subscription, admission)
+                self._settle(subscription, authorization)
 
     async def _strip_ended(self, batch: list[Subscription]) -> None:
         """Take the account from those whose session or token has ended; their keys may open the thread still."""
@@ -180,18 +179,18 @@ class Guard:
             if not ok:
                 self._strip(subscription)
 
-    async def _admissions(self, batch: list[Subscription]) -> list[tuple[Subscription, Admission | None]]:
+    async def _authorizations(self, batch: list[Subscription]) -> list[tuple[Subscription, Authorization | None]]:
         sources: dict[Source, list[Subscription]] = defaultdict(list)
         for subscription in batch:
             sources[subscription.source].append(subscription)
-        found = [(group, await source.admissions(group)) for source, group in sources.items()]
-        return [pair for group, admissions in found for pair in zip(group, admissions, strict=True)]
+        found = [(group, await source.authorizations(group)) for source, group in sources.items()]
+        return [pair for group, authorizations in found for pair in zip(group, authorizations, strict=True)]
 
-    def _settle(self, subscription: Subscription, admission: Admission | None) -> None:
-        if admission is None or admission.grant is None:
-            subscription.source.cut(subscription, GONE if admission is None else FORBIDDEN)
+    def _settle(self, subscription: Subscription, authorization: Authorization | None) -> None:
+        if authorization is None or authorization.role is None:
+            subscription.source.cut(subscription, GONE if authorization is None else FORBIDDEN)
             return
-        subscription.trust(admission.access_id, admission.grant)
+        subscription.confirm(authorization)
         self.watch(subscription)
 
     def _strip(self, subscription: Subscription) -> None:

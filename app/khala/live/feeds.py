@@ -7,13 +7,12 @@ from uuid import UUID
 import msgspec
 
 from khala.domain import frames
-from khala.domain.access import Caller, Grant
+from khala.domain.access import Authorization, Caller
 from khala.domain.chat import Delta
 from khala.domain.frames import AccountDeltaFrame
 from khala.store.accounts import account_feed
 from khala.store.postgres.database import Driver
 from khala.store.sharing import access
-from khala.store.sharing.access import Admission
 from khala.store.threads import thread_feed
 from khala.store.threads.thread_feed import Behind, Gone, Unchanged
 
@@ -60,7 +59,7 @@ class Feed(Protocol):
     async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
         """A topic as it is, which `since` has found a moment ago; `reset` if it was emptied. None if it is gone."""
 
-    async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
+    async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
         """For each topic and caller whether they may follow it now: one query."""
 
     def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
@@ -83,9 +82,9 @@ class Threads:
         found = await thread_feed.snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
         return Whole(found.revision, frames.snapshot_frame(topic_id, found))
 
-    async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
+    async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
         """See `Feed`."""
-        return await access.admissions(driver, asked)
+        return await access.authorizations(driver, asked)
 
     def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """See `Feed`."""
@@ -119,13 +118,13 @@ class Accounts:
         found = await account_feed.full_list(driver, topic_id)
         return None if found is None else Whole(found.revision, found)
 
-    async def admissions(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Admission | None]:
+    async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
         """See `Feed`."""
         standing = await account_feed.valid_credentials(driver, [caller for _, caller in asked])
         return [
-            Admission(ALWAYS, Grant(role="owner", expires_at=caller.expires_at))
+            Authorization(caller=caller, access_id=ALWAYS, role="owner", expires_at=caller.expires_at)
             if stands and caller.user_id == user_id
-            else Admission(ALWAYS, None)
+            else Authorization(caller=caller, access_id=ALWAYS, role=None)
             for stands, (user_id, caller) in zip(standing, asked, strict=True)
         ]
 

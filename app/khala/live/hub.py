@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from typing import assert_never
 from uuid import UUID
 
+import msgspec
 import structlog
 
-from khala.domain.access import Caller
+from khala.domain.access import Action, Authorization, Caller
 from khala.domain.errors import Unavailable
 from khala.live.access_guard import Guard
 from khala.live.catch_up_reader import Reader
 from khala.live.delivery_metrics import Deliveries
 from khala.live.encoded_frame import Body
 from khala.live.feeds import Feed, Found, News
-from khala.live.observer import GONE, Client, Out, Read, Subscription, Ticket
+from khala.live.observer import GONE, Client, Out, Read, Subscription
 from khala.signals import metrics
 from khala.store.postgres.database import EVERYTHING, Database
-from khala.store.sharing.access import Admission, granted
+from khala.store.sharing import access
 from khala.store.threads.thread_feed import Behind, Gone, Unchanged
 
 log = structlog.get_logger()
@@ -56,28 +57,27 @@ class Hub:
         self._wake = asyncio.Event()
         self._all = False
 
-    async def admit(self, db: Database, topic_id: UUID, caller: Caller) -> Ticket:
-        """Let the caller in. Raises `ThreadNotFound` or `Forbidden`."""
-        heard = self._guard.heard
+    async def authorize(self, db: Database, topic_id: UUID, caller: Caller) -> Authorization:
+        """The caller's access to the topic. Raises `ThreadNotFound`, and `Forbidden` if they may not read it."""
+        notices = self._guard.credential_notices
         async with db.driver() as driver:
-            (admission,) = await self._feed.admissions(driver, [(topic_id, caller)])
-        grant = granted(admission)
-        assert admission is not None
-        return Ticket(caller=caller, grant=grant, access_id=admission.access_id, heard=heard)
+            (found,) = await self._feed.authorizations(driver, [(topic_id, caller)])
+        return msgspec.structs.replace(access.require(found, Action.READ_THREAD), credential_notices=notices)
 
-    def join(self, client: Client, topic_id: UUID, after: int | None, ticket: Ticket) -> Subscription:
+    def join(self, client: Client, topic_id: UUID, after: int | None, authorization: Authorization) -> Subscription:
         """Follow the topic on this connection: its pump catches up from `after` or by a snapshot, and goes on."""
         earlier = self.of(client, topic_id)
         if earlier is not None:
             self._end(earlier)
         cursor = -1 if after is None else after
         topic = self._topics.setdefault(topic_id, Topic())
-        subscription = Subscription(self, client, topic_id, cursor, ticket)
+        subscription = Subscription(self, client, topic_id, cursor, authorization)
         client.subscriptions[self, topic_id] = subscription
         topic.observers.add(subscription)
         metrics.SUBSCRIPTIONS.inc()
         self._guard.watch(subscription)
-        if ticket.heard != self._guard.heard and ticket.caller.user_id is not None:
+        notified_since = authorization.credential_notices != self._guard.credential_notices
+        if notified_since and authorization.caller.user_id is not None:
             self._guard.doubt(subscription)
         client.wake()
         return subscription
@@ -109,10 +109,10 @@ class Hub:
         """It may have changed whether its caller may follow."""
         self._guard.doubt(subscription)
 
-    async def admissions(self, subscriptions: list[Subscription]) -> list[Admission | None]:
+    async def authorizations(self, subscriptions: list[Subscription]) -> list[Authorization | None]:
         """What the callers of these may do now."""
         async with self._db.driver() as driver:
-            return await self._feed.admissions(driver, [(one.topic_id, one.caller) for one in subscriptions])
+            return await self._feed.authorizations(driver, [(one.topic_id, one.caller) for one in subscriptions])
 
     async def read(self, topic_id: UUID, after: int) -> Read | None:
         """What brings an observer up to date: see `Reader.read`."""

@@ -17,12 +17,11 @@ from uuid import UUID, uuid4
 import msgspec
 import structlog
 
-from khala.domain.access import Caller, Grant
+from khala.domain.access import Authorization
 from khala.domain.errors import Unavailable
 from khala.live.encoded_frame import Body
 from khala.live.heartbeat import Pulse
 from khala.signals import metrics
-from khala.store.sharing.access import Admission
 
 log = structlog.get_logger()
 
@@ -59,22 +58,13 @@ Write: TypeAlias = Callable[[bytes], bool]
 """Sends a message of `Body` now, or says that it has to wait."""
 
 
-class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """That somebody was let in: who, by what grant, under which access, and how much the guard had heard before."""
-
-    caller: Caller
-    grant: Grant
-    access_id: UUID
-    heard: int
-
-
 class Source(Protocol):
     """Where a subscription's frames come from: a hub."""
 
     async def read(self, topic_id: UUID, after: int) -> Read | None:
         """What brings an observer up to date; None if the topic is gone."""
 
-    async def admissions(self, subscriptions: "list[Subscription]") -> list[Admission | None]:
+    async def authorizations(self, subscriptions: "list[Subscription]") -> list[Authorization | None]:
         """What the callers of these, which are all of this source, may do now."""
 
     def level(self, subscription: "Subscription") -> bool:
@@ -105,14 +95,16 @@ class Subscription:
         "topic_id",
     )
 
-    def __init__(self, source: Source, client: "Client", topic_id: UUID, cursor: int, ticket: Ticket) -> None:
+    def __init__(
+        self, source: Source, client: "Client", topic_id: UUID, cursor: int, authorization: Authorization
+    ) -> None:
         self.source = source
         self.client = client
         self.topic_id = topic_id
         self.cursor = cursor
-        self.caller = ticket.caller
-        self.access_id = ticket.access_id
-        self.expires_at: datetime | None = ticket.grant.expires_at
+        self.caller = authorization.caller
+        self.access_id = authorization.access_id
+        self.expires_at: datetime | None = authorization.expires_at
         self.behind = True
         self.doubted = False
         self.ended = False
@@ -151,10 +143,10 @@ class Subscription:
         self.ended = self.behind = True
         self.client.forget(self)
 
-    def trust(self, access_id: UUID, grant: Grant) -> None:
-        """It may follow, by this grant."""
-        self.access_id = access_id
-        self.expires_at = grant.expires_at
+    def confirm(self, authorization: Authorization) -> None:
+        """Resume: its caller may follow the topic under this authorization."""
+        self.access_id = authorization.access_id
+        self.expires_at = authorization.expires_at
         self.doubted = False
         self.client.wake()
 

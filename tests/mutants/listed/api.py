@@ -234,8 +234,8 @@ MUTANTS = (
     Mutant(
         name="a-token-without-scope-follows",
         file="app/khala/api/threads/socket_session.py",
-        old=('        require_scope(caller, "read")\n        ticket = await hub.admit'),
-        new="        ticket = await hub.admit",
+        old=('        require_scope(caller, "read")\n        authorization = await hub.authorize'),
+        new="        authorization = await hub.authorize",
         tests=("tests/integration/test_feed_accounts.py::test_a_token_without_the_scope_follows_nothing",),
         why="A token that may not read could follow threads.",
     ),

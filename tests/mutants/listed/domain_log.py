@@ -180,7 +180,7 @@ MUTANTS = (
     Mutant(
         name="costs-are-not-witnessed",
         file="app/khala/domain/receipts.py",
-        old="tool_call_id, _stored(data), cost]",
+        old="tool_call_id, _stored(data), format_optional(cost_usd)]",
         new="tool_call_id, _stored(data)]",
         tests=("tests/laws/test_receipts.py::test_any_change_of_any_field_changes_the_last_hash",),
         why="Somebody could change what a call has cost, unseen.",

@@ -8,7 +8,7 @@ MUTANTS = (
         file="app/khala/domain/access.py",
         old="return msgspec.structs.replace(caller, **others) if caller.user_id == user_id else None",
         new="return caller if caller.user_id == user_id else None",
-        tests=("tests/unit/test_access.py::test_the_asker_of_a_run_is_its_user_or_without_one_the_same_key",),
+        tests=("tests/unit/test_access.py::test_the_requester_of_a_run_is_its_user_or_without_one_the_same_key",),
         why="An asker could edit arguments by a key that they did not ask by.",
     ),
     Mutant(
@@ -22,8 +22,8 @@ MUTANTS = (
     Mutant(
         name="an-open-invitation-lets-write",
         file="app/khala/domain/access.py",
-        old='invited: Role | None = "viewer" if doors.invited else None',
-        new='invited: Role | None = "editor" if doors.invited else None',
+        old='invited: Role | None = "viewer" if facts.invited else None',
+        new='invited: Role | None = "editor" if facts.invited else None',
         tests=("tests/unit/test_access.py::test_an_invitation_lets_its_user_read_and_nothing_else",),
         why="A user could write in a thread before they accept to join it.",
     ),

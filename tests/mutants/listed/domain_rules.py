@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         name="ended-sessions-keep-their-access",
         file="app/khala/domain/access.py",
-        old="if caller.user_id is not None and doors.credential_stands:",
+        old="if caller.user_id is not None and facts.credential_valid:",
         new="if caller.user_id is not None:",
         tests=(
             "tests/unit/test_access.py",
@@ -17,16 +17,16 @@ MUTANTS = (
     Mutant(
         name="the-shortest-grant-wins",
         file="app/khala/domain/access.py",
-        old="return RANKS[one.role], one.expires_at is None,",
-        new="return RANKS[one.role], one.expires_at is not None,",
+        old="return RANKS[role], expires_at is None,",
+        new="return RANKS[role], expires_at is not None,",
         tests=("tests/unit/test_access.py",),
         why="A member would be cut when their link ends.",
     ),
     Mutant(
         name="a-members-grant-outlasts-the-session",
         file="app/khala/domain/access.py",
-        old="found.append(Grant(role=role, expires_at=caller.expires_at))",
-        new="found.append(Grant(role=role))",
+        old="found.append((role, caller.expires_at))",
+        new="found.append((role, None))",
         tests=(
             "tests/unit/test_access.py",
             "tests/integration/test_revocation.py::test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on",
@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         name="a-links-grant-outlasts-the-link",
         file="app/khala/domain/access.py",
-        old="found.append(Grant(role=doors.link_role, expires_at=doors.link_expires_at))",
-        new="found.append(Grant(role=doors.link_role))",
+        old="found.append((facts.link_role, facts.link_expires_at))",
+        new="found.append((facts.link_role, None))",
         tests=(
             "tests/unit/test_access.py",
             "tests/integration/test_revocation.py::test_a_link_that_expires_is_cut_within_a_second",

@@ -144,7 +144,7 @@ MUTANTS = (
         name="a-sign-out-during-the-admission-is-missed",
         file="app/khala/live/hub.py",
         old=(
-            "        if ticket.heard != self._guard.heard and ticket.caller.user_id is not None:\n"
+            "        if notified_since and authorization.caller.user_id is not None:\n"
             "            self._guard.doubt(subscription)\n"
         ),
         new="",
@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         name="ended-credentials-are-not-counted",
         file="app/khala/live/access_guard.py",
-        old="        self.heard += 1\n",
+        old="        self.credential_notices += 1\n",
         new="",
         tests=(
             "tests/integration/test_revocation.py::test_a_sign_out_between_the_admission_and_the_subscription_is_noticed",
@@ -211,8 +211,8 @@ MUTANTS = (
     Mutant(
         name="a-trusted-grant-has-no-end",
         file="app/khala/live/access_guard.py",
-        old=("        subscription.trust(admission.access_id, admission.grant)\n        self.watch(subscription)\n"),
-        new="        subscription.trust(admission.access_id, admission.grant)\n",
+        old=("        subscription.confirm(authorization)\n        self.watch(subscription)\n"),
+        new="        subscription.confirm(authorization)\n",
         tests=("tests/integration/test_revocation.py::test_an_end_that_a_later_check_finds_is_kept",),
         why="A session that is renewed for an hour would be followed for ever.",
     ),

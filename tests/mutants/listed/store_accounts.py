@@ -142,7 +142,7 @@ MUTANTS = (
     Mutant(
         name="a-detail-token-is-enough",
         file="app/khala/store/runs/detail_tokens.py",
-        old='    await access.admit(driver, row["thread_id"], caller)\n',
+        old='    await access.authorize(driver, row["thread_id"], caller, Action.READ_THREAD)\n',
         new="",
         tests=(
             "tests/integration/test_access_store.py::test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread",

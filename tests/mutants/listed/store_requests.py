@@ -34,8 +34,8 @@ MUTANTS = (
     Mutant(
         name="an-asker-edits-by-another-right",
         file="app/khala/store/tools/approvals.py",
-        old='access.admissions(driver, [(run["thread_id"], asker)])',
-        new='access.admissions(driver, [(run["thread_id"], caller)])',
+        old='access.authorizations(driver, [(run["thread_id"], requester)])',
+        new='access.authorizations(driver, [(run["thread_id"], caller)])',
         tests=(
             "tests/integration/test_acting_for_others.py::test_a_key_that_was_revoked_edits_nothing_under_another_right",
         ),

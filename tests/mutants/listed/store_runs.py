@@ -56,8 +56,8 @@ MUTANTS = (
     Mutant(
         name="viewers-may-send",
         file="app/khala/store/threads/sends.py",
-        old=('caller, "editor")\n            before = await _sent_before'),
-        new=('caller, "viewer")\n            before = await _sent_before'),
+        old=("caller, Action.SEND_MESSAGE)\n            before = await _sent_before"),
+        new=("caller, Action.READ_THREAD)\n            before = await _sent_before"),
         tests=("tests/integration/test_leases.py::test_a_viewer_asks_nothing",),
         why="A viewer could write into the thread.",
     ),
@@ -227,8 +227,8 @@ MUTANTS = (
     Mutant(
         name="viewers-may-cancel",
         file="app/khala/store/runs/runs.py",
-        old=('thread_id, caller, "editor")\n        row = await _lock_run'),
-        new=('thread_id, caller, "viewer")\n        row = await _lock_run'),
+        old=("thread_id, caller, Action.CANCEL_RUN)\n        row = await _lock_run"),
+        new=("thread_id, caller, Action.READ_THREAD)\n        row = await _lock_run"),
         tests=("tests/integration/test_leases.py::test_a_viewer_cancels_nothing",),
         why="A viewer could stop others' answers.",
     ),

@@ -58,8 +58,8 @@ MUTANTS = (
     Mutant(
         name="editors-may-publish",
         file="app/khala/store/threads/threads.py",
-        old='"editor" if visibility is msgspec.UNSET else "owner"',
-        new='"editor"',
+        old="Action.EDIT_THREAD if visibility is msgspec.UNSET else Action.SET_VISIBILITY",
+        new="Action.EDIT_THREAD",
         tests=("tests/integration/test_leases.py::test_an_editor_does_not_decide_who_may_read",),
         why="An editor could open the thread to everybody.",
     ),
@@ -200,8 +200,10 @@ MUTANTS = (
     Mutant(
         name="an-expired-session-opens-threads",
         file="app/khala/store/sharing/access.py",
-        old=("sessions.id = asked.credential\n                          AND sessions.expires_at > clock_timestamp())"),
-        new="sessions.id = asked.credential)",
+        old=(
+            "sessions.id = request.credential\n                          AND sessions.expires_at > clock_timestamp())"
+        ),
+        new="sessions.id = request.credential)",
         tests=("tests/integration/test_access_store.py",),
         why="A session whose time is up would open threads.",
     ),
@@ -209,10 +211,10 @@ MUTANTS = (
         name="an-expired-token-opens-threads",
         file="app/khala/store/sharing/access.py",
         old=(
-            "api_tokens.id = asked.credential\n"
+            "api_tokens.id = request.credential\n"
             "                          AND coalesce(api_tokens.expires_at > clock_timestamp(), true)))"
         ),
-        new="api_tokens.id = asked.credential))",
+        new="api_tokens.id = request.credential))",
         tests=("tests/integration/test_access_store.py",),
         why="A token whose time is up would open threads.",
     ),
@@ -241,15 +243,15 @@ MUTANTS = (
     Mutant(
         name="a-deleted-thread-can-be-read",
         file="app/khala/store/sharing/access.py",
-        old="threads.id = asked.thread_id AND threads.deleted_at IS NULL",
-        new="threads.id = asked.thread_id",
+        old="threads.id = request.thread_id AND threads.deleted_at IS NULL",
+        new="threads.id = request.thread_id",
         tests=("tests/integration/test_access_store.py",),
         why="A deleted thread would answer as one that is closed, which tells that it was there.",
     ),
     Mutant(
         name="a-deleted-user-has-access",
         file="app/khala/store/sharing/access.py",
-        old="EXISTS (SELECT FROM users WHERE users.id = asked.user_id) AND (",
+        old="EXISTS (SELECT FROM users WHERE users.id = request.user_id) AND (",
         new="(",
         tests=("tests/integration/test_access_store.py",),
         why="A signed token would act for an account that was deleted.",

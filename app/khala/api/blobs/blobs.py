@@ -16,7 +16,7 @@ from khala.api.http.problem_details import documented
 from khala.blobs.blob_reader import MAX_LINES, ReadMode, ReadRequest, ReadResult, read_lines
 from khala.blobs.blob_service import BlobService
 from khala.blobs.line_views import MAX_CONTEXT_LINES, ReadLimits
-from khala.domain.access import Caller
+from khala.domain.access import Action, Caller
 from khala.domain.errors import BlobNotFound
 from khala.store.blobs.blobs import Blob
 from khala.store.sharing import access
@@ -43,13 +43,13 @@ AROUND = QueryParameter(
 
 
 async def opened(context: Context, caller: Caller, blob_id: UUID) -> Blob:
-    """The blob, if the caller may read its thread. Raises `BlobNotFound` and as `access.admit` does."""
+    """The blob, if the caller may read its thread. Raises `BlobNotFound` and as `access.require` does."""
     blob = await context.blob_service.find(blob_id)
     async with context.db.driver() as driver:
-        (admission,) = await access.admissions(driver, [(blob.thread_id, caller)])
-    if admission is None:
+        (authorization,) = await access.authorizations(driver, [(blob.thread_id, caller)])
+    if authorization is None:
         raise BlobNotFound("There is no such blob.")
-    access.granted(admission)
+    authorization.require(Action.READ_THREAD)
     return blob
 
 

@@ -15,7 +15,7 @@ from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented
 from khala.blobs.content_type import ContentSniffer
 from khala.blobs.spool import Spool
-from khala.domain.access import Caller
+from khala.domain.access import Action, Caller
 from khala.domain.errors import InvalidInput, PayloadTooLarge
 from khala.domain.parts import BlobRef
 from khala.store.blobs import blobs
@@ -67,7 +67,7 @@ async def upload(
     if announced.isdigit() and int(announced) > most:
         raise PayloadTooLarge(f"A file has at most {most:,} bytes.")
     async with context.db.driver() as driver:
-        await access.admit(driver, thread_id, caller, "editor")
+        await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)
         await blobs.check_quota(driver, thread_id, 0, context.blob_service.room, uploader=caller.author_id)
     async with context.blob_service.spool(most) as spool:
         media_type = await _received(request, spool, claimed)

@@ -66,7 +66,7 @@ MISSING = re.compile(r"Object missing required field `(\w+)`|Missing required \w
 EXAMPLES: dict[str, str] = {
     "invalid_input": "The request is not as it should be.",
     "unauthorized": "Sign in first.",
-    "forbidden": "This thread is not open to you: it needs its key, a share link, or an account with access.",
+    "forbidden": "You have no access to this thread. Send its key or a share link, or sign in as a member.",
     "not_found": DETAILS["not_found"],
     "thread_not_found": "There is no such thread.",
     "run_not_found": "There is no such run.",

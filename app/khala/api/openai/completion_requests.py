@@ -10,7 +10,7 @@ from khala.api.openai.completion_options import Wish
 from khala.api.openai.history import Answered, File, History, Said, Turn
 from khala.blobs.content_type import ContentSniffer
 from khala.domain import ids
-from khala.domain.access import Caller
+from khala.domain.access import Action, Caller
 from khala.domain.chat import SendResult
 from khala.domain.errors import InvalidInput, KhalaError
 from khala.domain.fold import Block, TextBlock, ToolBlock
@@ -125,7 +125,7 @@ async def _kept(context: Context, caller: Caller, thread_id: UUID, files: Sequen
     """Keep the files as uploads that wait for their message."""
     if files:
         async with context.db.driver() as driver:
-            await access.admit(driver, thread_id, caller, "editor")
+            await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)
     return tuple([await _keep(context, caller, thread_id, file) for file in files])
 
 

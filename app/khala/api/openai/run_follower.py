@@ -38,11 +38,11 @@ decoder = msgspec.json.Decoder(Frame)
 async def follow(context: Context, sent: SendResult, caller: Caller) -> AsyncGenerator[News]:
     """The run's parts, from the first to its finish. Raises `Forbidden` or `RunNotFound` where they can't be seen."""
     hub = context.live.threads
-    ticket = await hub.admit(context.db, sent.thread_id, caller)
+    authorization = await hub.authorize(context.db, sent.thread_id, caller)
     client = context.live.client()
     # One frame at a time leaves the client's outbox, so what is held for a slow reader stays bounded there.
     ready: asyncio.Queue[Out] = asyncio.Queue(1)
-    hub.join(client, sent.thread_id, sent.revision, ticket)
+    hub.join(client, sent.thread_id, sent.revision, authorization)
     pump = asyncio.create_task(client.pump(ready.put))
     try:
         async with aclosing(_news(context, sent, caller, ready, pump)) as news:

@@ -13,7 +13,7 @@ from khala.api.http.path_parameters import LinkId, ThreadId, UserId
 from khala.api.http.problem_details import documented
 from khala.api.http.request_origin import base_url
 from khala.api.openapi.document import example
-from khala.domain.access import Caller, key_hash
+from khala.domain.access import Action, Caller, key_hash
 from khala.domain.accounts import ClaimResult, Member, ShareLink
 from khala.domain.chat import Thread
 from khala.domain.errors import Forbidden, ThreadNotFound
@@ -83,7 +83,7 @@ class Sharing(Controller):
         """Note up to which revision the user has read. It never goes back."""
         user_id = user_of(caller)
         async with context.db.driver() as driver:
-            await access.admit(driver, thread_id, caller)
+            await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
         await thread_lists.read(context.db, thread_id, user_id, data.revision)
 
     @post(
@@ -117,7 +117,8 @@ class Sharing(Controller):
     ) -> Access:
         """The most that the caller's account and keys open, and until when if that is known to end."""
         async with context.db.driver() as driver:
-            found = await access.admit(driver, thread_id, caller)
+            found = await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
+        assert found.role is not None
         return Access(role=found.role, expires_at=found.expires_at)
 
     @get(
@@ -133,7 +134,7 @@ class Sharing(Controller):
     ) -> Items[Member]:
         """The users who have a role in the thread, and those who are invited to have one."""
         async with context.db.snapshot() as driver:
-            await access.admit(driver, thread_id, caller)
+            await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
             return Items(items=await sharing.members(driver, thread_id))
 
     @put(
@@ -214,7 +215,7 @@ class Sharing(Controller):
     ) -> Items[ShareLink]:
         """The links that are good now."""
         async with context.db.snapshot() as driver:
-            await access.admit(driver, thread_id, caller, "owner")
+            await access.authorize(driver, thread_id, caller, Action.MANAGE_LINKS)
             return Items(items=await sharing.links(driver, thread_id))
 
     @delete(

@@ -15,9 +15,9 @@ from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented
-from khala.domain.access import Caller
+from khala.domain.access import Authorization, Caller
 from khala.domain.frames import MAX_REVISION
-from khala.live.observer import Out, Ticket
+from khala.live.observer import Out
 from khala.live.service import Live
 from khala.signals.metrics import EVENT_STREAMS
 
@@ -65,10 +65,12 @@ async def events(
     last_event_id: LastEventId = None,
 ) -> Stream:
     """The thread's snapshot, or what changed after a revision, and then every change as it is committed."""
-    ticket = await context.live.threads.admit(context.db, thread_id, caller)
+    authorization = await context.live.threads.authorize(context.db, thread_id, caller)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     resumed = _revision(last_event_id) if last_event_id else after
-    return Stream(_follow(context.live, thread_id, resumed, ticket), media_type="text/event-stream", headers=headers)
+    return Stream(
+        _follow(context.live, thread_id, resumed, authorization), media_type="text/event-stream", headers=headers
+    )
 
 
 def _revision(last_event_id: str) -> int | None:
@@ -77,11 +79,11 @@ def _revision(last_event_id: str) -> int | None:
     return min(int(last_event_id), MAX_REVISION) if known else None
 
 
-async def _follow(live: Live, thread_id: UUID, after: int | None, ticket: Ticket) -> AsyncIterator[str]:
+async def _follow(live: Live, thread_id: UUID, after: int | None, authorization: Authorization) -> AsyncIterator[str]:
     client = live.client()
     # One frame at a time leaves the client's outbox, so what is held for a slow reader stays bounded there.
     ready: asyncio.Queue[Out] = asyncio.Queue(1)
-    live.threads.join(client, thread_id, after, ticket)
+    live.threads.join(client, thread_id, after, authorization)
     pump = asyncio.create_task(client.pump(ready.put))
     EVENT_STREAMS.inc()
     try:

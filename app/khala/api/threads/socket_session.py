@@ -88,8 +88,8 @@ class Conversation:
             raise RateLimited(f"A connection follows at most {MOST_SUBSCRIPTIONS} threads.")
         caller = with_keys(self._current(), frame.anon_key, frame.share_key)
         require_scope(caller, "read")
-        ticket = await hub.admit(self._context.db, frame.thread_id, caller)
-        self._live.presence.joined(hub.join(client, frame.thread_id, frame.after, ticket))
+        authorization = await hub.authorize(self._context.db, frame.thread_id, caller)
+        self._live.presence.joined(hub.join(client, frame.thread_id, frame.after, authorization))
 
     def _announce(self, frame: frames.SetPresence) -> None:
         subscription = self._live.threads.of(self._client, frame.thread_id)
@@ -108,11 +108,11 @@ class Conversation:
             raise Unauthorized("Sign in to follow your threads.")
         require_scope(caller, "read")
         try:
-            ticket = await self._live.accounts.admit(self._context.db, caller.user_id, caller)
+            authorization = await self._live.accounts.authorize(self._context.db, caller.user_id, caller)
         except Forbidden as error:
             raise Unauthorized("Sign in again to follow your threads.") from error
         self._unwatch()
-        self._live.accounts.join(self._client, caller.user_id, after, ticket)
+        self._live.accounts.join(self._client, caller.user_id, after, authorization)
         self._watching = caller.user_id
 
     def _unwatch(self) -> None:

@@ -30,7 +30,7 @@ from khala.api.http.problem_details import answer, documented
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.tools import client_functions
 from khala.domain import ids
-from khala.domain.access import Caller, validated_anon_key
+from khala.domain.access import Action, Caller, validated_anon_key
 from khala.domain.chat import Message, RunOptions, SendResult, Snapshot, Thread
 from khala.domain.errors import Forbidden, InvalidInput
 from khala.store.sharing import access
@@ -120,7 +120,7 @@ class Threads(Controller):
     ) -> Snapshot:
         """The thread and its newest messages, in order; answers under way as far as they have come."""
         async with context.db.snapshot() as driver:
-            await access.admit(driver, thread_id, caller)
+            await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
             return await thread_feed.snapshot(driver, thread_id, limit=limit)
 
     @get(
@@ -141,7 +141,7 @@ class Threads(Controller):
     ) -> Older[Message]:
         """The messages before the one that `before` names, in order."""
         async with context.db.snapshot() as driver:
-            await access.admit(driver, thread_id, caller)
+            await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
             items, more = await thread_feed.older(driver, thread_id, before=before, limit=limit)
         return Older(items=items, has_more=more)
 

@@ -16,7 +16,7 @@ from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented
 from khala.api.openapi.document import example
-from khala.domain.access import Caller
+from khala.domain.access import Action, Caller
 from khala.domain.tools import MAX_RULES, CostClass, RuleAction, ToolActor, ToolPermission, ToolRule, ToolSpec
 from khala.store.sharing import access
 from khala.store.tools import tool_rules, user_tools
@@ -110,7 +110,7 @@ class Tools(Controller):
         """The tools that the caller may use, and whether calls of them run, or ask first."""
         if thread_id is not None:
             async with context.db.driver() as driver:
-                await access.admit(driver, thread_id, caller)
+                await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
         owner_id = caller.user_id or thread_id or NOBODY
         actor = ToolActor(owner_id=owner_id, user_id=caller.user_id, thread_id=thread_id)
         offer = await context.tool_registry.offered(actor)

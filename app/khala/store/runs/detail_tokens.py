@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from khala.domain import ids
-from khala.domain.access import Caller, key_hash
+from khala.domain.access import Action, Caller, key_hash
 from khala.domain.errors import NotFound
 from khala.domain.fold import ToolBlock, fold
 from khala.domain.parts import read
@@ -40,12 +40,12 @@ async def make(
 async def find(driver: Driver, token: str, caller: Caller) -> ToolBlock:
     """The call that the token leads to, as far as it has come, if the caller may read its thread.
 
-    Raises `NotFound` for a token that is none or has expired, and as `access.admit` does.
+    Raises `NotFound` for a token that is none or has expired, and as `access.authorize` does.
     """
     row = await driver.fetchrow(FIND, key_hash(token))
     if row is None:
         raise NotFound("There is no such detail, or not any more.")
-    await access.admit(driver, row["thread_id"], caller)
+    await access.authorize(driver, row["thread_id"], caller, Action.READ_THREAD)
     stored = await driver.fetch(PARTS, row["run_id"], row["tool_call_id"])
     for block in fold((), [read(part["kind"], part["data"].encode()) for part in stored]):
         if isinstance(block, ToolBlock):

@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Row, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from khala.domain.access import Caller
+from khala.domain.access import Action, Caller
 from khala.domain.chat import ACTIVE, Run
 from khala.domain.decimals import format_optional
 from khala.domain.errors import RunNotFound
@@ -42,7 +42,7 @@ async def admit(driver: Driver, run_id: UUID, caller: Caller) -> Run:
     row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
     if row is None:
         raise RunNotFound("There is no such run.")
-    await access.admit(driver, row["thread_id"], caller)
+    await access.authorize(driver, row["thread_id"], caller, Action.READ_THREAD)
     return rows.run(row)
 
 
@@ -55,7 +55,7 @@ async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]
     async with db.driver() as driver:
         thread_id = (await admit(driver, run_id, caller)).thread_id
     async with db.transaction() as connection:
-        await threads.lock(connection, thread_id, caller, "editor")
+        await threads.lock_authorized(connection, thread_id, caller, Action.CANCEL_RUN)
         row = await _lock_run(connection, thread_id, run_id)
         active = row.status in ACTIVE
         if active:

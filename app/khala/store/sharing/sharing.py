@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
-from khala.domain.access import RANKS, Caller, Role, key_hash
+from khala.domain.access import RANKS, Action, Caller, Role, key_hash
 from khala.domain.accounts import Member, ShareLink
 from khala.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
 from khala.domain.invitations import MAX_MEMBERS
@@ -54,7 +54,7 @@ async def set_role(db: Database, thread_id: UUID, user_id: UUID, role: Role, cal
     Raises `NotFound` if there is no such user, and `Conflict` or `RateLimited` where they may not be invited.
     """
     async with db.transaction() as connection:
-        row = await threads.lock(connection, thread_id, caller)
+        row = await threads.lock_authorized(connection, thread_id, caller, Action.MANAGE_MEMBERS)
         if row.owner_id == user_id:
             raise Conflict("The thread's first owner stays its owner.")
         driver = await driver_of(connection)
@@ -120,7 +120,8 @@ async def remove_member(db: Database, thread_id: UUID, user_id: UUID, caller: Ca
     """Take a user's role or invitation away; anybody may give up or decline their own."""
     own = caller.user_id == user_id
     async with db.transaction() as connection:
-        row = await threads.lock(connection, thread_id, caller, "viewer" if own else "owner")
+        allowed = Action.LEAVE_THREAD if own else Action.MANAGE_MEMBERS
+        row = await threads.lock_authorized(connection, thread_id, caller, allowed)
         if row.owner_id == user_id:
             raise Conflict("The thread's first owner stays its owner.")
         driver = await driver_of(connection)
@@ -161,7 +162,7 @@ async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> 
     A role that is higher already stays.
     """
     async with db.transaction() as connection:
-        row = await threads.lock(connection, thread_id, caller, "viewer")
+        row = await threads.lock_authorized(connection, thread_id, caller, Action.JOIN_THREAD)
         driver = await driver_of(connection)
         role, by = await _offered(driver, row, user_id, caller)
         known = [one for one in await members(driver, thread_id) if (one.user_id, one.status) == (user_id, "member")]
@@ -208,7 +209,7 @@ async def create_link(
     key = ids.new_secret()
     row = {"id": ids.new(), "thread_id": thread_id, "role": role, "expires_at": expires_at}
     async with db.transaction() as connection:
-        thread = await threads.lock(connection, thread_id, caller)
+        thread = await threads.lock_authorized(connection, thread_id, caller, Action.MANAGE_LINKS)
         mine = share_links.c.thread_id == thread_id
         await connection.execute(delete(share_links).where(mine, share_links.c.expires_at < func.now()))
         if (await connection.execute(select(func.count()).where(mine))).scalar_one() >= MAX_LINKS:
@@ -238,7 +239,7 @@ async def links(driver: Driver, thread_id: UUID) -> list[ShareLink]:
 async def revoke_link(db: Database, thread_id: UUID, link_id: UUID, caller: Caller) -> None:
     """End a link, and with it whoever is in by it."""
     async with db.transaction() as connection:
-        await threads.lock(connection, thread_id, caller)
+        await threads.lock_authorized(connection, thread_id, caller, Action.MANAGE_LINKS)
         where = (share_links.c.thread_id == thread_id) & (share_links.c.id == link_id)
         gone = (await connection.execute(delete(share_links).where(where).returning(share_links.c.key_hash))).first()
         if gone is None:

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
-from khala.domain.access import Caller, as_requester
+from khala.domain.access import Action, Caller, as_requester
 from khala.domain.chat import MessageRole, RunOptions, SendResult
 from khala.domain.errors import Conflict, Forbidden
 from khala.domain.fold import Block, Content, FileBlock, ToolBlock
@@ -77,7 +77,7 @@ async def begin(db: Database, conversation: Conversation, caller: Caller, limits
         leaf = await _append(connection, question.thread_id, caller, conversation.history)
         if not conversation.asks and leaf is not None:
             question = msgspec.structs.replace(question, message_id=leaf)
-        thread = await threads.lock(connection, question.thread_id, caller)
+        thread = await threads.lock_authorized(connection, question.thread_id, caller, Action.IMPORT_MESSAGES)
         sent = await sends.ask(connection, thread, question, caller, limits, stored=not conversation.asks)
         if new:
             # The user's row is locked after the budgets, as in every send.
@@ -90,7 +90,7 @@ async def waiting(driver: Driver, thread_id: UUID, caller: Caller, call_ids: Seq
 
     Raises `Forbidden` where somebody else asked for the answer: it called their tools, so they tell what came of it.
     """
-    await access.admit(driver, thread_id, caller, "editor")
+    await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
     row = await driver.fetchrow(WAITING, thread_id)
     content = None if row is None else rows.content(row["content"])
     if row is None or content is None or not _handed_over(content, row["options"]) >= set(call_ids):
@@ -121,7 +121,7 @@ async def go_on(
     async with db.transaction() as connection:
         if question.request is not None:
             await completion_requests.begin(connection, question.request)
-        thread = await threads.lock(connection, thread_id, caller, "editor")
+        thread = await threads.lock_authorized(connection, thread_id, caller, Action.SEND_MESSAGE)
         if thread.active_leaf != waiting.leaf:
             raise Conflict("The thread has gone on meanwhile.")
         leaf = await _append(connection, thread_id, caller, [settled], parent_id=waiting.parent_id)
@@ -140,7 +140,7 @@ async def _make(connection: AsyncConnection, caller: Caller, conversation: Conve
         .returning(threads_table.c.id)
     )
     new = made.first() is not None
-    await threads.lock(connection, thread_id, caller)
+    await threads.lock_authorized(connection, thread_id, caller, Action.IMPORT_MESSAGES)
     if not new and await _position(connection, thread_id):
         raise Conflict("Something was said in this thread before.")
     return new

@@ -13,7 +13,7 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import budgets, ids
-from khala.domain.access import Caller, presented_key_id
+from khala.domain.access import Action, Caller, presented_key_id
 from khala.domain.budgets import BudgetPolicy, ReservationRequest
 from khala.domain.chat import RunOptions, SendResult
 from khala.domain.errors import Conflict, InvalidInput, RateLimited, RunActive
@@ -109,7 +109,7 @@ async def send(db: Database, question: Question, caller: Caller, limits: Limits)
         async with db.transaction() as connection:
             if question.request is not None:
                 await completion_requests.begin(connection, question.request)
-            thread = await threads.lock(connection, question.thread_id, caller, "editor")
+            thread = await threads.lock_authorized(connection, question.thread_id, caller, Action.SEND_MESSAGE)
             before = await _sent_before(await driver_of(connection), question)
             if before is not None:
                 return before, False
@@ -125,7 +125,7 @@ async def regenerate(
     """Queue another answer to a question that is stored, and whether it is new: the same answer id changes nothing."""
     try:
         async with db.transaction() as connection:
-            thread = await threads.lock(connection, question.thread_id, caller, "editor")
+            thread = await threads.lock_authorized(connection, question.thread_id, caller, Action.SEND_MESSAGE)
             driver = await driver_of(connection)
             await _check_asked(driver, question)
             before = await _answered_before(driver, question, answer_id)

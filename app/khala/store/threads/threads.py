@@ -27,7 +27,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
-from khala.domain.access import Caller, Role
+from khala.domain.access import Action, Caller
 from khala.domain.chat import Thread
 from khala.domain.errors import Conflict, InvalidInput, ThreadNotFound
 from khala.domain.fold import TextBlock
@@ -56,16 +56,19 @@ from khala.store.sharing import access, invitations
 from khala.store.threads import thread_lists
 
 
-async def lock(
-    connection: AsyncConnection, thread_id: UUID, caller: Caller | None = None, needed: Role = "owner"
-) -> Row[Any]:
-    """The thread's row, locked until the transaction ends; with a caller, only if they have the role that is needed."""
+async def lock(connection: AsyncConnection, thread_id: UUID) -> Row[Any]:
+    """The thread's row, locked until the transaction ends. Raises `ThreadNotFound`."""
     query = select(threads).where(threads.c.id == thread_id, threads.c.deleted_at.is_(None)).with_for_update()
     row = (await connection.execute(query)).first()
     if row is None:
         raise ThreadNotFound("There is no such thread.")
-    if caller is not None:
-        await access.admit(await driver_of(connection), thread_id, caller, needed)
+    return row
+
+
+async def lock_authorized(connection: AsyncConnection, thread_id: UUID, caller: Caller, action: Action) -> Row[Any]:
+    """The thread's row, locked. Raises `ThreadNotFound`, and `Forbidden` unless the caller may do this."""
+    row = await lock(connection, thread_id)
+    await access.authorize(await driver_of(connection), thread_id, caller, action)
     return row
 
 
@@ -123,7 +126,7 @@ async def enlist(connection: AsyncConnection, thread_id: UUID, caller: Caller, l
 
 async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller) -> None:
     try:
-        await lock(connection, thread_id, caller)
+        await lock_authorized(connection, thread_id, caller, Action.CREATE_THREAD)
     except ThreadNotFound as error:
         raise Conflict("A thread with this id was deleted. Make one with another id.") from error
 
@@ -189,7 +192,8 @@ async def change(
     `private` revokes all links. Raises `InvalidInput` where the message is none of the thread's.
     """
     async with db.transaction() as connection:
-        row = await lock(connection, thread_id, caller, "editor" if visibility is msgspec.UNSET else "owner")
+        action = Action.EDIT_THREAD if visibility is msgspec.UNSET else Action.SET_VISIBILITY
+        row = await lock_authorized(connection, thread_id, caller, action)
         changes: dict[str, Any] = {}
         if title is not msgspec.UNSET and title != row.title:
             changes["title"] = title
@@ -228,7 +232,7 @@ async def retell(connection: AsyncConnection, thread_id: UUID, **changes: Any) -
 async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
     """Delete the thread: it is closed at once, runs under way lose their lease, and its contents are purged soon."""
     async with db.transaction() as connection:
-        await lock(connection, thread_id, caller)
+        await lock_authorized(connection, thread_id, caller, Action.DELETE_THREAD)
         await close(connection, [thread_id])
         await audit.record(connection, "thread_deleted", caller, thread_id=thread_id)
 
@@ -255,7 +259,7 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
 async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) -> Thread:
     """Empty the thread, so that only its welcome is left; every observer starts over from a snapshot."""
     async with db.transaction() as connection:
-        await lock(connection, thread_id, caller)
+        await lock_authorized(connection, thread_id, caller, Action.RESET_THREAD)
         driver = await driver_of(connection)
         active = await leases.lock_active_runs(driver, [thread_id])
         for table in (message_parts, messages):

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Row, and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from khala.domain.access import Caller, as_requester
+from khala.domain.access import Action, Caller, as_requester
 from khala.domain.chat import ACTIVE, WireStruct
 from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
 from khala.store.accounts import account_feed
@@ -104,7 +104,7 @@ async def get_question(db: Database, run_id: UUID, tool_call_id: str, caller: Ca
     """The question, if the caller may answer it."""
     async with db.driver() as driver:
         thread_id = await _thread(driver, run_id)
-        await access.admit(driver, thread_id, caller, "editor")
+        await access.authorize(driver, thread_id, caller, Action.DECIDE_APPROVAL)
         query = "SELECT tool, parameters FROM approvals WHERE run_id = $1 AND tool_call_id = $2 AND thread_id = $3"
         row = await driver.fetchrow(query, run_id, tool_call_id, thread_id)
     if row is None:
@@ -122,7 +122,7 @@ async def decide(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, 
     async with db.driver() as driver:
         thread_id = await _thread(driver, run_id)
     async with db.transaction() as connection:
-        await threads.lock(connection, thread_id, caller, "editor")
+        await threads.lock_authorized(connection, thread_id, caller, Action.DECIDE_APPROVAL)
         run = await _run(connection, thread_id, run_id)
         row = await _row(connection, run, tool_call_id)
         if row.state == "pending":
@@ -164,13 +164,13 @@ async def _store_decision(
 
 async def _is_requester(driver: Driver, run: rows.Record, caller: Caller) -> bool:
     """Whether the caller has asked for the run, and may write by that alone: by their account, or by the same key."""
-    asker = as_requester(caller, run["user_id"], run["asker_key_id"])
-    if asker is None:
+    requester = as_requester(caller, run["user_id"], run["asker_key_id"])
+    if requester is None:
         return False
-    if asker.user_id is not None and not (await account_feed.valid_credentials(driver, [caller]))[0]:
+    if requester.user_id is not None and not (await account_feed.valid_credentials(driver, [caller]))[0]:
         return False
-    (admission,) = await access.admissions(driver, [(run["thread_id"], asker)])
-    return admission is not None and admission.grant is not None and admission.grant.allows("editor")
+    (found,) = await access.authorizations(driver, [(run["thread_id"], requester)])
+    return found is not None and found.allows(Action.SEND_MESSAGE)
 
 
 async def may_edit(driver: Driver, run_id: UUID, caller: Caller) -> bool:

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import update
 
-from khala.domain.access import Caller
+from khala.domain.access import Action, Caller
 from khala.domain.errors import Unauthorized
 from khala.domain.tools import ToolRule
 from khala.store.postgres import rows
@@ -61,7 +61,7 @@ async def of(
 
 async def of_thread(driver: Driver, thread_id: UUID, caller: Caller) -> tuple[ToolRule, ...]:
     """The thread's rules, if the caller may read it."""
-    await access.admit(driver, thread_id, caller)
+    await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
     return (await read(driver, thread_id=thread_id, user_id=None)).thread
 
 
@@ -78,7 +78,7 @@ async def set_user(db: Database, user_id: UUID, rules: Sequence[ToolRule]) -> No
 async def set_thread(db: Database, thread_id: UUID, rules: Sequence[ToolRule], caller: Caller) -> None:
     """These are the thread's rules from now on, if the caller owns it."""
     async with db.transaction() as connection:
-        await threads.lock(connection, thread_id, caller)
+        await threads.lock_authorized(connection, thread_id, caller, Action.SET_TOOL_RULES)
         mine = threads_table.c.id == thread_id
         said = {"tool_rules": _stored(rules), "tool_rules_by": caller.author_id}
         await connection.execute(update(threads_table).where(mine).values(**said))
