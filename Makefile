@@ -28,6 +28,7 @@ lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/python infra/frames.py --check
+	@$(BIN)/python infra/configuration.py --check
 
 types: $(READY)
 	@$(BIN)/mypy

@@ -31,9 +31,6 @@ def on_files(files: Files, config: "MkDocsConfig") -> Files:
     """Add pages of files of the top folder."""
     for path in ("CONTRIBUTING.md", "CHANGELOG.md"):
         files.append(File.generated(config, TOP_LEVEL[path], content=(ROOT / path).read_text()))
-    if files.get_file_from_path("configuration.md") is None:
-        table = (ROOT / "README.md").read_text().partition("## Configuration")[2].partition("\n## ")[0]
-        files.append(File.generated(config, "configuration.md", content=f"# Configuration{table}"))
     return files
 
 

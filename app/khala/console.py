@@ -15,7 +15,7 @@ from khala.domain.errors import Unavailable
 from khala.settings import SettingError, Settings
 
 Result = TypeVar("Result")
-EPILOG = "Configuration is by environment variables; the README lists them all."
+EPILOG = "Settings come from environment variables, .env and khala.toml: see docs/configuration.md."
 
 
 class KnownFailure(click.ClickException):

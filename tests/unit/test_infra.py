@@ -98,10 +98,10 @@ def test_the_version_of_the_project_is_told_everywhere() -> None:
 
 
 @pytest.mark.parametrize("path", TOLD, ids=lambda path: path.name)
-def test_settings_are_those_of_the_readme(path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_settings_are_those_of_the_documentation(path: Path) -> None:
+    documented = (ROOT / "docs" / "configuration.md").read_text()
     named = set(re.findall(r"\b(?:KHALA_[A-Z_]+|DATABASE_[A-Z_]*URL|BLOB_URL)\b", path.read_text()))
-    assert not {name for name in named if f"`{name}`" not in readme}
+    assert not {name for name in named if f"`{name}`" not in documented}
 
 
 def test_nginx_takes_no_larger_bodies_than_khala_and_no_smaller_ones() -> None:

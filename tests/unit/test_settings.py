@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from infra import configuration
 from khala.domain.flush_policy import FlushPolicy
 from khala.live.nats_url import WakeUrl
 from khala.models.model_names import ModelRef
 from khala.settings import SettingError, definitions, from_environment, load, runs, server
 from khala.settings.process import default_home
 from khala.tools.tool_registry import ToolRegistryOptions
+from tests.support.server import ROOT
 
 
 def test_the_way_past_a_pooler_goes_with_the_way_through_it() -> None:
@@ -296,6 +298,10 @@ def test_a_mistake_in_a_variable_is_told_with_its_name_beside_a_file(folder: Pat
     (folder / ".env").write_text("PORT=70000")
     with pytest.raises(SettingError, match=r"^PORT must be between 0 and 65535, not 70000\.$"):
         load()
+
+
+def test_the_documentation_of_settings_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "configuration.md").read_text() == configuration.page()
 
 
 def test_every_setting_has_one_place_and_variables_of_its_own() -> None:

@@ -141,7 +141,9 @@ def _kind(field: FieldInfo) -> str:
 def _shown(default: object) -> str:
     if isinstance(default, bool):
         return f"`{int(default)}`"
-    return "none" if default is None or default == () else f"`{default}`"
+    if default is None or default == ():
+        return "none"
+    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
 
 
 def _number(value: object) -> float:

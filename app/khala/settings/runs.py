@@ -9,6 +9,7 @@ from khala.domain.flush_policy import FlushPolicy
 from khala.domain.tools import ToolRule
 from khala.models import model_names
 from khala.models.model_names import ModelRef
+from khala.models.provider_registry import PROVIDERS
 from khala.settings.fields import (
     FilePath,
     Kind,
@@ -58,7 +59,7 @@ class ModelSettings(SettingGroup):
     model: Model | None = setting(
         "KHALA_MODEL",
         None,
-        "The model, as `openai:NAME`, `anthropic:NAME`, `google:NAME` or `demo`.",
+        f"The model, as {', '.join(f'`{name}:NAME`' for name in PROVIDERS)} or `demo`.",
         shown_default="a current model of the first provider whose key is set, else `demo`",
     )
     fallback_models: ModelList = setting(
