@@ -3,7 +3,7 @@
 /** USD for a million tokens as decimal strings; left out where the price is not known. */
 export type Price = { inputUsdPerMillion?: string; outputUsdPerMillion?: string };
 export type Prices = { default: string; items: readonly (Price & { model: string; provider: string; name: string; contextTokens?: number })[] };
-export type Used = { inputTokens: number; outputTokens: number };
+export type TokenUsage = { inputTokens: number; outputTokens: number };
 
 /** Digits after the point that are kept of a price for a million tokens, and of a cost. */
 const PRICE_DIGITS = 12;
@@ -15,10 +15,10 @@ const DECIMAL = /^(\d+)(?:\.(\d+))?$/;
  * Without an error of rounding, so the costs of parts add up to that of the whole. A RangeError for what is no decimal
  * or no whole number of tokens.
  */
-export function costOf(price: Price, used: Used): string | null {
-  const input = share(price.inputUsdPerMillion, used.inputTokens);
-  const output = share(price.outputUsdPerMillion, used.outputTokens);
-  return input === null || output === null ? null : written(input + output, COST_DIGITS);
+export function costOf(price: Price, used: TokenUsage): string | null {
+  const input = costUnits(price.inputUsdPerMillion, used.inputTokens);
+  const output = costUnits(price.outputUsdPerMillion, used.outputTokens);
+  return input === null || output === null ? null : toDecimal(input + output, COST_DIGITS);
 }
 
 /** The price of a model (`provider:name`), or null if the list has none. */
@@ -27,7 +27,7 @@ export function priceOf(prices: Prices, model: string): Price | null {
 }
 
 /** In 10^-18 USD: a price of 10^-12 USD for a million tokens is that for one. */
-function share(price: string | undefined, tokens: number): bigint | null {
+function costUnits(price: string | undefined, tokens: number): bigint | null {
   if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError(`${tokens} is no number of tokens.`);
   if (tokens === 0) return 0n;
   return price === undefined ? null : scaled(price, PRICE_DIGITS) * BigInt(tokens);
@@ -40,7 +40,7 @@ function scaled(decimal: string, digits: number): bigint {
   return BigInt(whole + fraction.slice(0, digits).padEnd(digits, "0"));
 }
 
-function written(value: bigint, digits: number): string {
+function toDecimal(value: bigint, digits: number): string {
   const text = value.toString().padStart(digits + 1, "0");
   const fraction = text.slice(-digits).replace(/0+$/, "");
   return text.slice(0, -digits) + (fraction && `.${fraction}`);

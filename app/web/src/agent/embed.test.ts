@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
 
 import { random } from "../khala/testing/random.ts";
-import { alike, embed, pack, unpack } from "./embed.ts";
+import { cosine, embed, pack, unpack } from "./embed.ts";
 import { DIMENSIONS } from "./engines/engine.ts";
-import { fold, runsOf, wordsOf } from "./words.ts";
+import { foldCase, segmentsOf, wordsOf } from "./word-segments.ts";
 import { unit } from "./testing/vectors.ts";
 
-const likeness = (a: string, b: string): number => alike(embed(a), embed(b));
+const likeness = (a: string, b: string): number => cosine(embed(a), embed(b));
 
 describe("a lexical vector", () => {
   test("has 384 numbers and length 1", () => {
@@ -57,7 +57,7 @@ test("what is packed comes back pointing the same way", () => {
   const chance = random(4);
   for (let round = 0; round < 50; round++) {
     const vector = round % 2 === 0 ? unit(chance, DIMENSIONS) : embed(`a text of ${round} words or so, with some number ${chance.next()}`);
-    expect(alike(vector, unpack(pack(vector)))).toBeGreaterThan(0.999);
+    expect(cosine(vector, unpack(pack(vector)))).toBeGreaterThan(0.999);
     expect(Math.hypot(...unpack(pack(vector)))).toBeCloseTo(1, 5);
   }
   expect([...unpack(pack(new Float32Array(DIMENSIONS)))].every((value) => value === 0)).toBe(true);
@@ -77,10 +77,10 @@ describe("words", () => {
 
   test("are single characters where a script has no spaces, and runs are not", () => {
     expect(wordsOf("用Python解析").map(({ word }) => word)).toEqual(["用", "python", "解", "析"]);
-    expect(runsOf("用Python解析 文件")).toEqual(["用python解析", "文件"]);
+    expect(segmentsOf("用Python解析 文件")).toEqual(["用python解析", "文件"]);
   });
 
   test("folding what is folded changes nothing", () => {
-    for (const text of ["Straße", "ΟΔΥΣΣΕΥΣ", "İstanbul", "ﬁ", "Ǆ", "ŉ", "K", "Å", "ᾳ"]) expect(fold(fold(text))).toBe(fold(text));
+    for (const text of ["Straße", "ΟΔΥΣΣΕΥΣ", "İstanbul", "ﬁ", "Ǆ", "ŉ", "K", "Å", "ᾳ"]) expect(foldCase(foldCase(text))).toBe(foldCase(text));
   });
 });

@@ -1,15 +1,15 @@
 // Lexical vectors: texts that share words, or parts of words, point in similar directions. They know nothing of what words mean.
 
 import { DIMENSIONS } from "./engines/engine.ts";
-import { runsOf } from "./words.ts";
+import { segmentsOf } from "./word-segments.ts";
 
 /** Of a text only so much is looked at, in UTF-16 units. */
-export const LONGEST_TEXT = 20_000;
-const LONGEST_RUN = 64;
-const SHORTEST_GRAM = 3;
-const LONGEST_GRAM = 5;
+export const MAX_TEXT_CHARACTERS = 20_000;
+const MAX_WORD_CHARACTERS = 64;
+const MIN_GRAM_CHARACTERS = 3;
+const MAX_GRAM_CHARACTERS = 5;
 /** Runs shorter than this weigh less: most of them are `the` and `of` and their like, in any language with spaces. */
-const FULL_WEIGHT_AT = 5;
+const FULL_WEIGHT_CHARACTERS = 5;
 
 /**
  * A vector of 384 numbers and length 1, or of zeros for a text without letters and digits. Words and their character
@@ -18,13 +18,13 @@ const FULL_WEIGHT_AT = 5;
  */
 export function embed(text: string): Float32Array {
   const counts = new Map<string, number>();
-  for (const run of runsOf(text.slice(0, LONGEST_TEXT))) {
-    const word = run.slice(0, LONGEST_RUN);
+  for (const run of segmentsOf(text.slice(0, MAX_TEXT_CHARACTERS))) {
+    const word = run.slice(0, MAX_WORD_CHARACTERS);
     counts.set(word, (counts.get(word) ?? 0) + 1);
   }
   const vector = new Float32Array(DIMENSIONS);
   for (const [word, count] of counts) {
-    addWord(vector, word, (1 + Math.log(count)) * Math.min(1, word.length / FULL_WEIGHT_AT));
+    addWord(vector, word, (1 + Math.log(count)) * Math.min(1, word.length / FULL_WEIGHT_CHARACTERS));
   }
   return normalised(vector);
 }
@@ -34,9 +34,9 @@ function addWord(vector: Float32Array, word: string, weight: number): void {
   addFeature(vector, hash(word, 0, word.length, 0x9e3779b9), weight);
   const marked = `<${word}>`;
   let grams = 0;
-  for (let size = SHORTEST_GRAM; size <= LONGEST_GRAM; size++) grams += Math.max(0, marked.length - size + 1);
+  for (let size = MIN_GRAM_CHARACTERS; size <= MAX_GRAM_CHARACTERS; size++) grams += Math.max(0, marked.length - size + 1);
   const share = weight / Math.sqrt(Math.max(1, grams));
-  for (let size = SHORTEST_GRAM; size <= LONGEST_GRAM; size++) {
+  for (let size = MIN_GRAM_CHARACTERS; size <= MAX_GRAM_CHARACTERS; size++) {
     for (let start = 0; start + size <= marked.length; start++) addFeature(vector, hash(marked, start, start + size, size), share);
   }
 }
@@ -58,7 +58,7 @@ function hash(text: string, start: number, end: number, seed: number): number {
 
 /** In place. Here and below with loops, because this is done for each message and callbacks take ten times as long. */
 function normalised(vector: Float32Array): Float32Array {
-  const length = Math.sqrt(alike(vector, vector));
+  const length = Math.sqrt(cosine(vector, vector));
   if (length > 0) for (let index = 0; index < vector.length; index++) vector[index] = (vector[index] ?? 0) / length;
   return vector;
 }
@@ -78,7 +78,7 @@ export function unpack(packed: Int8Array): Float32Array {
 }
 
 /** The cosine of two vectors of length 1 (or 0). */
-export function alike(a: Float32Array, b: Float32Array): number {
+export function cosine(a: Float32Array, b: Float32Array): number {
   let sum = 0;
   for (let index = 0; index < a.length; index++) sum += (a[index] ?? 0) * (b[index] ?? 0);
   return sum;

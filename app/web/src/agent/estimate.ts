@@ -1,28 +1,28 @@
 // What a task will take: what like tasks took, or where there were none, a rough guess.
 
 import { costOf, type Price } from "./cost.ts";
-import { ENOUGH, type Neighbour } from "./patterns.ts";
+import { MIN_SIMILAR_RUNS, type SimilarRun } from "./run-history.ts";
 
 /** `runs` is how many remembered runs it rests on; `costUsd` is a decimal string, left out where the price is not known. */
 export type Estimate = { steps: number; seconds: number; tokens: number; costUsd?: string; basis: "history" | "rough"; runs: number };
 
 /** How many of the nearest runs are looked at. */
-export const NEAREST = 9;
+export const MAX_SIMILAR_RUNS = 9;
 
 // The rough guess, after what short tasks with tools commonly take: a round for each thing asked, one to look around and one to answer.
-const ROUNDS = { least: 2, most: 20 };
-const SECONDS_PER_ROUND = 5;
+const STEPS = { least: 2, most: 20 };
+const SECONDS_PER_STEP = 5;
 const INSTRUCTIONS_TOKENS = 1_500;
 const CHARACTERS_PER_TOKEN = 4;
-const OUTPUT_TOKENS_PER_ROUND = 300;
+const OUTPUT_TOKENS_PER_STEP = 300;
 const LISTED = /^\s*(?:[-*•]|\d+[.)])\s/gmu;
 
 /** Medians over the nearest runs if there are three, else the rough guess. `price` is of the model that will be asked. */
-export function estimate(task: string, nearest: readonly Neighbour[], price: Price | null): Estimate {
-  return nearest.length >= ENOUGH ? fromHistory(nearest, price) : rough(task, price);
+export function estimate(task: string, nearest: readonly SimilarRun[], price: Price | null): Estimate {
+  return nearest.length >= MIN_SIMILAR_RUNS ? fromHistory(nearest, price) : rough(task, price);
 }
 
-function fromHistory(nearest: readonly Neighbour[], price: Price | null): Estimate {
+function fromHistory(nearest: readonly SimilarRun[], price: Price | null): Estimate {
   const inputTokens = Math.round(median(nearest.map((run) => run.inputTokens)));
   const outputTokens = Math.round(median(nearest.map((run) => run.outputTokens)));
   return {
@@ -37,11 +37,11 @@ function fromHistory(nearest: readonly Neighbour[], price: Price | null): Estima
 
 /** Each round reads again what was there before, so what is read grows with the square of the rounds. */
 function rough(task: string, price: Price | null): Estimate {
-  const steps = Math.min(ROUNDS.most, ROUNDS.least + (task.match(LISTED)?.length ?? 0));
+  const steps = Math.min(STEPS.most, STEPS.least + (task.match(LISTED)?.length ?? 0));
   const first = INSTRUCTIONS_TOKENS + Math.ceil(task.length / CHARACTERS_PER_TOKEN);
-  const outputTokens = steps * OUTPUT_TOKENS_PER_ROUND;
-  const inputTokens = steps * first + (OUTPUT_TOKENS_PER_ROUND * steps * (steps - 1)) / 2;
-  return { steps, seconds: steps * SECONDS_PER_ROUND, tokens: inputTokens + outputTokens, ...priced(price, inputTokens, outputTokens), basis: "rough", runs: 0 };
+  const outputTokens = steps * OUTPUT_TOKENS_PER_STEP;
+  const inputTokens = steps * first + (OUTPUT_TOKENS_PER_STEP * steps * (steps - 1)) / 2;
+  return { steps, seconds: steps * SECONDS_PER_STEP, tokens: inputTokens + outputTokens, ...priced(price, inputTokens, outputTokens), basis: "rough", runs: 0 };
 }
 
 function priced(price: Price | null, inputTokens: number, outputTokens: number): { costUsd?: string } {

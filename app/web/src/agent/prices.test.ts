@@ -2,13 +2,13 @@ import { IDBFactory } from "fake-indexeddb";
 import { describe, expect, test } from "vitest";
 
 import { openDatabase } from "./database.ts";
-import { PriceList, type Fetch } from "./prices.ts";
+import { PriceList, type FetchPath } from "./prices.ts";
 
 const LIST = { default: "a:b", items: [{ model: "a:b", provider: "a", name: "b", inputUsdPerMillion: "2" }] };
 const says = (body: unknown, status = 200): Response => new Response(JSON.stringify(body), { status });
 
 /** A server that answers these in turn, and then no more. */
-function serverOf(...answers: (() => Response)[]): Fetch & { asked: number } {
+function serverOf(...answers: (() => Response)[]): FetchPath & { asked: number } {
   const fetch = Object.assign(
     () => {
       const answer = answers[fetch.asked++];

@@ -3,19 +3,19 @@
 import { isPrices, type Prices } from "./cost.ts";
 import { requested, write } from "./database.ts";
 
-const FRESH_MS = 600_000;
-const PATIENCE_MS = 15_000;
+const MAX_AGE_MS = 600_000;
+const FETCH_TIMEOUT_MS = 15_000;
 const KEY = "list";
 
-export type Fetch = (path: string, init: RequestInit) => Promise<Response>;
+export type FetchPath = (path: string, init: RequestInit) => Promise<Response>;
 
 export class PriceList {
   readonly #database: IDBDatabase | null;
-  readonly #fetch: Fetch;
+  readonly #fetch: FetchPath;
   readonly #clock: () => number;
-  #asked: { at: number; prices: Promise<Prices> } | null = null;
+  #current: { at: number; prices: Promise<Prices> } | null = null;
 
-  constructor(database: IDBDatabase | null, fetch: Fetch, clock: () => number) {
+  constructor(database: IDBDatabase | null, fetch: FetchPath, clock: () => number) {
     this.#database = database;
     this.#fetch = fetch;
     this.#clock = clock;
@@ -23,33 +23,33 @@ export class PriceList {
 
   /** The list, at most ten minutes old, or the last one that was kept where the server gives none; an Error without either. */
   get(): Promise<Prices> {
-    if (this.#asked && this.#clock() - this.#asked.at < FRESH_MS) return this.#asked.prices;
-    const prices = this.#ask();
+    if (this.#current && this.#clock() - this.#current.at < MAX_AGE_MS) return this.#current.prices;
+    const prices = this.#load();
     const asked = { at: this.#clock(), prices };
-    this.#asked = asked;
+    this.#current = asked;
     prices.catch(() => {
-      if (this.#asked === asked) this.#asked = null;
+      if (this.#current === asked) this.#current = null;
     });
     return prices;
   }
 
-  async #ask(): Promise<Prices> {
+  async #load(): Promise<Prices> {
     try {
-      const response = await this.#fetch("/api/models", { headers: { Accept: "application/json" }, signal: AbortSignal.timeout(PATIENCE_MS) });
+      const response = await this.#fetch("/api/models", { headers: { Accept: "application/json" }, signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
       const answer: unknown = response.ok ? await response.json() : null;
       if (!isPrices(answer)) throw new Error(`The server answered ${response.status}, without prices.`);
       if (this.#database) await write(this.#database, ["prices"], (store) => void store("prices").put(answer, KEY));
       return answer;
     } catch (error) {
-      const kept = await this.#kept();
+      const kept = await this.#loadStored();
       // The next time the server is asked again, because what was kept may be old.
-      this.#asked = null;
+      this.#current = null;
       if (kept === null) throw error;
       return kept;
     }
   }
 
-  async #kept(): Promise<Prices | null> {
+  async #loadStored(): Promise<Prices | null> {
     if (!this.#database) return null;
     const kept: unknown = await requested(this.#database.transaction("prices").objectStore("prices").get(KEY));
     return isPrices(kept) ? kept : null;

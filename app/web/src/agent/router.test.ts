@@ -2,10 +2,10 @@ import { describe, expect, test } from "vitest";
 
 import templates from "./templates.json";
 import { random } from "../khala/testing/random.ts";
-import { LABELLED } from "./labelled.ts";
-import { confidenceOf, route, type Routable } from "./router.ts";
+import { ROUTING_EXAMPLES } from "./routing-examples.ts";
+import { confidenceOf, route, type RoutableAgent } from "./router.ts";
 
-const agent = (id: string, changes: Partial<Routable> = {}): Routable => ({ id, name: "", description: "", instructions: "", tools: [], prompts: [], ...changes });
+const agent = (id: string, changes: Partial<RoutableAgent> = {}): RoutableAgent => ({ id, name: "", description: "", instructions: "", tools: [], prompts: [], ...changes });
 const TRANSLATOR = agent("translator", { name: "Translator", description: "Translates texts between languages.", prompts: ["Translate this letter into French"] });
 const COOK = agent("cook", { name: "Cook", description: "Finds recipes for what is in the fridge.", prompts: ["What can I cook with eggs and leeks?"] });
 
@@ -21,7 +21,7 @@ describe("routing", () => {
   });
 
   test("doesn't depend on the order of the agents", () => {
-    const tasks = Object.values(LABELLED).flat();
+    const tasks = Object.values(ROUTING_EXAMPLES).flat();
     for (const task of tasks.slice(0, 10)) {
       expect(route(task, templates.toReversed()).map(({ confidence }) => confidence)).toEqual(route(task, templates).map(({ confidence }) => confidence));
     }
@@ -42,7 +42,7 @@ describe("routing", () => {
 });
 
 describe("on tasks that it was not fitted to", () => {
-  const checked = Object.entries(LABELLED).flatMap(([meant, tasks]) =>
+  const checked = Object.entries(ROUTING_EXAMPLES).flatMap(([meant, tasks]) =>
     tasks.filter((_, index) => index % 2 === 1).map((task) => ({ meant, ranked: route(task, templates) })),
   );
 

@@ -1,10 +1,10 @@
 // Which agent a task is for: the one whose template uses the words, and parts of words, that the task uses.
 
-import { alike, embed } from "./embed.ts";
-import { runsOf } from "./words.ts";
+import { cosine, embed } from "./embed.ts";
+import { segmentsOf } from "./word-segments.ts";
 
 /** What is looked at of an agent's template. */
-export type Routable = {
+export type RoutableAgent = {
   readonly id: string;
   readonly name: string;
   readonly description: string;
@@ -14,12 +14,12 @@ export type Routable = {
 };
 
 /** `confidence` from 0 to 1 is how likely this is the agent that the person means. */
-export type Ranked = { id: string; confidence: number };
+export type RankedAgent = { id: string; confidence: number };
 
-const LONGEST_INSTRUCTIONS = 4_000;
-const SHORTEST_KEYWORD = 3;
+const MAX_INSTRUCTIONS_CHARACTERS = 4_000;
+const MIN_KEYWORD_CHARACTERS = 3;
 /** Words that begin alike so far are forms of one word: `test` and `tests`, `summary` and `summarise`. */
-const STEM = 5;
+const STEM_CHARACTERS = 5;
 
 /** What speaks for an agent, each from 0 to 1. */
 export type Features = { about: number; instructions: number; prompts: number; keywords: number };
@@ -29,7 +29,7 @@ const WEIGHTS: Features = { about: 4.8, instructions: 1.1, prompts: 5.2, keyword
 const BIAS = -5.4;
 
 /** The agents, likeliest first. With nothing in common, each is about as likely as any other would be, which is hardly. */
-export function route(task: string, agents: readonly Routable[]): Ranked[] {
+export function route(task: string, agents: readonly RoutableAgent[]): RankedAgent[] {
   return featuresOf(task, agents)
     .map((features, index) => ({ id: agents[index]?.id ?? "", confidence: confidenceOf(features) }))
     .sort((a, b) => b.confidence - a.confidence);
@@ -41,23 +41,23 @@ export function confidenceOf({ about, instructions, prompts, keywords }: Feature
   return 1 / (1 + Math.exp(-score - BIAS));
 }
 
-function featuresOf(task: string, agents: readonly Routable[]): Features[] {
+function featuresOf(task: string, agents: readonly RoutableAgent[]): Features[] {
   const vector = embed(task);
-  const like = (text: string): number => Math.max(0, alike(vector, embed(text)));
+  const like = (text: string): number => Math.max(0, cosine(vector, embed(text)));
   const overlaps = overlapsOf(task, agents);
   return agents.map((agent, index) => ({
     about: like(`${agent.name} ${agent.description}`),
-    instructions: like(agent.instructions.slice(0, LONGEST_INSTRUCTIONS)),
+    instructions: like(agent.instructions.slice(0, MAX_INSTRUCTIONS_CHARACTERS)),
     prompts: Math.max(0, ...agent.prompts.map(like)),
     keywords: overlaps[index] ?? 0,
   }));
 }
 
 /** The share of the task's keywords that each agent uses, where one that few agents use counts for more. */
-function overlapsOf(task: string, agents: readonly Routable[]): number[] {
+function overlapsOf(task: string, agents: readonly RoutableAgent[]): number[] {
   const used = agents.map(
     ({ name, description, instructions, tools, prompts }) =>
-      keywordsOf([name, description, instructions.slice(0, LONGEST_INSTRUCTIONS), ...tools, ...prompts].join(" ")),
+      keywordsOf([name, description, instructions.slice(0, MAX_INSTRUCTIONS_CHARACTERS), ...tools, ...prompts].join(" ")),
   );
   let all = 0;
   const shares = agents.map(() => 0);
@@ -74,5 +74,5 @@ function overlapsOf(task: string, agents: readonly Routable[]): number[] {
 }
 
 function keywordsOf(text: string): Set<string> {
-  return new Set(runsOf(text).filter((word) => word.length >= SHORTEST_KEYWORD).map((word) => word.slice(0, STEM)));
+  return new Set(segmentsOf(text).filter((word) => word.length >= MIN_KEYWORD_CHARACTERS).map((word) => word.slice(0, STEM_CHARACTERS)));
 }

@@ -3,7 +3,7 @@
 import templates from "./templates.json";
 
 /** `tools` are patterns as in `RunOptions.tools`; `instructions` come before the thread's own. */
-export interface Agent {
+export interface AgentTemplate {
   readonly id: string;
   readonly name: string;
   readonly category: string;
@@ -14,19 +14,19 @@ export interface Agent {
   readonly maxSteps: number;
 }
 
-export const agents: readonly Agent[] = templates;
+export const agentTemplates: readonly AgentTemplate[] = templates;
 
-export const categories: readonly string[] = [...new Set(agents.map(({ category }) => category))];
+export const categories: readonly string[] = [...new Set(agentTemplates.map(({ category }) => category))];
 
 /** The template with this id, or null for none, or one that is not there any more. */
-export function agentOf(id: string | null): Agent | null {
-  return agents.find((agent) => agent.id === id) ?? null;
+export function findTemplate(id: string | null): AgentTemplate | null {
+  return agentTemplates.find((agent) => agent.id === id) ?? null;
 }
 
 /** Those in which every word of the query is found, of one category unless it is null. */
-export function matching(query: string, category: string | null): readonly Agent[] {
+export function searchTemplates(query: string, category: string | null): readonly AgentTemplate[] {
   const words = query.normalize("NFKC").toLowerCase().split(/\s+/u).filter(Boolean);
-  return agents.filter((agent) => {
+  return agentTemplates.filter((agent) => {
     const text = [agent.name, agent.category, agent.description, ...agent.tools, ...agent.prompts].join(" ").toLowerCase();
     return (category === null || agent.category === category) && words.every((word) => text.includes(word));
   });

@@ -3,7 +3,7 @@
 import { untrack } from "svelte";
 
 import type { IndexedMessage } from "../agent/client.ts";
-import { runOf } from "../agent/gleaning.ts";
+import { recordedRunOf } from "../agent/recorded-run.ts";
 import { page } from "../state/page.svelte.ts";
 import { BrowserStorage } from "../state/browser-storage.ts";
 import type { ChatView, MessageView } from "../state/page-model.ts";
@@ -70,7 +70,7 @@ function learn(): void {
     const { agent } = run;
     run = null;
     const question = chat.messages.find(({ id }) => id === answer.head.parentId);
-    const took = runOf({ ...answer.head, content: answer.blocks.map(({ block }) => block) }, agent);
+    const took = recordedRunOf({ ...answer.head, content: answer.blocks.map(({ block }) => block) }, agent);
     if (took && question?.author === null) void tell((client) => client.remember(question.text, took));
   });
 }

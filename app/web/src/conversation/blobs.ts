@@ -3,7 +3,7 @@
 import type { BlobRef } from "../khala/frames.ts";
 import { downloadBlob, withRetry, isRequestError } from "../khala/requests.ts";
 import type { ChatView } from "../state/page-model.ts";
-import { download as save } from "../tasks/download.ts";
+import { saveFile as save } from "../tasks/save-file.ts";
 
 /** The bytes; from here, not from where the server keeps them, for the page may load from here alone. */
 function bytesOf({ keys }: Pick<ChatView, "keys">, { blobId }: BlobRef): Promise<Blob> {

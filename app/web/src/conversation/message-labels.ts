@@ -1,6 +1,6 @@
 // Labels of messages and of the people in a chat, and the groups in which an answer's blocks are shown.
 
-import { STOPPED, stepOf } from "../autopilot/run.ts";
+import { STOPPED, stepOf } from "../autopilot/run-status.ts";
 import { formatUsd } from "../state/format.ts";
 import type { Finish, FinishReason } from "../khala/frames.ts";
 import { formatMilliseconds } from "../state/format.ts";

@@ -9,8 +9,8 @@ export class LoadedTemplate {
   async load(id: string | null): Promise<boolean> {
     if (id === null) return true;
     try {
-      const { agentOf } = await import("../agent/templates.ts");
-      this.#found = agentOf(id);
+      const { findTemplate } = await import("../agent/templates.ts");
+      this.#found = findTemplate(id);
       return true;
     } catch (error) {
       // Mostly there is no network, and it was never needed before.

@@ -1,7 +1,7 @@
 // What the page and the detail worker say to each other.
 
 import type { BlobRef, FieldError, Look } from "../khala/frames.ts";
-import type { Row } from "../tasks/tree.ts";
+import type { TreeRow } from "../tasks/json-tree-model.ts";
 
 /** What opens a blob's chat, and whose session the browser has beside that: what one may read is not told to another. */
 export type BlobAccessKeys = { anonKey?: string; shareKey?: string; userId?: string };
@@ -11,37 +11,37 @@ export type BlobContent =
   /** The beginning of a text; it goes on at the byte `next`, if it does. */
   | { kind: "text"; text: string; next: number | null }
   /** JSON as a tree, with its first rows. */
-  | { kind: "tree"; count: number; rows: readonly Row[] }
+  | { kind: "tree"; count: number; rows: readonly TreeRow[] }
   /** An image whose type is known to be safe to show. */
   | { kind: "image"; bytes: Blob }
   /** Something that can only be downloaded. */
   | { kind: "file" };
 
-export type TreeRows = { count: number; rows: readonly Row[] };
+export type TreeRows = { count: number; rows: readonly TreeRow[] };
 export type LineQuery = { mode: "head" | "tail" | "range" | "grep"; pattern?: string; ignoreCase?: boolean; after?: string; from?: number };
 
 /** Each question with the type of its answer. A blob that was let go of meanwhile is loaded again. */
 export interface DetailApi {
   /** How a blob is shown first. */
-  open: { ask: object; answer: BlobContent };
+  open: { args: object; result: BlobContent };
   /** More of a text, from a byte on. */
-  more: { ask: { from: number }; answer: { text: string; next: number | null } };
+  more: { args: { from: number }; result: { text: string; next: number | null } };
   /** Rows of a tree. */
-  rows: { ask: { from: number; most: number }; answer: TreeRows };
+  rows: { args: { from: number; most: number }; result: TreeRows };
   /** Open or close a row of a tree, and count anew. */
-  set: { ask: { path: string; isOpen: boolean; from: number; most: number }; answer: TreeRows };
+  set: { args: { path: string; isOpen: boolean; from: number; most: number }; result: TreeRows };
   /** Some of the lines. */
-  lines: { ask: { query: LineQuery }; answer: Look };
+  lines: { args: { query: LineQuery }; result: Look };
   /** All of it. */
-  bytes: { ask: object; answer: Blob };
+  bytes: { args: object; result: Blob };
 }
 
 export type DetailMethod = keyof DetailApi;
-export type DetailArgs<K extends DetailMethod> = DetailApi[K]["ask"];
-export type DetailResult<K extends DetailMethod> = DetailApi[K]["answer"];
+export type DetailArgs<K extends DetailMethod> = DetailApi[K]["args"];
+export type DetailResult<K extends DetailMethod> = DetailApi[K]["result"];
 
 /** A question about a blob; `id` is of the question. */
-export type DetailRequest = { [K in DetailMethod]: { type: "ask"; id: number; kind: K; blob: BlobRef; keys: BlobAccessKeys } & DetailArgs<K> }[DetailMethod];
+export type DetailRequest = { [K in DetailMethod]: { type: "request"; id: number; kind: K; blob: BlobRef; keys: BlobAccessKeys } & DetailArgs<K> }[DetailMethod];
 
 export type ToDetail =
   | DetailRequest
@@ -51,4 +51,4 @@ export type ToDetail =
 /** Why there is no answer: the server's "no", or, without a status, that it could not be reached. */
 export type RequestFailure = { message: string; status?: number; code?: string; errors?: readonly FieldError[]; retryAfter?: number | null };
 
-export type FromDetail = { id: number; answer: DetailResult<DetailMethod> } | { id: number; failure: RequestFailure };
+export type FromDetail = { id: number; result: DetailResult<DetailMethod> } | { id: number; error: RequestFailure };

@@ -1,8 +1,8 @@
 // The detail worker: reads, parses and keeps what cards show beyond their calls, away from the page's own thread.
 
-import { Detailing } from "../tasks/detailing.ts";
+import { DetailService } from "../tasks/detail-service.ts";
 import type { ToDetail } from "./detail.messages.ts";
 
-const detailing = new Detailing((told) => postMessage(told));
+const detailing = new DetailService((message) => postMessage(message));
 
-addEventListener("message", (event: MessageEvent<ToDetail>) => detailing.hear(event.data));
+addEventListener("message", (event: MessageEvent<ToDetail>) => detailing.receive(event.data));

@@ -1,7 +1,7 @@
 // What the worker that draws the graph of a run is told. It says nothing.
 
-import type { GraphPatch } from "../autopilot/graph.ts";
-import type { Colours, Size } from "../autopilot/scene.ts";
+import type { GraphPatch } from "../autopilot/run-graph.ts";
+import type { Colours, Size } from "../autopilot/graph-scene.ts";
 
 /** `start` comes first, once; sizes are in CSS pixels, `still` asks for a picture without motion. */
 export type ToGraph =

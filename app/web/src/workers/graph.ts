@@ -1,9 +1,9 @@
 // Draws the graph of a run onto a canvas of the page, a frame at a time and only while something moves.
 
-import { Scene, type Size } from "../autopilot/scene.ts";
+import { GraphScene, type Size } from "../autopilot/graph-scene.ts";
 import type { ToGraph } from "./graph.messages.ts";
 
-type Stage = { canvas: OffscreenCanvas; context: OffscreenCanvasRenderingContext2D; scene: Scene };
+type Stage = { canvas: OffscreenCanvas; context: OffscreenCanvasRenderingContext2D; scene: GraphScene };
 
 let stage: Stage | null = null;
 let isFrameRequested = false;
@@ -17,7 +17,7 @@ self.addEventListener("message", ({ data }: MessageEvent<ToGraph>) => {
 function createStage({ canvas, size, colours, still }: Extract<ToGraph, { type: "start" }>): Stage {
   const context = canvas.getContext("2d");
   if (!context) throw new Error("There is no 2D context for the graph.");
-  const begun = { canvas, context, scene: new Scene(colours) };
+  const begun = { canvas, context, scene: new GraphScene(colours) };
   begun.scene.still = still;
   resize(begun, size);
   return begun;
@@ -43,6 +43,6 @@ function requestFrame(on: Stage): void {
     isFrameRequested = false;
     const now = performance.now();
     on.scene.draw(on.context, now);
-    if (on.scene.moves(now)) requestFrame(on);
+    if (on.scene.isMoving(now)) requestFrame(on);
   });
 }

@@ -3,14 +3,14 @@
 import ruvectorUrl from "../../../node_modules/@ruvector/wasm/pkg/ruvector_wasm_bg.wasm?inline&url";
 import scanUrl from "../assembly/scan.wasm?inline&url";
 import type { Engine } from "./engine.ts";
-import { plain } from "./plain.ts";
-import { ruvector } from "./ruvector.ts";
-import { simd } from "./simd.ts";
+import { createPlainEngine } from "./plain.ts";
+import { createRuvectorEngine } from "./ruvector.ts";
+import { createSimdEngine } from "./simd.ts";
 
-export const built: Record<Engine["name"], () => Promise<Engine>> = {
-  simd: async () => simd(await bytes(scanUrl)),
-  ruvector: async () => ruvector(await bytes(ruvectorUrl)),
-  plain: () => Promise.resolve(plain()),
+export const builtEngines: Record<Engine["name"], () => Promise<Engine>> = {
+  simd: async () => createSimdEngine(await bytes(scanUrl)),
+  ruvector: async () => createRuvectorEngine(await bytes(ruvectorUrl)),
+  plain: () => Promise.resolve(createPlainEngine()),
 };
 
 async function bytes(url: string): Promise<ArrayBuffer> {

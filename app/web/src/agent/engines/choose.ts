@@ -2,22 +2,22 @@
 
 import scanUrl from "../assembly/scan.wasm?url";
 import type { Engine } from "./engine.ts";
-import { plain } from "./plain.ts";
-import { ruvector } from "./ruvector.ts";
-import { hasSimd, simd } from "./simd.ts";
+import { createPlainEngine } from "./plain.ts";
+import { createRuvectorEngine } from "./ruvector.ts";
+import { hasSimd, createSimdEngine } from "./simd.ts";
 
-export type Ways = { simd: (() => Promise<Engine>) | null; ruvector: () => Promise<Engine> };
+export type EngineFactories = { simd: (() => Promise<Engine>) | null; ruvector: () => Promise<Engine> };
 
 /** Engines as they are served beside the script. */
-export function served(): Ways {
+export function servedEngines(): EngineFactories {
   return {
-    simd: hasSimd() ? async () => simd(await bytes(scanUrl)) : null,
-    ruvector: () => ruvector(),
+    simd: hasSimd() ? async () => createSimdEngine(await bytes(scanUrl)) : null,
+    ruvector: () => createRuvectorEngine(),
   };
 }
 
 /** The engine, and why better ones are not it. The plain one needs nothing, so this never fails. */
-export async function choose(ways: Ways = served()): Promise<{ engine: Engine; failures: string[] }> {
+export async function chooseEngine(ways: EngineFactories = servedEngines()): Promise<{ engine: Engine; failures: string[] }> {
   const failures: string[] = [];
   for (const [name, make] of [["simd", ways.simd], ["ruvector", ways.ruvector]] as const) {
     if (make === null) continue;
@@ -27,7 +27,7 @@ export async function choose(ways: Ways = served()): Promise<{ engine: Engine; f
       failures.push(`${name}: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
-  return { engine: plain(), failures };
+  return { engine: createPlainEngine(), failures };
 }
 
 async function bytes(url: string): Promise<ArrayBuffer> {

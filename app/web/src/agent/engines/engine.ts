@@ -3,7 +3,7 @@
 /** The numbers of a vector. */
 export const DIMENSIONS = 384;
 
-export type Found = { id: string; score: number };
+export type EngineHit = { id: string; score: number };
 
 /** Finds vectors by their cosine; vectors are of length 1, or all zeros, which are like nothing. */
 export interface Engine {
@@ -14,16 +14,16 @@ export interface Engine {
   /** False if there was nothing under that id. */
   remove(id: string): boolean;
   /** The `k` most alike, best first, with their cosines from -1 to 1. */
-  search(vector: Float32Array, k: number): Found[];
+  search(vector: Float32Array, k: number): EngineHit[];
   clear(): void;
 }
 
-export function insistOnDimensions(vector: Float32Array): void {
+export function checkDimensions(vector: Float32Array): void {
   if (vector.length !== DIMENSIONS) throw new RangeError(`A vector has ${DIMENSIONS} numbers, not ${vector.length}.`);
 }
 
 /** The places of the `k` highest of the first `count` scores, highest first; of equal ones the lower place comes first. */
-export function highest(scores: Float32Array, count: number, k: number): number[] {
+export function topIndices(scores: Float32Array, count: number, k: number): number[] {
   const places: number[] = [];
   if (k < 1) return places;
   let bar = -Infinity;
@@ -40,7 +40,7 @@ export function highest(scores: Float32Array, count: number, k: number): number[
 }
 
 /** Which id stands in which row, without holes: the last row moves to where one was removed. */
-export class Rows {
+export class RowTable {
   readonly #ids: string[] = [];
   readonly #rows = new Map<string, number>();
 

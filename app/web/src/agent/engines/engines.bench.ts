@@ -3,14 +3,14 @@
 import { test } from "vitest";
 
 import { random } from "../../khala/testing/random.ts";
-import { built } from "./built.ts";
+import { builtEngines } from "./built.ts";
 import { DIMENSIONS } from "./engine.ts";
 import { unit } from "../testing/vectors.ts";
 
 const VECTORS = 10_000;
 
 test.each(["simd", "ruvector", "plain"] as const)(`a search among ${VECTORS} vectors with %s`, async (name) => {
-  const engine = await built[name]();
+  const engine = await builtEngines[name]();
   const chance = random(1);
   const query = unit(chance, DIMENSIONS);
   for (let index = 0; index < VECTORS; index++) engine.add(`v${index}`, unit(chance, DIMENSIONS));

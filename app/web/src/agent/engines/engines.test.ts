@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, test } from "vitest";
 
 import { random, type Random } from "../../khala/testing/random.ts";
-import { built } from "./built.ts";
-import { choose } from "./choose.ts";
-import { DIMENSIONS, highest, type Engine } from "./engine.ts";
-import { plain } from "./plain.ts";
+import { builtEngines } from "./built.ts";
+import { chooseEngine } from "./choose.ts";
+import { DIMENSIONS, topIndices, type Engine } from "./engine.ts";
+import { createPlainEngine } from "./plain.ts";
 import { hasSimd } from "./simd.ts";
 import { unit } from "../testing/vectors.ts";
 
@@ -22,14 +22,14 @@ describe.each(["simd", "ruvector", "plain"] as const)("the engine %s", (name) =>
   let engine: Engine;
 
   beforeEach(async () => {
-    engine = await built[name]();
+    engine = await builtEngines[name]();
     expect(engine.name).toBe(name);
   });
 
   test.each([1, 2, 3, 4, 5, 6])("answers as the plain one, whatever was added, changed and removed (%i)", (seed) => {
     const chance = random(seed);
     const bunches = Array.from({ length: 5 }, () => unit(chance, DIMENSIONS));
-    const model = plain();
+    const model = createPlainEngine();
     const kept = new Map<string, Float32Array>();
     for (let step = 0; step < 900; step++) {
       const id = `v${chance.below(500)}`;
@@ -98,7 +98,7 @@ test("the highest are the first of a sorted list", () => {
     const count = chance.below(scores.length + 1);
     const k = chance.below(12);
     const sorted = [...scores.keys()].slice(0, count).sort((a, b) => (scores[b] ?? 0) - (scores[a] ?? 0) || a - b);
-    expect(highest(scores, count, k)).toEqual(sorted.slice(0, k));
+    expect(topIndices(scores, count, k)).toEqual(sorted.slice(0, k));
   }
 });
 
@@ -107,15 +107,15 @@ describe("the choice", () => {
 
   test("is SIMD where there is SIMD", async () => {
     expect(hasSimd()).toBe(true);
-    expect((await choose(built)).engine.name).toBe("simd");
+    expect((await chooseEngine(builtEngines)).engine.name).toBe("simd");
   });
 
   test("is ruvector without SIMD", async () => {
-    expect(await choose({ ...built, simd: null })).toMatchObject({ engine: { name: "ruvector" }, failures: [] });
+    expect(await chooseEngine({ ...builtEngines, simd: null })).toMatchObject({ engine: { name: "ruvector" }, failures: [] });
   });
 
   test("is the plain one where nothing else starts, and says why", async () => {
-    expect(await choose({ simd: fails, ruvector: fails })).toMatchObject({
+    expect(await chooseEngine({ simd: fails, ruvector: fails })).toMatchObject({
       engine: { name: "plain" },
       failures: ["simd: no memory", "ruvector: no memory"],
     });

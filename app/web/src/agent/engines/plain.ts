@@ -1,16 +1,16 @@
 // The engine that works everywhere: an exact scan in JavaScript. The other engines are held to what it answers.
 
-import { DIMENSIONS, highest, insistOnDimensions, Rows, type Engine, type Found } from "./engine.ts";
+import { DIMENSIONS, topIndices, checkDimensions, RowTable, type Engine, type EngineHit } from "./engine.ts";
 
 const FIRST_ROWS = 256;
 
-export function plain(): Engine {
-  return new Plain();
+export function createPlainEngine(): Engine {
+  return new PlainEngine();
 }
 
-class Plain implements Engine {
+class PlainEngine implements Engine {
   readonly name = "plain";
-  readonly #rows = new Rows();
+  readonly #rows = new RowTable();
   #numbers = new Float32Array(FIRST_ROWS * DIMENSIONS);
 
   get size(): number {
@@ -18,7 +18,7 @@ class Plain implements Engine {
   }
 
   add(id: string, vector: Float32Array): void {
-    insistOnDimensions(vector);
+    checkDimensions(vector);
     const at = this.#rows.place(id) * DIMENSIONS;
     if (at === this.#numbers.length) this.#grow();
     this.#numbers.set(vector, at);
@@ -30,11 +30,11 @@ class Plain implements Engine {
     return moved !== null;
   }
 
-  search(vector: Float32Array, k: number): Found[] {
-    insistOnDimensions(vector);
+  search(vector: Float32Array, k: number): EngineHit[] {
+    checkDimensions(vector);
     const scores = new Float32Array(this.size);
     for (let row = 0; row < scores.length; row++) scores[row] = this.#dot(vector, row * DIMENSIONS);
-    return highest(scores, scores.length, k).map((row) => ({ id: this.#rows.idAt(row), score: scores[row] ?? 0 }));
+    return topIndices(scores, scores.length, k).map((row) => ({ id: this.#rows.idAt(row), score: scores[row] ?? 0 }));
   }
 
   clear(): void {

@@ -4,16 +4,16 @@
 
 import type { InitInput, JsSearchResult, VectorDB } from "@ruvector/wasm";
 
-import { DIMENSIONS, insistOnDimensions, type Engine, type Found } from "./engine.ts";
+import { DIMENSIONS, checkDimensions, type Engine, type EngineHit } from "./engine.ts";
 
 /** `source` is the module's bytes; without it, it is loaded from beside the script. */
-export async function ruvector(source?: InitInput): Promise<Engine> {
+export async function createRuvectorEngine(source?: InitInput): Promise<Engine> {
   const { default: start, VectorDB } = await import("@ruvector/wasm");
   await start(source === undefined ? undefined : { module_or_path: source });
-  return new Ruvector(() => new VectorDB(DIMENSIONS, "cosine", false));
+  return new RuvectorEngine(() => new VectorDB(DIMENSIONS, "cosine", false));
 }
 
-class Ruvector implements Engine {
+class RuvectorEngine implements Engine {
   readonly name = "ruvector";
   readonly #make: () => VectorDB;
   #vectors: VectorDB;
@@ -28,7 +28,7 @@ class Ruvector implements Engine {
   }
 
   add(id: string, vector: Float32Array): void {
-    insistOnDimensions(vector);
+    checkDimensions(vector);
     this.#vectors.insert(vector, id);
   }
 
@@ -36,8 +36,8 @@ class Ruvector implements Engine {
     return this.#vectors.delete(id);
   }
 
-  search(vector: Float32Array, k: number): Found[] {
-    insistOnDimensions(vector);
+  search(vector: Float32Array, k: number): EngineHit[] {
+    checkDimensions(vector);
     return this.#vectors.search(vector, k).map(taken);
   }
 
@@ -48,7 +48,7 @@ class Ruvector implements Engine {
 }
 
 /** What it calls a score is a distance, one less the cosine. A result lives in its memory until it is freed. */
-function taken(result: JsSearchResult): Found {
+function taken(result: JsSearchResult): EngineHit {
   const found = { id: result.id, score: 1 - result.score };
   result.free();
   return found;

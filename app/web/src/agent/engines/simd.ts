@@ -1,6 +1,6 @@
 // The fastest engine: the exact scan of `../assembly/scan.ts`, on vectors in the memory of WebAssembly.
 
-import { DIMENSIONS, highest, insistOnDimensions, Rows, type Engine, type Found } from "./engine.ts";
+import { DIMENSIONS, topIndices, checkDimensions, RowTable, type Engine, type EngineHit } from "./engine.ts";
 
 const PAGE = 65_536;
 const STRIDE = DIMENSIONS * 4;
@@ -20,16 +20,16 @@ export function hasSimd(): boolean {
 }
 
 /** `bytes` are those of the compiled `scan.ts`. */
-export async function simd(bytes: BufferSource): Promise<Engine> {
+export async function createSimdEngine(bytes: BufferSource): Promise<Engine> {
   const { instance } = await WebAssembly.instantiate(bytes);
   const { memory, scan } = instance.exports;
   if (!(memory instanceof WebAssembly.Memory) || typeof scan !== "function") throw new TypeError("This module has no scan.");
-  return new Simd(memory, scan as Scan);
+  return new SimdEngine(memory, scan as Scan);
 }
 
-class Simd implements Engine {
+class SimdEngine implements Engine {
   readonly name = "simd";
-  readonly #rows = new Rows();
+  readonly #rows = new RowTable();
   readonly #memory: WebAssembly.Memory;
   readonly #scan: Scan;
   #capacity = 0;
@@ -46,7 +46,7 @@ class Simd implements Engine {
   }
 
   add(id: string, vector: Float32Array): void {
-    insistOnDimensions(vector);
+    checkDimensions(vector);
     const row = this.#rows.place(id);
     if (row === this.#capacity) this.#makeRoom(this.#capacity * 2);
     this.#numbers.set(vector, (ROWS_AT + row * STRIDE) / 4);
@@ -61,13 +61,13 @@ class Simd implements Engine {
     return moved !== null;
   }
 
-  search(vector: Float32Array, k: number): Found[] {
-    insistOnDimensions(vector);
+  search(vector: Float32Array, k: number): EngineHit[] {
+    checkDimensions(vector);
     this.#numbers.set(vector, 0);
     const scoresAt = ROWS_AT + this.#capacity * STRIDE;
     this.#scan(0, ROWS_AT, this.size, scoresAt);
     const scores = this.#numbers.subarray(scoresAt / 4, scoresAt / 4 + this.size);
-    return highest(scores, this.size, k).map((row) => ({ id: this.#rows.idAt(row), score: scores[row] ?? 0 }));
+    return topIndices(scores, this.size, k).map((row) => ({ id: this.#rows.idAt(row), score: scores[row] ?? 0 }));
   }
 
   /** Memory of WebAssembly can't shrink; it is used again. */

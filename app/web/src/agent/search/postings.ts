@@ -1,9 +1,9 @@
 // Which places (messages, by number) have which words: for words in full, and for beginnings of words.
 
 /** Beginnings that so many words share are looked at no further. */
-const MOST_COMPLETIONS = 5_000;
+const MAX_COMPLETIONS = 5_000;
 /** New words wait unsorted until there are so many. */
-const MOST_UNSORTED = 2_000;
+const MAX_UNSORTED_WORDS = 2_000;
 
 export class Postings {
   #places = new Map<string, number[]>();
@@ -21,7 +21,7 @@ export class Postings {
         this.#unsorted.push(word);
       }
     }
-    if (this.#unsorted.length > MOST_UNSORTED) this.#sort();
+    if (this.#unsorted.length > MAX_UNSORTED_WORDS) this.#sort();
   }
 
   /** For each of `count` places how well its best word fits: 1 for the word in full, less the more of it is missing, 0 for none. */
@@ -48,7 +48,7 @@ export class Postings {
   }
 
   *#completions(start: string): Generator<string> {
-    let left = MOST_COMPLETIONS;
+    let left = MAX_COMPLETIONS;
     for (let index = lowerBound(this.#sorted, start); left > 0; index++, left--) {
       const word = this.#sorted[index];
       if (!word?.startsWith(start)) break;

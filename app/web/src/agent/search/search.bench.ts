@@ -5,9 +5,9 @@ import { test } from "vitest";
 
 import { openDatabase } from "../database.ts";
 import { random } from "../../khala/testing/random.ts";
-import { built } from "../engines/built.ts";
-import { Archive } from "./archive.ts";
-import { MessageIndex } from "./messages.ts";
+import { builtEngines } from "../engines/built.ts";
+import { MessageArchive } from "./message-archive.ts";
+import { MessageIndex } from "./message-index.ts";
 
 const MESSAGES = 10_000;
 const WORDS = 60;
@@ -19,7 +19,7 @@ test(`a search among ${MESSAGES} messages`, { timeout: 120_000 }, async () => {
   // As in speech, a few words are most of the text.
   const word = (): string => vocabulary[Math.floor(vocabulary.length * chance.next() ** 4)] ?? "";
   const messages = Array.from({ length: MESSAGES }, (_, at) => ({ id: `m${at}`, at, text: Array.from({ length: WORDS }, word).join(" ") }));
-  const archive = new Archive(new MessageIndex(await built.simd()), await openDatabase(new IDBFactory()));
+  const archive = new MessageArchive(new MessageIndex(await builtEngines.simd()), await openDatabase(new IDBFactory()));
 
   const began = performance.now();
   await archive.add({ id: "t", title: "A thread", revision: 1 }, messages);

@@ -3,18 +3,18 @@ import { beforeEach, describe, expect, test } from "vitest";
 
 import { openDatabase, readAll } from "../database.ts";
 import { random } from "../../khala/testing/random.ts";
-import { LONGEST_TEXT } from "../embed.ts";
-import { plain } from "../engines/plain.ts";
-import { fold, wordsOf } from "../words.ts";
-import { Archive, type Bounds, type Found } from "./archive.ts";
-import { MessageIndex } from "./messages.ts";
+import { MAX_TEXT_CHARACTERS } from "../embed.ts";
+import { createPlainEngine } from "../engines/plain.ts";
+import { foldCase, wordsOf } from "../word-segments.ts";
+import { MessageArchive, type ArchiveLimits, type SearchResult } from "./message-archive.ts";
+import { MessageIndex } from "./message-index.ts";
 import { Postings } from "./postings.ts";
-import { LONGEST_SNIPPET, snippetOf } from "./snippet.ts";
+import { MAX_SNIPPET_CHARACTERS, snippetOf } from "./snippet.ts";
 
 let database: IDBDatabase;
-const archiveOf = (bounds?: Bounds): Archive => new Archive(new MessageIndex(plain()), database, bounds);
+const archiveOf = (bounds?: ArchiveLimits): MessageArchive => new MessageArchive(new MessageIndex(createPlainEngine()), database, bounds);
 const thread = (id: string, title = "", revision = 1): { id: string; title: string; revision: number } => ({ id, title, revision });
-const ids = (found: readonly Found[]): string[] => found.map(({ messageId }) => messageId);
+const ids = (found: readonly SearchResult[]): string[] => found.map(({ messageId }) => messageId);
 
 beforeEach(async () => {
   database = await openDatabase(new IDBFactory());
@@ -77,7 +77,7 @@ describe("a search", () => {
 
   test("agrees with looking at each text, whatever was added, changed and removed", () => {
     const chance = random(5);
-    const index = new MessageIndex(plain());
+    const index = new MessageIndex(createPlainEngine());
     const texts = new Map<string, string>();
     const vocabulary = Array.from({ length: 60 }, () => Array.from({ length: 1 + chance.below(5) }, () => chance.pick(["a", "b", "ß", "Σ", "字"])).join(""));
     for (let step = 0; step < 6_000; step++) {
@@ -203,11 +203,11 @@ describe("the archive", () => {
     expect(archive.size).toBe(4);
     expect(archive.search("m19", 1)).toMatchObject([{ messageId: "m19", by: "words" }]);
     expect(archive.search("end", 9).filter(({ by }) => by === "words")).toEqual([]);
-    for (const entry of (await readAll(database, "messages")) as { text: string }[]) expect(entry.text.length).toBeLessThanOrEqual(LONGEST_TEXT);
+    for (const entry of (await readAll(database, "messages")) as { text: string }[]) expect(entry.text.length).toBeLessThanOrEqual(MAX_TEXT_CHARACTERS);
   });
 
   test("works without a store", async () => {
-    const archive = new Archive(new MessageIndex(plain()), null);
+    const archive = new MessageArchive(new MessageIndex(createPlainEngine()), null);
     await archive.load();
     await archive.add(thread("t"), [{ id: "a", text: "text", at: 1 }]);
     expect(ids(archive.search("text", 1))).toEqual(["a"]);
@@ -223,10 +223,10 @@ test("a snippet is short, whole words where there are spaces, and its ranges are
     const parts = Array.from({ length: chance.below(80) }, () => chance.pick(["lorem", "Straße", "strasse", "ipsum\n", "日本語", "👍🏽", ",", "x".repeat(200), "\t"]));
     const text = parts.join(chance.pick([" ", "", "  "]));
     const { snippet, ranges } = snippetOf(text, ["stras", "日"]);
-    expect(snippet.length).toBeLessThanOrEqual(LONGEST_SNIPPET + 4);
+    expect(snippet.length).toBeLessThanOrEqual(MAX_SNIPPET_CHARACTERS + 4);
     expect(snippet).not.toMatch(/[\n\t]/);
     expect(snippet).not.toMatch(/\p{Cs}/u);
-    for (const [start, end] of ranges) expect(fold(snippet.slice(start, end))).toMatch(/^(stras|日)/);
+    for (const [start, end] of ranges) expect(foldCase(snippet.slice(start, end))).toMatch(/^(stras|日)/);
   }
 });
 

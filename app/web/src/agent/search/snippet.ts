@@ -1,12 +1,12 @@
 // The piece of a text that shows why it was found.
 
-import { wordsOf } from "../words.ts";
+import { wordsOf } from "../word-segments.ts";
 
 /** `ranges` are [start, end) of the words in `snippet` that match, in UTF-16 units. */
 export type Snippet = { snippet: string; ranges: [number, number][] };
 
-export const LONGEST_SNIPPET = 160;
-const BEFORE = 40;
+export const MAX_SNIPPET_CHARACTERS = 160;
+const CONTEXT_CHARACTERS = 40;
 
 /** The piece around the first word that begins with one of `starts`, or the beginning of the text; in one line. */
 export function snippetOf(text: string, starts: readonly string[]): Snippet {
@@ -24,16 +24,16 @@ export function snippetOf(text: string, starts: readonly string[]): Snippet {
 
 /** A place a little before `at`, at the beginning of a word if there is one. */
 function cutBefore(text: string, at: number): number {
-  if (at <= BEFORE) return 0;
-  const space = text.slice(at - BEFORE, at).search(/\s/u);
-  return space < 0 ? at : at - BEFORE + space + 1;
+  if (at <= CONTEXT_CHARACTERS) return 0;
+  const space = text.slice(at - CONTEXT_CHARACTERS, at).search(/\s/u);
+  return space < 0 ? at : at - CONTEXT_CHARACTERS + space + 1;
 }
 
 function cutAfter(text: string, from: number): number {
-  const to = from + LONGEST_SNIPPET;
+  const to = from + MAX_SNIPPET_CHARACTERS;
   if (to >= text.length) return text.length;
   const space = text.slice(from, to).search(/\s\S*$/u);
-  if (space > LONGEST_SNIPPET / 2) return from + space;
+  if (space > MAX_SNIPPET_CHARACTERS / 2) return from + space;
   // In a script without spaces at any character, but not within one of two units.
   return /[\ud800-\udbff]/.test(text.charAt(to - 1)) ? to - 1 : to;
 }

@@ -1,0 +1,25 @@
+// Sends of a growing text only what is new, and all of it to a counter that doesn't know what came before.
+
+import type { IncrementalCount } from "./token-counts.ts";
+import type { TokenCount } from "./token-counter.ts";
+
+type Ask = (asked: { runId: string; from: number; text: string; model: string }) => Promise<IncrementalCount>;
+
+/** So many runs are followed at once; one beyond that begins anew, which only costs time. */
+const MAX_TRACKED_RUNS = 64;
+
+/** Calls may overlap; the worker takes them in the order in which they were made. */
+export function createCountClient(ask: Ask): (runId: string, text: string, model: string) => Promise<TokenCount> {
+  const sent = new Map<string, { length: number; model: string }>();
+  return async (runId, text, model) => {
+    const before = sent.get(runId);
+    const from = before?.model === model && before.length <= text.length ? before.length : 0;
+    sent.delete(runId);
+    sent.set(runId, { length: text.length, model });
+    const [oldest] = sent.keys();
+    if (sent.size > MAX_TRACKED_RUNS && oldest !== undefined) sent.delete(oldest);
+    const counted = (await ask({ runId, from, text: text.slice(from), model })) ?? (await ask({ runId, from: 0, text, model }));
+    if (counted === null) throw new Error("A count from the beginning has nothing before it.");
+    return counted;
+  };
+}

@@ -1,0 +1,97 @@
+// The page's end of the agent worker: promises with time-outs, and one new worker for one that crashed.
+
+import type { AgentReply, AgentRequest, AgentApi, AgentMethod } from "../workers/agent.messages.ts";
+
+/** The worker said no, did not answer in time, or is gone. `code` is "refused", "timeout" or "gone". */
+export class AgentError extends Error {
+  override readonly name = "AgentError";
+  readonly code: "refused" | "timeout" | "gone";
+
+  constructor(code: AgentError["code"], message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** What is used of a Worker. */
+export type AgentPort = {
+  postMessage(request: AgentRequest): void;
+  terminate(): void;
+  onmessage: ((event: MessageEvent<AgentReply>) => void) | null;
+  onmessageerror: ((event: MessageEvent) => void) | null;
+  onerror: ((event: ErrorEvent) => void) | null;
+};
+
+export const REQUEST_TIMEOUT_MS = 15_000;
+/** So many requests wait at once; more are refused. */
+export const MAX_PENDING_REQUESTS = 1_000;
+const MAX_RESTARTS = 1;
+
+type Waiting = { settle: (reply: AgentReply) => void; fail: (error: AgentError) => void; timer: ReturnType<typeof setTimeout> };
+
+export class AgentWorkerClient {
+  readonly #createPort: () => AgentPort;
+  readonly #pending = new Map<number, Waiting>();
+  #port: AgentPort | null = null;
+  #crashes = 0;
+  #lastId = 0;
+
+  /** The worker is made when it is first asked something. */
+  constructor(make: () => AgentPort) {
+    this.#createPort = make;
+  }
+
+  /**
+   * Rejects with an AgentError. What was asked of a worker that crashes fails as "gone" and may be asked again; after the
+   * second crash everything does.
+   */
+  request<N extends AgentMethod>(name: N, args: AgentApi[N]["args"]): Promise<AgentApi[N]["result"]> {
+    return new Promise((resolve, reject) => {
+      const port = this.#start();
+      if (!port) return reject(new AgentError("gone", "The agent worker has crashed."));
+      if (this.#pending.size >= MAX_PENDING_REQUESTS) return reject(new AgentError("refused", "The agent worker is too busy."));
+      const id = ++this.#lastId;
+      const timer = setTimeout(() => this.#fail(id, new AgentError("timeout", `The agent worker took too long (${name}).`)), REQUEST_TIMEOUT_MS);
+      const settle = (reply: AgentReply): void => {
+        if ("error" in reply) reject(new AgentError("refused", reply.error.message));
+        else resolve(reply.result);
+      };
+      this.#pending.set(id, { settle, fail: reject, timer });
+      port.postMessage({ id, name, args } as AgentRequest);
+    });
+  }
+
+  #start(): AgentPort | null {
+    if (this.#port || this.#crashes > MAX_RESTARTS) return this.#port;
+    const port = this.#createPort();
+    port.onmessage = ({ data }) => this.#receive(data);
+    port.onerror = (event) => this.#handleCrash(port, event.message);
+    port.onmessageerror = () => this.#handleCrash(port, "It said what can't be read.");
+    this.#port = port;
+    return port;
+  }
+
+  #receive(reply: AgentReply): void {
+    this.#take(reply.id)?.settle(reply);
+  }
+
+  #fail(id: number, error: AgentError): void {
+    this.#take(id)?.fail(error);
+  }
+
+  #take(id: number): Waiting | undefined {
+    const waiting = this.#pending.get(id);
+    this.#pending.delete(id);
+    clearTimeout(waiting?.timer);
+    return waiting;
+  }
+
+  #handleCrash(port: AgentPort, reason: string): void {
+    if (port !== this.#port) return;
+    port.terminate();
+    this.#port = null;
+    this.#crashes++;
+    const error = new AgentError("gone", `The agent worker has crashed. ${reason}`);
+    for (const id of [...this.#pending.keys()]) this.#fail(id, error);
+  }
+}

@@ -1,0 +1,179 @@
+// The picture of a run's graph: nodes glide to their places, those that run breathe. It draws into any 2D context, at any size.
+
+import type { GraphEdge, GraphNode, GraphPatch, NodeState } from "./run-graph.ts";
+import { fitToWindow, STEP_GAP, GraphLayout, type Point } from "./graph-layout.ts";
+
+/** Colours as CSS says them: one for each state, and those of lines and words. */
+export type Colours = Readonly<Record<NodeState | "line" | "words" | "accent", string>>;
+
+export type Size = { readonly width: number; readonly height: number; readonly ratio: number };
+
+const MOVE_DURATION_MS = 240;
+const PULSE_DURATION_MS = 1400;
+const MARGIN = 24;
+const RADII = { run: 9, step: 7, call: 5, tool: 6 } as const;
+/** Words stand where nodes are so far apart, in pixels. */
+const MIN_LABEL_GAP_PX = { run: 46, step: 46, tool: 84 } as const;
+/** More calls than this in sight are drawn without the lines to their tools, which would be a grey block. */
+const MAX_CALLS_WITH_TOOL_LINES = 200;
+
+type Shown = { node: GraphNode; from: Point; to: Point; since: number };
+
+export class GraphScene {
+  #shown = new Map<string, Shown>();
+  #edges: GraphEdge[] = [];
+  #layout = new GraphLayout();
+  #size: Size = { width: 1, height: 1, ratio: 1 };
+  #view = { scale: 1, x: 0, y: 0 };
+  #viewed = false;
+  #movesUntil = 0;
+  #running = 0;
+  /** Draw each state at once, without motion. */
+  still = false;
+
+  constructor(public colours: Colours) {}
+
+  resize(size: Size): void {
+    this.#size = size;
+    this.#viewed = false;
+  }
+
+  /** Take in what has changed, at the time `now` in ms. */
+  apply(patch: GraphPatch, now: number): void {
+    if (patch.whole) this.#clear();
+    for (const node of patch.nodes) this.#addNode(node, now);
+    for (const edge of patch.edges) this.#edges.push(edge);
+    this.#moveNodes(now);
+  }
+
+  /** Whether the next frame would look different from the one at `now`. */
+  isMoving(now: number): boolean {
+    return !this.still && (now < this.#movesUntil || this.#running > 0 || !this.#viewed);
+  }
+
+  draw(context: OffscreenCanvasRenderingContext2D, now: number): void {
+    this.#updateView(now);
+    const { width, height, ratio } = this.#size;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    this.#drawEdges(context, now);
+    for (const shown of this.#shown.values()) this.#drawNode(context, shown, now);
+  }
+
+  #clear(): void {
+    this.#shown.clear();
+    this.#edges = [];
+    this.#layout = new GraphLayout();
+    this.#running = 0;
+    this.#viewed = false;
+  }
+
+  #addNode(node: GraphNode, now: number): void {
+    const known = this.#shown.get(node.id);
+    this.#running += Number(node.state === "running") - Number(known?.node.state === "running");
+    if (known) return void (known.node = node);
+    this.#layout.add(node);
+    const to = this.#layout.places.get(node.id) ?? { x: 0, y: 0 };
+    this.#shown.set(node.id, { node, from: { x: to.x - 20, y: to.y }, to, since: now });
+    this.#movesUntil = now + MOVE_DURATION_MS;
+  }
+
+  /** Nodes whose places have changed glide there from where they are. */
+  #moveNodes(now: number): void {
+    for (const shown of this.#shown.values()) {
+      const to = this.#layout.places.get(shown.node.id);
+      if (!to || to === shown.to) continue;
+      Object.assign(shown, { from: this.#at(shown, now), to, since: now });
+      this.#movesUntil = now + MOVE_DURATION_MS;
+    }
+  }
+
+  /** The view follows what it shows; softly, unless it is the first look. */
+  #updateView(now: number): void {
+    const aim = fitToWindow(this.#layout.box, this.#size, MARGIN);
+    const share = this.still || !this.#viewed ? 1 : 0.2;
+    this.#view = { scale: mix(this.#view.scale, aim.scale, share), x: mix(this.#view.x, aim.x, share), y: mix(this.#view.y, aim.y, share) };
+    this.#viewed = true;
+    if (Math.abs(this.#view.scale - aim.scale) > 0.002 || Math.abs(this.#view.x - aim.x) > 0.5) this.#movesUntil = Math.max(this.#movesUntil, now + 50);
+  }
+
+  #at({ from, to, since }: Shown, now: number): Point {
+    const share = this.still ? 1 : Math.min(1, Math.max(0, (now - since) / MOVE_DURATION_MS));
+    const eased = 1 - (1 - share) ** 3;
+    return { x: mix(from.x, to.x, eased), y: mix(from.y, to.y, eased) };
+  }
+
+  #onScreen(shown: Shown, now: number): Point {
+    const { x, y } = this.#at(shown, now);
+    return { x: this.#view.scale * x + this.#view.x, y: this.#view.scale * y + this.#view.y };
+  }
+
+  /** One path for all lines: a stroke for each would cost more than all else together. */
+  #drawEdges(context: OffscreenCanvasRenderingContext2D, now: number): void {
+    const few = this.#edges.length <= 2 * MAX_CALLS_WITH_TOOL_LINES;
+    context.beginPath();
+    for (const { from, to } of this.#edges) {
+      const [one, other] = [this.#shown.get(from), this.#shown.get(to)];
+      if (!one || !other || (!few && other.node.kind === "tool")) continue;
+      const [start, end] = [this.#onScreen(one, now), this.#onScreen(other, now)];
+      context.moveTo(start.x, start.y);
+      context.lineTo(end.x, end.y);
+    }
+    context.strokeStyle = this.colours.line;
+    context.lineWidth = 1;
+    context.globalAlpha = few ? 0.45 : 0.3;
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+
+  #drawNode(context: OffscreenCanvasRenderingContext2D, shown: Shown, now: number): void {
+    const { node } = shown;
+    const { x, y } = this.#onScreen(shown, now);
+    const radius = RADII[node.kind] * Math.min(1, Math.max(0.35, this.#view.scale));
+    context.fillStyle = node.kind === "tool" ? this.colours.accent : this.colours[node.state];
+    context.beginPath();
+    if (node.kind === "tool") context.rect(x - radius, y - radius, 2 * radius, 2 * radius);
+    else context.arc(x, y, radius * this.#breath(node.state, now), 0, 2 * Math.PI);
+    context.fill();
+    if (node.state === "failed" || node.state === "blocked" || node.state === "cancelled") this.#mark(context, { x, y, radius }, node.state);
+    if (node.kind !== "call" && this.#apart(node.kind) >= MIN_LABEL_GAP_PX[node.kind]) this.#name(context, node, { x, y, radius });
+  }
+
+  #apart(kind: "run" | "step" | "tool"): number {
+    return this.#view.scale * (kind === "tool" ? this.#layout.toolWidth : STEP_GAP);
+  }
+
+  #breath(state: NodeState, now: number): number {
+    return state === "running" && !this.still ? 1 + 0.22 * Math.sin((2 * Math.PI * now) / PULSE_DURATION_MS) : 1;
+  }
+
+  /** States that ask for a look are told by a shape, too, not by colour alone: a bar, a cross-bar, a ring. */
+  #mark(context: OffscreenCanvasRenderingContext2D, at: { x: number; y: number; radius: number }, state: "failed" | "blocked" | "cancelled"): void {
+    const reach = at.radius * 1.6;
+    context.strokeStyle = this.colours[state];
+    context.lineWidth = 1.5;
+    context.beginPath();
+    if (state === "blocked") context.arc(at.x, at.y, reach, 0, 2 * Math.PI);
+    else context.moveTo(at.x - reach, at.y + reach);
+    if (state !== "blocked") context.lineTo(at.x + reach, at.y - reach);
+    if (state === "failed") {
+      context.moveTo(at.x - reach, at.y - reach);
+      context.lineTo(at.x + reach, at.y + reach);
+    }
+    context.stroke();
+  }
+
+  #name(context: OffscreenCanvasRenderingContext2D, node: GraphNode, at: { x: number; y: number; radius: number }): void {
+    const isTool = node.kind === "tool";
+    context.fillStyle = this.colours.words;
+    context.font = "11px system-ui, sans-serif";
+    context.textAlign = isTool ? "left" : "center";
+    context.textBaseline = isTool ? "middle" : "alphabetic";
+    const words = node.label.length > 14 ? `${node.label.slice(0, 13)}…` : node.label;
+    context.fillText(words, isTool ? at.x + at.radius + 4 : at.x, isTool ? at.y : at.y - at.radius - 5);
+  }
+}
+
+function mix(one: number, other: number, share: number): number {
+  return one + (other - one) * share;
+}

@@ -1,0 +1,10 @@
+// What is known of a run before it begins, and what the person makes of it.
+
+import type { Estimate } from "../agent/estimate.ts";
+
+/** `confidence` is from 0 to 1. */
+export type Ranked = { readonly id: string; readonly confidence: number };
+export type RunForecast = { readonly agents: readonly Ranked[]; readonly estimate: Estimate };
+
+/** "start" on autopilot as this agent, or none; "send" without autopilot; "cancel". */
+export type PreviewAnswer = { kind: "start"; agent: string | null } | { kind: "send" } | { kind: "cancel" };

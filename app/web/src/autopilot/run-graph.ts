@@ -1,0 +1,112 @@
+// A run as a graph: the run, its rounds, the calls of each round and the tools that they use. Nothing is in it that did not happen.
+
+import type { Block } from "../khala/frames.ts";
+
+type NodeKind = "run" | "step" | "call" | "tool";
+export type NodeState = "idle" | "queued" | "running" | "completed" | "failed" | "blocked" | "cancelled";
+
+/** `round` counts from 0 in order of appearance; it is 0 for the run and for tools, which belong to no round. */
+export interface GraphNode {
+  readonly id: string;
+  readonly kind: NodeKind;
+  readonly label: string;
+  readonly state: NodeState;
+  readonly stepIndex: number;
+}
+
+export interface GraphEdge {
+  readonly from: string;
+  readonly to: string;
+}
+
+export interface Graph {
+  readonly nodes: readonly GraphNode[];
+  readonly edges: readonly GraphEdge[];
+}
+
+/** What has come since; `whole` says that it takes the place of all that was known. */
+export interface GraphPatch extends Graph {
+  readonly whole: boolean;
+}
+
+/** More calls than this are not drawn: a run may have thousands, and a picture of them tells nobody anything. */
+export const MAX_DRAWN_CALLS = 1000;
+
+const ENDED: readonly NodeState[] = ["completed", "failed", "cancelled"];
+
+type ToolBlock = Extract<Block, { type: "tool" }>;
+
+/** The graph of a run, from the blocks of its answer. A block without a step belongs to the first round. */
+export function buildGraph(run: { id: string; blocks: readonly { readonly block: Block }[]; running: boolean }): Graph {
+  const calls = run.blocks.flatMap(({ block }) => (block.type === "tool" ? [block] : [])).slice(0, MAX_DRAWN_CALLS);
+  const steps = new Map<number, ToolBlock[]>();
+  for (const call of calls) {
+    const step = call.step ?? 1;
+    const known = steps.get(step);
+    if (known) known.push(call);
+    else steps.set(step, [call]);
+  }
+  const nodes: GraphNode[] = [{ id: `run:${run.id}`, kind: "run", label: "Run", state: run.running ? "running" : "completed", stepIndex: 0 }];
+  const edges: GraphEdge[] = [];
+  const tools = new Set<string>();
+  let before = `run:${run.id}`;
+  for (const [index, [step, own]] of [...steps].entries()) {
+    const id = `step:${step}`;
+    nodes.push({ id, kind: "step", label: `Step ${step}`, state: stateOf(own), stepIndex: index });
+    edges.push({ from: before, to: id });
+    before = id;
+    for (const call of own) addCall(call, { stepIndex: index, from: id }, { nodes, edges, tools });
+  }
+  return { nodes, edges };
+}
+
+function addCall(call: ToolBlock, place: { stepIndex: number; from: string }, into: { nodes: GraphNode[]; edges: GraphEdge[]; tools: Set<string> }): void {
+  const id = `call:${call.toolCallId}`;
+  const tool = `tool:${call.tool}`;
+  into.nodes.push({ id, kind: "call", label: call.tool, state: call.state, stepIndex: place.stepIndex });
+  if (!into.tools.has(tool)) into.nodes.push({ id: tool, kind: "tool", label: call.tool, state: "idle", stepIndex: 0 });
+  into.tools.add(tool);
+  into.edges.push({ from: place.from, to: id }, { from: id, to: tool });
+}
+
+/** How a round stands: blocked or running as long as one of its calls is, failed if none completed. */
+function stateOf(calls: readonly ToolBlock[]): NodeState {
+  if (calls.some(({ state }) => state === "running" || state === "queued")) return "running";
+  if (calls.some(({ state }) => state === "blocked")) return "blocked";
+  return calls.find(({ state }) => state === "completed")?.state ?? calls.at(-1)?.state ?? "queued";
+}
+
+/** What must be told to whoever has `before` so that they have `after`. A graph of the same run only grows; any other is told whole. */
+export function diffGraph(before: Graph | null, after: Graph): GraphPatch {
+  if (before === null || before.nodes[0]?.id !== after.nodes[0]?.id || before.nodes.length > after.nodes.length) return { whole: true, ...after };
+  const known = new Map(before.nodes.map((node) => [node.id, node]));
+  const nodes = after.nodes.filter((node) => !isSame(known.get(node.id), node));
+  const edges = new Set(before.edges.map(keyOf));
+  return { whole: false, nodes, edges: after.edges.filter((edge) => !edges.has(keyOf(edge))) };
+}
+
+export function isEmpty(patch: GraphPatch): boolean {
+  return !patch.whole && patch.nodes.length === 0 && patch.edges.length === 0;
+}
+
+const keyOf = ({ from, to }: GraphEdge): string => `${from}\n${to}`;
+
+function isSame(one: GraphNode | undefined, other: GraphNode): boolean {
+  return one?.state === other.state && one.label === other.label && one.stepIndex === other.stepIndex;
+}
+
+/** A round in words, for whoever can't see the picture: "Step 2: 3 of 4 calls finished (glob, grep ×3), running". */
+export function describeSteps(graph: Graph): string[] {
+  const steps = graph.nodes.filter(({ kind }) => kind === "step");
+  return steps.map(({ label, stepIndex, state }) => {
+    const calls = graph.nodes.filter((node) => node.kind === "call" && node.stepIndex === stepIndex);
+    const ended = calls.filter((call) => ENDED.includes(call.state)).length;
+    return `${label}: ${ended} of ${calls.length} ${calls.length === 1 ? "call" : "calls"} finished (${names(calls)}), ${state === "blocked" ? "waiting for approval" : state}`;
+  });
+}
+
+function names(calls: readonly GraphNode[]): string {
+  const counts = new Map<string, number>();
+  for (const { label } of calls) counts.set(label, (counts.get(label) ?? 0) + 1);
+  return [...counts].map(([name, count]) => (count > 1 ? `${name} ×${count}` : name)).join(", ");
+}

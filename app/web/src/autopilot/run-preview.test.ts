@@ -1,0 +1,85 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+
+import type { RunOptions } from "../khala/frames.ts";
+import type { PreviewAnswer, RunForecast } from "./run-forecast.ts";
+
+const OUTLOOK: RunForecast = { agents: [{ id: "reviewer", confidence: 0.9 }], estimate: { steps: 2, seconds: 10, tokens: 900, basis: "rough", runs: 0 } };
+
+const world = vi.hoisted(() => ({
+  preferences: { autopilot: true, preview: true, agent: null as string | null, maxSteps: 20 },
+  route: vi.fn(),
+  shown: [] as { onanswer: (answer: PreviewAnswer) => void; outlook: RunForecast }[],
+  unmounted: 0,
+}));
+
+vi.mock("svelte", () => ({
+  mount: (_: unknown, { props }: { props: (typeof world.shown)[number] }) => world.shown.push(props),
+  unmount: () => Promise.resolve(world.unmounted++),
+}));
+vi.mock("./PreviewRun.svelte", () => ({ default: {} }));
+vi.mock("../agent/client.ts", () => ({ route: world.route, estimate: () => Promise.resolve(OUTLOOK.estimate) }));
+vi.mock("../state/page.svelte.ts", () => {
+  const options = (): RunOptions & { instructions?: string } => ({
+    ...(world.preferences.autopilot && { autopilot: true, maxSteps: world.preferences.maxSteps }),
+    ...(world.preferences.agent && { instructions: `Be a ${world.preferences.agent}.` }),
+    budget: { tokens: 5 },
+  });
+  return { page: { preferences: world.preferences, options } };
+});
+
+const { previewRun } = await import("./run-preview.ts");
+
+beforeEach(() => {
+  vi.stubGlobal("document", { body: {} });
+  Object.assign(world.preferences, { autopilot: true, preview: true, agent: null });
+  Object.assign(world, { shown: [], unmounted: 0 });
+  world.route.mockReset().mockResolvedValue(OUTLOOK.agents);
+});
+afterEach(() => vi.unstubAllGlobals());
+
+async function answered(answer: PreviewAnswer): Promise<RunOptions | null> {
+  const options = previewRun("Review it");
+  await vi.waitUntil(() => world.shown.length === 1);
+  world.shown[0]?.onanswer(answer);
+  return options;
+}
+
+test("what is started is sent on autopilot as the agent that was chosen", async () => {
+  expect(await answered({ kind: "start", agent: "reviewer" })).toMatchObject({ autopilot: true, instructions: "Be a reviewer." });
+  expect(world.preferences.agent).toBe("reviewer");
+  expect(world.shown[0]?.outlook).toEqual(OUTLOOK);
+  expect(world.unmounted).toBe(1);
+});
+
+test("what is just sent has one round, within the same budget, and changes no choice", async () => {
+  world.preferences.agent = "tester";
+  expect(await answered({ kind: "send" })).toEqual({ budget: { tokens: 5 } });
+  expect(world.preferences).toMatchObject({ autopilot: true, agent: "tester" });
+});
+
+test("what is called off is not sent", async () => {
+  expect(await answered({ kind: "cancel" })).toBeNull();
+});
+
+test("nothing is asked without autopilot, or of whoever wants no preview", async () => {
+  world.preferences.preview = false;
+  expect(await previewRun("Review it")).toMatchObject({ autopilot: true });
+  Object.assign(world.preferences, { preview: true, autopilot: false });
+  expect(await previewRun("Review it")).not.toHaveProperty("autopilot");
+  expect(world.shown).toEqual([]);
+  expect(world.route).not.toHaveBeenCalled();
+});
+
+test("a worker that is late or fails keeps no message back", async () => {
+  vi.useFakeTimers();
+  world.route.mockReturnValue(new Promise(() => undefined));
+  const late = previewRun("Review it");
+  await vi.advanceTimersByTimeAsync(800);
+  expect(await late).toMatchObject({ autopilot: true });
+  vi.useRealTimers();
+  const warn = vi.spyOn(console, "warn").mockReturnValue(undefined);
+  world.route.mockRejectedValue(new Error("no worker"));
+  expect(await previewRun("Review it")).toMatchObject({ autopilot: true });
+  expect(warn).toHaveBeenCalledOnce();
+  expect(world.shown).toEqual([]);
+});

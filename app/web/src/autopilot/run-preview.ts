@@ -1,0 +1,67 @@
+// The preview before a run on autopilot: asked of the agent's worker, shown, and answered by the person.
+
+import { mount, unmount } from "svelte";
+
+import { estimate, route } from "../agent/client.ts";
+import type { RunOptions } from "../khala/frames.ts";
+import { page } from "../state/page.svelte.ts";
+import { agentTemplates } from "../agent/templates.ts";
+import type { PreviewAnswer, RunForecast } from "./run-forecast.ts";
+import PreviewRun from "./PreviewRun.svelte";
+
+/** A person who wants to send waits no longer than this for an outlook, in ms. */
+const FORECAST_TIMEOUT_MS = 800;
+
+/**
+ * The options that this text is to be sent with, or null if it is not to be sent. Nothing is asked where the person wants
+ * no preview, the autopilot is off, or the worker doesn't answer in time.
+ */
+export async function previewRun(text: string): Promise<RunOptions | null> {
+  const options = page.options();
+  if (!page.preferences.preview || !options.autopilot) return options;
+  const outlook = await withTimeout(forecast(text, options.model));
+  if (!outlook) return options;
+  const answer = await askPerson(text, outlook);
+  if (answer.kind === "cancel") return null;
+  if (answer.kind === "send") return withoutAutopilot(page.options());
+  page.preferences.agent = answer.agent;
+  return optionsWithAgent(answer.agent);
+}
+
+/** The page's options, once it has loaded the agent that was chosen just now. */
+async function optionsWithAgent(agent: string | null): Promise<RunOptions> {
+  const until = Date.now() + FORECAST_TIMEOUT_MS;
+  while (agent !== null && !page.options().instructions && Date.now() < until) await new Promise((resolve) => setTimeout(resolve, 10));
+  return page.options();
+}
+
+async function forecast(text: string, model: string | undefined): Promise<RunForecast> {
+  const [ranked, found] = await Promise.all([route(text, agentTemplates), estimate(text, model)]);
+  return { agents: ranked, estimate: found };
+}
+
+/** What comes in time, or null; what went wrong is no reason to keep a message back. */
+async function withTimeout(outlook: Promise<RunForecast>): Promise<RunForecast | null> {
+  const late = new Promise<null>((resolve) => setTimeout(() => resolve(null), FORECAST_TIMEOUT_MS));
+  const failed = outlook.catch((error: unknown) => {
+    console.warn("The preview of this run is not available.", error);
+    return null;
+  });
+  return Promise.race([failed, late]);
+}
+
+function askPerson(text: string, outlook: RunForecast): Promise<PreviewAnswer> {
+  return new Promise((resolve) => {
+    const { agent, maxSteps } = page.preferences;
+    const onanswer = (answer: PreviewAnswer): void => {
+      resolve(answer);
+      void unmount(shown);
+    };
+    const shown = mount(PreviewRun, { target: document.body, props: { text, outlook, loaded: agent, maxSteps, onanswer } });
+  });
+}
+
+/** One round at most, as whoever it was without an agent. */
+function withoutAutopilot({ model, budget, ifBusy }: RunOptions): RunOptions {
+  return { ...(model && { model }), ...(budget && { budget }), ...(ifBusy && { ifBusy }) };
+}

@@ -1,0 +1,71 @@
+// How a run stands, in the words of the control bar.
+
+import type { Block, Finish } from "../khala/frames.ts";
+import type { BlockView, MessageView } from "../state/page-model.ts";
+
+type Status = "thinking" | "writing" | "running tools" | "waiting for approval" | "stopping";
+
+type Reasons = Partial<Record<Finish["reason"], string>>;
+
+/** Why a run had to stop before it was at its end. */
+export const STOPPED: Reasons = {
+  length: "Reached the length limit",
+  max_steps: "Reached the step limit",
+  no_progress: "Stopped: no progress",
+  budget: "Reached the budget",
+};
+const ENDINGS: Reasons = { ...STOPPED, error: "Failed" };
+
+/** The status in the control bar. */
+export const STATUS_LABELS: Readonly<Record<Status, string>> = {
+  thinking: "Thinking",
+  writing: "Writing",
+  "running tools": "Running tools",
+  "waiting for approval": "Waiting for approval",
+  stopping: "Stopping",
+};
+
+/** What the run is doing. A call that waits counts only when nothing else goes on. */
+export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Status {
+  if (isStopping) return "stopping";
+  const states = new Set(blocks.flatMap(({ block }) => (block.type === "tool" ? [block.state] : [])));
+  if (states.has("running") || states.has("queued")) return "running tools";
+  if (states.has("blocked")) return "waiting for approval";
+  return blocks.at(-1)?.block.type === "text" ? "writing" : "thinking";
+}
+
+/** "Step 3 of 20", or "Step 3" where nobody told of how many, or nothing before the first round and where there is one only. */
+export function stepOf({ step: stepPart, blocks }: Pick<MessageView, "step" | "blocks">): string {
+  const step = blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), stepPart?.step ?? 0);
+  if (step === 0 || stepPart?.maxSteps === 1) return "";
+  return stepPart ? `Step ${step} of ${stepPart.maxSteps}` : `Step ${step}`;
+}
+
+/** Why a run ended that did not come to its end by itself, or null. */
+export function endingOf({ finish, error: trouble }: Pick<MessageView, "finish" | "error">): string | null {
+  const reason = finish && ENDINGS[finish.reason];
+  return reason ? [reason, trouble?.reason].filter(Boolean).join(": ") : null;
+}
+
+/** The newest word on another model that was asked instead, or null. */
+export function fallbackOf(blocks: readonly BlockView[]): string | null {
+  const notice = blocks.findLast(({ block }) => block.type === "notice" && block.code === "model_switched")?.block;
+  return notice?.type === "notice" ? notice.message : null;
+}
+
+/** The text that came after the last round of tools: what the run's usage doesn't count yet. */
+export function uncountedText(blocks: readonly BlockView[]): string {
+  const last = blocks.findLastIndex(({ block }) => block.type === "tool");
+  return blocks.slice(last + 1).map(({ block }: { block: Block }) => (block.type === "text" ? block.text : "")).join("");
+}
+
+/** Which share of its budgets a run has used, from 0 to 1: of the one that is nearest to its end; null without a budget. */
+export function budgetShareOf(used: { tokens: number; usd: number }, budget: { usd: string; tokens: string }): number | null {
+  const shares = [used.usd / Number(budget.usd || NaN), used.tokens / Number(budget.tokens || NaN)].filter((share) => Number.isFinite(share));
+  return shares.length > 0 ? Math.min(1, Math.max(...shares)) : null;
+}
+
+/** "12 s", "3 min" */
+export function duration(seconds: number): string {
+  return seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`;
+}

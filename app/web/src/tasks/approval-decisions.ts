@@ -1,0 +1,33 @@
+// Answers to questions about calls: what is sent, and what the server's "no" to it means.
+
+import type { Approval } from "../khala/frames.ts";
+import { ApiError } from "../khala/requests.ts";
+import { errorMessage } from "../state/error-messages.ts";
+
+export const MAX_REASON_CHARACTERS = 1_000;
+
+/** The arguments in a text, or the words for why it has none. */
+export function parseArguments(text: string): { args: Record<string, unknown> } | { problem: string } {
+  try {
+    const args: unknown = JSON.parse(text);
+    const isObject = typeof args === "object" && args !== null && !Array.isArray(args);
+    return isObject ? { args: args as Record<string, unknown> } : { problem: "Arguments must be a JSON object: { … }" };
+  } catch (error) {
+    return { problem: `Invalid JSON. ${error instanceof Error ? error.message : ""}` };
+  }
+}
+
+export function decisionErrorMessage(error: unknown): string {
+  if (!(error instanceof ApiError)) return errorMessage(error);
+  if (error.code === "already_decided") return `Someone else answered first. ${error.message}`;
+  if (error.code === "invalid_input") return `Invalid arguments: ${error.errors[0]?.message ?? error.message}`;
+  return error.code === "forbidden" ? error.message : errorMessage(error);
+}
+
+/** "Denied by Ada: it is mine": who answered a question; empty if nobody has. */
+export function describeDecision({ state, decidedName, reason }: Approval): string {
+  if (state === "pending") return "";
+  if (state === "expired") return "Expired without an answer.";
+  const by = decidedName ? ` by ${decidedName}` : "";
+  return `${state === "approved" ? "Approved" : "Denied"}${by}${reason ? `: ${reason}` : "."}`;
+}

@@ -1,0 +1,40 @@
+import { expect, test } from "vitest";
+import type { ToolState } from "../khala/frames.ts";
+import { random } from "../khala/testing/random.ts";
+import { CallCounts } from "./call-counts.ts";
+import { hasEnded } from "./call-labels.ts";
+
+const STATES: readonly ToolState[] = ["queued", "running", "completed", "failed", "blocked", "cancelled"];
+const call = (toolCallId: string, state: ToolState, tool = "grep", durationMs?: number) => ({ type: "tool" as const, toolCallId, tool, state, ...(durationMs !== undefined && { durationMs }) });
+
+test("however calls change, the numbers are those that counting all of them would give", () => {
+  for (let seed = 1; seed <= 100; seed++) {
+    const [next, tally, calls] = [random(seed).below, new CallCounts(), new Map<string, { state: ToolState; tool: string }>()];
+    for (let turn = 0; turn < 80; turn++) {
+      const [id, state, tool] = [`call ${next(12)}`, STATES[next(6)] ?? "queued", next(4) ? "grep" : "glob"];
+      tally.put(call(id, state, tool));
+      calls.set(id, { state, tool });
+    }
+    const all = [...calls.values()];
+    for (const state of STATES) expect(tally.counts[state]).toBe(all.filter((one) => one.state === state).length);
+    expect(tally.all).toBe(all.length);
+    expect(tally.ended).toBe(all.filter((one) => hasEnded(one.state)).length);
+    expect(Object.fromEntries(tally.tools)).toEqual(Object.fromEntries(["grep", "glob"].map((tool) => [tool, all.filter((one) => one.tool === tool).length]).filter(([, count]) => count)));
+  }
+});
+
+test("a call that is the same changes nothing", () => {
+  const tally = new CallCounts();
+  expect(tally.put(call("a", "running"))).toBe(true);
+  expect(tally.put(call("a", "running"))).toBe(false);
+  expect(tally.put(call("a", "completed", "grep", 5))).toBe(true);
+});
+
+test("calls took as long side by side as the longest of them, which nobody knows of what was cancelled", () => {
+  const tally = new CallCounts();
+  tally.put(call("a", "completed", "grep", 1200));
+  tally.put(call("b", "failed", "grep", 300));
+  expect(tally.longest).toBe(1200);
+  tally.put(call("c", "cancelled"));
+  expect(tally.longest).toBe(0);
+});

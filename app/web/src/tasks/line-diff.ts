@@ -1,0 +1,74 @@
+// What changes between two texts, line by line.
+
+export type LineChange = { kind: "same" | "gone" | "new"; line: string };
+
+/** Cells of the table of the longest common lines; beyond that, what differs is shown as taken out and put in. */
+const MAX_TABLE_CELLS = 1_000_000;
+
+/** The lines of both texts in order: those that are "gone" and those that are the "same" make `before`, "new" and "same" `after`. */
+export function diffLines(before: string, after: string): LineChange[] {
+  const [old, fresh] = [before.split("\n"), after.split("\n")];
+  const head = commonLength(old, fresh, (lines, index) => lines[index]);
+  const [a, b] = [old.slice(head), fresh.slice(head)];
+  const tail = commonLength(a, b, (lines, index) => lines[lines.length - 1 - index]);
+  const middle = diffMiddle(a.slice(0, a.length - tail), b.slice(0, b.length - tail));
+  return [...toChanges("same", old.slice(0, head)), ...middle, ...toChanges("same", a.slice(a.length - tail))];
+}
+
+/** Only what changes, with `around` lines of what stays; null stands for lines that are left out. */
+export function excerpt(changes: readonly LineChange[], around = 2): (LineChange | null)[] {
+  const near = new Uint8Array(changes.length);
+  changes.forEach(({ kind }, index) => {
+    if (kind !== "same") near.fill(1, Math.max(0, index - around), index + around + 1);
+  });
+  const found: (LineChange | null)[] = [];
+  changes.forEach((change, index) => {
+    if (near[index]) found.push(change);
+    else if (index === 0 || near[index - 1]) found.push(null);
+  });
+  return found;
+}
+
+type At = (lines: readonly string[], index: number) => string | undefined;
+
+function commonLength(one: readonly string[], other: readonly string[], at: At): number {
+  const most = Math.min(one.length, other.length);
+  let count = 0;
+  while (count < most && at(one, count) === at(other, count)) count++;
+  return count;
+}
+
+function toChanges(kind: LineChange["kind"], lines: readonly string[]): LineChange[] {
+  return lines.map((line) => ({ kind, line }));
+}
+
+function diffMiddle(old: readonly string[], fresh: readonly string[]): LineChange[] {
+  if (old.length * fresh.length > MAX_TABLE_CELLS) return [...toChanges("gone", old), ...toChanges("new", fresh)];
+  const width = fresh.length + 1;
+  const longest = commonLengths(old, fresh);
+  const found: LineChange[] = [];
+  let [i, j] = [0, 0];
+  for (;;) {
+    const [line, other] = [old[i], fresh[j]];
+    if (line === undefined) return [...found, ...toChanges("new", fresh.slice(j))];
+    if (other === undefined) return [...found, ...toChanges("gone", old.slice(i))];
+    const isSame = line === other;
+    const goes = !isSame && (longest[(i + 1) * width + j] ?? 0) >= (longest[i * width + j + 1] ?? 0);
+    found.push(isSame ? { kind: "same", line } : goes ? { kind: "gone", line } : { kind: "new", line: other });
+    if (isSame || goes) i++;
+    if (isSame || !goes) j++;
+  }
+}
+
+/** In row i and column j: how many lines `old` from i on and `fresh` from j on have in common at most. */
+function commonLengths(old: readonly string[], fresh: readonly string[]): Uint32Array {
+  const width = fresh.length + 1;
+  const table = new Uint32Array((old.length + 1) * width);
+  for (let i = old.length - 1; i >= 0; i--) {
+    for (let j = fresh.length - 1; j >= 0; j--) {
+      const [below, right, both] = [table[(i + 1) * width + j] ?? 0, table[i * width + j + 1] ?? 0, table[(i + 1) * width + j + 1] ?? 0];
+      table[i * width + j] = old[i] === fresh[j] ? both + 1 : Math.max(below, right);
+    }
+  }
+  return table;
+}

@@ -1,0 +1,14 @@
+// Saves bytes as a file of the browser.
+
+import type { BlobRef } from "../khala/frames.ts";
+import { fileName } from "./blob-files.ts";
+
+/** The object URL stays valid this long, so that a slow browser can start the download. */
+const OBJECT_URL_LIFETIME_MS = 60_000;
+
+/** Save the content of a blob as a download of the browser. */
+export function saveFile(blob: BlobRef, bytes: Blob): void {
+  const url = URL.createObjectURL(bytes);
+  Object.assign(document.createElement("a"), { href: url, download: fileName(blob) }).click();
+  setTimeout(() => URL.revokeObjectURL(url), OBJECT_URL_LIFETIME_MS);
+}

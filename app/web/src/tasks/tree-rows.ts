@@ -1,0 +1,34 @@
+// Where the rows of a JSON tree come from: a value at hand, or one that the detail worker keeps.
+
+import type { BlobRef } from "../khala/frames.ts";
+import { detailClient } from "./detail-client.ts";
+import type { BlobAccessKeys, TreeRows } from "./detail-client.ts";
+import { JsonTreeModel } from "./json-tree-model.ts";
+
+export interface RowSource {
+  /** The rows from number `from` on, `most` of them, and how many there are in all. */
+  rows(from: number, most: number): TreeRows | Promise<TreeRows>;
+  /** The same, after the row at `path` is opened or closed. */
+  set(path: string, isOpen: boolean, from: number, most: number): TreeRows | Promise<TreeRows>;
+}
+
+/** The rows of a value that is a list or an object with something in it. */
+export function localRows(value: object): RowSource {
+  const tree = new JsonTreeModel(value);
+  const rows = (from: number, most: number) => ({ count: tree.count, rows: tree.rows(from, most) });
+  return {
+    rows,
+    set: (path, isOpen, from, most) => {
+      tree.setOpen(path, isOpen);
+      return rows(from, most);
+    },
+  };
+}
+
+/** The rows of a blob that was opened as a tree. */
+export function blobRows(blob: BlobRef, keys: BlobAccessKeys, signal: AbortSignal): RowSource {
+  return {
+    rows: (from, most) => detailClient.request("rows", blob, keys, { from, most }, signal),
+    set: (path, isOpen, from, most) => detailClient.request("set", blob, keys, { path, isOpen, from, most }, signal),
+  };
+}
