@@ -60,7 +60,7 @@ def test_axe_finds_nothing_in_any_dialog(chat: Chat, scheme: Literal["light", "d
     assert found(chat) == []
     chat.page.keyboard.press("Escape")
     chat.register("ada@example.com", "Ada")
-    chat.share("can view")
+    chat.share("Can view")
     opens = [("button", "Share"), ("button", "Ada"), ("button", "Search in messages"), ("button", "Agents")]
     for role, name in opens:
         chat.page.get_by_role(role, name=name).first.click()  # type: ignore[arg-type]

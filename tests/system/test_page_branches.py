@@ -48,7 +48,7 @@ def test_a_question_asked_anew_begins_a_branch_that_survives_a_reload(browser: B
     chat.page.locator(".message.user").first.get_by_role("button", name="Previous version").click()
     expect(questions(chat)).to_have_text(["first /words=10", "second /words=20"])
     chat.page.wait_for_function("() => document.querySelectorAll('.message').length === 5")
-    viewer = Chat(another(browser), chat.share("can view"))
+    viewer = Chat(another(browser), chat.share("Can view"))
     for one in (chat, viewer):
         one.page.reload()
         expect(questions(one)).to_have_text(["first /words=10", "second /words=20"])

@@ -66,7 +66,7 @@ def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: B
     chat.button("Remove odd.bin").click()
     expect(chips).to_have_count(2)
     expect(chips.filter(has_text="Uploading")).to_have_count(0)
-    viewer = Chat(another(browser), chat.share("can view"))
+    viewer = Chat(another(browser), chat.share("Can view"))
     chat.page.get_by_label("Message", exact=True).focus()
     chat.page.keyboard.press("Enter")
     chat.wait_for_end()

@@ -45,7 +45,7 @@ def test_what_one_account_left_unsent_is_not_sent_as_the_next_ones(browser: Brow
     chat.send("/words=5")
     chat.wait_for_end()
     chat.register("owner@example.com", "Owner")
-    link = chat.share("can edit")
+    link = chat.share("Can edit")
     ada_browser = another(browser)
     ada = Chat(ada_browser, link)
     ada.register("ada@example.com", "Ada")

@@ -13,7 +13,7 @@ from tests.system.browser import Chat, Server, another, words
 
 pytestmark = pytest.mark.timeout(180)
 
-LOOK_ON, WRITE = "can view", "can edit"
+LOOK_ON, WRITE = "Can view", "Can edit"
 ADA, BOB = "ada@example.com", "bob@example.com"
 
 

@@ -154,7 +154,7 @@ def test_what_the_server_answers_to_a_decision_is_said_on_the_card(
 
 
 def test_a_viewer_sees_that_a_call_waits_but_no_buttons(browser: BrowserContext, chat: Chat) -> None:
-    viewer = Chat(another(browser), chat.share("can view"))
+    viewer = Chat(another(browser), chat.share("Can view"))
     waiting = asked(chat)
     seen = viewer.card("delete_file")
     expect(seen).to_contain_text("delete_file is waiting for approval.")

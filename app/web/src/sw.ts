@@ -1,14 +1,13 @@
-// The service worker: the page itself is there without a network, and its files come from the cache.
+// The service worker: makes the page available offline and serves its files from the cache.
 //
-// A new version waits until no tab of an old one is open: until then the files of both are kept, so that open tabs find theirs
-// though the server has them no more. A page that is loaded meanwhile is the server's newest all the same, because navigations go
-// to the network first.
+// A new version activates once no tab of an old one is open. Until then the files of both are cached, so that open tabs find
+// theirs after the server has dropped them. Navigations go to the network first, so a page that is loaded meanwhile is current.
 
-/** Made at build: `version` of this very build, `first` what the page needs to start, `every` file of it, as paths. */
+/** Injected by the build: its `version`, the `first` files that the page needs to start, and `every` file, as paths. */
 declare const __SHELL__: { readonly version: string; readonly first: readonly string[]; readonly every: readonly string[] };
 const { version, first, every } = __SHELL__;
 
-// What of its own scope a service worker needs; the library of types for workers can't be had beside that of pages.
+// The part of a service worker's scope that is used; TypeScript's worker types can't be combined with those of pages.
 interface Waiting extends Event {
   waitUntil(done: Promise<unknown>): void;
 }
@@ -24,11 +23,11 @@ interface Scope {
 declare const self: Scope;
 
 const PREFIX = "khala-";
-/** Where the page of this version is, for when there is no network. */
+/** The cache of this version's page, for offline use. */
 const SHELL = `${PREFIX}shell-${version}`;
-/** Names of files change with what is in them, so all versions share a cache. */
+/** File names contain a hash of their content, so all versions share one cache. */
 const FILES = `${PREFIX}files`;
-/** How long the network may take with a page before the cached one is shown, in ms. */
+/** The timeout of a navigation before the cached page is shown, in ms. */
 const PATIENCE_MS = 5000;
 
 self.addEventListener("install", (event) => event.waitUntil(install()));
@@ -41,7 +40,7 @@ self.addEventListener("fetch", (event) => {
   else if (pathname.startsWith("/web/assets/")) event.respondWith(file(request));
 });
 
-/** Everything else (`/api`, `/v1`, `/preview` …) is the network's alone. */
+/** Everything else (`/api`, `/v1`, `/preview`, …) always goes to the network. */
 function isPage(pathname: string): boolean {
   return pathname === "/" || pathname.startsWith("/t/");
 }
@@ -54,7 +53,7 @@ async function install(): Promise<void> {
   await shell.add(new Request("/", { cache: "reload" }));
 }
 
-/** No tab of an older version is open any more: what only it needed goes. */
+/** No tab of an older version is open: delete what only that version needed. */
 async function activate(): Promise<void> {
   const names = await caches.keys();
   await Promise.all(names.filter((name) => name.startsWith(PREFIX) && name !== SHELL && name !== FILES).map((name) => caches.delete(name)));
@@ -65,7 +64,7 @@ async function activate(): Promise<void> {
   await self.clients.claim();
 }
 
-/** The server's page if it comes in time, else the one that was kept; the server's "no" to a page is no page either. */
+/** The server's page if it arrives in time, else the cached one. An error response (5xx) counts as no page. */
 async function page(request: Request): Promise<Response> {
   const fresh = fetch(request).catch((error: unknown) => error as Error);
   const late = new Promise<null>((resolve) => setTimeout(() => resolve(null), PATIENCE_MS));
@@ -83,10 +82,10 @@ async function file(request: Request): Promise<Response> {
   const kept = await files.match(request.url);
   if (kept) return kept;
   const response = await fetch(request);
-  // Whoever stands between (a login page of a network, say) may answer anything; only what looks like a file of the page is kept.
+  // A captive portal or proxy may answer with anything; cache only what looks like a file of the page.
   const isFile = response.status === 200 && !response.redirected && !response.headers.get("Content-Type")?.startsWith("text/html");
   if (isFile && new URL(request.url).search === "") await files.put(request.url, response.clone());
   return response;
 }
 
-export {}; // a module to the compiler, so that its names are its own; a classic script when it is built
+export {}; // makes this a module for the compiler, which scopes its names; the build emits a classic script

@@ -16,15 +16,6 @@ export const STOPPED: Reasons = {
 };
 const ENDINGS: Reasons = { ...STOPPED, error: "Failed" };
 
-/** The status in the control bar. */
-export const STATUS_LABELS: Readonly<Record<Status, string>> = {
-  thinking: "Thinking",
-  writing: "Writing",
-  "running tools": "Running tools",
-  "waiting for approval": "Waiting for approval",
-  stopping: "Stopping",
-};
-
 /** What the run is doing. A call that waits counts only when nothing else goes on. */
 export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Status {
   if (isStopping) return "stopping";

@@ -1,11 +1,11 @@
-// The keys that do something wherever the person is on the page.
+// Keyboard shortcuts of the whole page.
 
 import { NEW_CHAT } from "../state/strings.ts";
 
 type Shortcut = "search" | "new" | "help";
 export type Key = Pick<KeyboardEvent, "key" | "code" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey" | "isComposing">;
 
-/** What is told of the keys in the help dialog: the keys, and what they do. */
+/** The list in the help dialog. */
 export const SHORTCUTS: readonly (readonly [keys: string, does: string])[] = [
   ["Ctrl+K or ⌘K", "Search messages"],
   ["Ctrl+Shift+O or ⌘⇧O", NEW_CHAT],
@@ -16,7 +16,7 @@ export const SHORTCUTS: readonly (readonly [keys: string, does: string])[] = [
   ["?", "Show keyboard shortcuts"],
 ];
 
-/** What a key press asks for; `typing` is whether it goes into a field, where a plain letter is a letter. */
+/** The shortcut of a key press, or null. While `typing` in a field, plain letters are no shortcuts. */
 export function shortcutOf({ key, code, ctrlKey, metaKey, shiftKey, altKey, isComposing }: Key, typing: boolean): Shortcut | null {
   if (isComposing || altKey) return null;
   const command = ctrlKey !== metaKey;
@@ -25,7 +25,7 @@ export function shortcutOf({ key, code, ctrlKey, metaKey, shiftKey, altKey, isCo
   return !ctrlKey && !metaKey && !typing && key === "?" ? "help" : null;
 }
 
-/** Whether what has the focus takes letters. */
+/** Whether the element takes text input. */
 export function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio], [type=checkbox]), textarea, select"));
 }

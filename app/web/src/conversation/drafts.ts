@@ -1,28 +1,28 @@
-// What was written but not sent, by chat: kept for as long as the tab is, in this tab only.
+// Drafts of messages by chat, in the session storage of this tab.
 
-/** The longest text (letters) that the server takes. */
-export const LONGEST_TEXT = 100_000;
+/** The server's limit for the text of a message. */
+export const MAX_TEXT_CHARACTERS = 100_000;
 const PREFIX = "khala.draft.";
-/** Longer texts can't be sent, either. */
-const LONGEST = 200_000;
+/** Longer drafts are not stored; they exceed the limit of a message anyway. */
+const MAX_DRAFT_CHARACTERS = 200_000;
 
-export function draftOf(chatId: string, store: Storage = sessionStorage): string {
+export function loadDraft(chatId: string, store: Storage = sessionStorage): string {
   return store.getItem(PREFIX + chatId) ?? "";
 }
 
-/** Keep the text; whether that was possible. */
-export function keepDraft(chatId: string, text: string, store: Storage = sessionStorage): boolean {
+/** Stores the draft; returns whether that was possible. */
+export function saveDraft(chatId: string, text: string, store: Storage = sessionStorage): boolean {
   try {
-    if (text && text.length <= LONGEST) store.setItem(PREFIX + chatId, text);
+    if (text && text.length <= MAX_DRAFT_CHARACTERS) store.setItem(PREFIX + chatId, text);
     else store.removeItem(PREFIX + chatId);
-    return text.length <= LONGEST;
+    return text.length <= MAX_DRAFT_CHARACTERS;
   } catch (error) {
-    if (error instanceof DOMException) return false; // full, or closed to us: the text is still in the field
+    if (error instanceof DOMException) return false; // the storage is full or blocked; the text is still in the field
     throw error;
   }
 }
 
-/** The text as it can be stored: without NUL, and with a mark for each half of a letter. */
-export function sendable(text: string): string {
+/** The text in a form that Postgres can store: without NUL, and with U+FFFD for each lone surrogate. */
+export function storableText(text: string): string {
   return text.replaceAll("\0", "").replace(/\p{Surrogate}/gu, "\ufffd");
 }

@@ -1,18 +1,18 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 
-import { clean } from "./clean.ts";
-import { lexed, rendered } from "./markdown.ts";
+import { sanitizeHtml } from "./sanitize.ts";
+import { tokenize, renderTokens } from "./markdown.ts";
 
 function html(text: string): string {
   const box = document.createElement("div");
-  box.append(clean(rendered(lexed(text))));
+  box.append(sanitizeHtml(renderTokens(tokenize(text))));
   return box.innerHTML;
 }
 
 function shown(text: string): string {
   const box = document.createElement("div");
-  box.append(clean(rendered(lexed(text))));
+  box.append(sanitizeHtml(renderTokens(tokenize(text))));
   return box.textContent;
 }
 
@@ -159,14 +159,14 @@ describe("what a model says", () => {
   it.each(PAYLOADS)("can't run, load or ask anything by %j", (payload) => {
     const box = document.createElement("div");
     for (const text of [payload, `Some words ${payload} and more`, `> ${payload}`, `- ${payload}`, `a\n\n${payload}\n\nb`]) {
-      box.append(clean(rendered(lexed(text))));
+      box.append(sanitizeHtml(renderTokens(tokenize(text))));
     }
     expect(harm(box)).toEqual([]);
   });
 
   it.each(PAYLOADS)("is cleaned by itself, too, whatever the Markdown was: %j", (payload) => {
     const box = document.createElement("div");
-    box.append(clean(payload));
+    box.append(sanitizeHtml(payload));
     expect(harm(box)).toEqual([]);
   });
 

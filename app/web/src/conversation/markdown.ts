@@ -1,68 +1,68 @@
-// Markdown of answers as HTML: GitHub's flavour and formulas; HTML in it is text, and images are links.
+// Converts answers' Markdown to HTML: GitHub flavour with formulas. HTML in it stays text, and images become links.
 
 import { Marked, Renderer, Tokenizer } from "marked";
 import type { Token } from "marked";
 
 import { isComponent } from "../session/components.ts";
-import { CarefulLexer } from "./careful.ts";
-import { escaped } from "./escaping.ts";
+import { BoundedLexer } from "./bounded-lexer.ts";
+import { escapeHtml } from "./escape-html.ts";
 import { MATH } from "./math.ts";
 
 const SAFE = /^(?:https?:\/\/|mailto:)/i;
-/** Tags without attributes that are taken as they are; in tables there is no other way to break a line. */
+/** Tags without attributes that are allowed; `<br>` is the only way to break a line in a table. */
 const HARMLESS = /^<(?:br ?\/?|\/?(?:sub|sup|kbd))>$/i;
-/** That of a heading that is underlined. */
-const LONGEST_HEADING = 1000;
+/** Of a heading that is marked by underlining. */
+const MAX_HEADING_CHARACTERS = 1000;
 const TOO_DEEP = /^(?:[ \t]{0,4}>){100}/m;
 const WORD = /^[\w+#.-]{1,40}/;
 
-/** An address that may be a link: absolute, and of the web or of mail; else null. */
-export function safe(href: string): string | null {
+/** The URL if it may be a link (absolute http, https or mailto), else null. */
+export function safeUrl(href: string): string | null {
   return SAFE.test(href) ? href : null;
 }
 
 function link(href: string, title: string | null | undefined, inner: string): string {
-  const said = title ? ` title="${escaped(title)}"` : "";
-  return `<a href="${escaped(href)}"${said} target="_blank" rel="noopener noreferrer nofollow">${inner}</a>`;
+  const said = title ? ` title="${escapeHtml(title)}"` : "";
+  return `<a href="${escapeHtml(href)}"${said} target="_blank" rel="noopener noreferrer nofollow">${inner}</a>`;
 }
 
-/** Within a link an image is only its words: a link in a link would be none. */
+/** Within a link an image becomes its alt text, because links can't be nested. */
 function unlinked(tokens: Token[]): Token[] {
   return tokens.map((token) => (token.type === "image" ? { type: "text", raw: token.raw, text: String(token.text) } : token));
 }
 
-/** What is done where nothing else is said. */
+/** The default renderer. */
 const RENDERER = Renderer.prototype as Renderer;
 
 const marked = new Marked({
   gfm: true,
   breaks: true,
   extensions: MATH,
-  // Marked would read on to the end, from each line again.
+  // Bounds marked's lookahead, which is quadratic here.
   tokenizer: {
     table: (text) => (/^.*\n.*[|:]/.test(text) ? false : undefined),
     lheading(text) {
-      return Tokenizer.prototype.lheading.call(this, text.slice(0, LONGEST_HEADING));
+      return Tokenizer.prototype.lheading.call(this, text.slice(0, MAX_HEADING_CHARACTERS));
     },
   },
   renderer: {
     html: ({ text, block }) => {
       if (HARMLESS.test(text.trim())) return text.trim();
-      return block ? `<p>${escaped(text.trim())}</p>` : escaped(text);
+      return block ? `<p>${escapeHtml(text.trim())}</p>` : escapeHtml(text);
     },
-    // Text is never HTML, though marked takes it for that behind a tag such as <kbd>.
+    // Always escape text: marked leaves it unescaped after a tag such as <kbd>.
     text(token) {
       return RENDERER.text.call(this, "escaped" in token ? { ...token, escaped: false } : token);
     },
     heading({ depth, tokens }) {
-      const level = Math.min(6, depth + 1); // the page's own heading is the first
+      const level = Math.min(6, depth + 1); // the page's title is the h1
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
     },
     link({ href, title, tokens }) {
       const inner = this.parser.parseInline(unlinked(tokens));
-      return safe(href) ? link(href, title, inner) : inner;
+      return safeUrl(href) ? link(href, title, inner) : inner;
     },
-    image: ({ href, title, text }) => (safe(href) ? link(href, title, escaped(text || "Image")) : escaped(text)),
+    image: ({ href, title, text }) => (safeUrl(href) ? link(href, title, escapeHtml(text || "Image")) : escapeHtml(text)),
     code: ({ text, lang }) => framed(text, languageOf(lang ?? "")),
     checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? "Done" : "Not done"}"></span> `,
     table(token) {
@@ -71,27 +71,27 @@ const marked = new Marked({
   },
 });
 
-/** The language that a fence names: its first word, and "component" after it where that is what the code makes. */
+/** The language of a code fence: the first word of its info string, followed by "component" for a component. */
 export function languageOf(info: string): string {
   const language = WORD.exec(info.trim())?.[0] ?? "";
   return isComponent(info) ? `${language} component` : language;
 }
 
 function framed(text: string, language: string): string {
-  const bar = `<div class="code-bar"><span class="language">${escaped(language)}</span></div>`;
-  return `<div class="code">${bar}<pre tabindex="0"><code>${escaped(text)}</code></pre></div>`;
+  const bar = `<div class="code-bar"><span class="language">${escapeHtml(language)}</span></div>`;
+  return `<div class="code">${bar}<pre tabindex="0"><code>${escapeHtml(text)}</code></pre></div>`;
 }
 
-/** The blocks of a text. What is nested so deeply that nobody can read it is one paragraph as it is. */
-export function lexed(text: string): Token[] {
+/** The block tokens of a text. Text that is nested too deeply becomes one plain paragraph. */
+export function tokenize(text: string): Token[] {
   const plain = (): Token[] => [{ type: "paragraph", raw: text, text, tokens: [{ type: "text", raw: text, text, escaped: false }] }];
   if (TOO_DEEP.test(text)) return plain();
-  return unlessTooDeep(() => new CarefulLexer(marked.defaults).lex(text), plain);
+  return unlessTooDeep(() => new BoundedLexer(marked.defaults).lex(text), plain);
 }
 
-/** The HTML of tokens, which is not cleaned yet: see `clean.ts`. */
-export function rendered(tokens: Token[]): string {
-  return unlessTooDeep(() => marked.parser(tokens).trim(), () => `<p>${escaped(tokens.map(({ raw }) => raw).join(""))}</p>`);
+/** The HTML of tokens, not sanitised yet: see `sanitize.ts`. */
+export function renderTokens(tokens: Token[]): string {
+  return unlessTooDeep(() => marked.parser(tokens).trim(), () => `<p>${escapeHtml(tokens.map(({ raw }) => raw).join(""))}</p>`);
 }
 
 function unlessTooDeep<T>(act: () => T, instead: () => T): T {

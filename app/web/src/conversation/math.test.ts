@@ -1,14 +1,14 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 
-import { cleanFormula } from "./clean.ts";
-import { lexed, rendered } from "./markdown.ts";
-import { dollars, texOf } from "./math.ts";
-import { typeset } from "./typesetting.ts";
+import { sanitizeFormula } from "./sanitize.ts";
+import { tokenize, renderTokens } from "./markdown.ts";
+import { dollarFormula, texOf } from "./math.ts";
+import { typeset } from "./typeset.ts";
 
 function formulas(text: string): string[] {
   const box = document.createElement("div");
-  box.innerHTML = rendered(lexed(text));
+  box.innerHTML = renderTokens(tokenize(text));
   return [...box.querySelectorAll(".math")].map((found) => found.textContent);
 }
 
@@ -47,8 +47,8 @@ describe("formulas", () => {
   });
 
   it("knows what stands between dollars", () => {
-    expect(dollars("$x$")).toBe("x");
-    expect(dollars("$x $")).toBeNull();
+    expect(dollarFormula("$x$")).toBe("x");
+    expect(dollarFormula("$x $")).toBeNull();
     expect(texOf("$$ x $$")).toEqual({ tex: "x", display: true });
     expect(texOf("\\(x\\)")).toEqual({ tex: "x", display: false });
   });
@@ -78,7 +78,7 @@ describe("formulas", () => {
 
   it("are MathML and nothing else once they are cleaned", () => {
     const box = document.createElement("div");
-    box.append(cleanFormula('<math><mi style="x" onclick="x" href="javascript:x">x</mi><annotation-xml><img src=x></annotation-xml></math><script>x</script><svg></svg><img src=x>'));
+    box.append(sanitizeFormula('<math><mi style="x" onclick="x" href="javascript:x">x</mi><annotation-xml><img src=x></annotation-xml></math><script>x</script><svg></svg><img src=x>'));
     expect(box.innerHTML).toBe("<math><mi>x</mi></math>");
   });
 });

@@ -1,9 +1,9 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 
-import { Drawing } from "./drawing.ts";
+import { MarkdownView } from "./markdown-view.ts";
 import { morph } from "./morph.ts";
-import { Reader } from "./pieces.ts";
+import { IncrementalParser } from "./incremental-markdown.ts";
 
 function box(html: string): HTMLElement {
   const element = document.createElement("div");
@@ -39,12 +39,12 @@ describe("a drawing", () => {
 
   it("shows at its end what is drawn at once, and never touches what is settled", () => {
     const [grown, whole] = [box(""), box("")];
-    const reader = new Reader();
-    const drawing = new Drawing(grown);
+    const parser = new IncrementalParser();
+    const view = new MarkdownView(grown);
     const seen: Element[] = [];
     for (let length = 1; length <= TEXT.length; length++) {
-      const pieces = reader.read(TEXT.slice(0, length), false);
-      drawing.draw(pieces);
+      const pieces = parser.parse(TEXT.slice(0, length), false);
+      view.update(pieces);
       for (const [at, { settled }] of pieces.entries()) {
         const element = grown.children[at];
         if (!settled || !element) continue;
@@ -52,8 +52,8 @@ describe("a drawing", () => {
         expect(element).toBe(seen[at]);
       }
     }
-    drawing.draw(reader.read(TEXT, true));
-    new Drawing(whole).draw(new Reader().read(TEXT, true));
+    view.update(parser.parse(TEXT, true));
+    new MarkdownView(whole).update(new IncrementalParser().parse(TEXT, true));
     expect(grown.innerHTML).toBe(whole.innerHTML);
     expect(seen.length).toBeGreaterThan(3);
     expect(seen.every((element) => grown.contains(element))).toBe(true);
@@ -61,31 +61,31 @@ describe("a drawing", () => {
 
   it("shows a plain text exactly, at every step", () => {
     const host = box("");
-    const reader = new Reader();
-    const drawing = new Drawing(host);
+    const parser = new IncrementalParser();
+    const view = new MarkdownView(host);
     const words = Array.from({ length: 500 }, (_, at) => `word${at + 1}`).join(" ");
     for (let length = 1; length <= words.length; length += 11) {
-      drawing.draw(reader.read(words.slice(0, length), false));
+      view.update(parser.parse(words.slice(0, length), false));
       expect(host.textContent.trim()).toBe(words.slice(0, length).trim());
     }
-    drawing.draw(reader.read(words, true));
+    view.update(parser.parse(words, true));
     expect(host.textContent).toBe(words);
   });
 
   it("goes from a text to a shorter one", () => {
     const host = box("");
-    const drawing = new Drawing(host);
-    drawing.draw(new Reader().read(TEXT, true));
-    drawing.draw(new Reader().read("One", true));
+    const view = new MarkdownView(host);
+    view.update(new IncrementalParser().parse(TEXT, true));
+    view.update(new IncrementalParser().parse("One", true));
     expect(host.innerHTML).toBe('<div class="piece"><p>One</p></div>');
   });
 
   it("has no markup from text that is shown as it is", () => {
     const host = box("");
-    const reader = new Reader();
-    const drawing = new Drawing(host);
+    const parser = new IncrementalParser();
+    const view = new MarkdownView(host);
     const text = `${"word ".repeat(8000)}<img src=x onerror=alert(1)>`;
-    for (let length = 1000; length < text.length + 1000; length += 1000) drawing.draw(reader.read(text.slice(0, length), false));
+    for (let length = 1000; length < text.length + 1000; length += 1000) view.update(parser.parse(text.slice(0, length), false));
     expect(host.querySelector("img")).toBeNull();
     expect(host.textContent).toContain("<img src=x");
   });

@@ -1,6 +1,6 @@
-// One piece of the page made to look like another by changing as little as possible, so that a selection survives.
+// Updates a part of the DOM to match another with minimal changes, so that a text selection survives.
 
-/** Make what is in `parent` what is in `wanted`, whose nodes are used up. */
+/** Makes the children of `parent` match those of `wanted`, whose nodes are moved or dropped. */
 export function morph(parent: Node, wanted: Node): void {
   let at = parent.firstChild;
   for (const want of [...wanted.childNodes]) {
@@ -25,14 +25,14 @@ function patch(node: Node, want: Node): void {
   morph(node, want);
 }
 
-/** Text that grew is appended to; only other text is replaced. */
+/** Appends to text that has grown; replaces other text. */
 function retext(node: Text, text: string): void {
   if (text === node.data) return;
   if (text.startsWith(node.data)) node.appendData(text.slice(node.data.length));
   else node.data = text;
 }
 
-/** Show this text, and nothing else, in an element. */
+/** Sets the text of an element with minimal changes. */
 export function setText(element: Element, text: string): void {
   const [first, second] = element.childNodes;
   if (first instanceof Text && !second) retext(first, text);

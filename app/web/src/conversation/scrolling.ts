@@ -1,40 +1,40 @@
-// Scrolling, as numbers: the newest stays in sight unless the person went elsewhere.
+// Scroll arithmetic: when to follow the newest message, and which messages to draw.
 
-/** How near to the end (pixels) counts as there. */
-const NEAR_END = 64;
+/** The distance from the end that still counts as the end. */
+const NEAR_END_PIXELS = 64;
 
-/** What an area scrolls, in pixels. */
+/** The scroll position and sizes of an area, in pixels. */
 type Extent = { top: number; inSight: number; whole: number };
 
 function isAtEnd({ top, inSight, whole }: Extent): boolean {
-  return whole - top - inSight < NEAR_END;
+  return whole - top - inSight < NEAR_END_PIXELS;
 }
 
 /**
- * Whether the end is followed, after the area has scrolled from `before`. Only going up leaves it: what grows at the end
- * moves it away, too, and a scroll down may be on its way to it.
+ * Whether to follow the end after the area has scrolled from `before`. Only scrolling up stops it: content that grows at the
+ * end moves the end away, too, and a scroll down may be about to reach it.
  */
-export function follows(isFollowing: boolean, before: number, now: Extent): boolean {
+export function isFollowingEnd(isFollowing: boolean, before: number, now: Extent): boolean {
   if (isAtEnd(now)) return true;
   return isFollowing && now.top >= before - 1;
 }
 
-/** How many messages came after the last one that was seen; 0 if that is not known. */
-export function unseenAfter(ids: readonly string[], seen: string | null): number {
+/** The number of messages after the last one that was seen; 0 if that one is unknown. */
+export function unseenCount(ids: readonly string[], seen: string | null): number {
   const at = seen === null ? -1 : ids.lastIndexOf(seen);
   return at < 0 ? 0 : ids.length - 1 - at;
 }
 
-/** How many messages of a long chat are drawn at first, and how many more at a time. */
-export const FIRST = 40;
-export const MORE = 30;
-/** Whoever goes to the end while more than these are drawn begins again with the first few. */
-export const MOST_KEPT = 200;
-/** How near to where they begin (pixels) more are drawn. */
-export const AHEAD = 600;
+/** How many messages of a long chat are drawn at first, and how many more each time. */
+export const INITIAL_MESSAGES = 40;
+export const MESSAGES_PER_PAGE = 30;
+/** Jumping to the end with more drawn messages than this drops all but the newest. */
+export const MAX_DRAWN_MESSAGES = 200;
+/** The distance from the first drawn message at which earlier ones are drawn. */
+export const LOAD_AHEAD_PIXELS = 600;
 
-/** The index of the message from which on messages are drawn: of `first`, or so that the newest few are. */
-export function drawnFrom(ids: readonly string[], first: string | null): number {
+/** The index of the first drawn message: that of `first`, or such that the newest messages are drawn. */
+export function firstDrawnIndex(ids: readonly string[], first: string | null): number {
   const at = first === null ? -1 : ids.indexOf(first);
-  return at < 0 ? Math.max(0, ids.length - FIRST) : at;
+  return at < 0 ? Math.max(0, ids.length - INITIAL_MESSAGES) : at;
 }

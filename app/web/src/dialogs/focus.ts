@@ -1,8 +1,8 @@
-// Where the focus goes when a dialog is gone.
+// Focus after a dialog closes.
 
 /**
- * Give the focus back to what had it before a dialog. That may be gone, too; then, and where it can't be a touch keyboard that
- * comes up, it goes to the message field.
+ * Returns the focus to the element that had it before a dialog. If that element is gone, the message field gets it, except on
+ * touch devices, where a keyboard would open.
  */
 export function focusAfter(before: Element | null): void {
   setTimeout(() => {
@@ -12,7 +12,7 @@ export function focusAfter(before: Element | null): void {
   });
 }
 
-/** Begin to write. */
+/** Focuses the message field. */
 export function focusMessage(): void {
   document.getElementById("text")?.focus({ preventScroll: true });
 }

@@ -1,10 +1,10 @@
-// Components in an answer: code blocks that are marked to be shown, as HTML documents for the preview's frame.
+// Components in an answer: code blocks marked as components, as HTML documents for the preview frame.
 
-/** An answer shows at most so many. */
-const MOST = 10;
+/** Upper bound of the components of one answer. */
+const MAX_COMPONENTS = 10;
 const FENCE = /^ {0,3}(`{3,}|~{3,})(.*)$/;
 
-/** The documents of the closed code blocks whose first line says `html component` or `js component`, in order. */
+/** The HTML documents of the closed code blocks marked `html component` or `js component`, in order. */
 export function componentsOf(text: string): string[] {
   const found: string[] = [];
   let open: { fence: string; info: string; lines: string[] } | null = null;
@@ -16,16 +16,16 @@ export function componentsOf(text: string): string[] {
     } else if (open) open.lines.push(line);
     else if (fence) open = { fence, info, lines: [] };
   }
-  return found.slice(0, MOST);
+  return found.slice(0, MAX_COMPONENTS);
 }
 
-/** Whether the first line of a code block says that it is to be shown. */
+/** Whether the info string of a code block marks a component. */
 export function isComponent(info: string): boolean {
   const [language = "", ...marks] = info.trim().toLowerCase().split(/\s+/);
   return marks.includes("component") && ["html", "js", "javascript"].includes(language);
 }
 
-/** HTML as it is; a script in a document with an element `root` for it to draw in; nothing of what is not marked. */
+/** HTML as it is; a script wrapped in a document with an element `root` to render into; nothing for unmarked code. */
 export function documentOf(info: string, code: string): string[] {
   if (!isComponent(info)) return [];
   if (/^\s*html\s/i.test(info)) return [code];

@@ -1,4 +1,4 @@
-// A Khala server, as a session needs it.
+// The requests and the thread subscription that a session needs of a Khala server.
 
 import type { BlobRef } from "../khala/frames.ts";
 import { RealtimeClient } from "../khala/realtime-client.ts";
@@ -7,28 +7,28 @@ import type { ThreadState } from "../khala/state.ts";
 
 export interface Listener {
   state(state: ThreadState): void;
-  /** The thread can't be followed (any more). */
+  /** The server refuses the subscription, from the start or later. */
   refused(code: string, message: string): void;
 }
 
-/** Requests fail with Refusal or Unreachable; all but `call` are repeated until the server says yes or no. */
+/** Requests fail with ApiError or NetworkError. All but `call` are retried until the server answers. */
 export interface Server {
   call<T>(method: string, path: string, body?: unknown): Promise<T>;
-  insist<T>(method: string, path: string, body?: unknown): Promise<T>;
+  requestWithRetry<T>(method: string, path: string, body?: unknown): Promise<T>;
   upload(path: string, file: Blob): Promise<BlobRef>;
   text(path: string): Promise<string>;
   follow(threadId: string, on: Listener): void;
   close(): void;
 }
 
-/** A server at this origin, for whoever has these keys. */
+/** A server at this origin, with these access keys. */
 export function connect(origin: string, keys: AccessKeys): Server {
   const at = (path: string): string => new URL(path, origin).href;
   const ask = <T>(method: string, path: string, body?: unknown): Promise<T> => request<T>(method, at(path), body === undefined ? { keys } : { keys, body });
   let feed: RealtimeClient | null = null;
   return {
     call: ask,
-    insist: (method, path, body) => withRetry(() => ask(method, path, body)),
+    requestWithRetry: (method, path, body) => withRetry(() => ask(method, path, body)),
     upload: (path, file) => withRetry(() => upload(at(path), file, { keys })),
     text: async (path) => (await withRetry(() => downloadBlob(at(path), { keys }))).text(),
     follow(threadId, on) {

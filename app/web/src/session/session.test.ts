@@ -5,7 +5,7 @@ import { ApiError, type AccessKeys } from "../khala/requests.ts";
 import { EMPTY_THREAD, type MessageState } from "../khala/state.ts";
 import type { FromSession } from "../workers/session.messages.ts";
 import { componentsOf } from "./components.ts";
-import { bundled, MOST_FILE, MOST_FILES } from "./repository.ts";
+import { bundleFiles, MAX_FILE_BYTES, MAX_FILES } from "./repository.ts";
 import type { Listener, Server } from "./server.ts";
 import { PREVIEW_TOOL, Session, type SessionOptions } from "./session.ts";
 
@@ -41,7 +41,7 @@ class Khala implements Server {
     return new Promise<unknown>((resolve) => resolve(route(body))) as Promise<T>;
   }
 
-  insist<T>(method: string, path: string, body?: unknown): Promise<T> {
+  requestWithRetry<T>(method: string, path: string, body?: unknown): Promise<T> {
     return this.call<T>(method, path, body);
   }
 
@@ -78,10 +78,10 @@ function begun(more: Partial<SessionOptions> = {}) {
 
 async function ready(more: Partial<SessionOptions> = {}) {
   const all = begun(more);
-  await all.session.hear({ id: "i", type: "init", payload: {} });
+  await all.session.receive({ id: "i", type: "init", payload: {} });
   /** Begin a chat, and go on once it was taken. */
   const chat = async (payload: object, id = "c") => {
-    const done = all.session.hear({ id, type: "chat", payload });
+    const done = all.session.receive({ id, type: "chat", payload });
     await settled();
     return done;
   };
@@ -96,18 +96,18 @@ const tool = (state: "queued" | "running" | "blocked" | "completed", more: objec
 describe("init", () => {
   test("says ready once, with the number of tools that there are, before its response", async () => {
     const { session, said, of, khala } = begun();
-    await session.hear({ id: "i", type: "init", payload: {} });
+    await session.receive({ id: "i", type: "init", payload: {} });
     expect(said.map(({ type }) => type)).toEqual(["ready", "response"]);
     expect(of("ready")).toEqual([{ type: "ready", tools: 3, threadId: THREAD }]);
     expect(said[1]).toEqual({ type: "response", id: "i", success: true, data: { threadId: THREAD, anonKey: khala.keys.anonKey } });
-    await session.hear({ id: "j", type: "init", payload: {} });
+    await session.receive({ id: "j", type: "init", payload: {} });
     expect(of("ready")).toHaveLength(1);
     expect(said.at(-1)).toMatchObject({ id: "j", success: false, error: { code: "conflict" } });
   });
 
   test("opens the thread that is named, with the token, at the server that is named", async () => {
     const { session, khala } = begun();
-    await session.hear({ id: "i", type: "init", payload: { server: "https://other.test", token: "t", threadId: THREAD } });
+    await session.receive({ id: "i", type: "init", payload: { server: "https://other.test", token: "t", threadId: THREAD } });
     expect(khala.origin).toBe("https://other.test");
     expect(khala.keys).toEqual({ token: "t" });
     expect(khala.asked[0]).toMatchObject({ method: "GET", path: `/api/threads/${THREAD}?limit=1` });
@@ -119,10 +119,10 @@ describe("init", () => {
     khala.routes["GET /api/tools"] = () => {
       throw new ApiError(503, { code: "unavailable" });
     };
-    await session.hear({ id: "i", type: "init", payload: {} });
+    await session.receive({ id: "i", type: "init", payload: {} });
     expect(response("i")).toMatchObject({ success: false, error: { code: "unavailable" } });
     if (tools) khala.routes["GET /api/tools"] = tools;
-    await session.hear({ id: "j", type: "init", payload: {} });
+    await session.receive({ id: "j", type: "init", payload: {} });
     expect(response("j")).toMatchObject({ success: true });
     expect(of("ready")).toHaveLength(1);
   });
@@ -152,13 +152,13 @@ describe("what can't be understood", () => {
     ["both files and address", { id: "x", type: "load_repo", payload: { files: [], url: "https://a" } }, "x", "invalid_input"],
   ])("is answered: %s", async (_, message, id, code) => {
     const { session, said } = begun();
-    await session.hear(message);
+    await session.receive(message);
     expect(said).toEqual([{ type: "response", id, success: false, error: { code, message: expect.any(String) as string } }]);
   });
 
   test("and so is what comes before init", async () => {
     const { session, said } = begun();
-    await session.hear({ id: "x", type: "chat", payload: { text: "Hello" } });
+    await session.receive({ id: "x", type: "chat", payload: { text: "Hello" } });
     expect(said).toMatchObject([{ id: "x", success: false, error: { code: "not_ready" } }]);
   });
 });
@@ -185,9 +185,9 @@ describe("chat", () => {
   test("goes on in the thread, on autopilot unless told otherwise", async () => {
     const { khala, session } = await ready();
     khala.routes[`POST /api/threads/${THREAD}/send`] = () => (setTimeout(() => khala.tell([text("Yes.")], {})), SENT);
-    await session.hear({ id: "1", type: "chat", payload: { text: "One" } });
+    await session.receive({ id: "1", type: "chat", payload: { text: "One" } });
     expect(khala.bodyOf(`/api/threads/${THREAD}/send`)).toMatchObject({ text: "One", options: { autopilot: true } });
-    await session.hear({ id: "2", type: "chat", payload: { text: "Two", options: { autopilot: false, maxSteps: 3 } } });
+    await session.receive({ id: "2", type: "chat", payload: { text: "Two", options: { autopilot: false, maxSteps: 3 } } });
     expect(khala.bodyOf(`/api/threads/${THREAD}/send`)).toMatchObject({ text: "Two", options: { autopilot: false, maxSteps: 3 } });
   });
 
@@ -233,10 +233,10 @@ describe("chat", () => {
     const { khala, session, of, chat } = await ready();
     const { done } = chat({ text: "Hello" });
     await settled();
-    await session.hear({ id: "d", type: "chat", payload: { text: "And?" } });
-    await session.hear({ id: "c", type: "cancel" });
+    await session.receive({ id: "d", type: "chat", payload: { text: "And?" } });
+    await session.receive({ id: "c", type: "cancel" });
     expect(of("response").slice(1)).toMatchObject([{ id: "d", error: { code: "run_active" } }, { id: "c", error: { code: "conflict" } }]);
-    await session.hear({ id: "e", type: "cancel" });
+    await session.receive({ id: "e", type: "cancel" });
     expect(of("response").at(-1)).toMatchObject({ id: "e", success: true, data: { runId: "run" } });
     khala.tell([], { reason: "canceled" });
     await done;
@@ -260,10 +260,10 @@ describe("chat", () => {
     khala.routes[`POST /api/threads/${THREAD}/send`] = () => {
       throw new ApiError(429, { code: "budget_exhausted", detail: "Enough for today." });
     };
-    await session.hear({ id: "1", type: "chat", payload: { text: "One" } });
+    await session.receive({ id: "1", type: "chat", payload: { text: "One" } });
     expect(response("1")).toMatchObject({ success: false, error: { code: "budget_exhausted" } });
     khala.routes[`POST /api/threads/${THREAD}/send`] = () => (setTimeout(() => khala.tell([text("Yes.")], {})), SENT);
-    await session.hear({ id: "2", type: "chat", payload: { text: "Two" } });
+    await session.receive({ id: "2", type: "chat", payload: { text: "Two" } });
     expect(response("2")).toMatchObject({ success: true });
   });
 });
@@ -276,10 +276,10 @@ describe("approval", () => {
     khala.tell([tool("blocked", { digest: "d1", expiresAt: "soon" })]);
     khala.tell([tool("blocked", { digest: "d1", expiresAt: "soon" })]);
     expect(of("tool_pending")).toEqual([{ type: "tool_pending", id: "c", toolId: "answer/c1", tool: "delete_file", args: { path: "a" }, digest: "d1", expiresAt: "soon" }]);
-    await session.hear({ id: "a", type: "approve_tool", payload: { toolId: "answer/c1", approved: true, args: { path: "b" } } });
+    await session.receive({ id: "a", type: "approve_tool", payload: { toolId: "answer/c1", approved: true, args: { path: "b" } } });
     expect(khala.bodyOf("/api/runs/run/approvals/c1")).toEqual({ approved: true, editedArgs: { path: "b" }, digest: "d1" });
     expect(response("a")).toMatchObject({ success: true, data: { state: "approved" } });
-    await session.hear({ id: "b", type: "approve_tool", payload: { toolId: "answer/c1", approved: false } });
+    await session.receive({ id: "b", type: "approve_tool", payload: { toolId: "answer/c1", approved: false } });
     expect(response("b")).toMatchObject({ success: false, error: { code: "already_decided" } });
     khala.tell([tool("completed")], {});
     await done;
@@ -287,7 +287,7 @@ describe("approval", () => {
 
   test("of an unknown call is an error", async () => {
     const { session, response } = await ready();
-    await session.hear({ id: "a", type: "approve_tool", payload: { toolId: "nobody", approved: true } });
+    await session.receive({ id: "a", type: "approve_tool", payload: { toolId: "nobody", approved: true } });
     expect(response("a")).toMatchObject({ success: false, error: { code: "not_found" } });
   });
 
@@ -300,10 +300,10 @@ describe("approval", () => {
       khala.routes["POST /api/runs/run/approvals/c1"] = () => {
         throw new ApiError(status, { code: status === 409 ? "already_decided" : "invalid_input" });
       };
-      await session.hear({ id: "a", type: "approve_tool", payload: { toolId: "answer/c1", approved: true } });
+      await session.receive({ id: "a", type: "approve_tool", payload: { toolId: "answer/c1", approved: true } });
       expect(response("a")).toMatchObject({ success: false });
       khala.tell([tool("completed")]);
-      await session.hear({ id: "b", type: "approve_tool", payload: { toolId: "answer/c1", approved: true } });
+      await session.receive({ id: "b", type: "approve_tool", payload: { toolId: "answer/c1", approved: true } });
       expect(response("b")).toMatchObject({ success: false, error: { code } });
       khala.tell([tool("completed")], {});
       await done;
@@ -325,45 +325,45 @@ describe("approval", () => {
 describe("load_repo", () => {
   test("joins files into uploads, tells how far it is, and attaches them to the next chat alone", async () => {
     const { khala, session, of, response } = await ready();
-    await session.hear({ id: "l", type: "load_repo", payload: { files: [{ path: "b.ts", content: "two" }, { path: "a.ts", content: "one\n" }] } });
+    await session.receive({ id: "l", type: "load_repo", payload: { files: [{ path: "b.ts", content: "two" }, { path: "a.ts", content: "one\n" }] } });
     expect(of("progress")).toEqual([{ type: "progress", id: "l", done: 0, total: 2 }, { type: "progress", id: "l", done: 2, total: 2 }]);
     expect(response("l")).toMatchObject({ success: true, data: { files: 2, attachments: ["blob1"] } });
     expect(khala.uploads).toEqual([`/api/threads/${THREAD}/blobs?name=repository-1.txt\n===== a.ts =====\none\n\n===== b.ts =====\ntwo\n\n`]);
     khala.routes[`POST /api/threads/${THREAD}/send`] = () => (setTimeout(() => khala.tell([text("Yes.")], {})), SENT);
-    await session.hear({ id: "1", type: "chat", payload: { text: "What is it?" } });
+    await session.receive({ id: "1", type: "chat", payload: { text: "What is it?" } });
     expect(khala.bodyOf(`/api/threads/${THREAD}/send`)).toMatchObject({ attachments: ["blob1"] });
-    await session.hear({ id: "2", type: "chat", payload: { text: "And?" } });
+    await session.receive({ id: "2", type: "chat", payload: { text: "And?" } });
     expect(khala.bodyOf(`/api/threads/${THREAD}/send`)).not.toHaveProperty("attachments");
   });
 
   test.each([
-    ["too large a file", [{ path: "a", content: "x".repeat(MOST_FILE) }], "too_large"],
-    ["too many", Array.from({ length: MOST_FILES + 1 }, (_, index) => ({ path: `${index}`, content: "" })), "too_large"],
-    ["too much together", Array.from({ length: 20 }, (_, index) => ({ path: `${index}`, content: "x".repeat(MOST_FILE - 100) })), "too_large"],
+    ["too large a file", [{ path: "a", content: "x".repeat(MAX_FILE_BYTES) }], "too_large"],
+    ["too many", Array.from({ length: MAX_FILES + 1 }, (_, index) => ({ path: `${index}`, content: "" })), "too_large"],
+    ["too much together", Array.from({ length: 20 }, (_, index) => ({ path: `${index}`, content: "x".repeat(MAX_FILE_BYTES - 100) })), "too_large"],
     ["no text", [{ path: "a", content: "\0" }], "not_text"],
     ["half a letter", [{ path: "a", content: "\ud800" }], "not_text"],
     ["a bad path", [{ path: "a\nb", content: "" }], "invalid_input"],
     ["none", [], "invalid_input"],
   ])("refuses %s, and sends nothing", async (_, files, code) => {
     const { khala, session, response } = await ready();
-    await session.hear({ id: "l", type: "load_repo", payload: { files } });
+    await session.receive({ id: "l", type: "load_repo", payload: { files } });
     expect(response("l")).toMatchObject({ success: false, error: { code } });
     expect(khala.uploads).toEqual([]);
   });
 
   test("bundles whatever it takes into ten files at most", () => {
-    const files = Array.from({ length: 16 }, (_, index) => ({ path: `${index}`, content: "x".repeat(MOST_FILE - 30 - 3000 * (index % 5)) }));
-    const { bundles } = bundled(files);
+    const files = Array.from({ length: 16 }, (_, index) => ({ path: `${index}`, content: "x".repeat(MAX_FILE_BYTES - 30 - 3000 * (index % 5)) }));
+    const { bundles } = bundleFiles(files);
     expect(bundles.length).toBeLessThanOrEqual(10);
     expect(bundles.reduce((sum, one) => sum + one.files, 0)).toBe(16);
   });
 
   test("loads from an address only where the embedder says how", async () => {
     const without = await ready();
-    await without.session.hear({ id: "l", type: "load_repo", payload: { url: "https://github.com/a/b" } });
+    await without.session.receive({ id: "l", type: "load_repo", payload: { url: "https://github.com/a/b" } });
     expect(without.response("l")).toMatchObject({ success: false, error: { code: "unsupported" } });
     const given = await ready({ fetchRepo: (url) => Promise.resolve([{ path: "from.txt", content: url }]) });
-    await given.session.hear({ id: "l", type: "load_repo", payload: { url: "https://github.com/a/b" } });
+    await given.session.receive({ id: "l", type: "load_repo", payload: { url: "https://github.com/a/b" } });
     expect(given.response("l")).toMatchObject({ success: true, data: { files: 1 } });
   });
 });

@@ -1,4 +1,4 @@
-// A session: one thread of a Khala server, talked to by messages. See PROTOCOL.md for what is said in which order.
+// A session: one thread of a Khala server behind a message protocol, which PROTOCOL.md specifies.
 
 import type { Finish, MadeThread, RunOptions, Sent, Thread, ToolBlock } from "../khala/frames.ts";
 import { textOf } from "../khala/fold.ts";
@@ -6,34 +6,34 @@ import { newId, newKey } from "../khala/ids.ts";
 import type { AccessKeys } from "../khala/requests.ts";
 import { EMPTY_THREAD, type MessageState, type ThreadState } from "../khala/state.ts";
 import type { Chat, ChatData, Data, FromSession, Init, InitData, LoadRepo, LoadRepoData, SessionProblem, RepoFile, ToSession } from "../workers/session.messages.ts";
-import { Answer } from "./answer.ts";
+import { AnswerReporter } from "./answer-reporter.ts";
 import { Approvals } from "./approvals.ts";
 import { componentsOf } from "./components.ts";
-import { Failed, problemOf } from "./failing.ts";
-import { isRepoFile, read } from "./reading.ts";
-import { bundled } from "./repository.ts";
+import { SessionError, problemOf } from "./session-error.ts";
+import { isRepoFile, validateRequest } from "./request-validation.ts";
+import { bundleFiles } from "./repository.ts";
 import type { Server } from "./server.ts";
 
-/** The tool by which a model shows a component, if a chat's `options.functions` offer it: `{html}`. */
+/** The function by which a model shows a component, with the argument `html`, if a chat's `options.functions` offer it. */
 export const PREVIEW_TOOL = "preview_component";
-/** As many as the server takes with one message. */
-const MOST_ATTACHMENTS = 10;
+/** The server's limit for one message. */
+const MAX_ATTACHMENTS = 10;
 
 export interface SessionOptions {
   connect: (origin: string, keys: AccessKeys) => Server;
-  /** The server of an `init` that names none. */
+  /** The default server of `init`. */
   origin: string;
-  /** How the files of a repository are had from its address; without it `load_repo {url}` is `unsupported`. */
+  /** Fetches the files of a repository by its URL; without it `load_repo {url}` is `unsupported`. */
   fetchRepo?: (url: string) => Promise<readonly RepoFile[]>;
 }
 
 type Live = { server: Server; threadId: string; options: RunOptions; approvals: Approvals };
-type Running = { id: string; answer: Answer; sent: Promise<Sent>; messageId?: string; end: Ending };
-/** A promise of the ended answer, and how it is settled. */
-type Ending = { promise: Promise<MessageState>; resolve: (message: MessageState) => void; reject: (error: Failed) => void };
+type Running = { id: string; answer: AnswerReporter; sent: Promise<Sent>; messageId?: string; end: Ending };
+/** A promise of the ended answer with its resolvers. */
+type Ending = { promise: Promise<MessageState>; resolve: (message: MessageState) => void; reject: (error: SessionError) => void };
 
 export class Session {
-  readonly #say: (message: FromSession) => void;
+  readonly #send: (message: FromSession) => void;
   readonly #options: SessionOptions;
   readonly #open = new Set<string>();
   #live: Live | null = null;
@@ -44,19 +44,19 @@ export class Session {
   #attachments: string[] = [];
 
   constructor(say: (message: FromSession) => void, options: SessionOptions) {
-    this.#say = say;
+    this.#send = say;
     this.#options = options;
   }
 
-  /** Take a message, whatever it is; done when its response was said. */
-  async hear(message: unknown): Promise<void> {
-    const asked = read(message);
+  /** Handles one message; resolves once its response is sent. */
+  async receive(message: unknown): Promise<void> {
+    const asked = validateRequest(message);
     if ("problem" in asked) return this.#fail(asked.id, asked.problem);
     if (this.#open.has(asked.id)) return this.#fail(asked.id, { code: "conflict", message: "A request with this id is under way." });
     this.#open.add(asked.id);
     try {
       const data = await this.#answer(asked);
-      this.#say({ type: "response", id: asked.id, success: true, data });
+      this.#send({ type: "response", id: asked.id, success: true, data });
     } catch (error) {
       this.#fail(asked.id, problemOf(error));
     } finally {
@@ -64,19 +64,19 @@ export class Session {
     }
   }
 
-  /** Follow nothing any more. */
+  /** Closes the subscription. */
   close(): void {
     this.#live?.server.close();
   }
 
   #fail(id: string | null, error: SessionProblem): void {
-    this.#say({ type: "response", id, success: false, error });
+    this.#send({ type: "response", id, success: false, error });
   }
 
   #answer(asked: ToSession): Promise<Data> {
     if (asked.type === "init") return this.#init(asked.payload);
     const live = this.#live;
-    if (!live) return Promise.reject(new Failed("not_ready", "The session has not begun: send `init` and wait for its response."));
+    if (!live) return Promise.reject(new SessionError("not_ready", "The session has not begun: send `init` and wait for its response."));
     switch (asked.type) {
       case "chat":
         return this.#chat(live, asked.id, asked.payload);
@@ -90,16 +90,16 @@ export class Session {
   }
 
   async #init({ server: origin, anonKey, token, threadId, options = {} }: Init): Promise<InitData> {
-    if (this.#live || this.#isBeginning) throw new Failed("conflict", "The session has begun.");
+    if (this.#live || this.#isBeginning) throw new SessionError("conflict", "The session has begun.");
     this.#isBeginning = true;
     try {
       const key = anonKey ?? (token || threadId ? undefined : newKey());
       const server = this.#options.connect(origin ?? this.#options.origin, { ...(key && { anonKey: key }), ...(token && { token }) });
       const thread = await opened(server, { threadId, key });
-      const tools = await server.insist<{ items: unknown[] }>("GET", `/api/tools?threadId=${thread.id}`);
-      this.#live = { server, threadId: thread.id, options, approvals: new Approvals(server, this.#say) };
+      const tools = await server.requestWithRetry<{ items: unknown[] }>("GET", `/api/tools?threadId=${thread.id}`);
+      this.#live = { server, threadId: thread.id, options, approvals: new Approvals(server, this.#send) };
       server.follow(thread.id, { state: (state) => this.#take(state), refused: (code, message) => this.#refuse({ code, message }) });
-      this.#say({ type: "ready", tools: tools.items.length, threadId: thread.id });
+      this.#send({ type: "ready", tools: tools.items.length, threadId: thread.id });
       return { threadId: thread.id, ...(key && !thread.ownerId && { anonKey: key }) };
     } finally {
       this.#isBeginning = false;
@@ -107,13 +107,13 @@ export class Session {
   }
 
   async #chat(live: Live, id: string, { text, options }: Chat): Promise<ChatData> {
-    if (this.#running) throw new Failed("run_active", "The session has a chat under way.");
-    if (this.#refusal) throw new Failed(this.#refusal.code, this.#refusal.message);
+    if (this.#running) throw new SessionError("run_active", "The session has a chat under way.");
+    if (this.#refusal) throw new SessionError(this.#refusal.code, this.#refusal.message);
     const attachments = this.#attachments;
-    if (!text.trim() && attachments.length === 0) throw new Failed("invalid_input", "`text` is empty.");
+    if (!text.trim() && attachments.length === 0) throw new SessionError("invalid_input", "`text` is empty.");
     const chosen: RunOptions = { autopilot: true, ...live.options, ...options };
-    const sent = live.server.insist<Sent>("POST", `/api/threads/${live.threadId}/send`, { text, messageId: newId(), options: chosen, ...(attachments.length > 0 && { attachments }) });
-    const running: Running = { id, answer: new Answer(id, this.#say), sent, end: ending() };
+    const sent = live.server.requestWithRetry<Sent>("POST", `/api/threads/${live.threadId}/send`, { text, messageId: newId(), options: chosen, ...(attachments.length > 0 && { attachments }) });
+    const running: Running = { id, answer: new AnswerReporter(id, this.#send), sent, end: ending() };
     this.#running = running;
     try {
       const { userMessageId, assistantMessageId, runId } = await sent;
@@ -122,7 +122,7 @@ export class Session {
       this.#look(running);
       const message = await running.end.promise;
       const offers = chosen.functions?.some(({ name }) => name === PREVIEW_TOOL) ?? false;
-      for (const html of await this.#components(live, message, offers)) this.#say({ type: "preview_component", id, html });
+      for (const html of await this.#components(live, message, offers)) this.#send({ type: "preview_component", id, html });
       return this.#ended(id, message, { userMessageId, assistantMessageId, runId });
     } finally {
       this.#running = null;
@@ -130,11 +130,11 @@ export class Session {
     }
   }
 
-  /** Tell the end, and what the chat came to; a run that failed is a Failed. */
+  /** Reports the end, and returns the result of the chat. Throws SessionError for a failed run. */
   #ended(id: string, message: MessageState, ids: Pick<ChatData, "userMessageId" | "assistantMessageId" | "runId">): ChatData {
     const finish: Finish = message.finish ?? { reason: message.status === "canceled" ? "canceled" : "error", usage: { inputTokens: 0, outputTokens: 0 } };
-    this.#say({ type: "step", id, done: true, usage: finish.usage, reason: finish.reason, ...(finish.costUsd && { costUsd: finish.costUsd }) });
-    if (finish.reason === "error") throw new Failed(message.failure?.code ?? "failed", message.failure?.message ?? "The run failed.");
+    this.#send({ type: "step", id, done: true, usage: finish.usage, reason: finish.reason, ...(finish.costUsd && { costUsd: finish.costUsd }) });
+    if (finish.reason === "error") throw new SessionError(message.failure?.code ?? "failed", message.failure?.message ?? "The run failed.");
     return { ...ids, text: textOf(message), finish };
   }
 
@@ -143,7 +143,7 @@ export class Session {
     if (this.#running) this.#look(this.#running);
   }
 
-  /** Tell what is new in the answer that is awaited; one that a reset took away never ends. */
+  /** Reports what is new in the awaited answer. An answer that a reset removed never ends; see `#miss`. */
   #look(running: Running): void {
     if (!running.messageId) return;
     const message = this.#state.messages.find(({ id }) => id === running.messageId);
@@ -155,47 +155,47 @@ export class Session {
 
   #miss(running: Running, revision: number): void {
     const isGone = (this.#state.revision ?? 0) >= revision && !this.#state.messages.some(({ id }) => id === running.messageId);
-    if (isGone) running.end.reject(new Failed("gone", "The thread was reset meanwhile."));
+    if (isGone) running.end.reject(new SessionError("gone", "The thread was reset meanwhile."));
   }
 
   async #load(live: Live, id: string, asked: LoadRepo): Promise<LoadRepoData> {
     const files = "files" in asked ? asked.files : await this.#fetched(asked.url);
-    const { bundles, bytes } = bundled(files);
-    if (this.#attachments.length + bundles.length > MOST_ATTACHMENTS) throw new Failed("too_large", "More than ten attachments would wait for the next chat.");
+    const { bundles, bytes } = bundleFiles(files);
+    if (this.#attachments.length + bundles.length > MAX_ATTACHMENTS) throw new SessionError("too_large", "More than ten attachments would wait for the next chat.");
     const attachments: string[] = [];
     let done = 0;
-    this.#say({ type: "progress", id, done, total: files.length });
+    this.#send({ type: "progress", id, done, total: files.length });
     for (const bundle of bundles) {
       const path = `/api/threads/${live.threadId}/blobs?name=${encodeURIComponent(bundle.name)}`;
       attachments.push((await live.server.upload(path, new Blob([bundle.text], { type: "text/plain" }))).blobId);
-      this.#say({ type: "progress", id, done: (done += bundle.files), total: files.length });
+      this.#send({ type: "progress", id, done: (done += bundle.files), total: files.length });
     }
     this.#attachments.push(...attachments);
     return { files: files.length, bytes, attachments };
   }
 
   async #fetched(url: string): Promise<readonly RepoFile[]> {
-    if (!this.#options.fetchRepo) throw new Failed("unsupported", "Addresses can't be loaded from here, because a page may ask its own server only. Send `files` instead.");
+    if (!this.#options.fetchRepo) throw new SessionError("unsupported", "Addresses can't be loaded from here, because a page may ask its own server only. Send `files` instead.");
     const files = await this.#options.fetchRepo(url);
-    if (!files.every(isRepoFile)) throw new Failed("internal", "What was fetched are no files.");
+    if (!files.every(isRepoFile)) throw new SessionError("internal", "What was fetched are no files.");
     return files;
   }
 
   async #cancel(live: Live): Promise<Data> {
-    if (!this.#running) throw new Failed("not_found", "No chat is under way.");
+    if (!this.#running) throw new SessionError("not_found", "No chat is under way.");
     const { runId } = await this.#running.sent;
-    await live.server.insist("POST", `/api/runs/${runId}/cancel`, {});
+    await live.server.requestWithRetry("POST", `/api/runs/${runId}/cancel`, {});
     return { runId };
   }
 
-  /** Nothing more will be heard of the thread. */
+  /** The subscription ended for good: fail the running chat. */
   #refuse(problem: SessionProblem): void {
     this.#refusal = problem;
-    this.#running?.end.reject(new Failed(problem.code, problem.message));
-    this.#say({ type: "error", error: problem });
+    this.#running?.end.reject(new SessionError(problem.code, problem.message));
+    this.#send({ type: "error", error: problem });
   }
 
-  /** What the answer shows: marked code blocks, and calls of the preview's tool if it was offered. */
+  /** The components of an answer: marked code blocks, and calls of the preview function if it was offered. */
   async #components(live: Live, message: MessageState, offers: boolean): Promise<string[]> {
     const calls = message.content.flatMap((block) => (offers && block.type === "tool" && block.tool === PREVIEW_TOOL ? [block] : []));
     const called = await Promise.all(calls.map((call) => argsOf(live.server, call)));
@@ -206,24 +206,24 @@ export class Session {
 function ending(): Ending {
   let settle: Omit<Ending, "promise"> = { resolve: () => undefined, reject: () => undefined };
   const promise = new Promise<MessageState>((resolve, reject) => (settle = { resolve, reject }));
-  promise.catch(() => undefined); // it may be refused while the send, whose own failure is told, is still under way
+  promise.catch(() => undefined); // it may reject while the send, whose own failure is reported, is pending
   return { promise, ...settle };
 }
 
-/** The thread that was named, or a new one. */
+/** The named thread, or a new one. */
 async function opened(server: Server, { threadId, key }: { threadId: string | undefined; key: string | undefined }): Promise<Thread> {
-  if (threadId) return (await server.insist<{ thread: Thread }>("GET", `/api/threads/${threadId}?limit=1`)).thread;
-  return (await server.insist<MadeThread>("POST", "/api/threads", { id: newId(), ...(key && { anonKey: key }) })).thread;
+  if (threadId) return (await server.requestWithRetry<{ thread: Thread }>("GET", `/api/threads/${threadId}?limit=1`)).thread;
+  return (await server.requestWithRetry<MadeThread>("POST", "/api/threads", { id: newId(), ...(key && { anonKey: key }) })).thread;
 }
 
-/** What a call was given, also where it is large. */
+/** The arguments of a call, also if they are stored in a blob. */
 async function argsOf(server: Server, { args, argsBlob }: ToolBlock): Promise<Record<string, unknown>> {
   if (args || !argsBlob) return args ?? {};
   const value: unknown = JSON.parse(await server.text(`/api/blobs/${argsBlob.blobId}?direct=true`));
   return typeof value === "object" && value !== null ? { ...value } : {};
 }
 
-/** The text of an answer in which code blocks begin on lines of their own also after tools. */
+/** The text of an answer, with a line break in place of each tool call so that a code block after it starts on its own line. */
 function spokenOf({ content }: MessageState): string {
   return content.map((block) => (block.type === "text" ? block.text : block.type === "tool" ? "\n" : "")).join("");
 }

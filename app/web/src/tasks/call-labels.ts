@@ -20,6 +20,8 @@ export const STATE_LABELS: Readonly<Record<ToolState, string>> = {
   cancelled: "cancelled",
 };
 
+const STATES = Object.keys(STATE_LABELS) as ToolState[];
+
 /** Shapes that tell the states apart without colour, each a line in 20 by 20. */
 export const STATE_ICONS: Readonly<Record<ToolState, string>> = {
   queued: "M6 10h.01M10 10h.01M14 10h.01",
@@ -72,9 +74,11 @@ export function toolNames(counts: ReadonlyMap<string, number>): string {
   return names.join(", ");
 }
 
-/** "3 of 4 done, 1 failed", or "waiting for approval" when all calls that are left wait for it. */
+/** "3 of 4 done, 1 failed"; "done" for a single call; "waiting for approval" when all calls that are left wait for it. */
 export function stepStatus(counts: Readonly<Record<ToolState, number>>, all: number): string {
   if (counts.blocked > 0 && counts.blocked + counts.completed === all) return "waiting for approval";
+  const only = all === 1 ? STATES.find((state) => counts[state] === 1) : undefined;
+  if (only) return STATE_LABELS[only];
   const others = (["failed", "cancelled", "blocked"] as const)
     .filter((state) => counts[state] > 0)
     .map((state) => `, ${counts[state]} ${state === "blocked" ? "waiting for approval" : state}`);

@@ -1,5 +1,5 @@
 // A session in a worker of its own: see session/PROTOCOL.md.
 
-import { serve } from "../session/serving.ts";
+import { serve } from "../session/serve.ts";
 
 serve(self);

@@ -1,0 +1,56 @@
+import { describe, expect, test } from "vitest";
+
+import type { ChatListItem } from "../state/page-model.ts";
+import { groupByDay, chatTitle, dayLabel, startOfDay, filterChats, keepOrder } from "./chat-rows.ts";
+
+const NOW = new Date(2026, 10, 21, 11, 5).getTime();
+const HOUR = 3_600_000;
+
+function chat(id: string, title = id, changedAt = NOW): ChatListItem {
+  return { id, title, role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt, isAnonymous: false, entry: null };
+}
+
+describe("days", () => {
+  test("begin at midnight by the clock on the wall", () => {
+    expect(dayLabel(startOfDay(NOW), NOW)).toBe("Today");
+    expect(dayLabel(startOfDay(NOW) - 1, NOW)).toBe("Yesterday");
+    expect(dayLabel(startOfDay(NOW, 1), NOW)).toBe("Yesterday");
+    expect(dayLabel(startOfDay(NOW, 1) - 1, NOW)).toBe("Earlier");
+  });
+
+  test("name what comes after a clock that is ahead today", () => {
+    expect(dayLabel(NOW + 48 * HOUR, NOW)).toBe("Today");
+  });
+
+  test("head their chats once each, also where the order is not by time", () => {
+    const lines = groupByDay([chat("a"), chat("b", "b", NOW - 24 * HOUR), chat("c"), chat("d", "d", NOW - 240 * HOUR)], NOW);
+    expect(lines.map((line) => (line.kind === "day" ? line.day : line.chat.id))).toEqual(["Today", "a", "Yesterday", "b", "c", "Earlier", "d"]);
+  });
+});
+
+describe("the filter", () => {
+  const chats = [chat("1", "Größe der Tabelle"), chat("2", "A haiku about Postgres"), chat("3", "")];
+  const found = (query: string): string[] => filterChats(chats, query).map(({ id }) => id);
+
+  test("finds all words in any order and case, without regard to accents", () => {
+    expect(found("POSTGRES haiku")).toEqual(["2"]);
+    expect(found("grosse")).toEqual([]);
+    expect(found("große")).toEqual(["1"]);
+    expect(found("GROẞE tabel")).toEqual(["1"]);
+  });
+
+  test("finds a chat without a name by what it is called", () => {
+    expect(chatTitle(chat("3", ""))).toBe("New chat");
+    expect(found("new ch")).toEqual(["3"]);
+  });
+
+  test("of nothing but spaces leaves everything", () => {
+    expect(filterChats(chats, "  ")).toBe(chats);
+  });
+});
+
+test("a list that is held still moves nothing, shows what has changed, and drops what is gone", () => {
+  const held = groupByDay([chat("a"), chat("b"), chat("c", "c", NOW - 24 * HOUR)], NOW);
+  const lines = keepOrder(held, [chat("new"), chat("c", "C"), chat("a", "A")]);
+  expect(lines.map((line) => (line.kind === "day" ? line.day : line.chat.title))).toEqual(["Today", "A", "Yesterday", "C"]);
+});

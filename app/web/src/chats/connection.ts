@@ -1,9 +1,0 @@
-// How the connection stands, in words.
-
-import type { Connection } from "../state/page-model.ts";
-
-export function connectionWords({ phase, until = 0 }: Connection, now: number): string {
-  const seconds = Math.max(1, Math.ceil((until - now) / 1000));
-  const words = { connecting: "Connecting…", live: "Live", waiting: `Reconnecting in ${seconds} s`, offline: "Offline", closed: "Closed" };
-  return words[phase];
-}

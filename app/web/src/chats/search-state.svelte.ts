@@ -1,0 +1,10 @@
+// The current search: its query, and the message to scroll to.
+
+class SearchState {
+  /** The text of the chat filter, which the message search starts with. */
+  query = $state("");
+  /** The message to show once its chat is open. */
+  target = $state.raw<{ threadId: string; messageId: string } | null>(null);
+}
+
+export const searchState = new SearchState();

@@ -1,0 +1,100 @@
+// The attachments of the next message: uploaded as soon as they are added, and kept until they are sent.
+
+import type { BlobRef } from "../khala/frames.ts";
+import { ApiError, isRequestError } from "../khala/requests.ts";
+import { errorMessage } from "../state/error-messages.ts";
+import { UNTITLED_FILE } from "../state/strings.ts";
+import type { ChatView } from "../state/page-model.ts";
+
+export const MAX_FILES = 10;
+
+/** An attachment of the next message. `share` is the upload progress from 0 to 1. */
+export class Attachment {
+  readonly name: string;
+  readonly size: number;
+  readonly file: File | null;
+  phase: "uploading" | "ready" | "failed" = $state("uploading");
+  share = $state(0);
+  why = $state("");
+  blob: BlobRef | null = $state.raw(null);
+  abort = new AbortController();
+
+  constructor(name: string, size: number, given: { file: File } | { blob: BlobRef }) {
+    this.name = name;
+    this.size = size;
+    this.file = "file" in given ? given.file : null;
+    if (!("blob" in given)) return;
+    this.blob = given.blob;
+    this.phase = "ready";
+  }
+}
+
+export class Attachments {
+  entries: readonly Attachment[] = $state.raw([]);
+  readonly #upload: ChatView["upload"];
+  readonly #say: (words: string) => void;
+
+  /** `upload` is the chat's; `say(words)` shows a message to the person. */
+  constructor(upload: ChatView["upload"], say: (words: string) => void) {
+    this.#upload = upload;
+    this.#say = say;
+  }
+
+  /** The reason why the attachments can't be sent yet, or null. */
+  get obstacle(): string | null {
+    if (this.entries.some(({ phase }) => phase === "uploading")) return "A file is still uploading.";
+    return this.entries.some(({ phase }) => phase === "failed") ? "A file failed to upload. Retry or remove it." : null;
+  }
+
+  add(files: readonly File[]): void {
+    const room = MAX_FILES - this.entries.length;
+    if (files.length > room) this.#say(`You can attach up to ${MAX_FILES} files.`);
+    const fresh = files.slice(0, room).map((file) => new Attachment(file.name, file.size, { file }));
+    this.entries = [...this.entries, ...fresh];
+    for (const entry of fresh) void this.send(entry);
+  }
+
+  /** Uploads the file; also the retry after a failure. */
+  async send(entry: Attachment): Promise<void> {
+    if (!entry.file) return;
+    Object.assign(entry, { phase: "uploading", share: 0, why: "", abort: new AbortController() });
+    const { signal } = entry.abort;
+    try {
+      entry.blob = await this.#upload(entry.file, { signal, progress: (share) => (entry.share = share) });
+      entry.phase = "ready";
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!isRequestError(error)) throw error;
+      entry.phase = "failed";
+      entry.why = uploadErrorMessage(error);
+    }
+  }
+
+  remove(entry: Attachment): void {
+    entry.abort.abort();
+    this.entries = this.entries.filter((one) => one !== entry);
+  }
+
+  /** Removes and returns the uploaded attachments, to send them. */
+  take(): BlobRef[] {
+    const blobs = this.entries.flatMap(({ blob }) => blob ?? []);
+    this.entries = [];
+    return blobs;
+  }
+
+  /** Restores the attachments of an unsent message. */
+  put(blobs: readonly BlobRef[]): void {
+    this.clear();
+    this.entries = blobs.map((blob) => new Attachment(blob.name ?? UNTITLED_FILE, blob.size, { blob }));
+  }
+
+  clear(): void {
+    for (const { abort } of this.entries) abort.abort();
+    this.entries = [];
+  }
+}
+
+function uploadErrorMessage(error: unknown): string {
+  const says = error instanceof ApiError && (["payload_too_large", "invalid_input"].includes(error.code) || error.status === 415);
+  return says ? (error.errors[0]?.message ?? error.message) : errorMessage(error);
+}

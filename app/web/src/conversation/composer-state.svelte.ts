@@ -1,0 +1,24 @@
+// State that messages and the composer share: text for the composer, the question being edited, the message to scroll to.
+
+import type { BlobRef } from "../khala/frames.ts";
+
+class ComposerState {
+  /** The id of the question that is being edited in place. */
+  editingId: string | null = $state(null);
+  /** Text and files for the composer to take over. */
+  pending: { text: string; files: readonly BlobRef[] } | null = $state.raw(null);
+
+  /** The id of the message to scroll to. */
+  targetMessageId: string | null = $state(null);
+
+  /** Puts a text and uploaded files into the composer. */
+  fill(text: string, files: readonly BlobRef[] = []): void {
+    this.pending = { text, files };
+  }
+
+  focus(): void {
+    document.getElementById("text")?.focus({ preventScroll: true });
+  }
+}
+
+export const composerState = new ComposerState();

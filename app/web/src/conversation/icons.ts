@@ -1,0 +1,9 @@
+// Icons of the conversation: SVG paths in a box of 20 by 20.
+
+export const DOWN = "M10 4v12M5 11l5 5 5-5";
+export const UP = "M10 16V4M4.5 9.5 10 4l5.5 5.5";
+export const PAPERCLIP = "M15.5 9.5 10 15a3.5 3.5 0 0 1-5-5l6-6a2.3 2.3 0 0 1 3.3 3.3L8.5 13a1.1 1.1 0 0 1-1.6-1.6L12 6.5";
+export const DOCUMENT = "M6 3h5l4 4v10H6zM11 3v4h4";
+export const LEFT = "M12 5l-5 5 5 5";
+export const RIGHT = "M8 5l5 5-5 5";
+export const REGENERATE = "M16 10a6 6 0 1 1-2-4.5M14 2v3.8h-3.8";

@@ -1,0 +1,51 @@
+// Sanitises the HTML of answers by an allow-list: no scripts, loads, forms, or styles that imitate the page.
+
+import DOMPurify from "dompurify";
+import type { Config } from "dompurify";
+
+import { safeUrl } from "./markdown.ts";
+
+const TEXT: Config = {
+  ALLOWED_TAGS: [
+    ...["p", "br", "hr", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li"],
+    ...["table", "thead", "tbody", "tr", "th", "td", "a", "span", "div", "sub", "sup", "kbd"],
+  ],
+  ALLOWED_ATTR: ["href", "title", "target", "rel", "class", "align", "start", "tabindex", "role", "aria-label"],
+  ALLOW_ARIA_ATTR: false,
+  ALLOW_DATA_ATTR: false,
+  // Attributes that hold no URL are not matched against the pattern for URLs.
+  ADD_URI_SAFE_ATTR: ["align", "start", "tabindex", "target", "rel", "role", "aria-label"],
+  ALLOWED_URI_REGEXP: /^(?:https?:\/\/|mailto:)/i,
+};
+const FORMULA: Config = {
+  USE_PROFILES: { mathMl: true },
+  FORBID_TAGS: ["annotation", "annotation-xml", "maction", "mglyph", "style", "svg"],
+  FORBID_ATTR: ["style", "href", "xlink:href", "src", "id", "name"],
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+};
+const CLASSES = /^(?:code|code-bar|language|table|math|display|box|checked|hljs-[\w-]+|[a-z]+_)$/;
+
+/** An own DOMPurify instance, so that no other code's hooks apply. */
+const purifier = DOMPurify(window);
+purifier.addHook("afterSanitizeAttributes", (node) => {
+  const classes = [...node.classList].filter((name) => CLASSES.test(name));
+  if (node.hasAttribute("class")) node.setAttribute("class", classes.join(" "));
+  if (node.nodeName === "A") secureLink(node);
+});
+
+/** Links open in another tab, without referrer or opener. */
+function secureLink(link: Element): void {
+  if (!safeUrl(link.getAttribute("href") ?? "")) link.removeAttribute("href");
+  link.setAttribute("target", "_blank");
+  link.setAttribute("rel", "noopener noreferrer nofollow");
+}
+
+export function sanitizeHtml(html: string): DocumentFragment {
+  return purifier.sanitize(html, { ...TEXT, RETURN_DOM_FRAGMENT: true });
+}
+
+/** The MathML of a formula; all other markup is removed. */
+export function sanitizeFormula(html: string): DocumentFragment {
+  return purifier.sanitize(html.replace(/<annotation[^>]*>[^<]*<\/annotation>/g, ""), { ...FORMULA, RETURN_DOM_FRAGMENT: true });
+}

@@ -1,0 +1,60 @@
+// Reports an answer while it grows, as `step` messages: new text, each change of a tool call, and notices.
+
+import type { ToolBlock } from "../khala/frames.ts";
+import { answerStatus, type MessageState } from "../khala/state.ts";
+import type { StepMessage, ToolStep } from "../workers/session.messages.ts";
+
+type StepInProgress = Extract<StepMessage, { done: false }>;
+
+/** Reports each change exactly once, however often a state is passed in. */
+export class AnswerReporter {
+  readonly #id: string;
+  readonly #send: (step: StepInProgress) => void;
+  #told: (string | number)[] = [];
+
+  /** `id` is the id of the `chat` request. */
+  constructor(id: string, say: (step: StepInProgress) => void) {
+    this.#id = id;
+    this.#send = say;
+  }
+
+  /** Reports what is new in the message; returns whether the message has ended. */
+  see(message: MessageState): boolean {
+    message.content.forEach((block, index) => {
+      if (block.type === "text") this.#text(index, block.text);
+      else if (block.type === "tool") this.#tool(index, toolStep(message, block));
+      else if (block.type === "notice" && this.#told[index] === undefined) this.#notice(index, block);
+    });
+    return answerStatus(message) !== "writing";
+  }
+
+  #text(index: number, text: string): void {
+    const told = Number(this.#told[index] ?? 0);
+    if (text.length <= told) return;
+    this.#told[index] = text.length;
+    this.#send({ type: "step", id: this.#id, done: false, text: text.slice(told) });
+  }
+
+  #tool(index: number, tool: ToolStep): void {
+    const key = JSON.stringify([tool.state, tool.reason, tool.summary, tool.args]);
+    if (this.#told[index] === key) return;
+    this.#told[index] = key;
+    this.#send({ type: "step", id: this.#id, done: false, tool });
+  }
+
+  #notice(index: number, { code, message }: { code: string; message: string }): void {
+    this.#told[index] = code;
+    this.#send({ type: "step", id: this.#id, done: false, notice: { code, message } });
+  }
+}
+
+/** The id of a call in a session. Ids that models choose may repeat between runs, so it includes the message's id. */
+export function toolIdOf(message: Pick<MessageState, "id">, block: Pick<ToolBlock, "toolCallId">): string {
+  return `${message.id}/${block.toolCallId}`;
+}
+
+function toolStep(message: MessageState, block: ToolBlock): ToolStep {
+  const { tool, state, step, args, argsBlob, reason, summary, output, blob, durationMs } = block;
+  const told = { toolId: toolIdOf(message, block), tool, state, step, args, argsBlob, reason, summary, output, blob, durationMs };
+  return Object.fromEntries(Object.entries(told).filter(([, value]) => value !== undefined)) as ToolStep;
+}

@@ -1,0 +1,21 @@
+// Errors of session requests: a stable code and a message for people.
+
+import { ApiError, NetworkError } from "../khala/requests.ts";
+import type { SessionProblem } from "../workers/session.messages.ts";
+
+export class SessionError extends Error {
+  readonly code: string;
+
+  constructor(code: string, message: string) {
+    super(message);
+    this.name = "Failed";
+    this.code = code;
+  }
+}
+
+/** The problem of an error: the server's own code, `unreachable` without an answer, `internal` for anything unexpected. */
+export function problemOf(error: unknown): SessionProblem {
+  if (error instanceof SessionError || error instanceof ApiError) return { code: error.code, message: error.message };
+  if (error instanceof NetworkError) return { code: "unreachable", message: error.message };
+  return { code: "internal", message: error instanceof Error ? error.message : String(error) };
+}
