@@ -1,0 +1,107 @@
+"""Tables of accounts: how users sign in, and the audit trail."""
+
+from sqlalchemy import ARRAY, BigInteger, Column, ForeignKey, Index, LargeBinary, Table, Text, Uuid
+from sqlalchemy.dialects.postgresql import JSONB
+
+from khala.store.schema.columns import metadata, required_time_column, time_column, user_id_column
+
+users = Table(
+    "users",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", Text),
+    Column("email", Text),
+    # Counts the changes of the user's thread list, as a thread's revision counts those of the thread. A cursor below
+    # the floor can't be served with a delta, because entries that it would need were deleted.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    Column("floor_revision", BigInteger, nullable=False, server_default="0"),
+    # The revision of the last change of the user's invitations.
+    Column("invited_revision", BigInteger, nullable=False, server_default="0"),
+    # The user's rules for tool calls: which are allowed without approval.
+    Column("tool_rules", JSONB),
+    time_column("created_at"),
+    postgresql_with={"fillfactor": 70},
+)
+
+passwords = Table(
+    "passwords",
+    metadata,
+    user_id_column(primary_key=True),
+    Column("email", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    time_column("changed_at"),
+    Index("passwords_email_key", "email", unique=True),
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("issuer", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    user_id_column(),
+    Column("email", Text),
+    time_column("created_at"),
+    Index("identities_user_id_idx", "user_id"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    user_id_column(),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("user_agent", Text),
+    Column("network", Text),
+    # Of a session that began at an OpenID Provider: the token by which it is ended there, too.
+    Column("id_token", Text),
+    time_column("created_at"),
+    time_column("seen_at"),
+    required_time_column("expires_at"),
+    Index("sessions_secret_hash_key", "secret_hash", unique=True),
+    Index("sessions_user_id_idx", "user_id"),
+    Index("sessions_expires_at_idx", "expires_at"),
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    user_id_column(),
+    Column("name", Text, nullable=False),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("scopes", ARRAY(Text), nullable=False),
+    time_column("created_at"),
+    time_column("used_at", nullable=True),
+    time_column("expires_at", nullable=True),
+    Index("api_tokens_secret_hash_key", "secret_hash", unique=True),
+    Index("api_tokens_user_id_idx", "user_id"),
+)
+
+oidc_logins = Table(
+    "oidc_logins",
+    metadata,
+    Column("state_hash", LargeBinary, primary_key=True),
+    Column("nonce", Text, nullable=False),
+    Column("verifier", Text, nullable=False),
+    Column("return_to", Text, nullable=False),
+    # The user to whom the identity will be linked; null for a login.
+    Column("user_id", Uuid, ForeignKey("users.id", ondelete="CASCADE")),
+    required_time_column("expires_at"),
+    Index("oidc_logins_user_id_idx", "user_id"),
+    Index("oidc_logins_expires_at_idx", "expires_at"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    # No foreign key to `users`: the audit trail outlives the account.
+    Column("user_id", Uuid),
+    Column("action", Text, nullable=False),
+    Column("thread_id", Uuid),
+    Column("network", Text),
+    Column("detail", JSONB, nullable=False),
+    time_column("created_at"),
+    Index("audit_user_id_idx", "user_id", "id"),
+    Index("audit_created_at_idx", "created_at"),
+)

@@ -1,0 +1,181 @@
+"""Tables of runs: parts, receipts, approvals, requests and what runs use of budgets."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Numeric,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from khala.store.schema.columns import metadata, required_time_column, thread_id_column, time_column
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    thread_id_column(),
+    Column("message_id", Uuid, nullable=False),
+    Column("user_message_id", Uuid, nullable=False),
+    # The position of the message before its answer: the runs of a thread are executed in this order.
+    Column("position", Integer, nullable=False),
+    # The thread's revision in which the run was queued.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    # The queue is fair between these: the owner, or the thread of a caller without an account.
+    Column("fairness_key", Uuid, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("options", JSONB, nullable=False),
+    # The requester, if they have an account: tools act for them.
+    Column("user_id", Uuid),
+    # The author id of the key that the requester presented (`author_id_of_key`); null if they presented none.
+    Column("asker_key_id", Uuid),
+    Column("epoch", Integer, nullable=False, server_default="0"),
+    # Executors that were lost while they worked on it: they did not give up the lease themselves.
+    Column("lost", SmallInteger, nullable=False, server_default="0"),
+    Column("steps", SmallInteger, nullable=False, server_default="0"),
+    Column("lease_owner", Text),
+    time_column("lease_expires_at", nullable=True),
+    time_column("cancel_requested_at", nullable=True),
+    Column("finish", JSONB),
+    time_column("created_at"),
+    time_column("finished_at", nullable=True),
+    # The W3C trace context of the request that queued the run, if it is traced.
+    Column("traceparent", Text),
+    CheckConstraint("status IN ('queued', 'running', 'blocked', 'final', 'error', 'canceled')", name="status"),
+    Index("runs_user_message_id_idx", "user_message_id", "position"),
+    Index("runs_thread_id_idx", "thread_id"),
+    Index("runs_active_idx", "status", "id", postgresql_where=text("status IN ('queued', 'running', 'blocked')")),
+)
+
+message_parts = Table(
+    "message_parts",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("message_id", Uuid, nullable=False),
+    Column("thread_id", Uuid, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    time_column("created_at"),
+    # No foreign keys: they would cost a lookup and a row lock for each part. Deleting a thread deletes its parts.
+    Index("message_parts_thread_id_revision_idx", "thread_id", "revision"),
+)
+
+receipts = Table(
+    "receipts",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    thread_id_column(),
+    Column("type", Text, nullable=False),
+    Column("tool_call_id", Text),
+    Column("data", JSONB, nullable=False),
+    Column("cost_usd", Numeric(20, 10)),
+    # Of this receipt and the hash of the receipt before it.
+    Column("hash", LargeBinary),
+    time_column("created_at"),
+    CheckConstraint("type IN ('model', 'tool')", name="type"),
+    Index("receipts_thread_id_idx", "thread_id"),
+)
+
+# Tool calls that wait for approval, and the decisions.
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("run_id", Uuid, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("tool_call_id", Text, primary_key=True),
+    thread_id_column(),
+    Column("tool", Text, nullable=False),
+    Column("args", JSONB, nullable=False),
+    Column("parameters", JSONB, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="pending"),
+    # Requested before the thread was claimed: the call now acts for the new owner, who alone may approve it.
+    Column("asker_only", Boolean, nullable=False, server_default="false"),
+    Column("reason", Text),
+    Column("edited_args", JSONB(none_as_null=True)),
+    Column("decided_by", Uuid),
+    Column("decided_name", Text),
+    time_column("created_at"),
+    required_time_column("expires_at"),
+    time_column("decided_at", nullable=True),
+    CheckConstraint("state IN ('pending', 'approved', 'denied', 'expired')", name="state"),
+    Index("approvals_thread_id_idx", "thread_id"),
+    Index("approvals_pending_idx", "expires_at", postgresql_where=text("state = 'pending'")),
+)
+
+# Requests that may be sent again, and the run that each has queued. No foreign keys to users and runs: those rows are
+# locked later, and an idempotency key must stay known when its run is gone.
+completion_requests = Table(
+    "completion_requests",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("user_id", Uuid, nullable=False),
+    # The hash of its Idempotency-Key, if it had one.
+    Column("key_hash", LargeBinary),
+    # The hash of its body and of all else that determines the answer.
+    Column("fingerprint", LargeBinary, nullable=False),
+    # The number of the attempt that queued the run, and of the latest one that joined it.
+    Column("first_attempt", SmallInteger, nullable=False),
+    Column("attempts", SmallInteger, nullable=False),
+    time_column("created_at"),
+    required_time_column("expires_at"),
+    Index("completion_requests_user_id_key_hash_key", "user_id", "key_hash", unique=True),
+    Index("completion_requests_user_id_fingerprint_idx", "user_id", "fingerprint", "created_at"),
+    Index("completion_requests_expires_at_idx", "expires_at"),
+)
+
+# Keys to the details of single tool calls, for clients without other credentials; each expires.
+detail_tokens = Table(
+    "detail_tokens",
+    metadata,
+    Column("token_hash", LargeBinary, primary_key=True),
+    thread_id_column(),
+    Column("run_id", Uuid, nullable=False),
+    Column("tool_call_id", Text, nullable=False),
+    required_time_column("expires_at"),
+    Index("detail_tokens_thread_id_idx", "thread_id"),
+    Index("detail_tokens_expires_at_idx", "expires_at"),
+)
+
+# The usage of a limit in one of its windows. `key` says whose usage it is: a run's or user's id, or a key's hash.
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("measure", Text, primary_key=True),
+    required_time_column("starts_at", primary_key=True),
+    required_time_column("ends_at"),
+    Column("reserved", Numeric(20, 10), nullable=False, server_default="0"),
+    Column("settled", Numeric(20, 10), nullable=False, server_default="0"),
+    Index("budgets_ends_at_idx", "ends_at"),
+    postgresql_with={"fillfactor": 70},
+)
+
+# The amount that each run has reserved of a budget, and the amount that it used.
+usage_ledger = Table(
+    "usage_ledger",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("scope", Text, primary_key=True),
+    Column("measure", Text, primary_key=True),
+    Column("key", LargeBinary, nullable=False),
+    required_time_column("starts_at"),
+    Column("reserved", Numeric(20, 10), nullable=False),
+    Column("settled", Numeric(20, 10)),
+    Column("most", Numeric(20, 10), nullable=False),
+    time_column("created_at"),
+    Index("usage_ledger_created_at_idx", "created_at"),
+)

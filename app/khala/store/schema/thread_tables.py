@@ -1,0 +1,125 @@
+"""Tables of threads: messages, users' thread lists and presence."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from khala.store.schema.columns import metadata, required_time_column, thread_id_column, time_column, user_id_column
+
+threads = Table(
+    "threads",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("owner_id", Uuid),
+    Column("anon_key_hash", LargeBinary),
+    Column("title", Text),
+    Column("visibility", Text, nullable=False, server_default="private"),
+    # Changes with every flush: no index may name it or `updated_at`, so that updates stay HOT.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+    Column("meta_revision", BigInteger, nullable=False, server_default="0"),
+    Column("reset_revision", BigInteger, nullable=False, server_default="0"),
+    # A new one at every change of access: subscriptions that were authorised at an earlier one are checked again.
+    Column("access_id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
+    # The message that the next message follows by default.
+    Column("active_leaf", Uuid),
+    Column("tool_rules", JSONB),
+    # The user, or the author id of the key, who set the rules: for other requesters' calls the rules loosen nothing.
+    Column("tool_rules_by", Uuid),
+    time_column("created_at"),
+    time_column("updated_at"),
+    # A deleted thread is closed at once; its contents are purged later, and the row last.
+    time_column("deleted_at", nullable=True),
+    CheckConstraint("visibility IN ('private', 'link', 'public')", name="visibility"),
+    Index("threads_anon_key_hash_idx", "anon_key_hash", "created_at", "id"),
+    Index("threads_owner_id_idx", "owner_id"),
+    Index("threads_unclaimed_idx", "created_at", "id", postgresql_where=text("owner_id IS NULL")),
+    Index("threads_deleted_at_idx", "deleted_at", postgresql_where=text("deleted_at IS NOT NULL")),
+    # Room on each page for the next versions of its rows, which HOT needs.
+    postgresql_with={"fillfactor": 70},
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    thread_id_column(),
+    Column("position", Integer, nullable=False),
+    Column("parent_id", Uuid),
+    Column("role", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("author_id", Uuid),
+    Column("author_name", Text),
+    Column("run_id", Uuid),
+    Column("seq", Integer, nullable=False, server_default="0"),
+    Column("content", JSONB),
+    Column("finish", JSONB),
+    Column("revision", BigInteger, nullable=False),
+    time_column("created_at"),
+    time_column("updated_at"),
+    CheckConstraint("role IN ('user', 'assistant', 'system')", name="role"),
+    CheckConstraint("status IN ('draft', 'streaming', 'final', 'error', 'canceled')", name="status"),
+    Index("messages_thread_id_position_key", "thread_id", "position", unique=True),
+    Index("messages_thread_id_revision_idx", "thread_id", "revision"),
+    Index("messages_author_id_idx", "author_id", postgresql_where=text("author_id IS NOT NULL")),
+)
+
+# Threads that expire and are on no thread list.
+ephemeral_threads = Table(
+    "ephemeral_threads",
+    metadata,
+    thread_id_column(primary_key=True),
+    required_time_column("expires_at"),
+    Index("ephemeral_threads_expires_at_idx", "expires_at"),
+)
+
+# The entries of users' thread lists. No foreign key to `threads`: an entry that is gone stays for a while, so that
+# clients learn of it.
+listings = Table(
+    "listings",
+    metadata,
+    user_id_column(primary_key=True),
+    Column("thread_id", Uuid, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    # The thread's revision of the last message or answer by others, and the revision up to which the user has read.
+    Column("said_revision", BigInteger, nullable=False, server_default="0"),
+    Column("read_revision", BigInteger, nullable=False, server_default="0"),
+    Column("gone", Boolean, nullable=False, server_default="false"),
+    time_column("changed_at"),
+    Index("listings_user_id_revision_idx", "user_id", "revision"),
+    Index("listings_thread_id_idx", "thread_id"),
+)
+
+# Processes that report presence. Unlogged: after a crash of the database they report again.
+processes = Table(
+    "processes",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    time_column("beat_at"),
+    prefixes=["UNLOGGED"],
+)
+
+presences = Table(
+    "presences",
+    metadata,
+    Column("thread_id", Uuid, primary_key=True),
+    Column("participant_id", Uuid, primary_key=True),
+    Column("process_id", Uuid, ForeignKey("processes.id", ondelete="CASCADE"), nullable=False),
+    Column("user_id", Uuid),
+    Column("name", Text),
+    Column("state", JSONB, nullable=False),
+    time_column("changed_at"),
+    Index("presences_process_id_idx", "process_id"),
+    prefixes=["UNLOGGED"],
+)
