@@ -18,7 +18,7 @@ from khala.operations.commands import COMMANDS
 from khala.runs import isolation
 from khala.settings import Settings
 from khala.store.operations import retention
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres import migrations
 
 MOST_FILES = 65_536
@@ -114,7 +114,7 @@ def doctor(*, as_json: bool, call: bool, processes: int) -> None:
 async def _migrate(settings: Settings, *, check: bool) -> None:
     async with composition.database(settings) as db:
         at = await migrations.current(db)
-        newer = at is not None and not migrations.known(at)
+        newer = at is not None and not migrations.is_known(at)
         if check and at != migrations.head() and not newer:
             raise KnownFailure(f"The schema is at {at}, and should be at {migrations.head()}: run `khala migrate`.")
         if not check:
@@ -124,11 +124,11 @@ async def _migrate(settings: Settings, *, check: bool) -> None:
 
 
 async def _verify(settings: Settings) -> None:
-    checked, found = Checked(), 0
+    checked, found = VerifyProgress(), 0
     async with composition.database(settings) as db:
         if await migrations.current(db) is None:
             raise KnownFailure("There is no schema yet: run `khala migrate` or `khala serve`.")
-        async for difference in differences(db, checked):
+        async for difference in find_differences(db, checked):
             found += 1
             click.echo(f"{difference.place}: {difference.problem}")
     click.echo(f"{checked.answers} answers in {checked.threads} threads checked, {found} differences.")
@@ -142,7 +142,7 @@ async def _purge(settings: Settings, *, dry_run: bool) -> None:
         if await migrations.current(db) != migrations.head():
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
         collector = BlobGarbageCollector(db, blob_service.store)
-        found = await (retention.due(db, policy) if dry_run else retention.purge(db, policy))
+        found = await (retention.count_due(db, policy) if dry_run else retention.purge(db, policy))
         found["objects"] = await (collector.due() if dry_run else collector.collect())
     for kind, count in found.items():
         click.echo(f"{count:>9,} {kind.replace('_', ' ')}")

@@ -33,7 +33,7 @@ from khala.domain.transfer_rate import TransferRatePolicy
 from khala.identity.oidc import OidcProvider
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
-from khala.live.service import Live
+from khala.live.service import LiveService
 from khala.models import prices
 from khala.models.providers import Providers
 from khala.models.token_counter import Counter
@@ -45,11 +45,11 @@ from khala.runs.model_turn import ModelDependencies
 from khala.runs.tool_executor import ToolDependencies
 from khala.settings import INNER_POOL_SIZE, Settings
 from khala.store.embedded import EmbeddedPostgres
-from khala.store.operations.retention import Policy, Retention
+from khala.store.operations.retention import RetentionLoop, RetentionPolicy
 from khala.store.postgres import migrations
 from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database
 from khala.store.runs.group_commit import WakeBus, Writer
-from khala.store.threads.sends import Limits
+from khala.store.threads.sends import SendLimits
 from khala.telemetry.endpoint import watched
 from khala.telemetry.gauges import Gauges
 from khala.telemetry.tracing import tracing
@@ -218,7 +218,7 @@ async def running(
         tool_registry = await stack.enter_async_context(tools(settings, db, blob_service, connections))
         apart = IsolatedExecutor(isolation.environment(db.url, db.direct_url, environment))
         workshop = Workshop(settings, inner, tool_registry, blob_service, bus, apart) if with_executor else None
-        live = Live(db, inner)
+        live = LiveService(db, inner)
         handlers = live.handlers
         if workshop:
             handlers[RUNS_CHANNEL] = workshop.executor.notified
@@ -333,13 +333,13 @@ def _hearing(
     return {} if bus is None else {"wake": lambda: bus.run(told)}
 
 
-def _retention(settings: Settings, db: Database) -> Retention:
-    return Retention(db, retention_policy(settings))
+def _retention(settings: Settings, db: Database) -> RetentionLoop:
+    return RetentionLoop(db, retention_policy(settings))
 
 
-def retention_policy(settings: Settings) -> Policy:
+def retention_policy(settings: Settings) -> RetentionPolicy:
     """How long what is kept, by these settings."""
-    return Policy(idle=timedelta(days=settings.accounts.anon_days))
+    return RetentionPolicy(idle=timedelta(days=settings.accounts.anon_days))
 
 
 def _application(
@@ -348,7 +348,7 @@ def _application(
     blob_service: BlobService,
     tool_registry: ToolRegistry,
     connections: McpConnections,
-    live: Live,
+    live: LiveService,
     readiness: Readiness,
     provider: OidcProvider | None,
     stopping: asyncio.Event,
@@ -362,7 +362,7 @@ def _application(
         groups=settings.mcp.groups,
         live=live,
         readiness=readiness,
-        limits=Limits(
+        limits=SendLimits(
             per_owner=settings.limits.runs_per_owner,
             waiting=settings.limits.queue_limit,
             budgets=settings.limits.budgets,

@@ -20,7 +20,7 @@ import psutil
 
 from khala.domain import ids
 from khala.live.nats_bus import NatsBus
-from khala.live.nats_url import parsed
+from khala.live.nats_url import parse
 from khala.store.embedded import EmbeddedPostgres
 from khala.store.postgres.database import THREADS_CHANNEL, Driver, driver_url
 from tests.bench import machine, measure
@@ -145,7 +145,7 @@ async def published() -> Published:
 
 
 async def _published(server: NatsServer, handlers: dict[str, Callable[[str], None]]) -> tuple[float, float]:
-    bus = NatsBus(parsed(server.url()))
+    bus = NatsBus(parse(server.url()))
     task, words = asyncio.create_task(bus.run(handlers)), payload()
     try:
         async with asyncio.timeout(10):

@@ -87,7 +87,7 @@ async def test_a_link_lists_its_thread_for_as_long_as_it_lasts(db: Database) -> 
         await add_link(db, thread_id, lasts=60),
         await add_link(db, thread_id, lasts=-1),
     ]
-    found = [await threads.page(db, caller, before=None, limit=10) for caller in callers]
+    found = [await threads.list_page(db, caller, before=None, limit=10) for caller in callers]
     assert [[thread.id for thread in page] for page in found] == [[thread_id], [thread_id], []]
 
 
@@ -97,7 +97,7 @@ async def test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_re
     place: dict[str, Any] = {"thread_id": lease.thread_id, "run_id": lease.run_id, "calls": [CALL]}
     async with db.driver() as driver:
         good, ended = [
-            (await detail_tokens.make(driver, **place, lasts=timedelta(seconds=lasts)))[CALL] for lasts in (60, -1)
+            (await detail_tokens.create(driver, **place, lasts=timedelta(seconds=lasts)))[CALL] for lasts in (60, -1)
         ]
         assert (await detail_tokens.find(driver, good, CALLER)).tool_call_id == CALL
         with pytest.raises(NotFound):

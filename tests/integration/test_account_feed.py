@@ -13,12 +13,12 @@ from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.frames import AccountDeltaFrame
 from khala.live.hub import Hub
-from khala.live.service import Live
+from khala.live.service import LiveService
 from khala.store.accounts import account_feed
 from khala.store.postgres.database import Database, driver_of
 from khala.store.sharing import sharing
 from khala.store.threads import thread_lists, threads
-from khala.store.threads.thread_feed import Behind
+from khala.store.threads.thread_feed import SnapshotNeeded
 from tests.support.live import Ear, follow, process
 from tests.support.people import add_member, change_access, new_user, signed_in
 from tests.support.store import ask, batch, claim, ending, write
@@ -43,7 +43,7 @@ async def rename(db: Database, thread_id: UUID, title: str) -> None:
     async with db.transaction() as connection:
         await threads.lock(connection, thread_id)
         await threads.bump(connection, thread_id, title=title)
-        await thread_lists.stamp(await driver_of(connection), [thread_id])
+        await thread_lists.mark_changed(await driver_of(connection), [thread_id])
 
 
 async def revision_of(db: Database, user_id: UUID) -> int:
@@ -79,7 +79,7 @@ class List:
         return self
 
 
-async def watch(live: Live, db: Database, ear: Ear, caller: Caller, after: int | None = None) -> Hub:
+async def watch(live: LiveService, db: Database, ear: Ear, caller: Caller, after: int | None = None) -> Hub:
     await follow(live.accounts, db, ear.client, named(caller), caller, after=after)
     return live.accounts
 
@@ -124,7 +124,7 @@ async def test_each_listed_thread_says_what_awaits_its_reader(db: Database, user
         (claimed,) = await claim(db)
         async with db.transaction() as connection:
             await connection.execute(text("UPDATE runs SET status = 'blocked'"))
-            await thread_lists.stamp(await driver_of(connection), [thread_id])
+            await thread_lists.mark_changed(await driver_of(connection), [thread_id])
         assert await look("owner", mine) == (False, True, True)
         async with db.driver() as driver:
             await driver.execute("UPDATE runs SET status = 'running'")
@@ -277,15 +277,15 @@ async def test_what_comes_after_a_read_mark_is_unread_whatever_it_said(db: Datab
         return [one.unread for one in found.threads]
 
     await ask(db, thread_id, caller=other)
-    await thread_lists.read(db, thread_id, named(user), 10**9)
+    await thread_lists.mark_read(db, thread_id, named(user), 10**9)
     assert await unread() == [False]
     await ask(db, thread_id, caller=other)
     assert await unread() == [True]
     async with db.driver() as driver:
         now = await driver.fetchval("SELECT revision FROM threads WHERE id = $1", thread_id)
-    await thread_lists.read(db, thread_id, named(user), now - 1)
+    await thread_lists.mark_read(db, thread_id, named(user), now - 1)
     assert await unread() == [True]
-    await thread_lists.read(db, thread_id, named(user), now)
+    await thread_lists.mark_read(db, thread_id, named(user), now)
     assert await unread() == [False]
 
 
@@ -297,6 +297,6 @@ async def test_a_list_is_served_from_its_floor_on(db: Database, user: Caller) ->
     await rename(db, thread_ids[0], "Aiur")
     async with db.snapshot() as driver:
         found = [(await account_feed.since(driver, {named(user): after}))[named(user)] for after in (floor - 1, floor)]
-    assert isinstance(found[0], Behind)
+    assert isinstance(found[0], SnapshotNeeded)
     assert isinstance(found[1], AccountDeltaFrame)
     assert [one.thread.id for one in found[1].threads] == [thread_ids[0]]

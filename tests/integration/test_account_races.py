@@ -153,7 +153,7 @@ async def test_forgetting_what_has_left_many_lists_raises_each_users_floor(store
     await threads.remove(store, thread_id, owner.caller)
     async with store.driver() as driver:
         await driver.execute("UPDATE listings SET changed_at = now() - interval '8 days' WHERE user_id = $1", owner.id)
-        gone = (await retention.purge(store, retention.Policy(idle=timedelta(0))))["listings"]
+        gone = (await retention.purge(store, retention.RetentionPolicy(idle=timedelta(0))))["listings"]
         row = await driver.fetchrow("SELECT revision, floor_revision FROM users WHERE id = $1", owner.id)
     assert gone >= 1
     assert row["floor_revision"] == row["revision"] == 2

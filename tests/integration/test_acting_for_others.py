@@ -320,7 +320,7 @@ async def test_what_a_guest_waits_for_ends_with_their_link(server: Inside, db: D
     if how == "the link is revoked":
         await sharing.revoke_link(db, UUID(thread.id), UUID(link_id), owner.caller)
     else:
-        await threads.change(db, UUID(thread.id), owner.caller, visibility="private")
+        await threads.update_thread(db, UUID(thread.id), owner.caller, visibility="private")
     for one in (agent, signed):
         one.thread = thread
         assert (await one.ended())["status"] == "canceled"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from tests.support.agents import PECULIAR, act, call, done, rules, with_peculiar
 from tests.support.inside import Inside, khala
@@ -28,7 +28,7 @@ async def server(database_url: str) -> AsyncIterator[Inside]:
 async def verified(database_url: str) -> None:
     db = Database(database_url)
     try:
-        assert [found async for found in differences(db, Checked())] == []
+        assert [found async for found in find_differences(db, VerifyProgress())] == []
     finally:
         await db.close()
 
@@ -229,7 +229,7 @@ async def test_every_call_leaves_a_receipt_and_a_changed_one_is_found(database_u
         async with db.engine.connect() as connection:
             await connection.execute(text(tampering))
             await connection.commit()
-        found = [one.problem async for one in differences(db, Checked())]
+        found = [one.problem async for one in find_differences(db, VerifyProgress())]
         assert len(found) == 1, tampering
         assert "receipt" in found[0]
     await db.close()

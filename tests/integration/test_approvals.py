@@ -9,7 +9,7 @@ import pytest
 
 from khala.domain.parts import ToolStatus
 from khala.runs import tool_executor
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from khala.store.runs import group_commit, parts
 from khala.tools.invocation import invoke
@@ -28,7 +28,7 @@ async def server(database_url: str) -> AsyncIterator[Inside]:
     async with khala(database_url) as inside:
         yield inside
     db = Database(database_url)
-    assert [found async for found in differences(db, Checked())] == []
+    assert [found async for found in find_differences(db, VerifyProgress())] == []
     await db.close()
 
 

@@ -21,7 +21,7 @@ from khala.domain import ids
 from khala.domain.archive_format import MANIFEST, ArchiveRefusedError
 from khala.identity import passwords
 from khala.store.operations.archive_rows import KINDS, LEFT_OUT
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from khala.store.schema import tables
 from tests.support import postgres
@@ -117,7 +117,7 @@ async def test_an_account_comes_into_another_deployment_as_it_was(
         assert_equal(first, again)
         assert {FILE, IMAGE} <= {content for name, content in files_of(again).items() if name.startswith("blobs/")}
         db = Database(elsewhere_url)
-        assert [one async for one in differences(db, Checked())] == []
+        assert [one async for one in find_differences(db, VerifyProgress())] == []
         await db.close()
 
 
@@ -444,7 +444,7 @@ async def test_a_run_under_way_comes_canceled_and_verifies(
         assert any("1 runs had not ended" in note for note in done.notes)
         async with there.driver() as driver:
             assert await driver.fetchval("SELECT status FROM runs") == "canceled"
-        assert [one async for one in differences(there, Checked())] == []
+        assert [one async for one in find_differences(there, VerifyProgress())] == []
 
 
 async def until_said(db: Database) -> None:

@@ -203,12 +203,12 @@ async def test_r7_each_token_has_its_own_time_and_what_has_ended_is_swept(asker:
         run_id = await driver.fetchval("SELECT id FROM runs WHERE id = $1", start["runId"])
         thread_id = await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", run_id)
         made = [
-            await detail_tokens.make(driver, thread_id=thread_id, run_id=run_id, calls=["call"], lasts=lasts)
+            await detail_tokens.create(driver, thread_id=thread_id, run_id=run_id, calls=["call"], lasts=lasts)
             for lasts in (timedelta(seconds=-1), timedelta(hours=1))
         ]
     gone = await asker.inside.http.get(f"/autopilot/detail/{made[0]['call']}", headers=asker.who.headers)
     assert gone.status_code == 404
-    swept = await retention.purge(store, retention.Policy(idle=timedelta()))
+    swept = await retention.purge(store, retention.RetentionPolicy(idle=timedelta()))
     assert swept["detail_tokens"] == 1
     assert (await asker.get(f"/autopilot/detail/{token}"))["state"] == "completed"
 
@@ -432,7 +432,7 @@ async def test_without_streaming_the_same_is_one_completion(asker: Asker) -> Non
 
 
 async def test_what_the_feed_skips_is_read_from_the_tables(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_feed, "MOST_PARTS", 3)  # more at once is told as a snapshot, which has no parts
+    monkeypatch.setattr(thread_feed, "MAX_DELTA_PARTS", 3)  # more at once is told as a snapshot, which has no parts
     events = await asker.events("/pace=0 /times=200 " + call("todo_list") + " /then /call todo_list {} /words=300")
     assert ends(events) == ["completed"] * 201
     assert said(events) == " ".join(f"word{number}" for number in range(1, 301))

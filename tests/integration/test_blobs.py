@@ -33,14 +33,14 @@ from khala.domain.errors import (
 from khala.domain.parts import BlobRef
 from khala.store.blobs import blobs, objects
 from khala.store.blobs.blobs import StorageQuota
-from khala.store.operations.retention import Policy, due, purge
+from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from khala.store.threads import threads
 from tests.support.cast import owned_thread, person
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.store import CALLER, lease_of, new_thread
 
-WEEK = Policy(idle=timedelta(days=7))
+WEEK = RetentionPolicy(idle=timedelta(days=7))
 MEGABYTE = 1 << 20
 
 
@@ -211,7 +211,7 @@ async def test_a_blob_whose_time_is_up_is_gone_at_once_and_spares_the_others(
     assert await bytes_of(blob_service, brief) == b"En taro Adun"
     assert brief.blob_id != lasting.blob_id
     await _gone(blob_service, brief)
-    assert (await due(db, WEEK))["blobs"] == 1
+    assert (await count_due(db, WEEK))["blobs"] == 1
     assert (await purge(db, WEEK))["blobs"] == 1
     await age(db)
     assert await BlobGarbageCollector(db, blob_service.store).collect() == 0

@@ -43,7 +43,7 @@ from khala.store.runs.parts import Batch, append
 from khala.store.runs.receipts import ReceiptEntry
 from khala.store.schema.tables import users
 from khala.store.threads import sends, threads
-from khala.store.threads.sends import Limits, Question
+from khala.store.threads.sends import SendLimits, SendRequest
 from tests.integration.test_runs import answering, kinds, receipts, revisions
 from tests.support.cast import person
 from tests.support.client import Thread, text_of
@@ -62,8 +62,8 @@ Amount: TypeAlias = Decimal | int
 Levels: TypeAlias = dict[tuple[str, str], tuple[Amount, Amount]]
 
 
-def limited(*limits: BudgetLimit) -> Limits:
-    return Limits(per_owner=10_000, waiting=10_000, budgets=BudgetPolicy(limits=limits))
+def limited(*limits: BudgetLimit) -> SendLimits:
+    return SendLimits(per_owner=10_000, waiting=10_000, budgets=BudgetPolicy(limits=limits))
 
 
 def limit(scope: BudgetScope, measure: BudgetMeasure, most: object, window: int | None = DAY_SECONDS) -> BudgetLimit:
@@ -162,12 +162,12 @@ async def test_a_send_that_is_refused_or_repeated_reserves_nothing(db: Database)
     place = await new_thread(db)
     sent = await ask(db, place, limits=USUAL)
     before = await levels(db)
-    again = Question(thread_id=place, message_id=sent.user_message_id, text="?", options=RunOptions())
+    again = SendRequest(thread_id=place, message_id=sent.user_message_id, text="?", options=RunOptions())
     assert await sends.send(db, again, CALLER, USUAL) == (sent, False)
     with pytest.raises(RunActive):
         await ask(db, place, limits=USUAL, if_busy="reject")
     with pytest.raises(RateLimited):
-        await ask(db, place, limits=Limits(per_owner=1, budgets=USUAL.budgets))
+        await ask(db, place, limits=SendLimits(per_owner=1, budgets=USUAL.budgets))
     with pytest.raises(Conflict):
         await _taken(db, sent)
     assert await levels(db) == before
@@ -178,7 +178,7 @@ async def test_a_send_that_is_refused_or_repeated_reserves_nothing(db: Database)
 
 async def _taken(db: Database, sent: SendResult) -> None:
     other = await new_thread(db)
-    question = Question(thread_id=other, message_id=sent.user_message_id, text="?", options=RunOptions())
+    question = SendRequest(thread_id=other, message_id=sent.user_message_id, text="?", options=RunOptions())
     await sends.send(db, question, CALLER, USUAL)
 
 
@@ -407,7 +407,7 @@ async def test_counts_are_shared_by_all_and_survive_what_fails_around_them(db: D
 
 
 async def test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_needs(db: Database) -> None:
-    place, keep = await new_thread(db), retention.Policy(idle=timedelta(0))
+    place, keep = await new_thread(db), retention.RetentionPolicy(idle=timedelta(0))
     for _ in range(3):
         await ask(
             db, place, limits=limited(limit("key", "runs", 9, HOUR_SECONDS), limit("thread", "runs", 9, HOUR_SECONDS))
@@ -714,7 +714,7 @@ async def test_a_guests_send_counts_for_the_owner_and_for_the_network(db: Databa
     options = RunOptions(if_busy="queue", budget=RunBudget(usd=Decimal(1)))
 
     async def send() -> None:
-        question = Question(thread_id=thread.id, message_id=ids.new(), text="?", options=options)
+        question = SendRequest(thread_id=thread.id, message_id=ids.new(), text="?", options=options)
         await sends.send(db, question, guest, policy)
 
     await send()

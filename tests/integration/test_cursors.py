@@ -9,7 +9,7 @@ from khala.domain import ids
 from khala.domain.chat import Delta
 from khala.store.postgres.database import Database
 from khala.store.threads import thread_feed, threads
-from khala.store.threads.thread_feed import MOST_MESSAGES, MOST_PARTS, Behind, Look
+from khala.store.threads.thread_feed import MAX_DELTA_MESSAGES, MAX_DELTA_PARTS, SnapshotNeeded, ThreadRead
 from tests.support.live import follow, process
 from tests.support.store import CALLER, batch, lease_of, new_thread, revision_of, write
 
@@ -40,12 +40,12 @@ async def write_parts(db: Database, thread_id: UUID, count: int) -> int:
     return before
 
 
-async def looked(db: Database, thread_id: UUID, after: int) -> Look:
+async def looked(db: Database, thread_id: UUID, after: int) -> ThreadRead:
     """What both ways to read find, which must be the same where one query can tell it."""
     async with db.snapshot() as driver:
-        look = (await thread_feed.since(driver, {thread_id: after}))[thread_id]
+        look = (await thread_feed.read_changes(driver, {thread_id: after}))[thread_id]
     async with db.driver() as driver:
-        glanced = await thread_feed.glance(driver, {thread_id: after})
+        glanced = await thread_feed.read_changes_in_one_query(driver, {thread_id: after})
     assert glanced.get(thread_id, look) == look
     return look
 
@@ -54,23 +54,23 @@ async def looked(db: Database, thread_id: UUID, after: int) -> Look:
 async def test_a_delta_carries_100_messages_and_no_more(db: Database, *, at_once: bool) -> None:
     thread_id = await new_thread(db)
     before = await revision_of(db, thread_id)
-    await say(db, thread_id, MOST_MESSAGES, at_once=at_once)
+    await say(db, thread_id, MAX_DELTA_MESSAGES, at_once=at_once)
     found = (await looked(db, thread_id, before)).change
     assert isinstance(found, Delta)
-    assert len(found.messages) == MOST_MESSAGES == 100
+    assert len(found.messages) == MAX_DELTA_MESSAGES == 100
     await say(db, thread_id, 1, at_once=at_once)
     now = await revision_of(db, thread_id)
-    assert (await looked(db, thread_id, before)).change == Behind(revision=now, reset=False)
+    assert (await looked(db, thread_id, before)).change == SnapshotNeeded(revision=now, reset=False)
     assert isinstance((await looked(db, thread_id, now - 1)).change, Delta)
 
 
 @pytest.mark.parametrize("more", [0, 1])
 async def test_a_delta_carries_2000_parts_and_no_more(db: Database, more: int) -> None:
     thread_id = await new_thread(db)
-    before = await write_parts(db, thread_id, MOST_PARTS + more)
+    before = await write_parts(db, thread_id, MAX_DELTA_PARTS + more)
     found = (await looked(db, thread_id, before)).change
     if more:
-        assert found == Behind(revision=await revision_of(db, thread_id), reset=False)
+        assert found == SnapshotNeeded(revision=await revision_of(db, thread_id), reset=False)
     else:
         assert isinstance(found, Delta)
         assert [part.seq for part in found.parts] == list(range(2000))
@@ -101,7 +101,7 @@ async def test_a_follower_further_behind_gets_a_snapshot_and_goes_on_from_there(
 
 async def test_many_who_are_as_far_behind_get_the_same_snapshot(db: Database) -> None:
     thread_id = await new_thread(db)
-    before = await write_parts(db, thread_id, MOST_PARTS + 1)
+    before = await write_parts(db, thread_id, MAX_DELTA_PARTS + 1)
     now = await revision_of(db, thread_id)
     async with process(db, 5) as (live, ears):
         for ear in ears:
@@ -109,26 +109,26 @@ async def test_many_who_are_as_far_behind_get_the_same_snapshot(db: Database) ->
         found = await asyncio.gather(*(ear.until(now) for ear in ears))
     assert [len(ear.frames) for ear in ears] == [1] * 5
     assert all(one == found[0] and one["type"] == "snapshot" for one in found)
-    assert found[0]["messages"][-1]["seq"] == MOST_PARTS + 1
+    assert found[0]["messages"][-1]["seq"] == MAX_DELTA_PARTS + 1
 
 
 async def test_a_cursor_at_a_reset_goes_on_from_it(db: Database) -> None:
     thread_id = await new_thread(db)
     await say(db, thread_id, 3)
     reset = (await threads.reset(db, thread_id, CALLER, welcome="Hello.")).revision
-    assert (await looked(db, thread_id, reset - 1)).change == Behind(revision=reset, reset=True)
+    assert (await looked(db, thread_id, reset - 1)).change == SnapshotNeeded(revision=reset, reset=True)
     await say(db, thread_id, 1)
     found = (await looked(db, thread_id, reset)).change
     assert isinstance(found, Delta)
     assert len(found.messages) == 1
-    await say(db, thread_id, MOST_MESSAGES)
+    await say(db, thread_id, MAX_DELTA_MESSAGES)
     now = await revision_of(db, thread_id)
-    assert (await looked(db, thread_id, reset)).change == Behind(revision=now, reset=False)
+    assert (await looked(db, thread_id, reset)).change == SnapshotNeeded(revision=now, reset=False)
 
 
 async def test_what_a_thread_says_of_itself_is_told_once(db: Database) -> None:
     thread_id = await new_thread(db)
-    renamed = (await threads.change(db, thread_id, CALLER, title="Aiur")).revision
+    renamed = (await threads.update_thread(db, thread_id, CALLER, title="Aiur")).revision
     await say(db, thread_id, 1)
     found = [(await looked(db, thread_id, after)).change for after in (renamed - 1, renamed)]
     assert all(isinstance(one, Delta) for one in found)
@@ -139,9 +139,9 @@ async def test_a_page_has_one_message_or_as_many_as_fit_into_its_bytes(db: Datab
     thread_id = await new_thread(db)
     await say(db, thread_id, 3)
     async with db.driver() as driver:
-        long = "x" * (thread_feed.MOST_BYTES // 2 + 1000)
+        long = "x" * (thread_feed.MAX_PAGE_BYTES // 2 + 1000)
         query = "UPDATE messages SET content = jsonb_build_array(jsonb_build_object('type', 'text', 'text', $2::text))"
         await driver.execute(f"{query} WHERE thread_id = $1", thread_id, long)
     async with db.snapshot() as driver:
-        found = await thread_feed.snapshot(driver, thread_id, limit=100)
+        found = await thread_feed.read_snapshot(driver, thread_id, limit=100)
     assert (len(found.messages), found.has_more) == (1, True)

@@ -16,7 +16,7 @@ from khala import store
 from khala.domain.errors import Unavailable
 from khala.signals.metrics import REGISTRY
 from khala.store.postgres import retries
-from khala.store.postgres.database import TOO_MANY, Contended, Database
+from khala.store.postgres.database import CONFLICT_MESSAGE, Database, TransactionConflict
 from khala.store.postgres.retries import MAX_TRIES, retried
 from khala.store.threads import sends
 from tests.support.inside import Inside, khala
@@ -74,7 +74,7 @@ async def test_a_command_that_keeps_colliding_is_unavailable_with_its_own_messag
     path = f"/api/threads/{thread.id}/send"
     answer = await server.http.post(path, json={"text": "?"}, headers=thread.headers)
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
-    assert answer.json()["detail"] == TOO_MANY
+    assert answer.json()["detail"] == CONFLICT_MESSAGE
     assert int(answer.headers["Retry-After"]) >= 1
     assert _counted(code) == before + MAX_TRIES
     async with db.driver() as driver:
@@ -116,7 +116,7 @@ async def test_an_outage_is_no_collision_and_is_not_tried_again(db: Database) ->
 
     with pytest.raises(Unavailable, match="out of reach") as raised:
         await cut()
-    assert not isinstance(raised.value, Contended)
+    assert not isinstance(raised.value, TransactionConflict)
     assert tries == 1
 
 

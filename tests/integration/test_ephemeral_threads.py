@@ -11,7 +11,7 @@ import pytest_asyncio
 import websockets
 
 from khala.store.operations import retention
-from khala.store.operations.retention import Policy, due, purge
+from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from tests.integration.test_openai_retries import IMAGE
 from tests.support.client import text_of
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EPHEMERAL = {"x-thread": "ephemeral"}
 NO_TTLS = ("59", "604801", "-1", "1.5", "soon", "9" * 99)
-KEEP = Policy(idle=timedelta(0))
+KEEP = RetentionPolicy(idle=timedelta(0))
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -114,7 +114,7 @@ async def test_it_is_deleted_when_its_time_is_up_and_not_before(
     assert (await purge(store, KEEP))["expired threads"] == 0
     assert await status(asker, thread_id) == 200
     await let_pass(store, thread_id, 60)
-    assert (await due(store, KEEP))["expired threads"] == 1
+    assert (await count_due(store, KEEP))["expired threads"] == 1
     assert (await purge(store, KEEP))["expired threads"] == 1
     assert await status(asker, thread_id) == 404
     async with store.driver() as driver:
@@ -142,8 +142,8 @@ async def test_of_many_that_are_due_a_batch_closes_a_bounded_number(
     ids = [await ask(asker) for _ in range(3)]
     for thread_id in ids:
         await let_pass(store, thread_id, 4000)
-    monkeypatch.setattr(retention, "BATCH", 10)
-    monkeypatch.setattr(retention, "MOST_BATCHES", 2)
+    monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 10)
+    monkeypatch.setattr(retention, "MAX_BATCHES", 2)
     assert (await purge(store, KEEP))["expired threads"] == 2
     assert (await purge(store, KEEP))["expired threads"] == 1
 

@@ -7,32 +7,32 @@ from collections.abc import AsyncIterator
 
 from khala.domain.errors import Unavailable
 from khala.domain.frames import Pong
-from khala.live.catch_up_reader import Key, Reader
-from khala.live.feeds import Found, News, Threads
+from khala.live.catch_up_reader import CatchUpReader, ReadKey
+from khala.live.feeds import FeedDelta, ThreadFeed, TopicRead
 from khala.live.hub import Hub
-from khala.live.observer import MOST_BYTES, Read
-from khala.live.service import Live
+from khala.live.observer import MAX_OUTBOX_BYTES, CatchUpRead
+from khala.live.service import LiveService
 from khala.store.postgres.database import Database, Driver
 from khala.store.threads import threads
 from tests.support.live import follow, listening
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 
 
-def live_by(db: Database, reader: Reader) -> Live:
+def live_by(db: Database, reader: CatchUpReader) -> LiveService:
     """One process's, of which threads are read by this reader."""
-    live = Live(db, db)
-    live.threads = Hub(db, reader, Threads(), live.guard, live.deliveries)
+    live = LiveService(db, db)
+    live.threads = Hub(db, reader, ThreadFeed(), live.guard, live.deliveries)
     return live
 
 
-class Counting(Reader):
+class Counting(CatchUpReader):
     """A reader that counts the reads that reach the database."""
 
     def __init__(self, db: Database) -> None:
         super().__init__(db)
         self.reads = 0
 
-    async def _read(self, key: Key) -> Read | None:
+    async def _read(self, key: ReadKey) -> CatchUpRead | None:
         self.reads += 1
         return await super()._read(key)
 
@@ -67,12 +67,12 @@ async def test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_on
             await follow(hub, db, ear.client, lease.thread_id)
         await asyncio.gather(quick.until(2), stuck.until(2))
         stuck.open.clear()
-        before, rounds = reader.reads, MOST_BYTES // 3000 + 20
+        before, rounds = reader.reads, MAX_OUTBOX_BYTES // 3000 + 20
         for seq in range(rounds):
             await write(db, batch(lease, seq, "x" * 3000))
             hub.notified(str(lease.thread_id))
             await quick.until(3 + seq)
-            assert stuck.client._bytes <= MOST_BYTES
+            assert stuck.client._bytes <= MAX_OUTBOX_BYTES
         stuck.open.set()
         await stuck.until(2 + rounds)
     texts = [
@@ -98,7 +98,7 @@ async def test_one_wake_up_tells_of_parts_of_a_message_of_a_name_and_of_an_end(d
         await asyncio.gather(ears[0].until(2), *(ear.until(1) for ear in ears[1:]))
         await write(db, batch(lease, 0, "hello"))
         sent = await ask(db, asked)
-        await threads.change(db, renamed, CALLER, title="Aiur")
+        await threads.update_thread(db, renamed, CALLER, title="Aiur")
         await threads.remove(db, removed, CALLER)
         hub.notified(",".join(map(str, watched)))
         ends = (ears[0].until(3), ears[1].until(2), ears[2].until(2), ears[3].ends())
@@ -109,7 +109,7 @@ async def test_one_wake_up_tells_of_parts_of_a_message_of_a_name_and_of_an_end(d
     assert reader.reads == len(watched), "nobody had to read for themselves but to join"
 
 
-class Held(Reader):
+class Held(CatchUpReader):
     """A reader whose first answer comes late."""
 
     def __init__(self, db: Database) -> None:
@@ -117,7 +117,7 @@ class Held(Reader):
         self.read_once = asyncio.Event()
         self.release = asyncio.Event()
 
-    async def _read(self, key: Key) -> Read | None:
+    async def _read(self, key: ReadKey) -> CatchUpRead | None:
         first = not self.read_once.is_set()
         out = await super()._read(key)
         if first:
@@ -145,7 +145,7 @@ async def test_an_observer_whose_first_read_is_overtaken_is_not_left_behind(db: 
 
 async def test_after_subscribing_again_nothing_comes_of_the_earlier_subscription(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    live = live_by(db, Reader(db))
+    live = live_by(db, CatchUpReader(db))
     hub = live.threads
     async with listening(live, 2) as (quick, stuck):
         for ear in (quick, stuck):
@@ -165,7 +165,7 @@ async def test_after_subscribing_again_nothing_comes_of_the_earlier_subscription
 
 async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Database) -> None:
     thread_id = await new_thread(db)
-    live = live_by(db, Reader(db))
+    live = live_by(db, CatchUpReader(db))
     hub = live.threads
     async with listening(live, 3) as ears:
         for ear in ears:
@@ -182,7 +182,7 @@ async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Da
 
 async def test_what_was_read_from_an_earlier_cursor_moves_nobody_back(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    live = live_by(db, Reader(db))
+    live = live_by(db, CatchUpReader(db))
     hub = live.threads
     async with listening(live, 1) as (ear,):
         subscription = await follow(hub, db, ear.client, lease.thread_id)
@@ -190,7 +190,7 @@ async def test_what_was_read_from_an_earlier_cursor_moves_nobody_back(db: Databa
         await write(db, batch(lease, 0, "hello"))
         hub.notified(str(lease.thread_id))
         await ear.until(3)
-    stale = {lease.thread_id: Found(News(2, 3, Pong()), subscription.access_id)}
+    stale = {lease.thread_id: TopicRead(FeedDelta(2, 3, Pong()), subscription.access_id)}
     await hub._hand_on({lease.thread_id: 2}, stale, time.monotonic())
     assert [frame["revision"] for frame in ear.frames] == [2, 3]
     assert hub._woken == {lease.thread_id}, "and all is looked at again"
@@ -212,7 +212,7 @@ class Away(Database):
 
 async def test_a_look_that_fails_is_made_again(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    live = live_by(db, Reader(db))
+    live = live_by(db, CatchUpReader(db))
     hub, away = live.threads, Away(db.url)
     hub._db = away
     async with listening(live, 1) as (ear,):

@@ -385,7 +385,7 @@ async def test_what_was_declined_is_forgotten_in_time(server: Inside, store: Dat
     long_ago = "UPDATE invitations SET declined_at = now() - interval '31 days' WHERE thread_id = $1"
     async with store.driver() as driver:
         await driver.execute(long_ago, here.id)
-    await retention.purge(store, retention.Policy(idle=timedelta()))
+    await retention.purge(store, retention.RetentionPolicy(idle=timedelta()))
     async with store.driver() as driver:
         query = "SELECT thread_id FROM invitations WHERE thread_id = ANY($1::uuid[])"
         assert [row["thread_id"] for row in await driver.fetch(query, [here.id, there.id])] == [there.id]

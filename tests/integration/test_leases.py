@@ -26,7 +26,7 @@ from khala.store.runs.leases import Lease
 from khala.store.runs.parts import ApprovalRequest, Batch, append
 from khala.store.sharing import sharing
 from khala.store.threads import sends, threads
-from khala.store.threads.sends import Question
+from khala.store.threads.sends import SendRequest
 from khala.store.tools import approvals
 from khala.store.tools.approvals import ApprovalDecision
 from tests.support.cast import owned_thread, person
@@ -312,7 +312,9 @@ async def test_a_viewer_asks_nothing(db: Database) -> None:
     with pytest.raises(Forbidden):
         await ask(db, thread_id, caller=viewer)
     sent = await ask(db, thread_id, caller=editor)
-    again = Question(thread_id=thread_id, message_id=sent.user_message_id, text="", options=RunOptions(if_busy="queue"))
+    again = SendRequest(
+        thread_id=thread_id, message_id=sent.user_message_id, text="", options=RunOptions(if_busy="queue")
+    )
     with pytest.raises(Forbidden):
         await sends.regenerate(db, again, ids.new(), viewer, ROOMY)
     assert (await sends.regenerate(db, again, ids.new(), editor, ROOMY))[1]
@@ -321,7 +323,7 @@ async def test_a_viewer_asks_nothing(db: Database) -> None:
 async def test_the_id_of_an_answer_is_that_of_one_question(db: Database) -> None:
     thread_id = await new_thread(db)
     one, other = [
-        Question(
+        SendRequest(
             thread_id=thread_id,
             message_id=(await ask(db, thread_id)).user_message_id,
             text="",
@@ -348,11 +350,11 @@ async def test_a_viewer_cancels_nothing(db: Database) -> None:
 async def test_an_editor_does_not_decide_who_may_read(db: Database) -> None:
     thread_id = await new_thread(db)
     editor = await by_link(db, thread_id, "editor")
-    assert (await threads.change(db, thread_id, editor, title="Aiur")).title == "Aiur"
+    assert (await threads.update_thread(db, thread_id, editor, title="Aiur")).title == "Aiur"
     for visibility in ("public", "private"):
         with pytest.raises(Forbidden):
-            await threads.change(db, thread_id, editor, title="Shakuras", visibility=visibility)
-    assert (await threads.change(db, thread_id, editor)).title == "Aiur"
+            await threads.update_thread(db, thread_id, editor, title="Shakuras", visibility=visibility)
+    assert (await threads.update_thread(db, thread_id, editor)).title == "Aiur"
 
 
 async def test_a_run_is_not_taken_over_while_its_thread_is_written_to(db: Database) -> None:

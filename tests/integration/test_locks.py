@@ -21,8 +21,8 @@ from khala.store.accounts import accounts, sessions
 from khala.store.postgres.database import Database, Driver, driver_url
 from khala.store.runs import run_queue
 from khala.store.threads import conversation_imports, sends, thread_lists
-from khala.store.threads.conversation_imports import Conversation, Imported
-from khala.store.threads.sends import Question
+from khala.store.threads.conversation_imports import ConversationImport, ImportedMessage
+from khala.store.threads.sends import SendRequest
 from tests.support.cast import Person, owned_thread, person
 from tests.support.commands import LIMITS, Crowd
 from tests.support.inside import Inside
@@ -125,8 +125,8 @@ async def _crossed(db: Database, first: str, second: str, command: Any, *values:
         await other.close()
 
 
-def _question(thread_id: UUID, **options: Any) -> Question:
-    return Question(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions(**options))
+def _question(thread_id: UUID, **options: Any) -> SendRequest:
+    return SendRequest(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions(**options))
 
 
 async def _with_budget(db: Database) -> Person:
@@ -147,10 +147,10 @@ def _windows(user_id: UUID) -> str:
 @pytest.mark.asyncio(loop_scope="function")
 async def test_an_import_locks_budgets_before_the_user(db: Database) -> None:
     user, before = await _with_budget(db), _deadlocks()
-    said = Imported(role="user", content=(TextBlock(text="before"),))
-    conversation = Conversation(title=None, history=[said], question=_question(ids.new()))
+    said = ImportedMessage(role="user", content=(TextBlock(text="before"),))
+    conversation = ConversationImport(title=None, history=[said], question=_question(ids.new()))
     begin = (db, conversation, user.caller, LIMITS)
-    sent = await _crossed(db, _windows(user.id), _user_row(user.id), conversation_imports.begin, *begin)
+    sent = await _crossed(db, _windows(user.id), _user_row(user.id), conversation_imports.start, *begin)
     assert sent.thread_id == conversation.question.thread_id
     assert _deadlocks() == before
     async with db.driver() as driver:
@@ -243,7 +243,7 @@ async def test_lists_are_stamped_while_foreign_keys_hold_an_older_version_of_a_u
     low, high = (one.id for one in members)
     thread_id = await owned_thread(db, members[0])
     async with db.driver() as driver, driver.transaction():
-        await thread_lists.add(driver, thread_id, high)
+        await thread_lists.add_entry(driver, thread_id, high)
     referring, changing, holding = [await _holding(db.url) for _ in range(3)]
     bump = "UPDATE users SET revision = revision + 1 WHERE id = $1"
     await referring.execute("SELECT FROM users WHERE id = $1 FOR KEY SHARE", low)
@@ -252,11 +252,11 @@ async def test_lists_are_stamped_while_foreign_keys_hold_an_older_version_of_a_u
 
     async def stamp() -> None:
         async with db.driver() as driver, driver.transaction():
-            await thread_lists.stamp(driver, [thread_id])
+            await thread_lists.mark_changed(driver, [thread_id])
 
     async def hold() -> None:
         async with db.driver() as driver, driver.transaction():
-            await thread_lists.hold(driver, low)
+            await thread_lists.lock_user(driver, low)
 
     changed_by, held_by = changing.get_server_pid(), holding.get_server_pid()
     stamping = asyncio.ensure_future(stamp())

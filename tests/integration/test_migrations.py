@@ -13,7 +13,7 @@ from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from khala.store.schema.tables import metadata
 from khala.store.threads import sends
-from khala.store.threads.sends import Question
+from khala.store.threads.sends import SendRequest
 from tests.support import postgres
 from tests.support.store import CALLER, ROOMY, ask, new_thread
 
@@ -97,7 +97,7 @@ async def test_migrations_can_be_undone(postgres_url: str) -> None:
 async def test_of_several_answers_to_one_message_an_older_version_keeps_the_run_of_the_first(db: Database) -> None:
     thread_id = await new_thread(db)
     sent = await ask(db, thread_id)
-    question = Question(
+    question = SendRequest(
         thread_id=thread_id, message_id=sent.user_message_id, text="", options=RunOptions(if_busy="queue")
     )
     other, _ = await sends.regenerate(db, question, ids.new(), CALLER, ROOMY)
@@ -116,5 +116,5 @@ async def _column(db: Database, query: str) -> list[Any]:
 
 
 def test_the_names_of_the_files_tell_the_revisions_as_alembic_reads_them() -> None:
-    found = [script.revision for script in ScriptDirectory.from_config(migrations.config()).walk_revisions()]
+    found = [script.revision for script in ScriptDirectory.from_config(migrations.alembic_config()).walk_revisions()]
     assert migrations.revisions() == found[::-1]

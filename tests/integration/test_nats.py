@@ -14,9 +14,9 @@ import pytest
 from khala.domain.flush_policy import FlushPolicy
 from khala.domain.parts import Finish, TokenUsage
 from khala.live import fallback_poll, nats_bus
-from khala.live.nats_bus import MOST_PENDING, NatsBus
-from khala.live.nats_url import WakeUrl, parsed
-from khala.live.service import Live
+from khala.live.nats_bus import MAX_PENDING_BYTES, NatsBus
+from khala.live.nats_url import NatsServers, parse
+from khala.live.service import LiveService
 from khala.store.postgres.database import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_url
 from khala.store.runs.group_commit import WakeBus, Writer
 from tests.support.client import Observer, Thread
@@ -55,7 +55,7 @@ class Heard:
 @contextlib.asynccontextmanager
 async def on(server: NatsServer, **handlers: Callable[[str], None]) -> AsyncIterator[NatsBus]:
     """A bus that is connected, whose channels these hear."""
-    bus = NatsBus(parsed(server.url()))
+    bus = NatsBus(parse(server.url()))
     task = asyncio.create_task(bus.run(handlers))
     try:
         await connected(bus)
@@ -97,9 +97,11 @@ async def notified(database_url: str, channel: str) -> AsyncIterator[list[str]]:
 async def test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_server_is_away(
     db: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fallback_poll, "POLL", 3600.0)  # so that it is the wake-up by which anybody hears
+    monkeypatch.setattr(
+        fallback_poll, "POLL_INTERVAL_SECONDS", 3600.0
+    )  # so that it is the wake-up by which anybody hears
     lease = await lease_of(db, await new_thread(db))
-    live = Live(db, db)
+    live = LiveService(db, db)
     with nats_server() as server:
         async with (
             on(server, **{THREADS_CHANNEL: live.threads.notified}) as bus,
@@ -139,7 +141,7 @@ class Lossy:
 
 async def test_what_was_committed_and_never_told_is_seen_by_the_slow_poll(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    live = Live(db, db)
+    live = LiveService(db, db)
     async with writing(db, Lossy()) as writer, listening(live, 1) as (ear,):
         await follow(live.threads, db, ear.client, lease.thread_id)
         await ear.until(2)
@@ -224,7 +226,7 @@ async def test_a_server_that_freezes_holds_nobody_up_and_little_memory() -> None
             await bus.publish(THREADS_CHANNEL, payload)
             client = bus._client
             assert client is not None
-            assert client.pending_data_size < MOST_PENDING + 2 * len(payload)
+            assert client.pending_data_size < MAX_PENDING_BYTES + 2 * len(payload)
             server.tell(signal.SIGCONT)
             await connected(bus)
             await bus.publish(THREADS_CHANNEL, "after")
@@ -232,7 +234,7 @@ async def test_a_server_that_freezes_holds_nobody_up_and_little_memory() -> None
 
 
 async def test_who_cannot_keep_up_with_what_is_told_looks_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats_bus, "MOST_UNHEARD", 1)
+    monkeypatch.setattr(nats_bus, "MAX_PENDING_MESSAGES", 1)
     heard = Heard()
     with nats_server() as server:
         async with on(server, **{THREADS_CHANNEL: heard}) as bus:
@@ -243,7 +245,7 @@ async def test_who_cannot_keep_up_with_what_is_told_looks_at_everything(monkeypa
 
 async def test_what_is_no_wake_up_is_passed_over(db: Database) -> None:
     thread_id = await new_thread(db)
-    live = Live(db, db)
+    live = LiveService(db, db)
     heard = Heard()
 
     def notified(payload: str) -> None:
@@ -264,7 +266,7 @@ async def test_what_is_no_wake_up_is_passed_over(db: Database) -> None:
 async def test_databases_that_share_a_server_do_not_hear_each_other() -> None:
     heard, other = Heard(), Heard()
     with nats_server() as server:
-        elsewhere = NatsBus(parsed(f"{server.url()}/elsewhere"))
+        elsewhere = NatsBus(parse(f"{server.url()}/elsewhere"))
         task = asyncio.create_task(elsewhere.run({THREADS_CHANNEL: other}))
         try:
             async with on(server, **{THREADS_CHANNEL: heard}) as bus:
@@ -281,15 +283,15 @@ async def test_databases_that_share_a_server_do_not_hear_each_other() -> None:
 
 async def test_who_may_not_connect_is_told_so_without_the_password() -> None:
     with nats_server(login=LOGIN) as server:
-        await NatsBus(parsed(server.url(":".join(LOGIN)))).check()
+        await NatsBus(parse(server.url(":".join(LOGIN)))).check()
         for url in (server.url("khala:wrong-secret"), server.url("wrong-secret"), server.url()):
             with pytest.raises(ConnectionError, match="Authorization Violation") as refused:
-                await NatsBus(parsed(url)).check()
+                await NatsBus(parse(url)).check()
             assert "secret" not in str(refused.value)
     with nats_server(token="t:o%k") as server:
-        await NatsBus(WakeUrl(servers=(server.url(),), token="t:o%k")).check()
+        await NatsBus(NatsServers(servers=(server.url(),), token="t:o%k")).check()
         # A server that is down is passed over for another one.
-        await NatsBus(WakeUrl(servers=("nats://127.0.0.1:1", server.url()), token="t:o%k")).check()
+        await NatsBus(NatsServers(servers=("nats://127.0.0.1:1", server.url()), token="t:o%k")).check()
 
 
 def test_a_server_that_is_not_there_is_an_error_at_the_start(database_url: str) -> None:
@@ -340,5 +342,5 @@ async def test_an_answer_crosses_processes_whole_while_the_server_is_killed_froz
             assert not process.crashes()
         for observer in (one, two):
             pauses = [later - at for at, later in zip(observer.arrivals, observer.arrivals[1:], strict=False)]
-            assert max(pauses) < fallback_poll.POLL + SLACK
+            assert max(pauses) < fallback_poll.POLL_INTERVAL_SECONDS + SLACK
     assert_verified({"DATABASE_URL": database_url})

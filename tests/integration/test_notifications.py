@@ -106,7 +106,7 @@ async def writing_text(db: Database, thread_id: UUID) -> Command:
 
 
 async def renaming(db: Database, thread_id: UUID) -> Command:
-    return lambda: threads.change(db, thread_id, CALLER, title="Aiur")
+    return lambda: threads.update_thread(db, thread_id, CALLER, title="Aiur")
 
 
 async def revoking_a_link(db: Database, thread_id: UUID) -> Command:

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from khala.store.accounts import api_tokens
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from tests.support import openai_node
 from tests.support.client import text_of
@@ -33,7 +33,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
     async with shared(postgres_url, template) as inside:
         yield inside
         db = Database(inside.database_url)
-        assert [found async for found in differences(db, Checked())] == []
+        assert [found async for found in find_differences(db, VerifyProgress())] == []
         await db.close()
 
 

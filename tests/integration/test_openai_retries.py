@@ -21,11 +21,11 @@ from khala.domain.errors import Conflict
 from khala.domain.idempotency import RequestIdentity
 from khala.store.accounts import api_tokens
 from khala.store.operations import retention
-from khala.store.operations.retention import Policy
+from khala.store.operations.retention import RetentionPolicy
 from khala.store.postgres.database import Database
 from khala.store.runs import completion_requests
 from khala.store.threads import sends, threads
-from khala.store.threads.sends import Question
+from khala.store.threads.sends import SendRequest
 from tests.support import postgres
 from tests.support.cast import owned_thread, person
 from tests.support.client import text_of
@@ -299,7 +299,7 @@ async def test_without_a_key_a_retry_joins_what_began_in_the_last_ten_minutes(st
 async def test_retention_forgets_requests_whose_time_is_up(store: Database, asker: Asker) -> None:
     old, new = [await post(asker, "/echo yes", Idempotency_Key=key) for key in ("old", "new")]
     await backdate(store, old.run_id, 86_401)
-    await retention.purge(store, Policy(idle=timedelta(0)))
+    await retention.purge(store, RetentionPolicy(idle=timedelta(0)))
     async with store.driver() as driver:
         query = "SELECT run_id FROM completion_requests WHERE user_id = $1"
         assert [row["run_id"] for row in await driver.fetch(query, asker.who.id)] == [new.run_id]
@@ -396,7 +396,7 @@ async def test_a_first_try_that_its_own_retry_has_overtaken_joins_it_and_a_later
 
     async def send(request: RequestIdentity) -> UUID:
         options = RunOptions(if_busy="queue")
-        question = Question(thread_id=thread_id, message_id=ids.new(), text="x", options=options, request=request)
+        question = SendRequest(thread_id=thread_id, message_id=ids.new(), text="x", options=options, request=request)
         return (await sends.send(db, question, who.caller, ROOMY))[0].run_id
 
     slow = identity(who.caller, 0, age=20.0)

@@ -10,7 +10,7 @@ import pytest
 
 from khala.domain.fold import TextBlock
 from khala.operations.partitions import FOLDER
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, driver_url
 from khala.store.runs.leases import Lease
@@ -64,12 +64,12 @@ async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenc
     content = (TextBlock(text="Before. "), *(await folded(db, lease.thread_id))[1:])
     assert await write(db, ending(lease, 3, content)) == {lease.run_id: 1}
     async with db.snapshot() as driver:
-        found = await thread_feed.since(driver, {lease.thread_id: 2, other.thread_id: 2})
+        found = await thread_feed.read_changes(driver, {lease.thread_id: 2, other.thread_id: 2})
     texts = {
         key: [part.seq for part in look.change.parts] for key, look in found.items() if hasattr(look.change, "parts")
     }
     assert texts == {lease.thread_id: [0, 1, 2, 3], other.thread_id: [0]}
-    assert [found async for found in differences(db, Checked())] == []
+    assert [found async for found in find_differences(db, VerifyProgress())] == []
     with pytest.raises(asyncpg.UniqueViolationError):
         await fetch(
             db, "INSERT INTO message_parts SELECT * FROM message_parts WHERE run_id = $1 AND seq = 0", lease.run_id
@@ -81,7 +81,7 @@ async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenc
 async def folded(db: Database, thread_id: UUID) -> Any:
     """The content of the thread's last message, as its parts say."""
     async with db.snapshot() as driver:
-        return (await thread_feed.snapshot(driver, thread_id, limit=10)).messages[-1].content
+        return (await thread_feed.read_snapshot(driver, thread_id, limit=10)).messages[-1].content
 
 
 @pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
@@ -89,7 +89,7 @@ async def test_an_answer_streams_as_ever(db: Database, database_url: str, script
     await split(database_url, script)
     async with khala(database_url) as server, flight(server, words=60, pace=100) as answer:
         await answer.landed()
-    assert [found async for found in differences(db, Checked())] == []
+    assert [found async for found in find_differences(db, VerifyProgress())] == []
 
 
 async def test_a_read_of_the_feed_looks_into_the_partition_of_its_thread_alone(db: Database, database_url: str) -> None:
@@ -128,4 +128,6 @@ async def test_a_month_that_is_dropped_takes_its_runs_parts_along_and_leaves_wha
     assert await fetch(db, ALL) == []
     (kept,) = await folded(db, lease.thread_id)
     assert kept.text == "Kept."
-    assert [found async for found in differences(db, Checked())], "verify tells of it, as docs/scaling.md says"
+    assert [found async for found in find_differences(db, VerifyProgress())], (
+        "verify tells of it, as docs/scaling.md says"
+    )

@@ -8,14 +8,14 @@ import pytest
 
 from khala.live import fallback_poll
 from khala.live.fallback_poll import SNAPSHOT
-from khala.live.service import Live
+from khala.live.service import LiveService
 from khala.store.postgres.database import Database
 from tests.support.live import Ear, follow, listening
 from tests.support.store import batch, lease_of, new_thread, write
 
 
 @contextlib.asynccontextmanager
-async def talking(db: Database, live: Live, ear: Ear) -> AsyncIterator[None]:
+async def talking(db: Database, live: LiveService, ear: Ear) -> AsyncIterator[None]:
     """Another thread, in which something happens and is told more often than the poll comes."""
     lease = await lease_of(db, await new_thread(db))
     await follow(live.threads, db, ear.client, lease.thread_id)
@@ -41,9 +41,9 @@ async def talking(db: Database, live: Live, ear: Ear) -> AsyncIterator[None]:
 async def test_a_change_of_which_nobody_was_told_is_found_while_others_keep_the_hub_busy(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fallback_poll, "POLL", 0.1)
+    monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 0.1)
     lease = await lease_of(db, await new_thread(db))
-    live = Live(db, db)
+    live = LiveService(db, db)
     async with listening(live, 2) as (ear, other):
         await follow(live.threads, db, ear.client, lease.thread_id)
         await ear.until(2)

@@ -12,9 +12,9 @@ import pytest
 
 from khala.domain import ids
 from khala.live import fallback_poll, presence
-from khala.live.heartbeat import Pulse
-from khala.live.observer import MOST_BYTES, Subscription
-from khala.live.service import Live
+from khala.live.heartbeat import Heartbeat
+from khala.live.observer import MAX_OUTBOX_BYTES, Subscription
+from khala.live.service import LiveService
 from khala.store.postgres.database import PRESENCE_CHANNEL, Database
 from khala.store.threads import presence as stored
 from tests.support.cast import person
@@ -208,7 +208,7 @@ async def test_the_participants_of_a_process_that_beats_no_more_are_gone(server:
         await feed.subscribe(thread)
         async with db.driver() as driver:
             for process_id, state in ((dead, '{"dead": true}'), (silent, '{"silent": true}')):
-                said = stored.Said(
+                said = stored.PresenceRow(
                     thread_id=UUID(thread.id), participant_id=ids.new(), user_id=None, name=None, state=state
                 )
                 await stored.write(driver, process_id, [said], [])
@@ -228,7 +228,7 @@ async def test_the_participants_of_a_process_that_beats_no_more_are_gone(server:
 async def test_after_a_crash_of_the_database_everybody_says_it_again(
     server: Inside, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "BEAT", 0.2)
+    monkeypatch.setattr(presence, "HEARTBEAT_INTERVAL_SECONDS", 0.2)
     thread = await server.thread()
     async with socket(server) as feed, socket(server) as witness:
         await feed.subscribe(thread)
@@ -284,11 +284,11 @@ async def test_too_much_presence_is_refused_and_the_socket_goes_on(server: Insid
 # From here on without a server around it.
 
 
-def say(live: Live, subscription: Subscription, state: Any) -> None:
+def say(live: LiveService, subscription: Subscription, state: Any) -> None:
     live.presence.say(subscription, json.dumps(state))
 
 
-async def join(live: Live, db: Database, ear: Ear, thread_id: UUID, caller: Any = CALLER) -> Subscription:
+async def join(live: LiveService, db: Database, ear: Ear, thread_id: UUID, caller: Any = CALLER) -> Subscription:
     subscription = await follow(live.threads, db, ear.client, thread_id, caller)
     live.presence.joined(subscription)
     return subscription
@@ -327,7 +327,7 @@ async def test_quick_changes_are_told_together_and_the_last_one_is_never_lost(db
             say(live, mine, {"n": number})
             await asyncio.sleep(0.005)
         await other.hears(with_states({"n": 99}))
-        rounds = (time.monotonic() - began) / presence.PACE
+        rounds = (time.monotonic() - began) / presence.UPDATE_INTERVAL_SECONDS
     assert len([frame for frame in other.frames if frame["type"] == "presence"]) <= rounds + 2
 
 
@@ -346,11 +346,11 @@ async def test_of_many_the_newest_fifty_are_told_and_how_many_more(db: Database)
 
 
 async def test_a_thread_in_which_nothing_happens_costs_no_query(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "BEAT", 0.02)
-    monkeypatch.setattr(fallback_poll, "POLL", 60)
+    monkeypatch.setattr(presence, "HEARTBEAT_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 60)
     thread_id = await new_thread(db)
     reads: list[Any] = []
-    company_of, beat = stored.company, stored.beat
+    company_of, beat = stored.read_lists, stored.record_heartbeat
 
     async def counted(driver: Any, thread_ids: Any) -> Any:
         reads.append(thread_ids)
@@ -360,15 +360,15 @@ async def test_a_thread_in_which_nothing_happens_costs_no_query(db: Database, mo
         reads.append(process_id)
         return await beat(driver, process_id)
 
-    monkeypatch.setattr(stored, "company", counted)
-    monkeypatch.setattr(stored, "beat", counted_beat)
+    monkeypatch.setattr(stored, "read_lists", counted)
+    monkeypatch.setattr(stored, "record_heartbeat", counted_beat)
     async with process(db, 30) as (live, ears):
         for ear in ears[:29]:
             await join(live, db, ear, thread_id)
         async with asyncio.timeout(5):
             while thread_id not in live.presence._told or live.presence._unread:
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(2 * presence.PACE)  # a read that was under way
+        await asyncio.sleep(2 * presence.UPDATE_INTERVAL_SECONDS)  # a read that was under way
         known = len(reads)
         await join(live, db, ears[29], thread_id)
         await asyncio.sleep(0.5)  # long enough for twenty beats
@@ -387,7 +387,7 @@ async def test_who_does_not_read_is_told_only_the_newest(db: Database) -> None:
         for number in range(5):
             say(live, mine, {"n": number, "x": "x" * 900})
             await quick.hears(with_states({"n": number, "x": "x" * 900}))
-        assert stuck.client._bytes < MOST_BYTES / 2
+        assert stuck.client._bytes < MAX_OUTBOX_BYTES / 2
         stuck.open.set()
         await stuck.hears(with_states({"n": 4, "x": "x" * 900}))
     assert len([frame for frame in stuck.frames if frame["type"] == "presence"]) <= 2
@@ -432,7 +432,7 @@ async def test_a_pulse_is_asked_for_no_more_often_than_said(monkeypatch: pytest.
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     asked: list[float] = []
-    pulse = Pulse(lambda: asked.append(now))
+    pulse = Heartbeat(lambda: asked.append(now))
     for _ in range(40):
         now += 0.5
         pulse.ask(3.0)

@@ -123,7 +123,7 @@ async def test_the_probe_leaves_nothing_behind(db: Database) -> None:
         tuples = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_all_tables"
         await driver.execute("SELECT pg_stat_force_next_flush()")
         before = await driver.fetchval(tuples)
-    assert [await write_check.refusal(db) for _ in range(20)] == [None] * 20
+    assert [await write_check.find_write_problem(db) for _ in range(20)] == [None] * 20
     async with db.driver() as driver:
         await driver.execute("SELECT pg_stat_force_next_flush()")
         assert await driver.fetchval(tuples) == before
@@ -138,9 +138,9 @@ async def test_many_who_ask_whether_a_server_is_ready_share_one_probe(
 
     async def counted(db: Database) -> str | None:
         probes.append(db)
-        return await write_check.refusal(db)
+        return await write_check.find_write_problem(db)
 
-    monkeypatch.setattr(readiness, "refusal", counted)
+    monkeypatch.setattr(readiness, "find_write_problem", counted)
     async with khala(database_url, with_executor=False) as inside:
         answers = await asyncio.gather(*(inside.http.get("/api/health/ready") for _ in range(50)))
         assert {answer.status_code for answer in answers} <= {200, 503}

@@ -10,7 +10,7 @@ from khala.domain import ids
 from khala.domain.access import Action, Caller, key_hash
 from khala.domain.errors import ThreadNotFound
 from khala.store.operations import retention
-from khala.store.operations.retention import Policy, due, purge
+from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from khala.store.sharing import access
 from khala.store.threads import threads
@@ -18,8 +18,8 @@ from tests.support.cast import owned_thread, person
 from tests.support.server import command
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 
-WEEK = Policy(idle=timedelta(days=7))
-FOR_EVER = Policy(idle=timedelta(0))
+WEEK = RetentionPolicy(idle=timedelta(days=7))
+FOR_EVER = RetentionPolicy(idle=timedelta(0))
 
 
 async def backdate(db: Database, thread_id: UUID, *columns: str, days: int = 8) -> None:
@@ -81,7 +81,7 @@ async def test_threads_that_are_owned_or_new_or_active_stay(db: Database) -> Non
     await backdate(db, active, "created_at", "updated_at")
     await ask(db, active)
     await backdate(db, changed, "created_at", "updated_at")
-    await threads.change(db, changed, CALLER, title="Aiur")
+    await threads.update_thread(db, changed, CALLER, title="Aiur")
     almost = await new_thread(db)
     await backdate(db, almost, "created_at", "updated_at", days=6)
     assert (await purge(db, WEEK))["idle threads"] == 0
@@ -92,7 +92,7 @@ async def test_threads_that_are_owned_or_new_or_active_stay(db: Database) -> Non
 
 async def test_with_zero_days_idle_threads_are_kept_for_ever(db: Database) -> None:
     idle = await idle_thread(db)
-    assert (await due(db, FOR_EVER))["idle threads"] == 0
+    assert (await count_due(db, FOR_EVER))["idle threads"] == 0
     assert set((await purge(db, FOR_EVER)).values()) == {0}
     assert await is_open(db, idle)
 
@@ -108,7 +108,7 @@ async def test_what_a_deleted_thread_held_is_purged_and_others_keep_theirs(db: D
     await fill(db, gone, 25)
     await fill(db, kept, 25)
     await threads.remove(db, gone, CALLER)
-    expected = await due(db, WEEK)
+    expected = await count_due(db, WEEK)
     assert (expected["message_parts"], expected["receipts"]) == (27, 25)
     assert await purge(db, WEEK) == expected
     for table, left in (("message_parts", 27), ("messages", 2), ("receipts", 25), ("runs", 1)):
@@ -116,7 +116,7 @@ async def test_what_a_deleted_thread_held_is_purged_and_others_keep_theirs(db: D
 
 
 async def test_a_batch_has_so_many_rows_and_no_more(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "BATCH", 10)
+    monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 10)
     gone = await new_thread(db)
     await fill(db, gone, 25)
     await threads.remove(db, gone, CALLER)
@@ -129,7 +129,7 @@ async def test_a_batch_has_so_many_rows_and_no_more(db: Database, monkeypatch: p
 
 
 async def test_a_purge_takes_as_many_batches_as_it_needs(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "BATCH", 10)
+    monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 10)
     gone = await new_thread(db)
     await fill(db, gone, 95)
     await threads.remove(db, gone, CALLER)
@@ -140,7 +140,7 @@ async def test_a_purge_takes_as_many_batches_as_it_needs(db: Database, monkeypat
 
 
 async def test_purges_at_once_delete_each_row_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "BATCH", 10)
+    monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 10)
     gone, many = await new_thread(db), 300
     await fill(db, gone, many)
     await threads.remove(db, gone, CALLER)
@@ -155,14 +155,14 @@ async def test_purges_at_once_delete_each_row_once(db: Database, monkeypatch: py
     done = {kind: sum(one[kind] for one in found) for kind in found[0]}
     assert (done["message_parts"], done["receipts"], done["idle threads"]) == (many, many, 10)
     assert done["messages"] == 10
-    assert set((await due(db, WEEK)).values()) == {0}
+    assert set((await count_due(db, WEEK)).values()) == {0}
 
 
 async def test_a_purge_beside_one_at_work_leaves_it_alone(db: Database) -> None:
     gone = await new_thread(db, welcome="Hello.")
     await threads.remove(db, gone, CALLER)
     async with db.driver() as driver, driver.transaction():
-        await driver.execute("SELECT pg_advisory_xact_lock($1)", retention.LOCK)
+        await driver.execute("SELECT pg_advisory_xact_lock($1)", retention.PURGE_LOCK_KEY)
         assert set((await purge(db, WEEK)).values()) == {0}
     assert (await purge(db, WEEK))["messages"] == 1
 

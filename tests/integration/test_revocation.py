@@ -15,7 +15,7 @@ from khala.domain.access import Caller, key_hash
 from khala.domain.errors import Unavailable
 from khala.live import fallback_poll
 from khala.live.access_guard import Guard
-from khala.live.service import Live
+from khala.live.service import LiveService
 from khala.store.accounts import claims
 from khala.store.postgres.database import Database, Driver
 from khala.store.runs.leases import Lease
@@ -109,12 +109,14 @@ async def revoked_link(db: Database, thread_id: UUID) -> Cut:
 
 async def private_again_by_link(db: Database, thread_id: UUID) -> Cut:
     _, key = await sharing.create_link(db, thread_id, "editor", None, CALLER)
-    return Caller(share_key_hash=key_hash(key)), lambda: threads.change(db, thread_id, CALLER, visibility="private")
+    return Caller(share_key_hash=key_hash(key)), lambda: threads.update_thread(
+        db, thread_id, CALLER, visibility="private"
+    )
 
 
 async def private_again_after_public(db: Database, thread_id: UUID) -> Cut:
-    await threads.change(db, thread_id, CALLER, visibility="public")
-    return Caller(), lambda: threads.change(db, thread_id, CALLER, visibility="private")
+    await threads.update_thread(db, thread_id, CALLER, visibility="public")
+    return Caller(), lambda: threads.update_thread(db, thread_id, CALLER, visibility="private")
 
 
 @pytest.mark.parametrize("way", [removed_member, revoked_link, private_again_by_link, private_again_after_public])
@@ -271,7 +273,7 @@ async def test_a_cut_of_which_nobody_was_told_is_found_by_the_poll(db: Database)
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
     user = await signed_in(db, user_id)
-    live = Live(db, db)
+    live = LiveService(db, db)
     async with listening(live, 2) as (guest, member):
         await follow(live.threads, db, guest.client, thread_id, await add_link(db, thread_id))
         await follow(live.threads, db, member.client, thread_id, user)
@@ -347,7 +349,7 @@ async def test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks(db: 
     lease = await lease_of(db, thread_id)
     guest = await add_link(db, thread_id)
     away = Away(db.url)
-    live = Live(db, db)
+    live = LiveService(db, db)
     live.guard._db = away
     live.threads.authorizations = _authorizations_by(away, live)  # type: ignore[method-assign]
     async with listening(live, 2) as (owner, stranger):
@@ -372,7 +374,7 @@ async def test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks(db: 
     await away.close()
 
 
-def _authorizations_by(away: Away, live: Live) -> Any:
+def _authorizations_by(away: Away, live: LiveService) -> Any:
     async def authorizations(subscriptions: list[Any]) -> Any:
         async with away.driver() as driver:
             return await live.threads._feed.authorizations(

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from khala.domain.fold import TextBlock
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from khala.store.runs.run_queue import claim
 from tests.support.cast import owned_thread, person
@@ -32,7 +32,7 @@ async def answering(database_url: str, *replies: Reply, **env: str) -> AsyncIter
         async with khala(database_url, with_executor=True, **(settings | env)) as server:
             yield server, provider
         db = Database(database_url)
-        assert [found async for found in differences(db, Checked())] == []
+        assert [found async for found in find_differences(db, VerifyProgress())] == []
         await db.close()
 
 

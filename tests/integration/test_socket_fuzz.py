@@ -16,8 +16,8 @@ import websockets
 from structlog.testing import capture_logs
 
 from khala.api.threads.socket_session import MOST_FRAME
-from khala.live.observer import Client, Subscription
-from khala.live.service import Live
+from khala.live.observer import Observer, Subscription
+from khala.live.service import LiveService
 from khala.main import MOST_SOCKET_FRAME
 from tests.support.client import Thread
 from tests.support.frames import socket
@@ -177,7 +177,7 @@ async def _hear(connection: websockets.ClientConnection, tally: Tally, ponged: a
                 ponged.set()
 
 
-def held(live: Live) -> dict[str, int]:
+def held(live: LiveService) -> dict[str, int]:
     """How much the server holds for its clients, by where."""
     return {
         "threads": len(live.threads._topics),
@@ -190,7 +190,7 @@ def held(live: Live) -> dict[str, int]:
         "watchers": len(live.presence._watchers),
         "told": len(live.presence._told),
         "unread": len(live.presence._unread),
-        "clients": _alive(Client),
+        "clients": _alive(Observer),
         "subscriptions": _alive(Subscription),
         "tasks": len(asyncio.all_tasks()),
     }
@@ -200,12 +200,12 @@ def _alive(kind: type) -> int:
     return sum(type(one) is kind for one in gc.get_objects())
 
 
-def the_live() -> Live:
-    [live] = [one for one in gc.get_objects() if type(one) is Live]
+def the_live() -> LiveService:
+    [live] = [one for one in gc.get_objects() if type(one) is LiveService]
     return live
 
 
-async def as_before(live: Live, before: dict[str, int]) -> None:
+async def as_before(live: LiveService, before: dict[str, int]) -> None:
     """Wait until the server holds no more than before."""
     deadline = time.monotonic() + 10
     while True:

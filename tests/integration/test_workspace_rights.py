@@ -94,7 +94,7 @@ async def test_an_export_has_files_todos_and_tools(db: Database) -> None:
     await user_tools.add(db, who.id, definition, "print(1)")
     async with db.driver() as driver:
         me = await accounts.get(driver, who.id)
-    lines = [msgspec.json.decode(line) async for line in account_export.lines(db, me)]
+    lines = [msgspec.json.decode(line) async for line in account_export.export_lines(db, me)]
     assert [line["type"] for line in lines] == ["user", "file", "todo", "todo", "tool"]
     assert msgspec.convert(lines[1]["data"]["content"], bytes, strict=False) == f"a.txt of {who.id}".encode()
     assert (lines[2]["data"], lines[4]["data"]["code"]) == ({"id": 1, "text": "Probe"}, "print(1)")
@@ -117,7 +117,7 @@ async def test_with_a_guests_thread_its_files_and_todos_are_purged(db: Database)
     for thread_id in (gone, stays):
         await fill(db, thread_id, "a.txt")
     await threads.remove(db, gone, CALLER)
-    done = await retention.purge(db, retention.Policy(idle=timedelta(0)))
+    done = await retention.purge(db, retention.RetentionPolicy(idle=timedelta(0)))
     assert (done["files"], done["todos"]) == (1, 2)
     assert (await count(db, gone), await count(db, stays)) == (0, 3)
 

@@ -17,9 +17,9 @@ from khala.domain.errors import Unavailable
 from khala.domain.flush_policy import FlushPolicy
 from khala.domain.fold import text_of
 from khala.domain.parts import Finish, Notice, Step, TextDelta, TokenUsage, ToolCall
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database, Driver, driver_url
-from khala.store.postgres.session_settings import SESSION
+from khala.store.postgres.session_settings import SESSION_SETTINGS
 from khala.store.runs import parts, runs
 from khala.store.runs.group_commit import MAX_EARLY_RUNS, Writer
 from khala.store.runs.leases import Lease
@@ -225,7 +225,7 @@ async def test_after_the_finish_nothing_changes(db: Database) -> None:
     assert (run.status, changed) == ("final", False)
     assert await stored(db, lease) == ["all of it", "Finish"]
     async with db.snapshot() as driver:
-        snapshot = await thread_feed.snapshot(driver, lease.thread_id, limit=10)
+        snapshot = await thread_feed.read_snapshot(driver, lease.thread_id, limit=10)
     assert (snapshot.messages[-1].status, text_of(snapshot.messages[-1].content or ())) == ("final", "all of it")
 
 
@@ -267,7 +267,7 @@ async def test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap(
     assert (db.before, db.after) == (0, 0)
     found = await stored(db, lease)
     assert "".join(found) == "".join(words) + "NoticeFinish"
-    assert [found async for found in differences(db, Checked())] == []
+    assert [found async for found in find_differences(db, VerifyProgress())] == []
     await db.close()
 
 
@@ -353,7 +353,7 @@ async def test_a_database_that_turns_read_only_for_a_while_costs_no_text(postgre
 
 async def test_a_process_that_freezes_in_a_transaction_is_let_go_before_its_lease_ends(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    frozen = await asyncpg.connect(driver_url(db.url), server_settings=SESSION)
+    frozen = await asyncpg.connect(driver_url(db.url), server_settings=SESSION_SETTINGS)
     await frozen.execute("BEGIN; UPDATE threads SET revision = revision + 1")
     began = time.monotonic()
     assert await write(db, batch(lease, 0, "goes on")) == {lease.run_id: 1}
@@ -371,7 +371,7 @@ async def test_what_an_outage_dams_up_goes_out_in_bounded_transactions_and_ends_
     found = await stored(db, lease)
     assert "".join(found) == whole + "Finish"
     assert max(len(one) for one in found) <= 4096
-    assert [found async for found in differences(db, Checked())] == []
+    assert [found async for found in find_differences(db, VerifyProgress())] == []
 
 
 async def test_the_end_of_a_run_commits_with_its_last_text(db: Database) -> None:
@@ -407,7 +407,7 @@ async def test_calls_that_are_not_written_yet_are_cancelled_with_their_run(db: D
         await stream.end("canceled", finish("canceled"))
     assert await stored(db, lease) == ["Step", "ToolCall", "ToolStatus", "Finish"]
     async with db.snapshot() as driver:
-        (block,) = (await thread_feed.snapshot(driver, lease.thread_id, limit=10)).messages[-1].content or ()
+        (block,) = (await thread_feed.read_snapshot(driver, lease.thread_id, limit=10)).messages[-1].content or ()
     assert getattr(block, "state", None) == "cancelled"
 
 
@@ -447,7 +447,7 @@ async def test_a_run_ends_with_its_last_parts_however_many_transactions_they_tak
             stream.append(Notice(code="resumed", message="Goes on."))
         await stream.end("final", finish())
     async with db.snapshot() as driver:
-        answer = (await thread_feed.snapshot(driver, lease.thread_id, limit=10)).messages[-1]
+        answer = (await thread_feed.read_snapshot(driver, lease.thread_id, limit=10)).messages[-1]
     assert await stored(db, lease) == ["Notice"] * (MAX_PARTS_PER_BATCH + 50) + ["Finish"]
     assert (answer.status, answer.seq, len(answer.content or ())) == (
         "final",

@@ -15,7 +15,7 @@ from khala.domain.budgets import SMALLEST_AMOUNT
 from khala.domain.flush_policy import FlushPolicy
 from khala.domain.parts import Finish, TokenUsage
 from khala.domain.receipts import FIRST_HASH, _stored, chained_hash
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from khala.store.runs.group_commit import Writer
 from tests.support.store import lease_of, new_thread
@@ -125,7 +125,7 @@ async def _run_with(db: Database, entries: list[tuple[dict[str, Any], Decimal | 
 
 
 async def _found(db: Database) -> list[str]:
-    return [difference.problem async for difference in differences(db, Checked())]
+    return [difference.problem async for difference in find_differences(db, VerifyProgress())]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ steps = st.lists(
 
 async def _snapshot(db: Database, thread_id: UUID) -> Snapshot:
     async with db.snapshot() as driver:
-        return await thread_feed.snapshot(driver, thread_id, limit=100)
+        return await thread_feed.read_snapshot(driver, thread_id, limit=100)
 
 
 def _applied(before: Snapshot, delta: Delta) -> dict[UUID, Message]:
@@ -85,9 +85,9 @@ async def _play(db: Database, script: list[tuple[int, str]]) -> None:
 
 async def _step(db: Database, lease: Lease, written: list[PartData], what: str) -> None:
     if what == "rename":
-        await threads.change(db, lease.thread_id, CALLER, title=f"title {lease.run_id} {len(written)}")
+        await threads.update_thread(db, lease.thread_id, CALLER, title=f"title {lease.run_id} {len(written)}")
     elif what == "choose":
-        await threads.change(db, lease.thread_id, CALLER, active_leaf=lease.message_id)
+        await threads.update_thread(db, lease.thread_id, CALLER, active_leaf=lease.message_id)
     elif what == "end":
         await write(db, ending(lease, len(written), fold((), written)))
     else:
@@ -101,9 +101,9 @@ async def _compare(db: Database, thread_id: UUID, snapshots: list[Snapshot]) -> 
     for earlier in snapshots:
         cursors = {thread_id: earlier.revision}
         async with db.snapshot() as driver:
-            look = (await thread_feed.since(driver, cursors))[thread_id]
+            look = (await thread_feed.read_changes(driver, cursors))[thread_id]
         async with db.driver() as driver:
-            glanced = await thread_feed.glance(driver, cursors)
+            glanced = await thread_feed.read_changes_in_one_query(driver, cursors)
         found = look.change
         assert glanced == ({} if isinstance(found, Delta) and (found.thread or found.messages) else {thread_id: look})
         if earlier.revision == last.revision:

@@ -23,13 +23,13 @@ from khala.store.runs.leases import Lease
 from khala.store.runs.parts import ApprovalRequest, Batch
 from khala.store.sharing import sharing
 from khala.store.threads import conversation_imports, presence, sends, thread_lists, threads
-from khala.store.threads.conversation_imports import Conversation, Imported
-from khala.store.threads.sends import Limits, Question
+from khala.store.threads.conversation_imports import ConversationImport, ImportedMessage
+from khala.store.threads.sends import SendLimits, SendRequest
 from khala.store.tools import approvals, todos, workspace_files
 from tests.support.cast import Person, person
 from tests.support.store import batch, ending, write
 
-LIMITS = Limits(
+LIMITS = SendLimits(
     per_owner=10_000,
     waiting=100_000,
     budgets=BudgetPolicy(
@@ -45,7 +45,7 @@ LIMITS = Limits(
 )
 """Windows that all sends share, and that none exhausts."""
 FUNCTION = '{"type": "object"}'
-PURGED = retention.Policy(idle=timedelta(0))
+PURGED = retention.RetentionPolicy(idle=timedelta(0))
 
 
 class Crowd:
@@ -113,9 +113,9 @@ class Crowd:
     async def import_conversation(self) -> None:
         """What `/v1` does: a thread of its own, with what was said elsewhere."""
         question = self._question(ids.new(), "queue")
-        said = Imported(role="user", content=(TextBlock(text="before"),))
-        conversation = Conversation(title="Imported", history=[said], question=question)
-        await conversation_imports.begin(self.db, conversation, self._user().caller, LIMITS)
+        said = ImportedMessage(role="user", content=(TextBlock(text="before"),))
+        conversation = ConversationImport(title="Imported", history=[said], question=question)
+        await conversation_imports.start(self.db, conversation, self._user().caller, LIMITS)
 
     async def cancel(self) -> None:
         """Cancel an active run."""
@@ -197,11 +197,11 @@ class Crowd:
 
     async def read(self) -> None:
         """A thread that a user has read."""
-        await thread_lists.read(self.db, self._thread(), self._user().id, 1_000_000)
+        await thread_lists.mark_read(self.db, self._thread(), self._user().id, 1_000_000)
 
     async def rename(self) -> None:
         """A thread's title."""
-        await threads.change(self.db, self._thread(), self._user().caller, title=str(ids.new()))
+        await threads.update_thread(self.db, self._thread(), self._user().caller, title=str(ids.new()))
 
     async def work_files(self) -> None:
         """A file and a todo of a user."""
@@ -211,7 +211,9 @@ class Crowd:
 
     async def be_present(self) -> None:
         """Somebody comes and goes."""
-        said = presence.Said(thread_id=self._thread(), participant_id=ids.new(), user_id=None, name=None, state="{}")
+        said = presence.PresenceRow(
+            thread_id=self._thread(), participant_id=ids.new(), user_id=None, name=None, state="{}"
+        )
         async with self.db.driver() as driver:
             await presence.write(driver, self.process_id, [said], [])
             await presence.write(driver, self.process_id, [], [(said.thread_id, said.participant_id)])
@@ -270,8 +272,8 @@ class Crowd:
     async def _ask(self, thread_id: UUID, caller: Caller, if_busy: Any) -> None:
         await sends.send(self.db, self._question(thread_id, if_busy), caller, LIMITS)
 
-    def _question(self, thread_id: UUID, if_busy: Any) -> Question:
-        return Question(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions(if_busy=if_busy))
+    def _question(self, thread_id: UUID, if_busy: Any) -> SendRequest:
+        return SendRequest(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions(if_busy=if_busy))
 
     async def _one(self, query: str, *values: object) -> Any:
         async with self.db.driver() as driver:

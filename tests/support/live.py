@@ -10,8 +10,8 @@ from uuid import UUID
 from khala.domain.access import Caller
 from khala.live.hub import Hub
 from khala.live.listener import Listener
-from khala.live.observer import Client, Out, Subscription
-from khala.live.service import Live
+from khala.live.observer import Observer, OutgoingFrame, Subscription
+from khala.live.service import LiveService
 from khala.store.postgres.database import Database
 from tests.support.store import CALLER
 
@@ -19,14 +19,14 @@ from tests.support.store import CALLER
 class Ear:
     """What a client was sent, as a socket takes it; while `open` is not set, it does not read."""
 
-    def __init__(self, live: Live) -> None:
-        self.client: Client = live.client(write=self.write)
+    def __init__(self, live: LiveService) -> None:
+        self.client: Observer = live.client(write=self.write)
         self.frames: list[dict[str, Any]] = []
         self.open = asyncio.Event()
         self.open.set()
         self._heard = asyncio.Event()
 
-    async def send(self, out: Out) -> None:
+    async def send(self, out: OutgoingFrame) -> None:
         """What the client's pump sends by."""
         while not self.write(out.body.message):
             await self.open.wait()
@@ -66,14 +66,14 @@ def payload(message: bytes) -> bytes:
 
 
 async def follow(
-    hub: Hub, db: Database, client: Client, topic_id: UUID, caller: Caller = CALLER, *, after: int | None = None
+    hub: Hub, db: Database, client: Observer, topic_id: UUID, caller: Caller = CALLER, *, after: int | None = None
 ) -> Subscription:
     """Let the caller in, and follow the topic on this connection."""
     return hub.join(client, topic_id, after, await hub.authorize(db, topic_id, caller))
 
 
 @contextlib.asynccontextmanager
-async def listening(live: Live, count: int) -> AsyncIterator[list[Ear]]:
+async def listening(live: LiveService, count: int) -> AsyncIterator[list[Ear]]:
     """So many connections, while the loops of the process run."""
     ears = [Ear(live) for _ in range(count)]
     loops = [asyncio.ensure_future(loop()) for loop in live.loops.values()]
@@ -90,9 +90,9 @@ async def listening(live: Live, count: int) -> AsyncIterator[list[Ear]]:
 
 
 @contextlib.asynccontextmanager
-async def process(db: Database, count: int = 0) -> AsyncIterator[tuple[Live, list[Ear]]]:
+async def process(db: Database, count: int = 0) -> AsyncIterator[tuple[LiveService, list[Ear]]]:
     """One process's live part, which hears of changes by its own listener, and so many connections to it."""
-    live = Live(db, db)
+    live = LiveService(db, db)
     listener = Listener(db.url, live.handlers)
     hearing = asyncio.create_task(listener.run())
     try:

@@ -18,7 +18,7 @@ import asyncpg
 import msgspec
 
 from khala.store.postgres.lock_order import GUARDS, LOCK_ORDER
-from khala.store.postgres.session_settings import SESSION
+from khala.store.postgres.session_settings import SESSION_SETTINGS
 from tests.support.statement_locks import Touch, touches
 
 RANKS = {name: rank for rank, name in enumerate(LOCK_ORDER)}
@@ -253,7 +253,7 @@ def install() -> None:
     def made(self: Any, protocol: Any, *arguments: Any, **options: Any) -> None:
         make(self, protocol, *arguments, **options)
         settings = self._params.server_settings or {}
-        if settings.get("application_name") == SESSION["application_name"]:
+        if settings.get("application_name") == SESSION_SETTINGS["application_name"]:
             self._protocol = WatchedProtocol(protocol)
 
     asyncpg.Connection.__init__ = made

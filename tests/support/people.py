@@ -54,7 +54,7 @@ async def add_member(db: Database, thread_id: UUID, user_id: UUID, role: str = "
             text("INSERT INTO memberships (thread_id, user_id, role) VALUES (:thread, :user, :role)"),
             {"thread": thread_id, "user": user_id, "role": role},
         )
-        await thread_lists.add(await driver_of(connection), thread_id, user_id)
+        await thread_lists.add_entry(await driver_of(connection), thread_id, user_id)
 
 
 async def make_member(db: Database, thread_id: UUID, user_id: UUID, role: Role, owner: Caller) -> None:

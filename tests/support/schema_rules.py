@@ -53,7 +53,7 @@ class Breach(msgspec.Struct, frozen=True):
 def statements(revision: str, before: str | None) -> list[str]:
     """What the migration from `before` to `revision` runs, each statement on one line."""
     said = StringIO()
-    config = migrations.config()
+    config = migrations.alembic_config()
     config.output_buffer = said
     with redirect_stdout(said):
         command.upgrade(config, f"{before or 'base'}:{revision}", sql=True)
@@ -80,5 +80,5 @@ def breaches(revision: str, said: Iterable[str]) -> list[Breach]:
 
 def history() -> list[tuple[str, str | None]]:
     """All revisions, each with the one before it, the oldest first."""
-    scripts = reversed(list(ScriptDirectory.from_config(migrations.config()).walk_revisions()))
+    scripts = reversed(list(ScriptDirectory.from_config(migrations.alembic_config()).walk_revisions()))
     return [(script.revision, str(script.down_revision) if script.down_revision else None) for script in scripts]

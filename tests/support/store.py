@@ -14,11 +14,11 @@ from khala.store.runs.leases import Lease
 from khala.store.runs.parts import Batch, append
 from khala.store.runs.run_queue import ClaimedRun
 from khala.store.threads import sends, threads
-from khala.store.threads.sends import Limits, Question
+from khala.store.threads.sends import SendLimits, SendRequest
 
 KEY = "k" * 40
 CALLER = Caller(anon_key_hash=key_hash(KEY))
-ROOMY = Limits(per_owner=1000, waiting=10_000)
+ROOMY = SendLimits(per_owner=1000, waiting=10_000)
 
 
 async def new_thread(db: Database, *, welcome: str = "") -> UUID:
@@ -38,14 +38,14 @@ async def ask(
     thread_id: UUID,
     text: str = "?",
     *,
-    limits: Limits = ROOMY,
+    limits: SendLimits = ROOMY,
     caller: Caller | None = None,
     key: str = KEY,
     **options: str,
 ) -> SendResult:
     """Send a message, by this caller or key; other runs make no difference unless `if_busy` says so."""
     chosen = RunOptions(**({"if_busy": "queue"} | options))  # type: ignore[arg-type]
-    question = Question(thread_id=thread_id, message_id=ids.new(), text=text, options=chosen)
+    question = SendRequest(thread_id=thread_id, message_id=ids.new(), text=text, options=chosen)
     asker = caller or Caller(anon_key_hash=key_hash(key))
     sent, _ = await sends.send(db, question, asker, limits)
     return sent

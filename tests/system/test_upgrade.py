@@ -144,7 +144,7 @@ async def test_processes_that_start_while_somebody_migrates_wait_and_then_serve(
         try:
             with ended(server, worker, migrating):
                 async with somebody.transaction():
-                    await somebody.execute("SELECT pg_advisory_xact_lock($1)", migrations.LOCK)
+                    await somebody.execute("SELECT pg_advisory_xact_lock($1)", migrations.MIGRATION_LOCK_KEY)
                     for process in (server, worker, migrating):
                         Process.start(process)
                     async with asyncio.timeout(60):

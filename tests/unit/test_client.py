@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from khala.domain.access import Authorization, Caller
-from khala.live.encoded_frame import Body
-from khala.live.observer import MOST_BYTES, Client, Out, Read, Subscription
+from khala.live.encoded_frame import EncodedFrame
+from khala.live.observer import MAX_OUTBOX_BYTES, CatchUpRead, Observer, OutgoingFrame, Subscription
 from tests.support.live import payload
 
 ACCESS = UUID(int=1)
@@ -35,7 +35,7 @@ class Connection:
         self.taken.append(payload(message))
         return True
 
-    async def deliver(self, out: Out) -> None:
+    async def deliver(self, out: OutgoingFrame) -> None:
         while not self.write(out.body.message):
             await self._roomy.wait()
 
@@ -48,7 +48,7 @@ class Log:
         self.observers: list[Subscription] = []
         self.reads = 0
 
-    def follow(self, client: Client) -> Subscription:
+    def follow(self, client: Observer) -> Subscription:
         subscription = Subscription(self, client, uuid4(), self.revision, VIEWER)
         subscription.behind = False
         client.subscriptions[self, subscription.topic_id] = subscription
@@ -61,11 +61,11 @@ class Log:
         for observer in self.observers:
             observer.offer(body, since, self.revision)
 
-    async def read(self, topic_id: UUID, after: int) -> Read | None:
+    async def read(self, topic_id: UUID, after: int) -> CatchUpRead | None:
         self.reads += 1
         await asyncio.sleep(0)
         now = self.revision
-        return Read(frame(after, now) if now > after else None, now, ACCESS)
+        return CatchUpRead(frame(after, now) if now > after else None, now, ACCESS)
 
     async def authorizations(self, subscriptions: list[Subscription]) -> list[Authorization | None]:
         return [VIEWER for _ in subscriptions]
@@ -80,8 +80,8 @@ class Log:
         subscription.end()
 
 
-def frame(since: int, to: int, size: int = 0) -> Body:
-    return Body(b"%d %d %s" % (since, to, b"x" * size))
+def frame(since: int, to: int, size: int = 0) -> EncodedFrame:
+    return EncodedFrame(b"%d %d %s" % (since, to, b"x" * size))
 
 
 def spans(taken: list[bytes]) -> list[tuple[int, int]]:
@@ -103,7 +103,7 @@ async def settle() -> None:
 async def test_what_the_connection_takes_is_sent_at_once_without_the_pump() -> None:
     connection, log = Connection(), Log()
     connection.make_room(100)
-    log.follow(Client(write=connection.write))
+    log.follow(Observer(write=connection.write))
     for _ in range(3):
         log.append()
     assert spans(connection.taken) == [(0, 1), (1, 2), (2, 3)]
@@ -111,7 +111,7 @@ async def test_what_the_connection_takes_is_sent_at_once_without_the_pump() -> N
 
 async def test_what_waits_is_not_overtaken_when_there_is_room_again() -> None:
     connection, log = Connection(), Log()
-    client = Client(write=connection.write)
+    client = Observer(write=connection.write)
     log.follow(client)
     pump = asyncio.create_task(client.pump(connection.deliver))
     log.append()
@@ -130,13 +130,13 @@ async def test_what_waits_is_not_overtaken_when_there_is_room_again() -> None:
 
 async def test_a_cut_drops_what_waits_and_what_is_said_after_it_comes_last() -> None:
     connection, log = Connection(), Log()
-    client = Client(write=connection.write)
+    client = Observer(write=connection.write)
     subscription = log.follow(client)
     pump = asyncio.create_task(client.pump(connection.deliver))
     for _ in range(3):
         log.append()
     subscription.end()
-    client.put(Out(Body(b"7 7 gone")))
+    client.put(OutgoingFrame(EncodedFrame(b"7 7 gone")))
     log.append()
     connection.make_room(100)
     await settle()
@@ -147,7 +147,7 @@ async def test_a_cut_drops_what_waits_and_what_is_said_after_it_comes_last() -> 
 async def test_who_is_in_doubt_is_handed_nothing_at_once_either_and_reads_on_when_trusted() -> None:
     connection, log = Connection(), Log()
     connection.make_room(100)
-    client = Client(write=connection.write)
+    client = Observer(write=connection.write)
     subscription = log.follow(client)
     pump = asyncio.create_task(client.pump(connection.deliver))
     log.append()
@@ -166,7 +166,7 @@ async def test_who_is_in_doubt_is_handed_nothing_at_once_either_and_reads_on_whe
 async def test_however_a_connection_falters_every_observer_gets_all_in_order(seed: int) -> None:
     dice, log = random.Random(seed), Log()
     connections = [Connection() for _ in range(4)]
-    clients = [Client(write=connection.write) for connection in connections]
+    clients = [Observer(write=connection.write) for connection in connections]
     for client in clients:
         log.follow(client)
     pumps = [
@@ -180,8 +180,8 @@ async def test_however_a_connection_falters_every_observer_gets_all_in_order(see
             case 1:
                 await asyncio.sleep(0)
             case _:
-                log.append(dice.choice((0, 100, MOST_BYTES // 8)))
-        assert all(client._bytes <= MOST_BYTES for client in clients)
+                log.append(dice.choice((0, 100, MAX_OUTBOX_BYTES // 8)))
+        assert all(client._bytes <= MAX_OUTBOX_BYTES for client in clients)
     for connection in connections:
         connection.make_room(1000)
     await settle()
@@ -200,7 +200,7 @@ class Slow(Log):
         self.reading = asyncio.Event()
         self.may_end = asyncio.Event()
 
-    async def read(self, topic_id: UUID, after: int) -> Read | None:
+    async def read(self, topic_id: UUID, after: int) -> CatchUpRead | None:
         read = await super().read(topic_id, after)
         self.reading.set()
         await self.may_end.wait()
@@ -211,7 +211,7 @@ class Slow(Log):
 async def test_what_was_read_for_whoever_may_not_follow_any_more_is_not_sent(what: str) -> None:
     connection, log = Connection(), Slow()
     connection.make_room(100)
-    client = Client(write=connection.write)
+    client = Observer(write=connection.write)
     subscription = log.follow(client)
     log.revision = 3
     subscription.fall_back(0)
@@ -232,12 +232,12 @@ async def test_what_was_read_for_whoever_may_not_follow_any_more_is_not_sent(wha
 
 async def test_whoever_keeps_draining_is_never_dropped_back() -> None:
     connection, log = Connection(), Log()
-    client = Client()
+    client = Observer()
     log.follow(client)
     connection.make_room(1000)
     pump = asyncio.create_task(client.pump(connection.deliver))
     for _ in range(20):
-        log.append(MOST_BYTES // 4)
+        log.append(MAX_OUTBOX_BYTES // 4)
         await settle()
     assert log.reads == 0
     assert spans(connection.taken) == [(at, at + 1) for at in range(20)]
@@ -247,11 +247,11 @@ async def test_whoever_keeps_draining_is_never_dropped_back() -> None:
 async def test_who_is_present_is_told_to_nobody_in_doubt() -> None:
     connection, log = Connection(), Log()
     connection.make_room(100)
-    client = Client(write=connection.write)
+    client = Observer(write=connection.write)
     subscription = log.follow(client)
     pump = asyncio.create_task(client.pump(connection.deliver))
     subscription.hold()
-    client.accompany(subscription, Body(b"who is here"))
+    client.accompany(subscription, EncodedFrame(b"who is here"))
     await settle()
     assert connection.taken == []
     subscription.confirm(VIEWER)
@@ -262,7 +262,7 @@ async def test_who_is_present_is_told_to_nobody_in_doubt() -> None:
 
 async def test_what_waits_for_whoever_is_in_doubt_is_dropped_and_read_again() -> None:
     connection, log = Connection(), Log()
-    client = Client(write=connection.write)
+    client = Observer(write=connection.write)
     subscription = log.follow(client)
     for _ in range(3):
         log.append()

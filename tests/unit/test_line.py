@@ -8,9 +8,9 @@ from uvicorn.server import ServerState
 from websockets.protocol import State
 
 from khala.api.http.websocket_protocol import Line
-from khala.live.encoded_frame import Body
+from khala.live.encoded_frame import EncodedFrame
 
-MESSAGE = Body(b"{}").message
+MESSAGE = EncodedFrame(b"{}").message
 
 
 class Transport:

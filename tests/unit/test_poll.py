@@ -8,7 +8,7 @@ import pytest
 
 from khala.domain.errors import Unavailable
 from khala.live import fallback_poll
-from khala.live.fallback_poll import SNAPSHOT, Poll
+from khala.live.fallback_poll import SNAPSHOT, FallbackPoll
 
 
 class Moving:
@@ -35,8 +35,8 @@ class Moving:
         return now
 
 
-def poll_of(moving: Moving, watching: Callable[[], bool], look_again: Callable[[], None]) -> Poll:
-    return Poll(moving, watching, look_again)  # type: ignore[arg-type]  # as much of a database as it needs
+def poll_of(moving: Moving, watching: Callable[[], bool], look_again: Callable[[], None]) -> FallbackPoll:
+    return FallbackPoll(moving, watching, look_again)  # type: ignore[arg-type]  # as much of a database as it needs
 
 
 async def looks(snapshots: Sequence[str | None]) -> int:
@@ -52,7 +52,7 @@ async def looks(snapshots: Sequence[str | None]) -> int:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fallback_poll, "POLL", 0.0)
+    monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from khala.domain.frames import Pong
-from khala.live.catch_up_reader import Reader
-from khala.live.feeds import Found, News
+from khala.live.catch_up_reader import CatchUpReader
+from khala.live.feeds import FeedDelta, TopicRead
 
 ACCESS = uuid4()
 TOPIC = uuid4()
@@ -27,17 +27,17 @@ class Held:
     async def snapshot(self) -> AsyncIterator["Held"]:
         yield self
 
-    async def since(self, driver: "Held", cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+    async def since(self, driver: "Held", cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         self.reads += 1
         seen = self.revision
         self.begun.set()
         await self.may_end.wait()
-        return {topic: Found(News(after, seen, Pong()), ACCESS) for topic, after in cursors.items()}
+        return {topic: TopicRead(FeedDelta(after, seen, Pong()), ACCESS) for topic, after in cursors.items()}
 
 
-def reading(held: Held) -> tuple[Reader, Any]:
+def reading(held: Held) -> tuple[CatchUpReader, Any]:
     feed: Any = held
-    return Reader(feed), feed
+    return CatchUpReader(feed), feed
 
 
 async def test_whoever_asks_at_once_shares_a_read() -> None:

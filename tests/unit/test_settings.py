@@ -9,7 +9,7 @@ import pytest
 
 from infra import configuration
 from khala.domain.flush_policy import FlushPolicy
-from khala.live.nats_url import WakeUrl
+from khala.live.nats_url import NatsServers
 from khala.models.model_names import ModelRef
 from khala.settings import SettingError, definitions, from_environment, load, runs, server
 from khala.settings.process import default_home
@@ -61,18 +61,18 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
         ("BLOB_URL", "", "blobs.url", None),
         ("KHALA_DRAIN_SECONDS", "2.5", "server.drain_seconds", 2.5),
         ("KHALA_KEEP_ALIVE_SECONDS", "620", "server.keep_alive_seconds", 620),
-        ("KHALA_WAKE_URL", "nats://h", "database.wake_url", WakeUrl(servers=("nats://h:4222",))),
+        ("KHALA_WAKE_URL", "nats://h", "database.wake_url", NatsServers(servers=("nats://h:4222",))),
         (
             "KHALA_WAKE_URL",
             "nats://t%3a@[::1]:1/p",
             "database.wake_url",
-            WakeUrl(servers=("nats://[::1]:1",), prefix="p", token="t:"),
+            NatsServers(servers=("nats://[::1]:1",), prefix="p", token="t:"),
         ),
         (
             "KHALA_WAKE_URL",
             "nats://n:p%40@h, nats://i:5",
             "database.wake_url",
-            WakeUrl(servers=("nats://h:4222", "nats://i:5"), name="n", password="p@"),
+            NatsServers(servers=("nats://h:4222", "nats://i:5"), name="n", password="p@"),
         ),
         ("KHALA_UPLOAD_MB", "1", "blobs.upload_mb", 1),
         ("KHALA_THREAD_BLOB_MB", "2", "blobs.thread_mb", 2),

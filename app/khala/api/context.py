@@ -12,9 +12,9 @@ from khala.api.http.request_origin import Origins
 from khala.api.operations.readiness import Readiness
 from khala.blobs.blob_service import BlobService
 from khala.identity.oidc import OidcProvider
-from khala.live.service import Live
+from khala.live.service import LiveService
 from khala.store.postgres.database import Database
-from khala.store.threads.sends import Limits
+from khala.store.threads.sends import SendLimits
 from khala.tools.mcp import McpConnections, ToolGroup
 from khala.tools.tool_registry import ToolRegistry
 
@@ -30,9 +30,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     connections: McpConnections
     groups: Mapping[str, ToolGroup]
     """Groups of tools, by name."""
-    live: Live
+    live: LiveService
     readiness: Readiness
-    limits: Limits
+    limits: SendLimits
     welcome: str
     allows_model: Callable[[str], bool]
     models: tuple[str, ...]

@@ -68,17 +68,17 @@ class _Export:
             async with asyncio.timeout(MAX_SNAPSHOT_SECONDS), db.snapshot() as driver:
                 for kind in archive_rows.KINDS:
                     await self._spool_kind(driver, kind, rows)
-                async for page in archive_rows.pages(driver, "objects", archive_rows.OBJECTS, self._user_id):
+                async for page in archive_rows.read_pages(driver, "objects", archive_rows.OBJECTS, self._user_id):
                     await blobs.write(b"".join(row["sha256"] + row["size"].to_bytes(8) for row in page))
         except TimeoutError as error:
             raise Unavailable("The export took too long. Try again later.", retry_after=600) from error
         except PayloadTooLarge as error:
             raise PayloadTooLarge("This account is too large for one archive: ask for application/jsonl.") from error
 
-    async def _spool_kind(self, driver: Driver, kind: archive_rows.Kind, rows: Spool) -> None:
-        encoder, found = archive_rows.Encoder(kind), 0
+    async def _spool_kind(self, driver: Driver, kind: archive_rows.RowKind, rows: Spool) -> None:
+        encoder, found = archive_rows.RowEncoder(kind), 0
         await rows.write(self._writer.begin(kind.file))
-        async for page in archive_rows.pages(driver, kind.name, kind.query, self._user_id, kind.page):
+        async for page in archive_rows.read_pages(driver, kind.name, kind.query, self._user_id, kind.page):
             lines = b"".join(map(encoder.line, page))
             await rows.write(await asyncio.to_thread(self._writer.write, lines, lines=len(page)))
             found += len(page)

@@ -20,7 +20,7 @@ from khala.domain.archive_format import ArchiveRefusedError
 from khala.store.accounts import audit
 from khala.store.blobs import blobs
 from khala.store.operations import archive_import as rows
-from khala.store.operations.archive_rows import KINDS, Kind
+from khala.store.operations.archive_rows import KINDS, RowKind
 from khala.store.postgres.database import Database, Driver, driver_of
 
 MAX_TRIES = 3
@@ -68,8 +68,8 @@ async def import_archive(
     """
     user_id = reader.manifest.user_id
     async with db.driver() as driver:
-        known = await rows.known(driver, user_id)
-        repeated = known and await rows.imported(driver, user_id, reader.digest)
+        known = await rows.account_exists(driver, user_id)
+        repeated = known and await rows.was_imported(driver, user_id, reader.digest)
     if known and not repeated:
         raise ArchiveRefusedError(f"There is an account {user_id} already; nothing is merged into it.")
     if repeated:
@@ -114,7 +114,7 @@ async def _store_blob(db: Database, blob_service: BlobService, reader: ArchiveRe
             await spool.write(chunk)
         await blob_service.store.put(sha256.hex(), await spool.file())
     async with db.driver() as driver:
-        await rows.stored(driver, sha256)
+        await rows.mark_stored(driver, sha256)
 
 
 async def _extracted(reader: ArchiveReader, sha256: str) -> AsyncIterator[bytes]:
@@ -157,13 +157,13 @@ class _Import:
         for name in BEFORE_BLOBS:
             await self._copied(driver, _kind(name))
         await rows.lock_threads(driver, self._threads)
-        if await rows.hold_objects(driver, sorted(self._there)) != self._there:
+        if await rows.lock_objects(driver, sorted(self._there)) != self._there:
             raise _Collected
         await self._copied(driver, _kind("blob"))
         await rows.check_references(driver, self._threads)
         if not self._options.trusted:
-            await rows.forget_others(driver, self._threads, self._user_id)
-        ended = await rows.end_runs(connection, self._threads)
+            await rows.remove_other_accounts(driver, self._threads, self._user_id)
+        ended = await rows.cancel_unended_runs(connection, self._threads)
         if ended:
             self._note(f"{ended} runs had not ended when the account was exported: they are canceled.")
 
@@ -174,7 +174,7 @@ class _Import:
                 await self._copied(driver, kind)
         members = await self._members() if self._options.trusted else []
         await rows.lock_users(driver, {self._user_id, *(member.user_id for member in members)})
-        await rows.list_threads(driver, self._threads)
+        await rows.add_list_entries(driver, self._threads)
         await self._with_trust(driver, members)
         await self._login(driver)
         for name, what in (("token", "API tokens"), ("link", "share links")):
@@ -182,9 +182,9 @@ class _Import:
             if count:
                 self._note(f"{count} {what} have to be made anew: their secrets are not in the archive.")
 
-    async def _members(self) -> list[rows.Membership]:
+    async def _members(self) -> list[rows.ArchivedMembership]:
         members = [
-            msgspec.convert(line, rows.Membership, from_attributes=True)
+            msgspec.convert(line, rows.ArchivedMembership, from_attributes=True)
             async for batch in self._batches(_kind("member"))
             for line in batch
         ]
@@ -192,7 +192,7 @@ class _Import:
             raise ArchiveRefusedError("There is a member of a thread that is not in the archive.")
         return members
 
-    async def _with_trust(self, driver: Driver, members: Sequence[rows.Membership]) -> None:
+    async def _with_trust(self, driver: Driver, members: Sequence[rows.ArchivedMembership]) -> None:
         """Identities and members, if the operator vouches for the archive."""
         named = {name: self._lines_of(name) for name in ("identity", "member")}
         if not self._options.trusted:
@@ -212,7 +212,7 @@ class _Import:
         elif not self._done.counts.get("identity"):
             self._note("Nobody can sign in to this account yet: import it again with --password-stdin.")
 
-    async def _copied(self, driver: Driver, kind: Kind) -> None:
+    async def _copied(self, driver: Driver, kind: RowKind) -> None:
         count = left_out = 0
         async for batch in self._batches(kind):
             lines = [line for line in batch if kind.name != "blob" or bytes.fromhex(line.sha256) in self._there]
@@ -227,7 +227,7 @@ class _Import:
         if left_out:
             self._note(f"{left_out} blobs were left out: their bytes are not in the archive.")
 
-    def _check(self, kind: Kind, lines: Sequence[Any]) -> None:
+    def _check(self, kind: RowKind, lines: Sequence[Any]) -> None:
         if kind.name == "user" and [line.id for line in lines if line.id != self._user_id]:
             raise ArchiveRefusedError("The manifest names another user than the lines do.")
         if kind.name in OF_THREADS and any(line.thread_id not in self._own for line in lines):
@@ -235,7 +235,7 @@ class _Import:
         if kind.name == "blob" and any(self._reader.blobs.get(line.sha256) != line.size for line in lines):
             raise ArchiveRefusedError("A blob has another size than its line says.")
 
-    def _fixed(self, kind: Kind) -> Mapping[str, Any]:
+    def _fixed(self, kind: RowKind) -> Mapping[str, Any]:
         """What the archive does not say, because it follows from the user."""
         match kind.name:
             case "user":
@@ -250,7 +250,7 @@ class _Import:
                 return {"user_id": self._user_id}
         return {}
 
-    async def _batches(self, kind: Kind) -> AsyncIterator[list[Any]]:
+    async def _batches(self, kind: RowKind) -> AsyncIterator[list[Any]]:
         batches = self._reader.lines(kind)
         while (batch := await asyncio.to_thread(_next, batches)) is not None:
             yield batch
@@ -284,7 +284,7 @@ def _address(reader: ArchiveReader) -> str | None:
     return None
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> RowKind:
     return next(kind for kind in KINDS if kind.name == name)
 
 

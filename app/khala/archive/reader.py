@@ -25,7 +25,7 @@ from khala.domain.archive_format import (
     ArchiveManifest,
     ArchiveRefusedError,
 )
-from khala.store.operations.archive_rows import KINDS, Kind, line_type
+from khala.store.operations.archive_rows import KINDS, RowKind, line_type
 
 BATCH_LINES = 500
 BATCH_BYTES = 8 << 20
@@ -91,11 +91,11 @@ class ArchiveReader:
         if hashed.hexdigest() != sha256:
             raise ArchiveRefusedError(f"The blob {sha256} has other bytes than its name says.")
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: RowKind) -> int:
         """How many lines of this kind there are."""
         return self._files[kind.file].lines
 
-    def lines(self, kind: Kind) -> Iterator[list[Any]]:
+    def lines(self, kind: RowKind) -> Iterator[list[Any]]:
         """The data of the lines of this kind, in batches. The last one comes only if all were as the manifest says."""
         decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(line_type(kind))
         batch: list[Any] = []

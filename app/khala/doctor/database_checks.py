@@ -12,7 +12,7 @@ from khala.doctor.findings import Finding, bad, ok, warn
 from khala.live.listener import Listener
 from khala.store.postgres import migrations
 from khala.store.postgres.database import EVERYTHING, Database
-from khala.store.postgres.write_check import refusal
+from khala.store.postgres.write_check import find_write_problem
 from khala.store.schema.tables import metadata
 
 OLDEST_POSTGRES = 150_000
@@ -71,7 +71,7 @@ async def server(db: Database) -> Finding:
 
 async def writes(db: Database) -> Finding:
     """A write is committed."""
-    why_not = await refusal(db)
+    why_not = await find_write_problem(db)
     if why_not is None:
         return ok("writes", "a transaction that writes is committed")
     return bad("writes", f"the database takes no writes: {why_not}. See docs/operations.md, disk full")
@@ -168,7 +168,7 @@ def vector_columns(tables: MetaData) -> list[str]:
 async def schema(db: Database) -> Finding:
     """As this code's migrations make it."""
     at, head = await migrations.current(db), migrations.head()
-    if at is not None and not migrations.known(at):
+    if at is not None and not migrations.is_known(at):
         newer = "newer than this program: it works on it as the version before; go on with the upgrade, or see"
         return warn("schema", f"at {at}, {newer} docs/operations.md for the way back")
     if at != head:

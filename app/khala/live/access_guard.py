@@ -18,7 +18,7 @@ import structlog
 
 from khala.domain.access import Authorization, Caller
 from khala.domain.errors import Unavailable
-from khala.live.observer import FORBIDDEN, GONE, Source, Subscription
+from khala.live.observer import FORBIDDEN, GONE, Subscription, SubscriptionSource
 from khala.store.accounts.account_feed import valid_credentials
 from khala.store.postgres.database import EVERYTHING, Database
 
@@ -180,7 +180,7 @@ class Guard:
                 self._strip(subscription)
 
     async def _authorizations(self, batch: list[Subscription]) -> list[tuple[Subscription, Authorization | None]]:
-        sources: dict[Source, list[Subscription]] = defaultdict(list)
+        sources: dict[SubscriptionSource, list[Subscription]] = defaultdict(list)
         for subscription in batch:
             sources[subscription.source].append(subscription)
         found = [(group, await source.authorizations(group)) for source, group in sources.items()]

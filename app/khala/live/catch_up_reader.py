@@ -4,27 +4,27 @@ import asyncio
 from typing import TypeAlias, assert_never
 from uuid import UUID
 
-from khala.live.encoded_frame import Body
-from khala.live.feeds import Feed, News, Whole
-from khala.live.observer import Read
+from khala.live.encoded_frame import EncodedFrame
+from khala.live.feeds import Feed, FeedDelta, FeedSnapshot
+from khala.live.observer import CatchUpRead
 from khala.store.postgres.database import Database
-from khala.store.threads.thread_feed import Behind, Gone, Unchanged
+from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 
-MOST_READS = 8
+MAX_CONCURRENT_READS = 8
 """Reads at the same time; the others wait, and leave the pool's other connections to requests."""
 
-Key: TypeAlias = tuple[Feed, UUID, int]
+ReadKey: TypeAlias = tuple[Feed, UUID, int]
 
 
-class Reader:
+class CatchUpReader:
     """Reads topics from a revision on. Who asks for the same at the same time shares one read and one encoding."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._reading: dict[Key, asyncio.Task[Read | None]] = {}
-        self._turns = asyncio.Semaphore(MOST_READS)
+        self._reading: dict[ReadKey, asyncio.Task[CatchUpRead | None]] = {}
+        self._turns = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
-    async def read(self, feed: Feed, topic_id: UUID, after: int) -> Read | None:
+    async def read(self, feed: Feed, topic_id: UUID, after: int) -> CatchUpRead | None:
         """What has changed after that revision, or all; no body for nothing, None for what is gone."""
         key = (feed, topic_id, after)
         task = self._reading.get(key)
@@ -34,7 +34,7 @@ class Reader:
         # Shielded: who asked first may leave while others wait for the same.
         return await asyncio.shield(task)
 
-    async def _read(self, key: Key) -> Read | None:
+    async def _read(self, key: ReadKey) -> CatchUpRead | None:
         feed, topic_id, after = key
         shared = True
         try:
@@ -44,14 +44,14 @@ class Reader:
                 shared = False
                 found = (await feed.since(driver, {topic_id: after}))[topic_id]
                 match found.change:
-                    case News() as news:
+                    case FeedDelta() as news:
                         return _encoded(news, found.access_id)
-                    case Behind(reset=reset):
+                    case SnapshotNeeded(reset=reset):
                         whole = await feed.whole(driver, topic_id, reset=reset and after >= 0)
                         return None if whole is None else _encoded(whole, found.access_id)
                     case Unchanged():
-                        return Read(None, None, found.access_id)
-                    case Gone():
+                        return CatchUpRead(None, None, found.access_id)
+                    case TopicGone():
                         return None
                     case _:
                         assert_never(found.change)
@@ -60,11 +60,11 @@ class Reader:
                 del self._reading[key]
 
 
-def _encoded(news: News | Whole, access_id: UUID | None) -> Read:
-    return Read(Body.of(news.frame), news.revision, access_id)
+def _encoded(news: FeedDelta | FeedSnapshot, access_id: UUID | None) -> CatchUpRead:
+    return CatchUpRead(EncodedFrame.of(news.frame), news.revision, access_id)
 
 
-def _retrieve(done: "asyncio.Task[Read | None]") -> None:
+def _retrieve(done: "asyncio.Task[CatchUpRead | None]") -> None:
     """Whoever asked may have left, and an error that nobody hears is no news."""
     if not done.cancelled():
         done.exception()

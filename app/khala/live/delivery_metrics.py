@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind
 from khala.domain.errors import Unavailable
 from khala.domain.frames import DeltaFrame
 from khala.domain.parts import KIND_OF, Finish, Part, TextDelta
-from khala.live.feeds import Found, News
+from khala.live.feeds import FeedDelta, TopicRead
 from khala.signals import metrics, traces
 from khala.store.postgres.database import Database
 from khala.store.runs.run_queue import read_traceparents
@@ -23,12 +23,12 @@ log = structlog.get_logger()
 
 FIRST_TEXT, END = "first_text", "end"
 KINDS = {KIND_OF[TextDelta]: FIRST_TEXT, KIND_OF[Finish]: END}
-MOST_RUNS = 10_000
+MAX_TRACKED_RUNS = 10_000
 """Runs that are remembered because their first text was handed over."""
-MOST_WAITING = 1000
+MAX_PENDING = 1000
 """Deliveries that wait to be told; the oldest is dropped for another one."""
-MOST_AT_ONCE = 100
-PAUSE = 1.0
+MAX_PER_QUERY = 100
+QUERY_INTERVAL_SECONDS = 1.0
 """Seconds between two looks into the database, at least."""
 
 
@@ -41,18 +41,18 @@ class Delivery(msgspec.Struct, frozen=True):
     ended: int
 
 
-class Deliveries:
+class DeliveryRecorder:
     """What one process has handed over. Without traces nothing is kept, and nothing asked of the database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._begun: OrderedDict[UUID, None] = OrderedDict()
-        self._waiting: deque[Delivery] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[Delivery] = deque(maxlen=MAX_PENDING)
         self._wake = asyncio.Event()
 
-    def read(self, found: Iterable[Found], began: float) -> None:
+    def read(self, found: Iterable[TopicRead], began: float) -> None:
         """All of this was handed over now; the read of it began at this time, in monotonic seconds."""
-        news = [one.change.frame for one in found if isinstance(one.change, News)]
+        news = [one.change.frame for one in found if isinstance(one.change, FeedDelta)]
         told = [frame.parts for frame in news if isinstance(frame, DeltaFrame) and frame.parts]
         if not told:
             return
@@ -70,8 +70,8 @@ class Deliveries:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                await self._tell(list(islice(self._waiting, MOST_AT_ONCE)))
-                await asyncio.sleep(PAUSE)
+                await self._tell(list(islice(self._waiting, MAX_PER_QUERY)))
+                await asyncio.sleep(QUERY_INTERVAL_SECONDS)
 
     def _keep(self, parts: Iterable[Part], began: int, ended: int) -> None:
         for part in parts:
@@ -82,7 +82,7 @@ class Deliveries:
                 self._begun.pop(part.run_id, None)
             else:
                 self._begun[part.run_id] = None
-                if len(self._begun) > MOST_RUNS:
+                if len(self._begun) > MAX_TRACKED_RUNS:
                     self._begun.popitem(last=False)
             self._waiting.append(Delivery(part.run_id, what, began, ended))
             self._wake.set()

@@ -4,11 +4,11 @@ import struct
 
 import msgspec
 
-TEXT = 0x81
+TEXT_FRAME = 0x81
 """First byte of a WebSocket message that is one whole text frame (RFC 6455, 5.2)."""
 
 
-class Body:
+class EncodedFrame:
     """What one frame says, as JSON."""
 
     __slots__ = ("_message", "data")
@@ -18,7 +18,7 @@ class Body:
         self._message: bytes | None = None
 
     @classmethod
-    def of(cls, frame: msgspec.Struct) -> "Body":
+    def of(cls, frame: msgspec.Struct) -> "EncodedFrame":
         """The frame, encoded."""
         return cls(msgspec.json.encode(frame))
 
@@ -40,7 +40,7 @@ class Body:
 
 def _head(size: int) -> bytes:
     if size < 126:
-        return struct.pack("!BB", TEXT, size)
+        return struct.pack("!BB", TEXT_FRAME, size)
     if size < 1 << 16:
-        return struct.pack("!BBH", TEXT, 126, size)
-    return struct.pack("!BBQ", TEXT, 127, size)
+        return struct.pack("!BBH", TEXT_FRAME, 126, size)
+    return struct.pack("!BBQ", TEXT_FRAME, 127, size)

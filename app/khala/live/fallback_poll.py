@@ -14,14 +14,14 @@ from khala.store.postgres.database import Database
 
 log = structlog.get_logger()
 
-POLL = 5.0
+POLL_INTERVAL_SECONDS = 5.0
 """Seconds between two looks."""
 
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
 """Which transactions that write have ended: two that are equal see the same rows."""
 
 
-class Poll:
+class FallbackPoll:
     """Has all looked at again when something was committed since the last time, by whomever."""
 
     def __init__(self, db: Database, watching: Callable[[], bool], look_again: Callable[[], None]) -> None:
@@ -33,7 +33,7 @@ class Poll:
         """Look, for ever; while nothing is watched, not even that."""
         seen = None
         while True:
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
             if not self._watching():
                 continue
             try:

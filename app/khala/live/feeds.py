@@ -14,15 +14,15 @@ from khala.store.accounts import account_feed
 from khala.store.postgres.database import Driver
 from khala.store.sharing import access
 from khala.store.threads import thread_feed
-from khala.store.threads.thread_feed import Behind, Gone, Unchanged
+from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 
 SNAPSHOT_MESSAGES = 100
 """Messages in a snapshot."""
-ALWAYS = UUID(int=0)
+OWNER_ONLY_ACCESS = UUID(int=0)
 """The `access_id` of what is open to its owner and nobody else, for ever."""
 
 
-class News(msgspec.Struct, frozen=True):
+class FeedDelta(msgspec.Struct, frozen=True):
     """What changed after revision `since` up to `revision`, as a frame."""
 
     since: int
@@ -30,17 +30,17 @@ class News(msgspec.Struct, frozen=True):
     frame: msgspec.Struct
 
 
-Change: TypeAlias = News | Behind | Gone | Unchanged
+FeedChange: TypeAlias = FeedDelta | SnapshotNeeded | TopicGone | Unchanged
 
 
-class Found(msgspec.Struct, frozen=True):
+class TopicRead(msgspec.Struct, frozen=True):
     """What one read has found of one topic, and the `access_id` under which it stood at that moment."""
 
-    change: Change
+    change: FeedChange
     access_id: UUID | None
 
 
-class Whole(msgspec.Struct, frozen=True):
+class FeedSnapshot(msgspec.Struct, frozen=True):
     """A topic as it is, as a frame."""
 
     revision: int
@@ -50,13 +50,13 @@ class Whole(msgspec.Struct, frozen=True):
 class Feed(Protocol):
     """One kind of topic. The reads of one call see one state."""
 
-    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """As `since`, but in no transaction, and only of the topics of which a single query tells all."""
 
-    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """For each topic, what changed after the given revision: so many queries, however many topics."""
 
-    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
+    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """A topic as it is, which `since` has found a moment ago; `reset` if it was emptied. None if it is gone."""
 
     async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
@@ -66,21 +66,21 @@ class Feed(Protocol):
         """The last frame of a subscription that ends for this reason."""
 
 
-class Threads:
+class ThreadFeed:
     """Threads, open to whom their access says."""
 
-    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
-        return _seen(await thread_feed.glance(driver, cursors))
+        return _seen(await thread_feed.read_changes_in_one_query(driver, cursors))
 
-    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
-        return _seen(await thread_feed.since(driver, cursors))
+        return _seen(await thread_feed.read_changes(driver, cursors))
 
-    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
+    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """See `Feed`."""
-        found = await thread_feed.snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
-        return Whole(found.revision, frames.snapshot_frame(topic_id, found))
+        found = await thread_feed.read_snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
+        return FeedSnapshot(found.revision, frames.snapshot_frame(topic_id, found))
 
     async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
         """See `Feed`."""
@@ -91,40 +91,40 @@ class Threads:
         return frames.GoneFrame(thread_id=topic_id, code=code)
 
 
-def _seen(looks: Mapping[UUID, thread_feed.Look]) -> dict[UUID, Found]:
-    return {thread_id: Found(_news(thread_id, look.change), look.access_id) for thread_id, look in looks.items()}
+def _seen(looks: Mapping[UUID, thread_feed.ThreadRead]) -> dict[UUID, TopicRead]:
+    return {thread_id: TopicRead(_news(thread_id, look.change), look.access_id) for thread_id, look in looks.items()}
 
 
-def _news(thread_id: UUID, change: thread_feed.Change) -> Change:
+def _news(thread_id: UUID, change: thread_feed.ThreadChange) -> FeedChange:
     if isinstance(change, Delta):
-        return News(change.since, change.revision, frames.delta_frame(thread_id, change))
+        return FeedDelta(change.since, change.revision, frames.delta_frame(thread_id, change))
     return change
 
 
-class Accounts:
+class AccountFeed:
     """Lists of threads, each open to its user for as long as what showed the account stands."""
 
-    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`. A list takes two queries."""
         return {}
 
-    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Found]:
+    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
         found = await account_feed.since(driver, cursors)
-        return {user_id: Found(_listed(change), ALWAYS) for user_id, change in found.items()}
+        return {user_id: TopicRead(_listed(change), OWNER_ONLY_ACCESS) for user_id, change in found.items()}
 
-    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> Whole | None:
+    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """See `Feed`."""
         found = await account_feed.full_list(driver, topic_id)
-        return None if found is None else Whole(found.revision, found)
+        return None if found is None else FeedSnapshot(found.revision, found)
 
     async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
         """See `Feed`."""
         standing = await account_feed.valid_credentials(driver, [caller for _, caller in asked])
         return [
-            Authorization(caller=caller, access_id=ALWAYS, role="owner", expires_at=caller.expires_at)
+            Authorization(caller=caller, access_id=OWNER_ONLY_ACCESS, role="owner", expires_at=caller.expires_at)
             if stands and caller.user_id == user_id
-            else Authorization(caller=caller, access_id=ALWAYS, role=None)
+            else Authorization(caller=caller, access_id=OWNER_ONLY_ACCESS, role=None)
             for stands, (user_id, caller) in zip(standing, asked, strict=True)
         ]
 
@@ -133,7 +133,7 @@ class Accounts:
         return frames.ErrorFrame(code="unauthorized", message="This account is not signed in here any more.")
 
 
-def _listed(change: account_feed.AccountChange) -> Change:
+def _listed(change: account_feed.AccountChange) -> FeedChange:
     if isinstance(change, AccountDeltaFrame):
-        return News(change.since, change.revision, change)
+        return FeedDelta(change.since, change.revision, change)
     return change

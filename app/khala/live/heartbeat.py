@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-class Pulse:
+class Heartbeat:
     """Times are monotonic seconds. `ping` asks the other side for a sign of life."""
 
     def __init__(self, ping: Callable[[], None]) -> None:

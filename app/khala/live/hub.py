@@ -12,21 +12,21 @@ import structlog
 from khala.domain.access import Action, Authorization, Caller
 from khala.domain.errors import Unavailable
 from khala.live.access_guard import Guard
-from khala.live.catch_up_reader import Reader
-from khala.live.delivery_metrics import Deliveries
-from khala.live.encoded_frame import Body
-from khala.live.feeds import Feed, Found, News
-from khala.live.observer import GONE, Client, Out, Read, Subscription
+from khala.live.catch_up_reader import CatchUpReader
+from khala.live.delivery_metrics import DeliveryRecorder
+from khala.live.encoded_frame import EncodedFrame
+from khala.live.feeds import Feed, FeedDelta, TopicRead
+from khala.live.observer import GONE, CatchUpRead, Observer, OutgoingFrame, Subscription
 from khala.signals import metrics
 from khala.store.postgres.database import EVERYTHING, Database
 from khala.store.sharing import access
-from khala.store.threads.thread_feed import Behind, Gone, Unchanged
+from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 
 log = structlog.get_logger()
 
-PAUSE = 0.25
+RETRY_INTERVAL_SECONDS = 0.25
 """Seconds before another try to read, when the database is away."""
-SWEEP = 200
+BROADCAST_CHUNK = 200
 """Observers served in one go before others get their turn."""
 
 
@@ -46,7 +46,9 @@ class Topic:
 class Hub:
     """All observers of one feed. It reads through `db`; observers that catch up read by `reader`."""
 
-    def __init__(self, db: Database, reader: Reader, feed: Feed, guard: Guard, deliveries: Deliveries) -> None:
+    def __init__(
+        self, db: Database, reader: CatchUpReader, feed: Feed, guard: Guard, deliveries: DeliveryRecorder
+    ) -> None:
         self._db = db
         self._reader = reader
         self._feed = feed
@@ -64,7 +66,7 @@ class Hub:
             (found,) = await self._feed.authorizations(driver, [(topic_id, caller)])
         return msgspec.structs.replace(access.require(found, Action.READ_THREAD), credential_notices=notices)
 
-    def join(self, client: Client, topic_id: UUID, after: int | None, authorization: Authorization) -> Subscription:
+    def join(self, client: Observer, topic_id: UUID, after: int | None, authorization: Authorization) -> Subscription:
         """Follow the topic on this connection: its pump catches up from `after` or by a snapshot, and goes on."""
         earlier = self.of(client, topic_id)
         if earlier is not None:
@@ -82,18 +84,18 @@ class Hub:
         client.wake()
         return subscription
 
-    def part(self, client: Client, topic_id: UUID) -> None:
+    def part(self, client: Observer, topic_id: UUID) -> None:
         """Follow the topic no more on this connection."""
         subscription = self.of(client, topic_id)
         if subscription is not None:
             self._end(subscription)
             client.left(subscription)
 
-    def of(self, client: Client, topic_id: UUID) -> Subscription | None:
+    def of(self, client: Observer, topic_id: UUID) -> Subscription | None:
         """How the connection follows the topic, if it does."""
         return client.subscriptions.get((self, topic_id))
 
-    def close(self, client: Client) -> None:
+    def close(self, client: Observer) -> None:
         """The connection is gone."""
         for source, topic_id in list(client.subscriptions):
             if source is self:
@@ -103,7 +105,7 @@ class Hub:
         """End it, drop what waits in the outbox for it, and say why."""
         self._end(subscription)
         subscription.client.left(subscription)
-        subscription.client.put(Out(Body.of(self._feed.end(subscription.topic_id, code))))
+        subscription.client.put(OutgoingFrame(EncodedFrame.of(self._feed.end(subscription.topic_id, code))))
 
     def doubt(self, subscription: Subscription) -> None:
         """It may have changed whether its caller may follow."""
@@ -114,8 +116,8 @@ class Hub:
         async with self._db.driver() as driver:
             return await self._feed.authorizations(driver, [(one.topic_id, one.caller) for one in subscriptions])
 
-    async def read(self, topic_id: UUID, after: int) -> Read | None:
-        """What brings an observer up to date: see `Reader.read`."""
+    async def read(self, topic_id: UUID, after: int) -> CatchUpRead | None:
+        """What brings an observer up to date: see `CatchUpReader.read`."""
         return await self._reader.read(self._feed, topic_id, after)
 
     def level(self, subscription: Subscription) -> bool:
@@ -157,7 +159,7 @@ class Hub:
                 metrics.FEED_FAILED.inc()
                 log.warning("feed_failed", topics=len(woken), error=str(error.__cause__))
                 self._again(woken)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(RETRY_INTERVAL_SECONDS)
             except Exception:
                 self._again(woken)
                 raise
@@ -194,7 +196,7 @@ class Hub:
                 found = await self._feed.since(driver, rest)
             await self._hand_on(rest, found, began)
 
-    async def _hand_on(self, cursors: Mapping[UUID, int], found: Mapping[UUID, Found], began: float) -> None:
+    async def _hand_on(self, cursors: Mapping[UUID, int], found: Mapping[UUID, TopicRead], began: float) -> None:
         """What was read from these cursors on, by a read that began then."""
         for topic_id, one in found.items():
             topic = self._topics.get(topic_id)
@@ -207,18 +209,18 @@ class Hub:
             metrics.FEED_TOPICS.observe(len(found))
         self._deliveries.read(found.values(), began)
 
-    async def _pass_on(self, topic: Topic, found: Found) -> None:
+    async def _pass_on(self, topic: Topic, found: TopicRead) -> None:
         if found.access_id is not None and topic.access_id != found.access_id:
             self._doubt_strangers(topic, found.access_id)
         match found.change:
-            case News() as news:
+            case FeedDelta() as news:
                 topic.revision = news.revision
-                await self._broadcast(topic, Body.of(news.frame), news.since, news.revision)
-            case Behind():
+                await self._broadcast(topic, EncodedFrame.of(news.frame), news.since, news.revision)
+            case SnapshotNeeded():
                 topic.revision = found.change.revision
                 for observer in topic.observers:
                     observer.fall_back(observer.cursor)
-            case Gone():
+            case TopicGone():
                 for observer in list(topic.observers):
                     self.cut(observer, GONE)
             case Unchanged():
@@ -232,8 +234,8 @@ class Hub:
         for observer in [one for one in topic.observers if one.access_id != access_id]:
             self._guard.doubt(observer)
 
-    async def _broadcast(self, topic: Topic, body: Body, since: int, revision: int) -> None:
+    async def _broadcast(self, topic: Topic, body: EncodedFrame, since: int, revision: int) -> None:
         for count, observer in enumerate(list(topic.observers), 1):
             observer.offer(body, since, revision)
-            if count % SWEEP == 0:
+            if count % BROADCAST_CHUNK == 0:
                 await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from khala.store.postgres.database import EVERYTHING, driver_url
 
 log = structlog.get_logger()
 
-PULSE = 5.0
+HEARTBEAT_INTERVAL_SECONDS = 5.0
 """Seconds between two proofs that the connection is alive."""
 RECONNECT = Backoff(first_seconds=0.1, max_seconds=5.0)
 """Delays between two tries to connect."""
@@ -57,8 +57,8 @@ class Listener:
             self._connection = connection
             LISTENER_CONNECTED.set(1)
             self._look_again()
-            while not await _within(PULSE, lost):
-                await connection.execute("SELECT", timeout=PULSE)
+            while not await _within(HEARTBEAT_INTERVAL_SECONDS, lost):
+                await connection.execute("SELECT", timeout=HEARTBEAT_INTERVAL_SECONDS)
             raise ConnectionResetError("Postgres hung up")
         finally:
             connection.terminate()

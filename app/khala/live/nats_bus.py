@@ -16,33 +16,33 @@ from nats.errors import Error as NatsError
 from nats.errors import NoServersError, SlowConsumerError
 
 from khala.domain.backoff import Backoff
-from khala.live.nats_url import WakeUrl
+from khala.live.nats_url import NatsServers
 from khala.store.postgres.database import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL
 
 log = structlog.get_logger()
 
-TOLD = (THREADS_CHANNEL, RUNS_CHANNEL)
+PUBLISHED_CHANNELS = (THREADS_CHANNEL, RUNS_CHANNEL)
 """The channels of what a group commit tells."""
-PULSE = 5
+HEARTBEAT_INTERVAL_SECONDS = 5
 """Seconds between two proofs that the connection is alive, and for one."""
-CONNECTING = 5.0
+CONNECT_TIMEOUT_SECONDS = 5.0
 """Seconds to connect, whatever the number of servers."""
-CLOSING = 1.0
+CLOSE_TIMEOUT_SECONDS = 1.0
 """Seconds to say goodbye."""
 RECONNECT = Backoff(first_seconds=0.1, max_seconds=5.0)
 """Delays between two tries to connect."""
-MOST_PENDING = 1 << 18
+MAX_PENDING_BYTES = 1 << 18
 """Bytes that may wait for the server to take them; over that, Postgres notifies."""
-MOST_UNHEARD = 1 << 10
+MAX_PENDING_MESSAGES = 1 << 10
 """Messages that may wait to be heard; over that, everything is looked at instead."""
 
-Handlers = Mapping[str, Callable[[str], None]]
+WakeHandlers = Mapping[str, Callable[[str], None]]
 
 
 class NatsBus:
     """One connection a process: it tells, and passes what it hears to each channel's handler."""
 
-    def __init__(self, url: WakeUrl) -> None:
+    def __init__(self, url: NatsServers) -> None:
         self._url = url
         self._client: Client | None = None
         self._broken = False
@@ -51,7 +51,7 @@ class NatsBus:
     def connected(self) -> bool:
         """Whether what is told now goes out."""
         client = self._client
-        return client is not None and client.is_connected and client.pending_data_size <= MOST_PENDING
+        return client is not None and client.is_connected and client.pending_data_size <= MAX_PENDING_BYTES
 
     async def publish(self, channel: str, payload: str) -> None:
         """Wake all who hear this channel; without a connection nobody. It does not wait for the server."""
@@ -65,13 +65,13 @@ class NatsBus:
     async def check(self) -> None:
         """Connect once, and try the channels. Raises `ConnectionError`, which says to whom and why not."""
         try:
-            async with self._connection(dict.fromkeys(TOLD, _deaf)):
+            async with self._connection(dict.fromkeys(PUBLISHED_CHANNELS, _deaf)):
                 return
         except (OSError, NatsError, TimeoutError) as error:
-            why = str(error) or f"no answer in {CONNECTING:.0f} s"
+            why = str(error) or f"no answer in {CONNECT_TIMEOUT_SECONDS:.0f} s"
             raise ConnectionError(f"KHALA_WAKE_URL: NATS at {self._url} is out of reach: {why}") from error
 
-    async def run(self, handlers: Handlers) -> None:
+    async def run(self, handlers: WakeHandlers) -> None:
         """Hear, for ever."""
         failures = 1
         while True:
@@ -83,27 +83,27 @@ class NatsBus:
             self._broken, self._client = self._broken or self._client is not None, None
             await asyncio.sleep(RECONNECT.delay(failures))
 
-    async def _listen(self, handlers: Handlers) -> None:
+    async def _listen(self, handlers: WakeHandlers) -> None:
         async with self._connection(handlers) as connection:
             self._client = connection.client
             await self._look_again(handlers)
-            while not await connection.failed(PULSE):
-                await connection.client.flush(PULSE)
+            while not await connection.failed(HEARTBEAT_INTERVAL_SECONDS):
+                await connection.client.flush(HEARTBEAT_INTERVAL_SECONDS)
             raise ConnectionResetError(connection.why)
 
-    async def _look_again(self, handlers: Handlers) -> None:
+    async def _look_again(self, handlers: WakeHandlers) -> None:
         """Something may have been missed here; and by others, of what was told here before the loss was noticed."""
         for handler in handlers.values():
             handler(EVERYTHING)
-        for channel in TOLD if self._broken else ():
+        for channel in PUBLISHED_CHANNELS if self._broken else ():
             await self.publish(channel, EVERYTHING)
 
     @asynccontextmanager
-    async def _connection(self, handlers: Handlers) -> AsyncIterator["_Connection"]:
+    async def _connection(self, handlers: WakeHandlers) -> AsyncIterator["_Connection"]:
         """Subscribed to all channels. It is not mended when it breaks: a new one is made."""
         connection = _Connection(handlers)
         try:
-            async with asyncio.timeout(CONNECTING):
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await connection.open(self._url)
                 for channel in handlers:
                     await connection.subscribe(self._subject(channel), channel)
@@ -118,13 +118,13 @@ class NatsBus:
 class _Connection:
     """A connection, and why it is of no use any more."""
 
-    def __init__(self, handlers: Handlers) -> None:
+    def __init__(self, handlers: WakeHandlers) -> None:
         self.client = Client()
         self.why = ""
         self._handlers = handlers
         self._failed = asyncio.Event()
 
-    async def open(self, url: WakeUrl) -> None:
+    async def open(self, url: NatsServers) -> None:
         """Connect to any of the servers."""
         try:
             await self.client.connect(
@@ -138,7 +138,7 @@ class _Connection:
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
-                pending_size=2 * MOST_PENDING,
+                pending_size=2 * MAX_PENDING_BYTES,
             )
         except NoServersError as error:
             raise ConnectionRefusedError(self.why) from error
@@ -151,10 +151,10 @@ class _Connection:
         async def heard(message: Msg) -> None:
             self._hear(channel, message.data)
 
-        await self.client.subscribe(subject, cb=heard, pending_msgs_limit=MOST_UNHEARD)
+        await self.client.subscribe(subject, cb=heard, pending_msgs_limit=MAX_PENDING_MESSAGES)
         # A flush overtakes what is pending, and takes it along: the second one comes after the subscription.
         for _ in range(2):
-            await self.client.flush(PULSE)
+            await self.client.flush(HEARTBEAT_INTERVAL_SECONDS)
         if self._failed.is_set():
             raise PermissionError(self.why)
 
@@ -168,7 +168,7 @@ class _Connection:
     async def close(self) -> None:
         """Let go of it, whatever state it is in."""
         with suppress(OSError, NatsError, TimeoutError):
-            async with asyncio.timeout(CLOSING):
+            async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
                 await self.client.close()
 
     def _hear(self, channel: str, payload: bytes) -> None:

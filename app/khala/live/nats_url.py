@@ -9,17 +9,17 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-PREFIX = "khala"
+DEFAULT_PREFIX = "khala"
 """What subjects begin with, unless the URL says otherwise: databases that share a server need one each."""
-PORT = 4222
-LIKE = "must be like nats://name:password@host:4222"
+DEFAULT_PORT = 4222
+EXAMPLE = "must be like nats://name:password@host:4222"
 
 
-class WakeUrl(msgspec.Struct, frozen=True, kw_only=True):
+class NatsServers(msgspec.Struct, frozen=True, kw_only=True):
     """Servers as URLs without credentials; these are kept apart, and out of every text that is made of it."""
 
     servers: tuple[str, ...]
-    prefix: str = PREFIX
+    prefix: str = DEFAULT_PREFIX
     name: str | None = None
     password: str | None = None
     token: str | None = None
@@ -31,21 +31,21 @@ class WakeUrl(msgspec.Struct, frozen=True, kw_only=True):
         return ",".join(self.servers)
 
 
-def parsed(given: str) -> WakeUrl:
+def parse(given: str) -> NatsServers:
     """The URL's meaning. Raises `ValueError`, which says what it must be and repeats nothing of it."""
     try:
         split = [urlsplit(one.strip()) for one in given.split(",")]
     except ValueError as error:
-        raise ValueError(LIKE) from error
+        raise ValueError(EXAMPLE) from error
     first = split[0]
     prefix = first.path.strip("/")
     if prefix and not re.fullmatch(r"[\w-]{1,64}", prefix, re.ASCII):
         raise ValueError("may end with /prefix only, of letters, digits, - and _")
     servers = tuple(map(_server, split))
     name, password = (unquote(part) if part else None for part in (first.username, first.password))
-    return WakeUrl(
+    return NatsServers(
         servers=servers,
-        prefix=prefix or PREFIX,
+        prefix=prefix or DEFAULT_PREFIX,
         name=name if password else None,
         password=password,
         token=None if password else name,
@@ -54,9 +54,9 @@ def parsed(given: str) -> WakeUrl:
 
 def _server(one: SplitResult) -> str:
     try:
-        host, port = one.hostname, one.port or PORT
+        host, port = one.hostname, one.port or DEFAULT_PORT
     except ValueError as error:
         raise ValueError("must have a port between 1 and 65535") from error
     if one.scheme != "nats" or not host or one.query or one.fragment:
-        raise ValueError(LIKE)
+        raise ValueError(EXAMPLE)
     return f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"

@@ -19,15 +19,15 @@ import structlog
 
 from khala.domain.access import Authorization
 from khala.domain.errors import Unavailable
-from khala.live.encoded_frame import Body
-from khala.live.heartbeat import Pulse
+from khala.live.encoded_frame import EncodedFrame
+from khala.live.heartbeat import Heartbeat
 from khala.signals import metrics
 
 log = structlog.get_logger()
 
-MOST_BYTES = 256 * 1024
+MAX_OUTBOX_BYTES = 256 * 1024
 """What one client's outbox may hold."""
-PAUSE = 0.5
+RETRY_INTERVAL_SECONDS = 0.5
 """Seconds before another try to read, when the database is away."""
 GONE = "thread_not_found"
 """Why a deleted thread can't be followed."""
@@ -35,33 +35,33 @@ FORBIDDEN = "forbidden"
 """Why a thread can't be followed any more by somebody who could."""
 
 
-class Out(msgspec.Struct, frozen=True):
+class OutgoingFrame(msgspec.Struct, frozen=True):
     """An encoded frame on its way; `revision` is the topic's after it, None for frames of no topic's chain."""
 
-    body: Body
+    body: EncodedFrame
     revision: int | None = None
     subscription: "Subscription | None" = None
     since: int = 0
 
 
-class Read(msgspec.Struct, frozen=True):
+class CatchUpRead(msgspec.Struct, frozen=True):
     """What brings an observer up to date: a frame, none if nothing is missing, and under which access it was read."""
 
-    body: Body | None
+    body: EncodedFrame | None
     revision: int | None
     access_id: UUID | None
 
 
-Send: TypeAlias = Callable[[Out], Awaitable[None]]
+SendFrame: TypeAlias = Callable[[OutgoingFrame], Awaitable[None]]
 """Sends a frame, as soon as the client takes it."""
-Write: TypeAlias = Callable[[bytes], bool]
-"""Sends a message of `Body` now, or says that it has to wait."""
+TryWrite: TypeAlias = Callable[[bytes], bool]
+"""Sends a message of `EncodedFrame` now, or says that it has to wait."""
 
 
-class Source(Protocol):
+class SubscriptionSource(Protocol):
     """Where a subscription's frames come from: a hub."""
 
-    async def read(self, topic_id: UUID, after: int) -> Read | None:
+    async def read(self, topic_id: UUID, after: int) -> CatchUpRead | None:
         """What brings an observer up to date; None if the topic is gone."""
 
     async def authorizations(self, subscriptions: "list[Subscription]") -> list[Authorization | None]:
@@ -96,7 +96,7 @@ class Subscription:
     )
 
     def __init__(
-        self, source: Source, client: "Client", topic_id: UUID, cursor: int, authorization: Authorization
+        self, source: SubscriptionSource, client: "Observer", topic_id: UUID, cursor: int, authorization: Authorization
     ) -> None:
         self.source = source
         self.client = client
@@ -116,7 +116,7 @@ class Subscription:
         """Whether it is to read for itself now."""
         return self.behind and not self.doubted and not self.ended
 
-    def offer(self, body: Body, since: int, revision: int) -> None:
+    def offer(self, body: EncodedFrame, since: int, revision: int) -> None:
         """The topic's next frame: taken if it joins what was taken before, else the client will read for itself."""
         if self.behind or self.cursor >= revision:
             return
@@ -125,7 +125,7 @@ class Subscription:
         else:
             self.cursor = revision
             if not self.client.sent(body):
-                self.client.queue(Out(body, revision, self, since))
+                self.client.queue(OutgoingFrame(body, revision, self, since))
 
     def fall_back(self, cursor: int) -> None:
         """Go back to this revision, and read on from there when the client has drained."""
@@ -151,7 +151,7 @@ class Subscription:
         self.client.wake()
 
 
-class Client:
+class Observer:
     """One connection: its subscriptions and its outbox. `pump` sends what `write` could not.
 
     `left` is told of every subscription that ends, unless another takes its place.
@@ -160,8 +160,8 @@ class Client:
     def __init__(
         self,
         *,
-        pulse: Pulse | None = None,
-        write: Write | None = None,
+        pulse: Heartbeat | None = None,
+        write: TryWrite | None = None,
         left: Callable[[Subscription], None] = lambda _: None,
     ) -> None:
         self.pulse = pulse
@@ -170,13 +170,13 @@ class Client:
         self._sending = False
         self.secret = uuid4()
         """What the connection's names in threads are made of."""
-        self.subscriptions: dict[tuple[Source, UUID], Subscription] = {}
-        self._outbox: deque[Out] = deque()
+        self.subscriptions: dict[tuple[SubscriptionSource, UUID], Subscription] = {}
+        self._outbox: deque[OutgoingFrame] = deque()
         self._bytes = 0
-        self._company: dict[Subscription, Body] = {}
+        self._company: dict[Subscription, EncodedFrame] = {}
         self._woken = asyncio.Event()
 
-    def following(self, source: Source) -> int:
+    def following(self, source: SubscriptionSource) -> int:
         """How many topics of this source it follows."""
         return sum(one.source is source for one in self.subscriptions.values())
 
@@ -184,26 +184,26 @@ class Client:
         """There is something for the pump to do."""
         self._woken.set()
 
-    def sent(self, body: Body) -> bool:
+    def sent(self, body: EncodedFrame) -> bool:
         """Send it now, unless others come before it or the client doesn't take it yet; whether it was sent."""
         if self._sending or self._outbox or self._write is None:
             return False
         return self._write(body.message)
 
-    def put(self, out: Out) -> None:
+    def put(self, out: OutgoingFrame) -> None:
         """Send a frame now, or queue it."""
         if not self.sent(out.body):
             self.queue(out)
 
-    def queue(self, out: Out) -> None:
+    def queue(self, out: OutgoingFrame) -> None:
         """Queue a frame, or drop the topics' frames if there is no room for it."""
         self._outbox.append(out)
         self._bytes += len(out.body)
-        if self._bytes > MOST_BYTES:
+        if self._bytes > MAX_OUTBOX_BYTES:
             self._drop_all()
         self._woken.set()
 
-    def accompany(self, subscription: Subscription, body: Body) -> None:
+    def accompany(self, subscription: Subscription, body: EncodedFrame) -> None:
         """Who is present in its thread: a frame that takes the place of one that was not sent yet."""
         self._company[subscription] = body
         self._woken.set()
@@ -222,7 +222,7 @@ class Client:
         self._company.pop(subscription, None)
         self.drop(subscription)
 
-    async def pump(self, send: Send) -> None:
+    async def pump(self, send: SendFrame) -> None:
         """Send what is queued and let who fell behind catch up, for ever."""
         while True:
             await self._woken.wait()
@@ -233,13 +233,13 @@ class Client:
             if self._company:
                 await self._tell_company(send)
 
-    async def _flush(self, send: Send) -> None:
+    async def _flush(self, send: SendFrame) -> None:
         while self._outbox:
             out = self._outbox.popleft()
             self._bytes -= len(out.body)
             await self._send(out, send)
 
-    async def _send(self, out: Out, send: Send) -> None:
+    async def _send(self, out: OutgoingFrame, send: SendFrame) -> None:
         """Send a frame; whatever comes meanwhile waits behind it."""
         self._sending = True
         try:
@@ -247,21 +247,21 @@ class Client:
         finally:
             self._sending = False
 
-    async def _tell_company(self, send: Send) -> None:
+    async def _tell_company(self, send: SendFrame) -> None:
         for subscription in list(self._company):
             if not subscription.behind and not subscription.doubted and subscription in self._company:
-                await self._send(Out(self._company.pop(subscription)), send)
+                await self._send(OutgoingFrame(self._company.pop(subscription)), send)
 
-    async def _try_to_catch_up(self, subscription: Subscription, send: Send) -> None:
+    async def _try_to_catch_up(self, subscription: Subscription, send: SendFrame) -> None:
         try:
             await self._catch_up(subscription, send)
         except Unavailable as error:
             log.warning("catch_up_failed", topic_id=str(subscription.topic_id), error=str(error.__cause__))
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY_INTERVAL_SECONDS)
         if subscription.readable:
             self._woken.set()
 
-    async def _catch_up(self, subscription: Subscription, send: Send) -> None:
+    async def _catch_up(self, subscription: Subscription, send: SendFrame) -> None:
         """One read from the cursor on; the pump comes again while that does not make it level with the others."""
         if not subscription.readable:
             return
@@ -275,12 +275,12 @@ class Client:
         elif not subscription.doubted:
             await self._take(subscription, read, send)
 
-    async def _take(self, subscription: Subscription, read: Read, send: Send) -> None:
+    async def _take(self, subscription: Subscription, read: CatchUpRead, send: SendFrame) -> None:
         if read.revision is not None:
             subscription.cursor = read.revision
         subscription.behind = not subscription.source.level(subscription)
         if read.body is not None:
-            await self._send(Out(read.body, read.revision), send)
+            await self._send(OutgoingFrame(read.body, read.revision), send)
 
     def _drop_all(self) -> None:
         metrics.DROPPED_BACK.inc()

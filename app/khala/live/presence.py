@@ -15,32 +15,32 @@ import structlog
 from khala.domain import frames
 from khala.domain.errors import Unavailable
 from khala.live.access_guard import Guard
-from khala.live.encoded_frame import Body
-from khala.live.observer import Client, Subscription
+from khala.live.encoded_frame import EncodedFrame
+from khala.live.observer import Observer, Subscription
 from khala.signals.metrics import PRESENT
 from khala.store.postgres.database import EVERYTHING, Database
 from khala.store.threads import presence
-from khala.store.threads.presence import Company, Said
+from khala.store.threads.presence import PresenceList, PresenceRow
 
 log = structlog.get_logger()
 
-PACE = 0.2
+UPDATE_INTERVAL_SECONDS = 0.2
 """Seconds between two writes, and between two reads."""
-BEAT = 2.0
+HEARTBEAT_INTERVAL_SECONDS = 2.0
 """Seconds between two proofs that this process is alive."""
-TICK = 0.5
+CHECK_INTERVAL_SECONDS = 0.5
 """Seconds between two looks at who was heard."""
-ASK = 3.0
+PING_AFTER_SECONDS = 3.0
 """Seconds of silence after which a socket is asked for a sign of life, while it is present somewhere."""
-SILENCE = 8.0
+ABSENT_AFTER_SECONDS = 8.0
 """Seconds of silence after which it is not present any more, until it is heard again."""
-PAUSE = 0.5
+RETRY_INTERVAL_SECONDS = 0.5
 """Seconds before another try, when the database is away."""
-NOBODY = Body(b"")
+EMPTY_LIST = EncodedFrame(b"")
 """What is told where nobody is."""
 
 
-class Here:
+class PresenceEntry:
     """One connection's presence in one thread, as it was said last."""
 
     def __init__(self, subscription: Subscription, state: str) -> None:
@@ -49,10 +49,10 @@ class Here:
         self.away = False
         self.user_id = subscription.caller.user_id
 
-    def said(self, participant_id: UUID) -> Said:
+    def said(self, participant_id: UUID) -> PresenceRow:
         """As it is stored; the name is the account's."""
         caller = self.subscription.caller
-        return Said(
+        return PresenceRow(
             thread_id=self.subscription.topic_id,
             participant_id=participant_id,
             user_id=caller.user_id,
@@ -64,23 +64,23 @@ class Here:
         """Whether it has become silent, was heard again, or has lost its account."""
         pulse, before = self.subscription.client.pulse, (self.away, self.user_id)
         if pulse is not None:
-            pulse.ask(ASK)
-            self.away = time.monotonic() - pulse.heard_at > SILENCE
+            pulse.ask(PING_AFTER_SECONDS)
+            self.away = time.monotonic() - pulse.heard_at > ABSENT_AFTER_SECONDS
         self.user_id = self.subscription.caller.user_id
         return (self.away, self.user_id) != before
 
 
-class Presence:
+class PresenceService:
     """All of this process who are present, and all who are told."""
 
     def __init__(self, db: Database, guard: Guard) -> None:
         self.process_id = uuid4()
         self._db = db
         self._guard = guard
-        self._here: dict[tuple[Client, UUID], Here] = {}
-        self._unwritten: dict[tuple[Client, UUID], UUID] = {}
-        self._watchers: dict[UUID, dict[Client, Subscription]] = defaultdict(dict)
-        self._told: dict[UUID, Body] = {}
+        self._here: dict[tuple[Observer, UUID], PresenceEntry] = {}
+        self._unwritten: dict[tuple[Observer, UUID], UUID] = {}
+        self._watchers: dict[UUID, dict[Observer, Subscription]] = defaultdict(dict)
+        self._told: dict[UUID, EncodedFrame] = {}
         self._unread: set[UUID] = set()
         self._to_write = asyncio.Event()
         self._to_read = asyncio.Event()
@@ -114,7 +114,7 @@ class Presence:
         key = (subscription.client, subscription.topic_id)
         here = self._here.get(key)
         if here is None:
-            self._here[key] = Here(subscription, state)
+            self._here[key] = PresenceEntry(subscription, state)
         elif here.state == state:
             return
         else:
@@ -145,12 +145,12 @@ class Presence:
     async def close(self) -> None:
         """Take all of this process away: it ends."""
         try:
-            async with asyncio.timeout(PAUSE), self._db.driver() as driver:
+            async with asyncio.timeout(RETRY_INTERVAL_SECONDS), self._db.driver() as driver:
                 await presence.clear(driver, self.process_id)
         except (Unavailable, TimeoutError):
             log.warning("presence_left_behind", process_id=str(self.process_id))
 
-    def _write(self, key: tuple[Client, UUID]) -> None:
+    def _write(self, key: tuple[Observer, UUID]) -> None:
         client, thread_id = key
         PRESENT.set(len(self._here))
         # One of the connection in each thread, which tells nothing of its other threads.
@@ -161,12 +161,12 @@ class Presence:
         self._unread.add(thread_id)
         self._to_read.set()
 
-    def _tell(self, subscription: Subscription, body: Body) -> None:
+    def _tell(self, subscription: Subscription, body: EncodedFrame) -> None:
         """Pass the list on; that nobody is there is news only to who was told of somebody."""
         if body or subscription.accompanied:
             subscription.accompanied = bool(body)
             nobody = frames.PresenceFrame(thread_id=subscription.topic_id, participants=())
-            subscription.client.accompany(subscription, body or Body.of(nobody))
+            subscription.client.accompany(subscription, body or EncodedFrame.of(nobody))
 
     async def _whenever(self, event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -177,11 +177,11 @@ class Presence:
             except Unavailable as error:
                 log.warning("presence_failed", error=str(error.__cause__))
                 event.set()
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(RETRY_INTERVAL_SECONDS)
             except BaseException:
                 event.set()
                 raise
-            await asyncio.sleep(PACE)
+            await asyncio.sleep(UPDATE_INTERVAL_SECONDS)
 
     async def _write_all(self) -> None:
         due, self._unwritten = self._unwritten, {}
@@ -197,7 +197,7 @@ class Presence:
         if made:
             self._say_all_again(but=due)
 
-    def _say_all_again(self, *, but: dict[tuple[Client, UUID], UUID]) -> None:
+    def _say_all_again(self, *, but: dict[tuple[Observer, UUID], UUID]) -> None:
         for key in self._here:
             if key not in but:
                 self._write(key)
@@ -208,7 +208,7 @@ class Presence:
             return
         try:
             async with self._db.driver() as driver:
-                found = await presence.company(driver, list(due))
+                found = await presence.read_lists(driver, list(due))
         except BaseException:
             self._unread |= due
             raise
@@ -216,9 +216,9 @@ class Presence:
             if thread_id in self._watchers:
                 self._pass_on(thread_id, company)
 
-    def _pass_on(self, thread_id: UUID, company: Company) -> None:
+    def _pass_on(self, thread_id: UUID, company: PresenceList) -> None:
         frame = frames.PresenceFrame(thread_id=thread_id, participants=company.participants, more=company.more)
-        body = Body.of(frame) if company.participants else NOBODY
+        body = EncodedFrame.of(frame) if company.participants else EMPTY_LIST
         told = self._told.get(thread_id)
         if told is not None and told.data == body.data:
             return
@@ -236,11 +236,11 @@ class Presence:
                     await self._prove_alive()
             except Unavailable as error:
                 log.warning("beat_failed", error=str(error.__cause__))
-            await asyncio.sleep(BEAT)
+            await asyncio.sleep(HEARTBEAT_INTERVAL_SECONDS)
 
     async def _prove_alive(self) -> None:
         async with self._db.driver() as driver:
-            if await presence.beat(driver, self.process_id):
+            if await presence.record_heartbeat(driver, self.process_id):
                 self._say_all_again(but={})
             await presence.clear(driver)
 
@@ -249,4 +249,4 @@ class Presence:
             for key, here in self._here.items():
                 if here.look():
                     self._write(key)
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)

@@ -3,14 +3,14 @@
 from collections.abc import Awaitable, Callable
 
 from khala.live.access_guard import Guard
-from khala.live.catch_up_reader import Reader
-from khala.live.delivery_metrics import Deliveries
-from khala.live.fallback_poll import Poll
-from khala.live.feeds import Accounts, Threads
-from khala.live.heartbeat import Pulse
+from khala.live.catch_up_reader import CatchUpReader
+from khala.live.delivery_metrics import DeliveryRecorder
+from khala.live.fallback_poll import FallbackPoll
+from khala.live.feeds import AccountFeed, ThreadFeed
+from khala.live.heartbeat import Heartbeat
 from khala.live.hub import Hub
-from khala.live.observer import Client, Write
-from khala.live.presence import Presence
+from khala.live.observer import Observer, TryWrite
+from khala.live.presence import PresenceService
 from khala.store.postgres.database import (
     ACCOUNTS_CHANNEL,
     CREDENTIALS_CHANNEL,
@@ -20,17 +20,17 @@ from khala.store.postgres.database import (
 )
 
 
-class Live:
+class LiveService:
     """The feed reads through `inner`; clients are let in, and catch up, through `db`."""
 
     def __init__(self, db: Database, inner: Database) -> None:
-        reader = Reader(db)
+        reader = CatchUpReader(db)
         self.guard = Guard(inner)
-        self.deliveries = Deliveries(inner)
-        self.threads = Hub(inner, reader, Threads(), self.guard, self.deliveries)
-        self.accounts = Hub(inner, reader, Accounts(), self.guard, self.deliveries)
-        self.presence = Presence(inner, self.guard)
-        self.poll = Poll(inner, self._watching, self._look_again)
+        self.deliveries = DeliveryRecorder(inner)
+        self.threads = Hub(inner, reader, ThreadFeed(), self.guard, self.deliveries)
+        self.accounts = Hub(inner, reader, AccountFeed(), self.guard, self.deliveries)
+        self.presence = PresenceService(inner, self.guard)
+        self.poll = FallbackPoll(inner, self._watching, self._look_again)
 
     @property
     def handlers(self) -> dict[str, Callable[[str], None]]:
@@ -54,11 +54,11 @@ class Live:
             "deliveries": self.deliveries.run,
         }
 
-    def client(self, pulse: Pulse | None = None, write: Write | None = None) -> Client:
+    def client(self, pulse: Heartbeat | None = None, write: TryWrite | None = None) -> Observer:
         """A new connection without subscriptions; what `write` can't send, its pump does."""
-        return Client(pulse=pulse, write=write, left=self.presence.left)
+        return Observer(pulse=pulse, write=write, left=self.presence.left)
 
-    def close(self, client: Client) -> None:
+    def close(self, client: Observer) -> None:
         """The connection is gone."""
         for hub in (self.threads, self.accounts):
             hub.close(client)

@@ -14,7 +14,7 @@ from khala.operations import blob_copies
 from khala.operations.backup import STORED, blob_store
 from khala.operations.programs import OperationFailed, Postgres, postgres
 from khala.settings import Settings
-from khala.store.operations.verify import Checked, differences
+from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres import migrations
 
 MAX_RECOVERY_SECONDS = 3600
@@ -135,8 +135,8 @@ async def _settle(settings: Settings, server: Postgres) -> None:
         await connection.execute("ANALYZE")
     async with composition.database(settings) as db:
         await migrations.upgrade(db.direct_url)
-        checked, found = Checked(), 0
-        async for difference in differences(db, checked):
+        checked, found = VerifyProgress(), 0
+        async for difference in find_differences(db, checked):
             found += 1
             click.echo(f"{difference.place}: {difference.problem}")
     click.echo(f"{checked.answers} answers in {checked.threads} threads checked, {found} differences.")

@@ -307,7 +307,7 @@ class Executor:
         if claimed.next_seq and (claimed.taken_over or not progress.waits):
             stream.append(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
         async with self._db.driver() as driver:
-            history = await messages.path(
+            history = await messages.read_path(
                 driver,
                 claimed.lease.thread_id,
                 claimed.user_message_id,

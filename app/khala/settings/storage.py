@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from pydantic import BeforeValidator, model_validator
 
 from khala.live import nats_url
-from khala.live.nats_url import WakeUrl
+from khala.live.nats_url import NatsServers
 from khala.settings.fields import Kind, PostgresUrl, SettingGroup, Whole, setting
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ MAX_MB = 1_000_000
 MAX_MB_PER_DAY = 9_000_000
 
 
-def _wake_url(value: object) -> WakeUrl:
+def _wake_url(value: object) -> NatsServers:
     if find_spec("nats") is None:
         raise ValueError("needs nats-py: install khala[nats].")
     try:
-        return nats_url.parsed(str(value))
+        return nats_url.parse(str(value))
     except ValueError as error:
         # The value is not repeated: it may hold a password.
         raise ValueError(f"{error}.") from error
@@ -39,7 +39,7 @@ def _bucket_url(value: object) -> str:
         raise ValueError(f"{error}.") from error
 
 
-NatsUrl: TypeAlias = Annotated[WakeUrl, BeforeValidator(_wake_url), Kind("URL")]
+NatsUrl: TypeAlias = Annotated[NatsServers, BeforeValidator(_wake_url), Kind("URL")]
 BucketUrl: TypeAlias = Annotated[str, BeforeValidator(_bucket_url), Kind("URL")]
 
 

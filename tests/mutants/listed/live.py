@@ -156,8 +156,8 @@ MUTANTS = (
     Mutant(
         name="a-failed-look-is-forgotten",
         file="app/khala/live/hub.py",
-        old=("                self._again(woken)\n                await asyncio.sleep(PAUSE)"),
-        new="                await asyncio.sleep(PAUSE)",
+        old=("                self._again(woken)\n                await asyncio.sleep(RETRY_INTERVAL_SECONDS)"),
+        new="                await asyncio.sleep(RETRY_INTERVAL_SECONDS)",
         tests=("tests/integration/test_hub.py::test_a_look_that_fails_is_made_again",),
         why="A change that was committed while the database was away would show at the next poll only.",
     ),

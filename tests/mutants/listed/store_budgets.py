@@ -23,10 +23,10 @@ MUTANTS = (
         name="an-answer-wakes-no-executor",
         file="app/khala/store/tools/approvals.py",
         old=(
-            "        await thread_lists.stamp(await driver_of(connection), [run.thread_id])\n"
+            "        await thread_lists.mark_changed(await driver_of(connection), [run.thread_id])\n"
             '    await notify(connection, RUNS_CHANNEL, "")\n'
         ),
-        new="        await thread_lists.stamp(await driver_of(connection), [run.thread_id])\n",
+        new="        await thread_lists.mark_changed(await driver_of(connection), [run.thread_id])\n",
         tests=("tests/integration/test_notifications.py::test_executors_are_told",),
         why="An approved call would run a sweep later.",
     ),

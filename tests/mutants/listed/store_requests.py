@@ -74,8 +74,8 @@ MUTANTS = (
     Mutant(
         name="an-ephemeral-thread-is-listed",
         file="app/khala/store/threads/threads.py",
-        old="    elif caller.user_id is not None:\n        await thread_lists.add(",
-        new="    if caller.user_id is not None:\n        await thread_lists.add(",
+        old="    elif caller.user_id is not None:\n        await thread_lists.add_entry(",
+        new="    if caller.user_id is not None:\n        await thread_lists.add_entry(",
         tests=("tests/integration/test_ephemeral_threads.py::test_it_is_on_no_list_and_open_to_its_owner_alone",),
         why="Each request of a program would leave a thread on its user's list.",
     ),

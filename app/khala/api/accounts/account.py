@@ -132,7 +132,9 @@ class Me(Controller):
             user = await accounts.get(driver, user_id)
         await context.exports.count(context.db, user_id)
         if request.accept.best_match([ZIP, LINES], ZIP) == LINES:
-            return Stream(account_export.lines(context.db, user), media_type=LINES, headers=_saved("khala.jsonl"))
+            return Stream(
+                account_export.export_lines(context.db, user), media_type=LINES, headers=_saved("khala.jsonl")
+            )
         chunks = await context.exports.begun(user_id, export_archive(context.db, context.blob_service, user_id))
         return ArchiveStream(chunks, media_type=ZIP, headers=_saved("khala.zip"))
 

@@ -5,7 +5,7 @@ from typing import Any
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import State
 
-from khala.live.heartbeat import Pulse
+from khala.live.heartbeat import Heartbeat
 
 LINE = "line"
 """Where in the connection's state the application finds its line."""
@@ -18,7 +18,7 @@ class Line(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.pulse = Pulse(self._ask)
+        self.pulse = Heartbeat(self._ask)
 
     def data_received(self, data: bytes) -> None:
         """Something was heard. A head that is no handshake is answered and the connection closed."""

@@ -15,23 +15,23 @@ from khala.domain.chat import SendResult
 from khala.domain.errors import InvalidInput, KhalaError
 from khala.domain.fold import Block, TextBlock, ToolBlock
 from khala.store.runs import completion_requests
-from khala.store.runs.completion_requests import Accepted
+from khala.store.runs.completion_requests import AcceptedRequest
 from khala.store.sharing import access
 from khala.store.threads import conversation_imports, sends, threads
-from khala.store.threads.conversation_imports import Conversation, Imported
-from khala.store.threads.sends import Question
+from khala.store.threads.conversation_imports import ConversationImport, ImportedMessage
+from khala.store.threads.sends import SendRequest
 
 
-async def ask(context: Context, caller: Caller, history: History, wish: Wish) -> Accepted:
+async def ask(context: Context, caller: Caller, history: History, wish: Wish) -> AcceptedRequest:
     """Queue the conversation's answer, or join the run that the same request began. Raises what sending raises."""
     request = wish.identity
     if request is None:
-        return Accepted(sent=await _ask(context, caller, history, wish))
+        return AcceptedRequest(sent=await _ask(context, caller, history, wish))
     joined = await completion_requests.join(context.db, request) if request.may_be_known else None
     if joined is not None:
         return joined
     try:
-        return Accepted(sent=await _ask(context, caller, history, wish), attempt=request.attempt)
+        return AcceptedRequest(sent=await _ask(context, caller, history, wish), attempt=request.attempt)
     except KhalaError:
         # An equal request that came at the same time was faster; or this one was stored, and its commit went unheard.
         joined = await completion_requests.join(context.db, request)
@@ -73,20 +73,20 @@ async def _anew(context: Context, caller: Caller, history: History, wish: Wish) 
 async def _begin(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> SendResult:
     *before, last = history.turns
     asks = isinstance(last, Said)
-    system = [Imported(role="system", content=(TextBlock(text=history.system),))] if history.system else []
+    system = [ImportedMessage(role="system", content=(TextBlock(text=history.system),))] if history.system else []
     earlier = [await _imported(context, caller, thread_id, turn) for turn in (before if asks else history.turns)]
-    conversation = Conversation(
+    conversation = ConversationImport(
         title=history.title,
         history=[*system, *earlier],
         question=await _question(context, caller, thread_id, last if isinstance(last, Said) else Said(text=""), wish),
         asks=asks,
         lasts=wish.lasts,
     )
-    return await conversation_imports.begin(context.db, conversation, caller, context.limits)
+    return await conversation_imports.start(context.db, conversation, caller, context.limits)
 
 
-async def _question(context: Context, caller: Caller, thread_id: UUID, said: Said, wish: Wish) -> Question:
-    return Question(
+async def _question(context: Context, caller: Caller, thread_id: UUID, said: Said, wish: Wish) -> SendRequest:
+    return SendRequest(
         thread_id=thread_id,
         message_id=ids.new(),
         text=said.text,
@@ -99,13 +99,13 @@ async def _question(context: Context, caller: Caller, thread_id: UUID, said: Sai
 async def _come_back(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> SendResult:
     """The newest answer's calls have come back: the same answer with what they came to goes on, in place of it."""
     async with context.db.driver() as driver:
-        waiting = await conversation_imports.waiting(driver, thread_id, caller, list(history.results))
+        waiting = await conversation_imports.find_waiting(driver, thread_id, caller, list(history.results))
     if waiting is None:
         raise InvalidInput("The thread's newest answer has made no such call.", path="messages")
     blocks = tuple(_settled(block, history.results) for block in waiting.content)
-    settled = Imported(role="assistant", content=blocks)
+    settled = ImportedMessage(role="assistant", content=blocks)
     question = await _question(context, caller, thread_id, Said(text=""), wish)
-    return await conversation_imports.go_on(context.db, waiting, settled, question, caller, context.limits)
+    return await conversation_imports.continue_answer(context.db, waiting, settled, question, caller, context.limits)
 
 
 def _settled(block: Block, results: Mapping[str, str]) -> Block:
@@ -114,11 +114,11 @@ def _settled(block: Block, results: Mapping[str, str]) -> Block:
     return block
 
 
-async def _imported(context: Context, caller: Caller, thread_id: UUID, turn: Turn) -> Imported:
+async def _imported(context: Context, caller: Caller, thread_id: UUID, turn: Turn) -> ImportedMessage:
     if isinstance(turn, Answered):
-        return Imported(role="assistant", content=turn.blocks)
+        return ImportedMessage(role="assistant", content=turn.blocks)
     text = (TextBlock(text=turn.text),) if turn.text else ()
-    return Imported(role="user", content=text, attachments=await _kept(context, caller, thread_id, turn.files))
+    return ImportedMessage(role="user", content=text, attachments=await _kept(context, caller, thread_id, turn.files))
 
 
 async def _kept(context: Context, caller: Caller, thread_id: UUID, files: Sequence[File]) -> tuple[UUID, ...]:

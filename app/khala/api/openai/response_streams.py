@@ -22,7 +22,7 @@ from khala.domain.chat import SendResult
 from khala.domain.errors import KhalaError
 from khala.domain.parts import BlobRef
 from khala.store.runs import completion_requests, detail_tokens, runs
-from khala.store.runs.completion_requests import Accepted
+from khala.store.runs.completion_requests import AcceptedRequest
 from khala.store.tools import approvals
 
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     context: Context
     caller: Caller
     wish: Wish
-    accepted: Accepted
+    accepted: AcceptedRequest
 
     @property
     def sent(self) -> SendResult:
@@ -142,7 +142,7 @@ async def events(asking: Asking) -> AsyncGenerator[str]:
 
 async def _tokens(asking: Asking, calls: Sequence[str]) -> dict[str, str]:
     async with asking.context.db.driver() as driver:
-        return await detail_tokens.make(
+        return await detail_tokens.create(
             driver,
             thread_id=asking.sent.thread_id,
             run_id=asking.sent.run_id,

@@ -12,7 +12,7 @@ from khala.domain.access import Caller
 from khala.domain.chat import SendResult
 from khala.domain.errors import Forbidden
 from khala.domain.parts import Part
-from khala.live.observer import Out
+from khala.live.observer import OutgoingFrame
 from khala.store.runs import parts, runs
 
 SILENCE = 15.0
@@ -41,7 +41,7 @@ async def follow(context: Context, sent: SendResult, caller: Caller) -> AsyncGen
     authorization = await hub.authorize(context.db, sent.thread_id, caller)
     client = context.live.client()
     # One frame at a time leaves the client's outbox, so what is held for a slow reader stays bounded there.
-    ready: asyncio.Queue[Out] = asyncio.Queue(1)
+    ready: asyncio.Queue[OutgoingFrame] = asyncio.Queue(1)
     hub.join(client, sent.thread_id, sent.revision, authorization)
     pump = asyncio.create_task(client.pump(ready.put))
     try:
@@ -55,7 +55,7 @@ async def follow(context: Context, sent: SendResult, caller: Caller) -> AsyncGen
 
 
 async def _news(
-    context: Context, sent: SendResult, caller: Caller, ready: asyncio.Queue[Out], pump: "asyncio.Task[None]"
+    context: Context, sent: SendResult, caller: Caller, ready: asyncio.Queue[OutgoingFrame], pump: "asyncio.Task[None]"
 ) -> AsyncGenerator[News]:
     seq = 0
     while True:
@@ -86,7 +86,7 @@ async def _stored(context: Context, sent: SendResult, caller: Caller, seq: int) 
                 return found
 
 
-async def _next(ready: asyncio.Queue[Out], pump: "asyncio.Task[None]") -> Frame | None:
+async def _next(ready: asyncio.Queue[OutgoingFrame], pump: "asyncio.Task[None]") -> Frame | None:
     """The next frame; None after a while without one."""
     try:
         async with asyncio.timeout(SILENCE):

@@ -11,7 +11,7 @@ from khala.blobs.blob_service import BlobService
 from khala.domain.errors import Unavailable
 from khala.live.listener import Listener
 from khala.store.postgres.database import Database
-from khala.store.postgres.write_check import refusal
+from khala.store.postgres.write_check import find_write_problem
 
 log = structlog.get_logger()
 
@@ -76,7 +76,7 @@ class Readiness:
 
     async def _takes_writes(self) -> bool:
         try:
-            why_not = await refusal(self._db)
+            why_not = await find_write_problem(self._db)
         except Unavailable as error:
             why_not = str(error)
         if why_not is not None:

@@ -84,7 +84,7 @@ class Sharing(Controller):
         user_id = user_of(caller)
         async with context.db.driver() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
-        await thread_lists.read(context.db, thread_id, user_id, data.revision)
+        await thread_lists.mark_read(context.db, thread_id, user_id, data.revision)
 
     @post(
         "/join",

@@ -17,8 +17,8 @@ from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented
 from khala.domain.access import Authorization, Caller
 from khala.domain.frames import MAX_REVISION
-from khala.live.observer import Out
-from khala.live.service import Live
+from khala.live.observer import OutgoingFrame
+from khala.live.service import LiveService
 from khala.signals.metrics import EVENT_STREAMS
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
@@ -79,10 +79,12 @@ def _revision(last_event_id: str) -> int | None:
     return min(int(last_event_id), MAX_REVISION) if known else None
 
 
-async def _follow(live: Live, thread_id: UUID, after: int | None, authorization: Authorization) -> AsyncIterator[str]:
+async def _follow(
+    live: LiveService, thread_id: UUID, after: int | None, authorization: Authorization
+) -> AsyncIterator[str]:
     client = live.client()
     # One frame at a time leaves the client's outbox, so what is held for a slow reader stays bounded there.
-    ready: asyncio.Queue[Out] = asyncio.Queue(1)
+    ready: asyncio.Queue[OutgoingFrame] = asyncio.Queue(1)
     live.threads.join(client, thread_id, after, authorization)
     pump = asyncio.create_task(client.pump(ready.put))
     EVENT_STREAMS.inc()
@@ -96,7 +98,7 @@ async def _follow(live: Live, thread_id: UUID, after: int | None, authorization:
         await asyncio.wait({pump})
 
 
-async def _frames(ready: asyncio.Queue[Out], pump: "asyncio.Task[None]") -> AsyncIterator[str]:
+async def _frames(ready: asyncio.Queue[OutgoingFrame], pump: "asyncio.Task[None]") -> AsyncIterator[str]:
     """Events and signs of life, until the thread is gone: the one frame here that has no revision."""
     last = False
     while not last:
@@ -112,6 +114,6 @@ async def _frames(ready: asyncio.Queue[Out], pump: "asyncio.Task[None]") -> Asyn
             yield _event(out)
 
 
-def _event(out: Out) -> str:
+def _event(out: OutgoingFrame) -> str:
     number = "" if out.revision is None else f"id: {out.revision}\n"
     return f"{number}data: {out.body.text}\n\n"

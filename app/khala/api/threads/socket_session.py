@@ -15,7 +15,7 @@ from khala.domain.access import Caller, require_scope
 from khala.domain.errors import Forbidden, InvalidInput, KhalaError, PayloadTooLarge, RateLimited, Unauthorized
 from khala.domain.token_bucket import TokenBucket
 from khala.live.access_guard import stands, without_account
-from khala.live.observer import Client
+from khala.live.observer import Observer
 
 MOST_FRAME = 64 * 1024
 """Bytes of a client's frame."""
@@ -35,7 +35,7 @@ decoder: msgspec.json.Decoder[frames.ClientFrame] = msgspec.json.Decoder(frames.
 class Conversation:
     """One connection: the account that it acts for, and what it has left of its budgets."""
 
-    def __init__(self, context: Context, client: Client, account: Caller) -> None:
+    def __init__(self, context: Context, client: Observer, account: Caller) -> None:
         self._context = context
         self._live = context.live
         self._client = client

@@ -13,8 +13,8 @@ from khala.api.http.websocket_protocol import LINE, Line
 from khala.api.threads.socket_session import Conversation
 from khala.domain import frames
 from khala.domain.errors import Forbidden
-from khala.live.encoded_frame import Body
-from khala.live.observer import Client, Out
+from khala.live.encoded_frame import EncodedFrame
+from khala.live.observer import Observer, OutgoingFrame
 
 HEARTBEAT = 25
 """Seconds within which a client should hear from the server, or ask with a ping."""
@@ -40,11 +40,11 @@ async def follow(socket: Socket, context: NamedDependency[Context]) -> None:
         context.live.close(client)
 
 
-async def _converse(socket: Socket, line: Line, client: Client, conversation: Conversation) -> None:
-    async def send(out: Out) -> None:
+async def _converse(socket: Socket, line: Line, client: Observer, conversation: Conversation) -> None:
+    async def send(out: OutgoingFrame) -> None:
         await line.deliver(out.body.message)
 
-    await line.deliver(Body.of(frames.Hello(heartbeat_seconds=HEARTBEAT)).message)
+    await line.deliver(EncodedFrame.of(frames.Hello(heartbeat_seconds=HEARTBEAT)).message)
     async with asyncio.TaskGroup() as group:
         pump = group.create_task(client.pump(send))
         behaved = await _listen(socket, line, conversation)
@@ -62,5 +62,5 @@ async def _listen(socket: Socket, line: Line, conversation: Conversation) -> boo
         answer = await conversation.answer(message)
         if answer is not None:
             # Past the outbox: a client that does not read its answers is not listened to.
-            await line.deliver(Body.of(answer).message)
+            await line.deliver(EncodedFrame.of(answer).message)
     return False

@@ -35,7 +35,7 @@ from khala.domain.chat import Message, RunOptions, SendResult, Snapshot, Thread
 from khala.domain.errors import Forbidden, InvalidInput
 from khala.store.sharing import access
 from khala.store.threads import sends, thread_feed, threads
-from khala.store.threads.sends import Question
+from khala.store.threads.sends import SendRequest
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
@@ -99,7 +99,7 @@ class Threads(Controller):
         limit: Limit = 50,
     ) -> Page[Thread]:
         """The threads that the account owns or was given a role on, or that the key opens, newest first."""
-        found = await threads.page(context.db, somebody(caller), before=_position(cursor), limit=limit + 1)
+        found = await threads.list_page(context.db, somebody(caller), before=_position(cursor), limit=limit + 1)
         items = found[:limit]
         return Page(items=items, next_cursor=_cursor(items[-1]) if len(found) > limit else None)
 
@@ -121,7 +121,7 @@ class Threads(Controller):
         """The thread and its newest messages, in order; answers under way as far as they have come."""
         async with context.db.snapshot() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
-            return await thread_feed.snapshot(driver, thread_id, limit=limit)
+            return await thread_feed.read_snapshot(driver, thread_id, limit=limit)
 
     @get(
         "/{thread_id:uuid}/messages",
@@ -142,7 +142,7 @@ class Threads(Controller):
         """The messages before the one that `before` names, in order."""
         async with context.db.snapshot() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
-            items, more = await thread_feed.older(driver, thread_id, before=before, limit=limit)
+            items, more = await thread_feed.read_older(driver, thread_id, before=before, limit=limit)
         return Older(items=items, has_more=more)
 
     @patch(
@@ -166,7 +166,7 @@ class Threads(Controller):
         if data.visibility == "public" and not context.public_threads:
             raise Forbidden("Public threads are not switched on here.")
         title = storable(data.title, "title") if isinstance(data.title, str) else data.title
-        return await threads.change(
+        return await threads.update_thread(
             context.db, thread_id, caller, title=title, visibility=data.visibility, active_leaf=data.active_leaf
         )
 
@@ -218,7 +218,7 @@ class Threads(Controller):
     ) -> Response[SendResult]:
         """Store a message and start its answer. The same `messageId` again adds nothing and answers 200."""
         await _check(data.options, context)
-        question = Question(
+        question = SendRequest(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),
             text=sendable(data.text, alone=not data.attachments),
@@ -249,7 +249,7 @@ class Threads(Controller):
     ) -> Response[SendResult]:
         """Start another answer to a user's message, beside those there are. The same `answerId` again adds nothing."""
         await _check(data.options, context)
-        question = Question(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
+        question = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
         answer_id = data.answer_id or ids.new()
         sent, new = await sends.regenerate(context.db, question, answer_id, caller, context.limits)
         bind_contextvars(run_id=str(sent.run_id))

@@ -16,7 +16,7 @@ from khala.domain.frames import AccountDeltaFrame, AccountFrame
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 from khala.store.sharing import invitations
-from khala.store.threads.thread_feed import Behind, Gone, Unchanged
+from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 
 MAX_LISTED_THREADS = 200
 """Threads that one frame tells of; a reader that is further behind starts over from the newest."""
@@ -68,7 +68,7 @@ STANDING = """
                   AND coalesce(api_tokens.expires_at > clock_timestamp(), true))
 """
 
-AccountChange = AccountDeltaFrame | Behind | Gone | Unchanged
+AccountChange = AccountDeltaFrame | SnapshotNeeded | TopicGone | Unchanged
 
 
 async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, AccountChange]:
@@ -101,11 +101,11 @@ def _change(
     user: rows.Record | None, after: int, entries: Sequence[rows.Record], invited: tuple[Invitation, ...] | None
 ) -> AccountChange:
     if user is None:
-        return Gone()
+        return TopicGone()
     if user["revision"] == after:
         return Unchanged()
     if not _served(user, after) or len(entries) > MAX_LISTED_THREADS:
-        return Behind(revision=user["revision"], reset=False)
+        return SnapshotNeeded(revision=user["revision"], reset=False)
     there, removed = _told(entries)
     return AccountDeltaFrame(
         since=after,

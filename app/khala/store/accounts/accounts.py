@@ -99,7 +99,7 @@ async def set_password(db: Database, caller: Caller, password_hash: str, *, emai
     try:
         async with db.transaction() as connection:
             await connection.execute(select(func.now()))
-            await thread_lists.hold(await driver_of(connection), user_id)
+            await thread_lists.lock_user(await driver_of(connection), user_id)
             if email is not None:
                 await connection.execute(insert(passwords).values(user_id=user_id, email=email, hash=password_hash))
                 fresh = update(users).where(users.c.id == user_id, users.c.email.is_(None))
@@ -191,13 +191,13 @@ async def remove(db: Database, caller: Caller) -> None:
 async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
     """Whether it was done; not if it came to own another thread while those that it had were being locked."""
     async with db.transaction() as connection:
-        await completion_requests.forget(connection, user_id)
+        await completion_requests.delete_of_user(connection, user_id)
         await workspace_owners.close_gate(connection, user_id)
         found = list(await connection.execute(_concerned(user_id).with_for_update()))
         driver = await driver_of(connection)
         # All at once, because runs are locked in the order of their ids.
         active = await leases.lock_active_runs(driver, [row.id for row in found])
-        await requesters.lost_role(driver, [row.id for row in found if not row.own], user_id)
+        await requesters.cancel_runs_of_user(driver, [row.id for row in found if not row.own], user_id)
         own = {row.id for row in found if row.own}
         await ledger.lock(driver, run_ids=[run.id for run in active if run.thread_id in own])
         await _hold_users(connection, user_id, [row.id for row in found])

@@ -67,7 +67,7 @@ async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, u
     await ledger.move_to_user(connection, thread_id, user_id)
     member = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
     await connection.execute(delete(memberships).where(member))
-    await thread_lists.add(driver, thread_id, user_id)
+    await thread_lists.add_entry(driver, thread_id, user_id)
     await invitations.remove(driver, thread_id, user_id)
     # The user is locked by now: owners come after threads and users.
     await workspace_files.move_all(driver, thread_id, user_id, f"claimed/{str(thread_id)[:8]}")

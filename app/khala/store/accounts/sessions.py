@@ -61,7 +61,7 @@ async def begin(
         # Whoever ends all sessions of the user, or deletes the account, holds this lock, too.
         await connection.execute(select(func.now()))
         for one in sorted({user_id, caller.user_id or user_id}):
-            await thread_lists.hold(await driver_of(connection), one)
+            await thread_lists.lock_user(await driver_of(connection), one)
         if proof is not None:
             query = select(passwords.c.hash).where(passwords.c.user_id == user_id).with_for_update(read=True)
             if (await connection.execute(query)).scalar_one_or_none() != proof:

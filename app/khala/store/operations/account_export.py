@@ -12,22 +12,22 @@ from khala.store.postgres.database import Database
 from khala.store.runs import parts, receipts
 from khala.store.tools import todos, user_tools, workspace_files
 
-PAGE = 500
+PAGE_ROWS = 500
 """Rows that are held at once; no transaction stays open while a slow client reads them."""
 
 THREADS = "SELECT * FROM threads WHERE owner_id = $1 AND deleted_at IS NULL AND id > $2 ORDER BY id LIMIT 1"
-MESSAGES = f"SELECT * FROM messages WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE}"
-RUNS = f"SELECT * FROM runs WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE}"
+MESSAGES = f"SELECT * FROM messages WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE_ROWS}"
+RUNS = f"SELECT * FROM runs WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE_ROWS}"
 
 
-class File(WireStruct, frozen=True, kw_only=True):
+class ExportedFile(WireStruct, frozen=True, kw_only=True):
     """A file of the workspace; its bytes are written in base64."""
 
     path: str
     content: bytes
 
 
-async def lines(db: Database, user: User) -> AsyncIterator[bytes]:
+async def export_lines(db: Database, user: User) -> AsyncIterator[bytes]:
     """The export: the user and their workspace, then each thread with its messages, runs, parts and receipts."""
     yield _line("user", user)
     async for line in _workspace(db, user.id):
@@ -52,7 +52,7 @@ async def _workspace(db: Database, user_id: UUID) -> AsyncIterator[bytes]:
         async with db.driver() as driver:
             found = await workspace_files.contents(driver, user_id, [entry.path])
         for path, content in found.items():
-            yield _line("file", File(path=path, content=content))
+            yield _line("file", ExportedFile(path=path, content=content))
     async with db.driver() as driver:
         for todo in await todos.of_owner(driver, user_id):
             yield _line("todo", todo)
@@ -64,10 +64,10 @@ async def _of_run(db: Database, thread_id: UUID, run_id: UUID) -> AsyncIterator[
     after, more = -1, True
     while more:
         async with db.driver() as driver:
-            found = await parts.of_run(driver, thread_id, run_id, after=after, limit=PAGE)
+            found = await parts.of_run(driver, thread_id, run_id, after=after, limit=PAGE_ROWS)
         for part in found:
             yield _line("part", part)
-        more, after = len(found) == PAGE, found[-1].seq if found else after
+        more, after = len(found) == PAGE_ROWS, found[-1].seq if found else after
     async with db.driver() as driver:
         entries = await receipts.of_run(driver, thread_id, run_id)
     for receipt in entries:
@@ -87,7 +87,7 @@ async def _paged(db: Database, query: str, thread_id: UUID) -> AsyncIterator[row
             found = await driver.fetch(query, thread_id, position)
         for row in found:
             yield row
-        more, position = len(found) == PAGE, found[-1]["position"] if found else position
+        more, position = len(found) == PAGE_ROWS, found[-1]["position"] if found else position
 
 
 def _line(kind: str, data: msgspec.Struct) -> bytes:

@@ -16,12 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Role
 from khala.domain.archive_format import ArchiveRefusedError
-from khala.store.operations.archive_rows import BASE64, Kind
+from khala.store.operations.archive_rows import BASE64, RowKind
 from khala.store.postgres.database import Driver, driver_of
 from khala.store.runs import leases, runs
 from khala.store.threads import thread_lists
 
-BATCH = 1000
+OBJECTS_PER_QUERY = 1000
 
 CHECKS: Mapping[str, str] = {
     "a run whose messages are not in its thread": """
@@ -68,14 +68,14 @@ OTHERS = (
 )
 """Takes out who else of this deployment an archive says had a part in the threads `$1` of the user `$2`."""
 
-HOLD = """
+LOCK_OBJECTS = """
     WITH due AS (
         SELECT sha256 FROM objects WHERE sha256 = ANY($1::bytea[]) AND stored ORDER BY sha256 FOR NO KEY UPDATE
     )
     UPDATE objects SET touched_at = clock_timestamp() FROM due WHERE objects.sha256 = due.sha256
     RETURNING objects.sha256
 """
-LISTED = """
+ADD_LIST_ENTRIES = """
     INSERT INTO listings (user_id, thread_id, revision, changed_at)
     SELECT owner_id, id, 1, updated_at FROM threads WHERE id = ANY($1::uuid[])
     ON CONFLICT (user_id, thread_id) DO NOTHING
@@ -86,17 +86,17 @@ IMPORTED = """
 """
 
 
-async def known(driver: Driver, user_id: UUID) -> bool:
+async def account_exists(driver: Driver, user_id: UUID) -> bool:
     """Whether there is an account with this id."""
     return bool(await driver.fetchval("SELECT EXISTS (SELECT FROM users WHERE id = $1)", user_id))
 
 
-async def imported(driver: Driver, user_id: UUID, digest: str) -> bool:
+async def was_imported(driver: Driver, user_id: UUID, digest: str) -> bool:
     """Whether the account was made by an import of the archive with this digest."""
     return bool(await driver.fetchval(IMPORTED, user_id, digest))
 
 
-async def copy(driver: Driver, kind: Kind, lines: Sequence[msgspec.Struct], fixed: Mapping[str, Any]) -> None:
+async def copy(driver: Driver, kind: RowKind, lines: Sequence[msgspec.Struct], fixed: Mapping[str, Any]) -> None:
     """Make rows of these lines; `fixed` columns have the same value in all of them."""
     columns = kind.columns
     names = [column.name for column in columns] + list(fixed)
@@ -127,15 +127,15 @@ async def lock_users(driver: Driver, user_ids: Iterable[UUID]) -> None:
     await driver.execute(query, list(set(user_ids)))
 
 
-async def hold_objects(driver: Driver, hashes: Sequence[bytes]) -> set[bytes]:
+async def lock_objects(driver: Driver, hashes: Sequence[bytes]) -> set[bytes]:
     """Keep the collector from these objects until the transaction ends. Returns those that are stored."""
     held: set[bytes] = set()
-    for start in range(0, len(hashes), BATCH):
-        held |= {row["sha256"] for row in await driver.fetch(HOLD, hashes[start : start + BATCH])}
+    for start in range(0, len(hashes), OBJECTS_PER_QUERY):
+        held |= {row["sha256"] for row in await driver.fetch(LOCK_OBJECTS, hashes[start : start + OBJECTS_PER_QUERY])}
     return held
 
 
-async def stored(driver: Driver, sha256: bytes) -> None:
+async def mark_stored(driver: Driver, sha256: bytes) -> None:
     """Note that the object's bytes are in the store."""
     query = "UPDATE objects SET stored = true, touched_at = clock_timestamp() WHERE sha256 = $1"
     await driver.execute(query, sha256)
@@ -149,13 +149,13 @@ async def check_references(driver: Driver, thread_ids: Sequence[UUID]) -> None:
             raise ArchiveRefusedError(f"There is {what}: {found}.")
 
 
-async def forget_others(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
+async def remove_other_accounts(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
     """Take out other accounts of this deployment: the archive says that they wrote, asked or decided here."""
     for command in OTHERS:
         await driver.execute(command, thread_ids, user_id)
 
 
-async def end_runs(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> int:
+async def cancel_unended_runs(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> int:
     """Cancel the runs that had not ended: nothing is carried out because of an import. Returns how many there were."""
     driver = await driver_of(connection)
     query = """
@@ -170,12 +170,12 @@ async def end_runs(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> i
     return ended
 
 
-async def list_threads(driver: Driver, thread_ids: Sequence[UUID]) -> None:
+async def add_list_entries(driver: Driver, thread_ids: Sequence[UUID]) -> None:
     """Put those of the threads on their owner's list that are not there yet."""
-    await driver.execute(LISTED, thread_ids)
+    await driver.execute(ADD_LIST_ENTRIES, thread_ids)
 
 
-class Membership(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class ArchivedMembership(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A role that a user had in a thread. Their order is the one in which users are locked."""
 
     user_id: UUID
@@ -184,16 +184,16 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, order=True):
     created_at: datetime
 
 
-async def add_members(driver: Driver, members: Iterable[Membership]) -> int:
+async def add_members(driver: Driver, members: Iterable[ArchivedMembership]) -> int:
     """Give these users their roles in threads again, if they have an account here. Returns how many had none."""
     dropped = 0
     for one in sorted(members):
-        if not await known(driver, one.user_id):
+        if not await account_exists(driver, one.user_id):
             dropped += 1
             continue
         query = "INSERT INTO memberships (thread_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)"
         await driver.execute(query, one.thread_id, one.user_id, one.role, one.created_at)
-        await thread_lists.add(driver, one.thread_id, one.user_id)
+        await thread_lists.add_entry(driver, one.thread_id, one.user_id)
     return dropped
 
 

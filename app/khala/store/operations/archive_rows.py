@@ -20,7 +20,7 @@ from khala.store.postgres.rows import Record
 from khala.store.schema import tables
 
 MINE = "(SELECT id FROM threads WHERE owner_id = $1 AND deleted_at IS NULL)"
-STANDS = "coalesce(expires_at > clock_timestamp(), true)"
+IS_VALID = "coalesce(expires_at > clock_timestamp(), true)"
 BASE64 = frozenset({"files.content"})
 """Bytes that are written in base64; all others are hashes, and are written as hex digits."""
 LEFT_OUT: Mapping[str, str] = {
@@ -35,7 +35,7 @@ LEFT_OUT: Mapping[str, str] = {
 """Tables that no archive has a line of, and why."""
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class RowKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of line: `file` has the lines, `query` reads their rows for the user `$1`.
 
     `left_out`: columns that are not exported, and why. `added`: text columns that the query has beside the table's.
@@ -62,8 +62,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return self.name == "user"
 
 
-KINDS: tuple[Kind, ...] = (
-    Kind(
+KINDS: tuple[RowKind, ...] = (
+    RowKind(
         name="user",
         file="user.jsonl",
         table=tables.users,
@@ -74,7 +74,7 @@ KINDS: tuple[Kind, ...] = (
             "invited_revision": "as `revision`",
         },
     ),
-    Kind(
+    RowKind(
         name="login",
         file="logins.jsonl",
         table=tables.passwords,
@@ -82,14 +82,14 @@ KINDS: tuple[Kind, ...] = (
         left_out={"user_id": "the user", "hash": "a secret"},
         imported=False,
     ),
-    Kind(
+    RowKind(
         name="identity",
         file="identities.jsonl",
         table=tables.identities,
         query="SELECT * FROM identities WHERE user_id = $1 ORDER BY issuer, subject",
         left_out={"user_id": "the user"},
     ),
-    Kind(
+    RowKind(
         name="session",
         file="sessions.jsonl",
         table=tables.sessions,
@@ -97,7 +97,7 @@ KINDS: tuple[Kind, ...] = (
         left_out={"user_id": "the user", "secret_hash": "a secret", "id_token": "a secret"},
         imported=False,
     ),
-    Kind(
+    RowKind(
         name="token",
         file="tokens.jsonl",
         table=tables.api_tokens,
@@ -105,7 +105,7 @@ KINDS: tuple[Kind, ...] = (
         left_out={"user_id": "the user", "secret_hash": "a secret"},
         imported=False,
     ),
-    Kind(
+    RowKind(
         name="thread",
         file="threads.jsonl",
         table=tables.threads,
@@ -117,7 +117,7 @@ KINDS: tuple[Kind, ...] = (
             "deleted_at": "deleted threads are not exported",
         },
     ),
-    Kind(
+    RowKind(
         name="listing",
         file="listings.jsonl",
         table=tables.listings,
@@ -128,14 +128,14 @@ KINDS: tuple[Kind, ...] = (
             "gone": "entries that are gone are not exported",
         },
     ),
-    Kind(
+    RowKind(
         name="message",
         file="messages.jsonl",
         table=tables.messages,
         query=f"SELECT * FROM messages WHERE thread_id IN {MINE} ORDER BY thread_id, position",
         page=20,
     ),
-    Kind(
+    RowKind(
         name="run",
         file="runs.jsonl",
         table=tables.runs,
@@ -150,7 +150,7 @@ KINDS: tuple[Kind, ...] = (
         },
         page=50,
     ),
-    Kind(
+    RowKind(
         name="part",
         file="parts.jsonl",
         table=tables.message_parts,
@@ -158,20 +158,20 @@ KINDS: tuple[Kind, ...] = (
         " ON part.run_id = runs.id AND part.thread_id = runs.thread_id"
         f" WHERE runs.thread_id IN {MINE} ORDER BY part.run_id, part.seq",
     ),
-    Kind(
+    RowKind(
         name="receipt",
         file="receipts.jsonl",
         table=tables.receipts,
         query=f"SELECT * FROM receipts WHERE thread_id IN {MINE} ORDER BY run_id, seq",
     ),
-    Kind(
+    RowKind(
         name="approval",
         file="approvals.jsonl",
         table=tables.approvals,
         query=f"SELECT * FROM approvals WHERE thread_id IN {MINE} ORDER BY run_id, tool_call_id",
         page=10,
     ),
-    Kind(
+    RowKind(
         name="charge",
         file="charges.jsonl",
         table=tables.usage_ledger,
@@ -180,7 +180,7 @@ KINDS: tuple[Kind, ...] = (
         left_out={"key": "follows from the scope"},
         imported=False,
     ),
-    Kind(
+    RowKind(
         name="usage",
         file="usage.jsonl",
         table=tables.budgets,
@@ -188,13 +188,13 @@ KINDS: tuple[Kind, ...] = (
         left_out={"key": "the user"},
         imported=False,
     ),
-    Kind(
+    RowKind(
         name="blob",
         file="blobs.jsonl",
         table=tables.blobs,
-        query=f"SELECT * FROM blobs WHERE thread_id IN {MINE} AND {STANDS} ORDER BY id",
+        query=f"SELECT * FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} ORDER BY id",
     ),
-    Kind(
+    RowKind(
         name="member",
         file="members.jsonl",
         table=tables.memberships,
@@ -202,15 +202,15 @@ KINDS: tuple[Kind, ...] = (
         f" WHERE thread_id IN {MINE} ORDER BY thread_id, user_id",
         added=("name",),
     ),
-    Kind(
+    RowKind(
         name="link",
         file="links.jsonl",
         table=tables.share_links,
-        query=f"SELECT * FROM share_links WHERE thread_id IN {MINE} AND {STANDS} ORDER BY thread_id, id",
+        query=f"SELECT * FROM share_links WHERE thread_id IN {MINE} AND {IS_VALID} ORDER BY thread_id, id",
         left_out={"key_hash": "a secret"},
         imported=False,
     ),
-    Kind(
+    RowKind(
         name="membership",
         file="memberships.jsonl",
         table=tables.memberships,
@@ -220,7 +220,7 @@ KINDS: tuple[Kind, ...] = (
         left_out={"user_id": "the user"},
         imported=False,
     ),
-    Kind(
+    RowKind(
         name="invitation",
         file="invitations.jsonl",
         table=tables.invitations,
@@ -229,7 +229,7 @@ KINDS: tuple[Kind, ...] = (
         added=("title",),
         imported=False,
     ),
-    Kind(
+    RowKind(
         name="written",
         file="written.jsonl",
         table=tables.messages,
@@ -239,7 +239,7 @@ KINDS: tuple[Kind, ...] = (
         imported=False,
         page=20,
     ),
-    Kind(
+    RowKind(
         name="file",
         file="files.jsonl",
         table=tables.files,
@@ -247,14 +247,14 @@ KINDS: tuple[Kind, ...] = (
         left_out={"owner_id": "the user"},
         page=4,
     ),
-    Kind(
+    RowKind(
         name="todo",
         file="todos.jsonl",
         table=tables.todos,
         query="SELECT * FROM todos WHERE owner_id = $1 ORDER BY id",
         left_out={"owner_id": "the user"},
     ),
-    Kind(
+    RowKind(
         name="tool",
         file="tools.jsonl",
         table=tables.user_tools,
@@ -262,7 +262,7 @@ KINDS: tuple[Kind, ...] = (
         left_out={"user_id": "the user"},
         page=20,
     ),
-    Kind(
+    RowKind(
         name="trace",
         file="audit.jsonl",
         table=tables.audit,
@@ -271,13 +271,13 @@ KINDS: tuple[Kind, ...] = (
     ),
 )
 """In the order in which an import takes them."""
-OBJECTS = f"SELECT sha256, max(size) AS size FROM blobs WHERE thread_id IN {MINE} AND {STANDS} GROUP BY 1 ORDER BY 1"
+OBJECTS = f"SELECT sha256, max(size) AS size FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} GROUP BY 1 ORDER BY 1"
 
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-HEX = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{2})*$(?!\n)")]
+ZonedTime = Annotated[datetime, msgspec.Meta(tz=True)]
+HexText = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{2})*$(?!\n)")]
 
 
-def line_type(kind: Kind) -> type[msgspec.Struct]:
+def line_type(kind: RowKind) -> type[msgspec.Struct]:
     """The struct of such a line: `{type, data}`, whose data has a field for each exported column."""
     fields: list[Any] = [_field(kind, column) for column in kind.columns]
     fields += [(name, str | None, None) for name in kind.added]
@@ -296,7 +296,7 @@ def line_type(kind: Kind) -> type[msgspec.Struct]:
     )
 
 
-def _field(kind: Kind, column: "Column[Any]") -> Any:
+def _field(kind: RowKind, column: "Column[Any]") -> Any:
     name, kept = str(column.name), _type(column, base64=f"{kind.table.name}.{column.name}" in BASE64)
     if not column.nullable:
         return name, kept
@@ -311,7 +311,7 @@ def _type(column: "Column[Any]", *, base64: bool) -> Any:
         case ARRAY():
             return list[str]
         case LargeBinary():
-            return bytes if base64 else HEX
+            return bytes if base64 else HexText
         case Numeric():
             return Decimal
         case SmallInteger():
@@ -321,7 +321,7 @@ def _type(column: "Column[Any]", *, base64: bool) -> Any:
         case Integer():
             return _whole(32)
     python = column.type.python_type
-    return Moment if python is datetime else python
+    return ZonedTime if python is datetime else python
 
 
 def _whole(bits: int) -> Any:
@@ -329,10 +329,10 @@ def _whole(bits: int) -> Any:
     return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
 
 
-class Encoder:
+class RowEncoder:
     """Rows of one kind as lines."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: RowKind) -> None:
         self._line = line_type(kind)
         self._data = self._line.__annotations__["data"]
         self._kind = kind
@@ -353,7 +353,9 @@ class Encoder:
         return msgspec.Raw(value.encode()) if name in self._json and value is not None else value
 
 
-async def pages(driver: Driver, name: str, query: str, user_id: UUID, page: int = 500) -> AsyncIterator[list[Record]]:
+async def read_pages(
+    driver: Driver, name: str, query: str, user_id: UUID, page: int = 500
+) -> AsyncIterator[list[Record]]:
     """The rows of a query, so many at once. The caller has a transaction open, and reads one query after the other."""
     await driver.execute(f"DECLARE archive_{name} NO SCROLL CURSOR FOR {query}", user_id)
     # A name of its own: the driver remembers the columns that a FETCH by this name brought.

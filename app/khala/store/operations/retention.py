@@ -17,13 +17,13 @@ from khala.store.threads import threads
 
 log = structlog.get_logger()
 
-INTERVAL = 60.0
+PURGE_INTERVAL_SECONDS = 60.0
 """Seconds between two looks, about."""
-BATCH = 1000
+MAX_BATCH_ROWS = 1000
 """Rows that one transaction deletes; threads that it closes are a tenth of that."""
-MOST_BATCHES = 1000
+MAX_BATCHES = 1000
 """Batches of one kind in one go; the rest has to wait for the next."""
-LOCK = 0x6B68616C62
+PURGE_LOCK_KEY = 0x6B68616C62
 """The advisory lock's key: whoever has it is at work."""
 
 IDLE = """
@@ -74,7 +74,7 @@ SWEEPS = {
 }
 """What is deleted of each table, in an order in which nothing is left that refers to what is gone."""
 
-FORGET = f"""
+DELETE_GONE_ENTRIES = f"""
     WITH chosen AS MATERIALIZED (
         SELECT ctid AS place, user_id FROM listings WHERE {SWEEPS["listings"]} LIMIT $1
     ), held AS MATERIALIZED (
@@ -91,13 +91,13 @@ FORGET = f"""
 """
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long what is kept. `idle`: an unclaimed anonymous thread after its last change; zero for ever."""
 
     idle: timedelta
 
 
-async def due(db: Database, policy: Policy) -> dict[str, int]:
+async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
     """How much there is to delete of each kind; `idle threads` and `expired threads` are still to be closed."""
     async with db.driver() as driver:
         found = {"idle threads": 0, "expired threads": 0}
@@ -109,11 +109,11 @@ async def due(db: Database, policy: Policy) -> dict[str, int]:
     return found
 
 
-async def purge(db: Database, policy: Policy) -> dict[str, int]:
+async def purge(db: Database, policy: RetentionPolicy) -> dict[str, int]:
     """Delete what is due. Returns how much it was of each kind; nothing where another process is at it."""
     done: dict[str, int] = {"idle threads": 0, "expired threads": 0} | dict.fromkeys(SWEEPS, 0)
     for kind in done:
-        for _ in range(MOST_BATCHES):
+        for _ in range(MAX_BATCHES):
             count = await _batch(db, kind, policy)
             done[kind] += count
             if not count:
@@ -123,9 +123,9 @@ async def purge(db: Database, policy: Policy) -> dict[str, int]:
 
 
 @retried
-async def _batch(db: Database, kind: str, policy: Policy) -> int:
+async def _batch(db: Database, kind: str, policy: RetentionPolicy) -> int:
     async with db.transaction() as connection:
-        got = await connection.execute(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": LOCK})
+        got = await connection.execute(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": PURGE_LOCK_KEY})
         if not got.scalar_one():
             return 0
         driver = await driver_of(connection)
@@ -135,36 +135,36 @@ async def _batch(db: Database, kind: str, policy: Policy) -> int:
                 await threads.close(connection, ended)
             return len(ended)
         if kind == "listings":
-            return int(await driver.fetchval(FORGET, BATCH))
+            return int(await driver.fetchval(DELETE_GONE_ENTRIES, MAX_BATCH_ROWS))
         # What somebody has locked is left for the next time: a purge waits for nobody.
         chosen = f"SELECT ctid FROM {kind} WHERE {SWEEPS[kind]} LIMIT $1 FOR UPDATE SKIP LOCKED"
-        status = await driver.execute(f"DELETE FROM {kind} WHERE ctid = ANY (ARRAY({chosen}))", BATCH)
+        status = await driver.execute(f"DELETE FROM {kind} WHERE ctid = ANY (ARRAY({chosen}))", MAX_BATCH_ROWS)
         return int(status.rpartition(" ")[2])
 
 
-async def _idle(driver: Driver, policy: Policy) -> list[UUID]:
+async def _idle(driver: Driver, policy: RetentionPolicy) -> list[UUID]:
     if not policy.idle:
         return []
     query = f"{IDLE} ORDER BY created_at, id LIMIT $2 FOR UPDATE SKIP LOCKED"
-    return [row["id"] for row in await driver.fetch(query, policy.idle, BATCH // 10)]
+    return [row["id"] for row in await driver.fetch(query, policy.idle, MAX_BATCH_ROWS // 10)]
 
 
 async def _expired(driver: Driver) -> list[UUID]:
     query = f"{EXPIRED} ORDER BY threads.id LIMIT $1 FOR UPDATE OF threads SKIP LOCKED"
-    return [row["id"] for row in await driver.fetch(query, BATCH // 10)]
+    return [row["id"] for row in await driver.fetch(query, MAX_BATCH_ROWS // 10)]
 
 
-class Retention:
+class RetentionLoop:
     """The loop that purges. Any number of processes may run it: one at a time has work."""
 
-    def __init__(self, db: Database, policy: Policy) -> None:
+    def __init__(self, db: Database, policy: RetentionPolicy) -> None:
         self._db = db
         self._policy = policy
 
     async def run(self) -> None:
         """Purge now and then, for ever."""
         while True:
-            await asyncio.sleep(INTERVAL * random.uniform(0.5, 1.5))
+            await asyncio.sleep(PURGE_INTERVAL_SECONDS * random.uniform(0.5, 1.5))
             try:
                 done = {kind: count for kind, count in (await purge(self._db, self._policy)).items() if count}
             except Unavailable as error:

@@ -13,7 +13,7 @@ from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
 from khala.store.runs import parts
 
-PAGE = 500
+PAGE_MESSAGES = 500
 """Messages that are looked at in one go."""
 
 ANSWERS = """
@@ -25,7 +25,7 @@ ANSWERS = """
     ORDER BY messages.id LIMIT $2
 """
 
-STAMPS = """
+REVISIONS = """
     SELECT threads.id, threads.revision, greatest(
         (SELECT max(revision) FROM messages WHERE thread_id = threads.id),
         (SELECT max(revision) FROM message_parts WHERE thread_id = threads.id)) AS newest
@@ -40,38 +40,38 @@ STRAYS = """
 """
 
 
-class Difference(msgspec.Struct, frozen=True):
+class StoredDifference(msgspec.Struct, frozen=True):
     """Something stored that can't be: where, and what is wrong with it."""
 
     place: str
     problem: str
 
 
-class Checked(msgspec.Struct):
+class VerifyProgress(msgspec.Struct):
     """How much was looked at."""
 
     answers: int = 0
     threads: int = 0
 
 
-async def differences(db: Database, checked: Checked) -> AsyncIterator[Difference]:
+async def find_differences(db: Database, checked: VerifyProgress) -> AsyncIterator[StoredDifference]:
     """Every difference there is. Reads page by page, each in a consistent state, so it may run beside a live server."""
     last = UUID(int=0)
     while True:
         async with db.snapshot() as driver:
-            answers = await driver.fetch(ANSWERS, last, PAGE)
+            answers = await driver.fetch(ANSWERS, last, PAGE_MESSAGES)
             found = [problem for row in answers for problem in await _answer(driver, row)]
         checked.answers += len(answers)
         for difference in found:
             yield difference
-        if len(answers) < PAGE:
+        if len(answers) < PAGE_MESSAGES:
             break
         last = answers[-1]["id"]
     async for difference in _threads(db, checked):
         yield difference
 
 
-async def _answer(driver: Driver, row: rows.Record) -> list[Difference]:
+async def _answer(driver: Driver, row: rows.Record) -> list[StoredDifference]:
     place = f"message {row['id']} of thread {row['thread_id']}"
     stored = await parts.of_run(driver, row["thread_id"], row["run_id"])
     ended = row["status"] != "streaming"
@@ -86,7 +86,7 @@ async def _answer(driver: Driver, row: rows.Record) -> list[Difference]:
             problems.append(f"it claims {row['seq']} parts and has {len(stored)}")
     elif any(part.kind == "finish" for part in stored):
         problems.append("it has a finish and claims to be streaming")
-    return [Difference(place, problem) for problem in problems]
+    return [StoredDifference(place, problem) for problem in problems]
 
 
 async def _witness(driver: Driver, run_id: UUID, stored: list[Part]) -> list[str]:
@@ -125,20 +125,20 @@ def _states(row: rows.Record, *, ended: bool) -> list[str]:
     return [] if row["finish"] == row["run_finish"] else ["its finish is not its run's"]
 
 
-async def _threads(db: Database, checked: Checked) -> AsyncIterator[Difference]:
+async def _threads(db: Database, checked: VerifyProgress) -> AsyncIterator[StoredDifference]:
     last = UUID(int=0)
     while True:
         async with db.snapshot() as driver:
-            threads = await driver.fetch(STAMPS, last, PAGE)
+            threads = await driver.fetch(REVISIONS, last, PAGE_MESSAGES)
         checked.threads += len(threads)
         for row in threads:
             if row["newest"] is not None and row["newest"] > row["revision"]:
-                yield Difference(
+                yield StoredDifference(
                     f"thread {row['id']}", f"it is at revision {row['revision']}, a row at {row['newest']}"
                 )
-        if len(threads) < PAGE:
+        if len(threads) < PAGE_MESSAGES:
             break
         last = threads[-1]["id"]
     async with db.snapshot() as driver:
         for row in await driver.fetch(STRAYS):
-            yield Difference(f"run {row['run_id']} of thread {row['thread_id']}", "parts without a run")
+            yield StoredDifference(f"run {row['run_id']} of thread {row['thread_id']}", "parts without a run")

@@ -21,9 +21,9 @@ from khala.store.postgres import session_settings
 
 Driver: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
-TOO_MANY = "Too many requests change the same at once; nothing was done. Try again in a moment."
+CONFLICT_MESSAGE = "Too many requests change the same at once; nothing was done. Try again in a moment."
 
-LOST = (
+UNAVAILABLE_ERRORS = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
@@ -44,16 +44,16 @@ LOST = (
 )
 """What says that the database is out of reach or busy: the same command may succeed later."""
 
-COLLISIONS = {asyncpg.DeadlockDetectedError: "deadlock", asyncpg.SerializationError: "serialization"}
+CONFLICT_ERRORS = {asyncpg.DeadlockDetectedError: "deadlock", asyncpg.SerializationError: "serialization"}
 """What says that Postgres has ended a transaction over the locks of others, by its name in the metric."""
 
-CONNECTING = 10
+CONNECT_TIMEOUT_SECONDS = 10
 """Seconds that a connection may take to be made."""
-CLOSING = 5
+CLOSE_TIMEOUT_SECONDS = 5
 """Seconds that those who have a connection are given to return it at the end."""
-WAITING = 15
+POOL_TIMEOUT_SECONDS = 15
 """Seconds that one may have to wait for a connection."""
-FOREIGN = ("channel_binding", "pgbouncer")
+UNKNOWN_URL_PARAMETERS = ("channel_binding", "pgbouncer")
 """Parameters of other drivers in URLs of managed databases; asyncpg would take them for settings of the server."""
 THREADS_CHANNEL = "khala_threads"
 """NOTIFY channel: these threads have changed, look again."""
@@ -78,19 +78,19 @@ def asyncpg_url(url: str) -> URL:
 
 def driver_url(url: str) -> str:
     """The same database for asyncpg itself, without what managed databases add that asyncpg doesn't know."""
-    known = asyncpg_url(url).set(drivername="postgresql").difference_update_query(FOREIGN)
+    known = asyncpg_url(url).set(drivername="postgresql").difference_update_query(UNKNOWN_URL_PARAMETERS)
     return known.render_as_string(hide_password=False)
 
 
-class Contended(Unavailable):
+class TransactionConflict(Unavailable):
     """Postgres has ended the transaction over the locks of others; the same command may succeed at once."""
 
 
 class Database:
     """Connections to Postgres, so many at most. Whatever fails because the database is away raises `Unavailable`.
 
-    A transaction that is ended by a deadlock or a serialization failure raises `Contended`, which `retries.retried`
-    runs again.
+    A transaction that Postgres ends by a deadlock or a serialization failure raises `TransactionConflict`; the
+    decorator `retries.retried` runs the command again.
 
     There are two pools, each with half of them: SQLAlchemy's for commands, and the driver's own for what is done all
     the time, because SQLAlchemy's asyncio layer takes ten times as long to hand out a connection as a small query does.
@@ -109,7 +109,11 @@ class Database:
         self.pooled = self.direct_url != url
         """Whether a session's settings are those of a pooler, and ours go along with each transaction."""
         # Both we and the listener connect by the URL as asyncpg reads it, with `sslmode` and all.
-        known = {"timeout": CONNECTING, "command_timeout": timeout, **session_settings.options(pooled=self.pooled)}
+        known = {
+            "timeout": CONNECT_TIMEOUT_SECONDS,
+            "command_timeout": timeout,
+            **session_settings.connect_options(pooled=self.pooled),
+        }
         self.most = pool_size
         """Connections that there may be."""
         self._engine = create_async_engine(
@@ -118,7 +122,7 @@ class Database:
             connect_args=session_settings.dialect_options(pooled=self.pooled),
             pool_size=pool_size - pool_size // 2,
             max_overflow=0,
-            pool_timeout=WAITING,
+            pool_timeout=POOL_TIMEOUT_SECONDS,
             pool_pre_ping=True,
             json_serializer=_dumps,
             json_deserializer=str,
@@ -161,11 +165,11 @@ class Database:
         async with _translated():
             drivers = self._drivers or await self._opened()
             began = time.monotonic()
-            connection = await drivers.acquire(timeout=WAITING)
+            connection = await drivers.acquire(timeout=POOL_TIMEOUT_SECONDS)
             metrics.DATABASE_WAIT.observe(time.monotonic() - began)
             try:
                 yield connection
-            except (*LOST, asyncio.CancelledError):
+            except (*UNAVAILABLE_ERRORS, asyncio.CancelledError):
                 # Lost, or left in the midst of something: not to be used again.
                 connection.terminate()
                 raise
@@ -176,7 +180,7 @@ class Database:
         """Close all connections."""
         if self._drivers is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._drivers.close(), CLOSING)
+                await asyncio.wait_for(self._drivers.close(), CLOSE_TIMEOUT_SECONDS)
         await self._engine.dispose()
 
     async def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
@@ -201,10 +205,10 @@ async def _as_it_is(_: Driver) -> None:
 async def _translated() -> AsyncIterator[None]:
     try:
         yield
-    except LOST as error:
+    except UNAVAILABLE_ERRORS as error:
         metrics.DATABASE_UNAVAILABLE.inc()
         raise Unavailable("The database is out of reach. Try again in a moment.", retry_after=1) from error
-    except tuple(COLLISIONS) as error:
+    except tuple(CONFLICT_ERRORS) as error:
         raise _contended(error) from error
     except asyncpg.ForeignKeyViolationError as error:
         raise _unknown_user(error) or error from error
@@ -213,19 +217,21 @@ async def _translated() -> AsyncIterator[None]:
         if gone is not None:
             raise gone from error
         cause = error.orig and error.orig.__cause__
-        if isinstance(cause, tuple(COLLISIONS)):
+        if isinstance(cause, tuple(CONFLICT_ERRORS)):
             raise _contended(cause) from error
-        if isinstance(error.orig, LOST) or isinstance(error.orig and error.orig.__cause__, LOST):
+        if isinstance(error.orig, UNAVAILABLE_ERRORS) or isinstance(
+            error.orig and error.orig.__cause__, UNAVAILABLE_ERRORS
+        ):
             metrics.DATABASE_UNAVAILABLE.inc()
             raise Unavailable("The database is busy. Try again in a moment.", retry_after=1) from error
         raise
 
 
-def _contended(error: BaseException | None) -> Contended:
+def _contended(error: BaseException | None) -> TransactionConflict:
     """What it means to whoever asked that Postgres has ended the transaction; counted."""
-    cause = next(name for kind, name in COLLISIONS.items() if isinstance(error, kind))
+    cause = next(name for kind, name in CONFLICT_ERRORS.items() if isinstance(error, kind))
     metrics.DATABASE_DEADLOCKS.labels(cause).inc()
-    return Contended(TOO_MANY, retry_after=1)
+    return TransactionConflict(CONFLICT_MESSAGE, retry_after=1)
 
 
 def _unknown_user(error: object) -> Unauthorized | None:

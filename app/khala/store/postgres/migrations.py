@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-LOCK = 0x6B68616C61
+MIGRATION_LOCK_KEY = 0x6B68616C61
 """The advisory lock's key: "khala" in ASCII."""
-PATIENCE = 10.0
+LOCK_TIMEOUT_SECONDS = 10.0
 """Seconds that a migration waits for a table: behind it waits everybody else who wants that table."""
-THINKING = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+SET_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 """How long Alembic may take between two statements: what it runs there has to be imported first, and on a busy machine
 that takes longer than a request may hold its locks."""
 
 
-def folder() -> Path:
+def migrations_folder() -> Path:
     """Where the migrations are: beside the package in a checkout, and inside it in a wheel."""
     here = Path(__file__).parents[2]
     inside = here / "migrations"
     return inside if inside.is_dir() else here.parents[1] / "migrations"
 
 
-def config(connection: Connection | None = None) -> "Config":
+def alembic_config(connection: Connection | None = None) -> "Config":
     """Alembic's configuration."""
     from alembic.config import Config
 
     made = Config()
-    made.set_main_option("script_location", str(folder()))
+    made.set_main_option("script_location", str(migrations_folder()))
     made.attributes["connection"] = connection
     return made
 
 
 def revisions() -> list[str]:
     """All that this code knows, in order: the numbers with which their files' names begin."""
-    return sorted(path.name.partition("_")[0] for path in (folder() / "versions").glob("[0-9]*.py"))
+    return sorted(path.name.partition("_")[0] for path in (migrations_folder() / "versions").glob("[0-9]*.py"))
 
 
 def head() -> str:
@@ -54,12 +54,12 @@ def head() -> str:
     return revisions()[-1]
 
 
-def known(revision: str) -> bool:
+def is_known(revision: str) -> bool:
     """Whether this code has that revision; a newer program's it has not."""
     return revision in revisions()
 
 
-async def upgrade(url: str, revision: str = "head", *, patience: float = PATIENCE) -> None:
+async def upgrade(url: str, revision: str = "head", *, patience: float = LOCK_TIMEOUT_SECONDS) -> None:
     """Bring the database to this revision. Waits for whoever is at it already; all or nothing.
 
     Raises `Unavailable` where a table can't be had within `patience` seconds; nothing has changed then.
@@ -72,29 +72,29 @@ async def upgrade(url: str, revision: str = "head", *, patience: float = PATIENC
 
 def _upgrade(connection: Connection, revision: str) -> None:
     at = _current(connection)
-    if at is not None and not known(at):
+    if at is not None and not is_known(at):
         log.warning("schema_newer", at=at, knows=head())
     elif at != (head() if revision == "head" else revision):
         from alembic import command
 
-        command.upgrade(config(connection), revision)
+        command.upgrade(alembic_config(connection), revision)
 
 
 async def downgrade(url: str, revision: str) -> None:
     """Take the database back to an earlier revision."""
     from alembic import command
 
-    await _alone(url, lambda sync: command.downgrade(config(sync), revision))
+    await _alone(url, lambda sync: command.downgrade(alembic_config(sync), revision))
 
 
-async def _alone(url: str, change: Callable[[Connection], None], patience: float = PATIENCE) -> None:
+async def _alone(url: str, change: Callable[[Connection], None], patience: float = LOCK_TIMEOUT_SECONDS) -> None:
     # A connection of its own, without the time limit of statements that somebody waits for.
     db = Database(url, pool_size=1, timeout=None)
     try:
         async with db.transaction() as connection:
-            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK_KEY})
             await connection.execute(text(f"SET LOCAL lock_timeout = '{int(patience * 1000)}ms'"))
-            await connection.execute(text(THINKING))
+            await connection.execute(text(SET_IDLE_TIMEOUT))
             await connection.run_sync(change)
     finally:
         await db.close()
@@ -116,7 +116,7 @@ def _current(connection: Connection) -> str | None:
 async def differences(db: Database) -> list[object]:
     """What the database's schema and the metadata differ in; empty when they are equal."""
     async with db.engine.connect() as connection:
-        await connection.execute(text(THINKING))
+        await connection.execute(text(SET_IDLE_TIMEOUT))
         return await connection.run_sync(_compare)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from khala.domain.backoff import Backoff
 from khala.signals import metrics
-from khala.store.postgres.database import Contended
+from khala.store.postgres.database import TransactionConflict
 
 MAX_TRIES = 5
 """Times that one command is run, the first included."""
@@ -21,8 +21,8 @@ T = TypeVar("T")
 def retried(command: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Run the command again, whole, after a deadlock or a serialization failure: nothing of it was committed.
 
-    For commands that are one transaction and change nothing outside the database. Raises `Contended` when the last try
-    fails, too.
+    For commands that are one transaction and change nothing outside the database. Raises `TransactionConflict` when the
+    last try fails, too.
     """
 
     @wraps(command)
@@ -30,12 +30,12 @@ def retried(command: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, An
         for tried in range(1, MAX_TRIES):
             try:
                 return await command(*args, **kwargs)
-            except Contended:
+            except TransactionConflict:
                 # Jitter: those that collided do not meet again at the same moment.
                 await asyncio.sleep(BACKOFF.delay(tried, random.random()))
         try:
             return await command(*args, **kwargs)
-        except Contended:
+        except TransactionConflict:
             metrics.DATABASE_UNAVAILABLE.inc()
             raise
 

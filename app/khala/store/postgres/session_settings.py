@@ -4,7 +4,7 @@ from typing import Any
 
 import asyncpg
 
-SESSION = {
+SESSION_SETTINGS = {
     "application_name": "khala",
     "timezone": "UTC",
     "jit": "off",
@@ -15,11 +15,13 @@ SESSION = {
     "idle_in_transaction_session_timeout": "5s",
 }
 """What every connection sets."""
-CARRIED = ("application_name", "timezone")
+POOLER_SETTINGS = ("application_name", "timezone")
 """What a pooler carries from one server connection to the next for a client; it refuses the rest."""
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 """How a transaction begins that asks for no level."""
-LOCALLY = "".join(f"SET LOCAL {name} = '{SESSION[name]}';" for name in ("jit", "idle_in_transaction_session_timeout"))
+SET_LOCAL = "".join(
+    f"SET LOCAL {name} = '{SESSION_SETTINGS[name]}';" for name in ("jit", "idle_in_transaction_session_timeout")
+)
 """The rest, for one transaction."""
 
 
@@ -29,19 +31,19 @@ class PooledConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg tel
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """As asyncpg's own, by which it begins transactions, too."""
         if not args and query.startswith("BEGIN"):
-            query = (BEGIN if query == "BEGIN;" else query) + LOCALLY
+            query = (BEGIN if query == "BEGIN;" else query) + SET_LOCAL
         done: str = await super().execute(query, *args, timeout=timeout)
         return done
 
 
-def options(*, pooled: bool) -> dict[str, Any]:
+def connect_options(*, pooled: bool) -> dict[str, Any]:
     """What asyncpg is to connect with."""
     if not pooled:
-        return {"server_settings": SESSION}
+        return {"server_settings": SESSION_SETTINGS}
     # What was prepared on one server connection is not there on the next: each statement is parsed anew, without a
     # name, and asyncpg lets no other come between that and its execution.
     return {
-        "server_settings": {name: SESSION[name] for name in CARRIED},
+        "server_settings": {name: SESSION_SETTINGS[name] for name in POOLER_SETTINGS},
         "statement_cache_size": 0,
         "connection_class": PooledConnection,
     }

@@ -19,7 +19,7 @@ from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.schema.tables import completion_requests
 
-MAX_JOINED = 2**15 - 1
+MAX_ATTEMPTS = 2**15 - 1
 """Attempts are counted up to here; the column takes no more."""
 
 INSERT = """
@@ -30,7 +30,7 @@ INSERT = """
 """Where another transaction is about to store the same key, this waits for its end."""
 
 JOIN_BY_KEY = f"""
-    UPDATE completion_requests SET attempts = least(greatest(attempts + 1, $3), {MAX_JOINED})
+    UPDATE completion_requests SET attempts = least(greatest(attempts + 1, $3), {MAX_ATTEMPTS})
     WHERE user_id = $1 AND key_hash = $2 AND expires_at > clock_timestamp()
     RETURNING run_id, fingerprint, attempts
 """
@@ -54,14 +54,14 @@ JOIN_BY_FINGERPRINT = """
 RUN = "SELECT thread_id, message_id, user_message_id, revision FROM runs WHERE id = $1"
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The run that answers a request. `attempt` tells this request from later ones that have joined the same run."""
 
     sent: SendResult
     attempt: int = 0
 
 
-async def begin(connection: AsyncConnection, request: RequestIdentity) -> None:
+async def record(connection: AsyncConnection, request: RequestIdentity) -> None:
     """Remember, in the transaction that is to queue its run and as the first of it, that the request was made.
 
     Raises `Conflict` if it was made before: `join` then says which run it began.
@@ -81,7 +81,7 @@ async def begin(connection: AsyncConnection, request: RequestIdentity) -> None:
 
 
 @retried
-async def join(db: Database, request: RequestIdentity) -> Accepted | None:
+async def join(db: Database, request: RequestIdentity) -> AcceptedRequest | None:
     """The run that the same request began before; None if there is none.
 
     Raises `IdempotencyKeyReused` for a key that came with another request, `RunNotFound` if its run is gone.
@@ -102,10 +102,10 @@ async def join(db: Database, request: RequestIdentity) -> Accepted | None:
             raise IdempotencyKeyReused("This Idempotency-Key came with another request before. Use a new one.")
         # By a key each request that joins is another attempt; without one, the client has numbered it.
         attempt = request.attempt if request.key_hash is None else joined["attempts"]
-        return Accepted(sent=await _sent(driver, joined["run_id"]), attempt=attempt)
+        return AcceptedRequest(sent=await _sent(driver, joined["run_id"]), attempt=attempt)
 
 
-async def release(db: Database, accepted: Accepted) -> bool:
+async def release(db: Database, accepted: AcceptedRequest) -> bool:
     """Forget the request whose caller has left, and whose run is to be canceled; False if a later one has joined it."""
     async with db.driver() as driver:
         mine = "DELETE FROM completion_requests WHERE run_id = $1 AND attempts <= $2"
@@ -114,7 +114,7 @@ async def release(db: Database, accepted: Accepted) -> bool:
         return await driver.fetchval(query, accepted.sent.run_id) is None
 
 
-async def forget(connection: AsyncConnection, user_id: UUID) -> None:
+async def delete_of_user(connection: AsyncConnection, user_id: UUID) -> None:
     """Forget the requests of a user, whose account is being deleted. They are locked before all else."""
     mine = select(completion_requests.c.run_id).where(completion_requests.c.user_id == user_id)
     ordered = mine.order_by(completion_requests.c.run_id).with_for_update()

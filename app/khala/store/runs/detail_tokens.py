@@ -27,7 +27,7 @@ PARTS = """
 """
 
 
-async def make(
+async def create(
     driver: Driver, *, thread_id: UUID, run_id: UUID, calls: Sequence[str], lasts: timedelta
 ) -> dict[str, str]:
     """A token for each of these calls, told only now; all of them are kept by one insert."""

@@ -34,12 +34,12 @@ BY_KEYS = CALL_OFF.format(
 """A user who has a role of their own needs no key."""
 
 
-async def lost_role(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
+async def cancel_runs_of_user(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
     """Call off what this user has asked for in these threads, where they may not write any more."""
     if thread_ids:
         await driver.execute(BY_USER, thread_ids, user_id, RUNS_CHANNEL)
 
 
-async def lost_links(driver: Driver, thread_id: UUID, key_hashes: Sequence[bytes]) -> None:
+async def cancel_runs_of_links(driver: Driver, thread_id: UUID, key_hashes: Sequence[bytes]) -> None:
     """Call off what was asked for by these share keys, which open the thread no more."""
     await driver.execute(BY_KEYS, [thread_id], [author_id_of_key(one) for one in key_hashes], RUNS_CHANNEL)

@@ -231,7 +231,7 @@ async def release(
         freed = {"status": status, "lease_owner": None, "lease_expires_at": None}
         found = (await connection.execute(update(runs).where(held).values(**freed).returning(runs.c.status))).first()
         if found is not None and found.status == "blocked":
-            await thread_lists.stamp(driver, [lease.thread_id])
+            await thread_lists.mark_changed(driver, [lease.thread_id])
         else:
             await notify(connection, RUNS_CHANNEL, "")
 

@@ -62,7 +62,7 @@ async def set_role(db: Database, thread_id: UUID, user_id: UUID, role: Role, cal
         if before is None:
             return await _invite(connection, thread_id, user_id, role, caller)
         if role == "viewer" != before:
-            await requesters.lost_role(driver, [thread_id], user_id)
+            await requesters.cancel_runs_of_user(driver, [thread_id], user_id)
         await _lock_user(driver, user_id)
         member = await _set_role(connection, thread_id, user_id, role)
         await audit.record(connection, "role_given", caller, thread_id=thread_id, user=str(user_id), role=role)
@@ -77,7 +77,7 @@ async def _role(driver: Driver, thread_id: UUID, user_id: UUID) -> Role | None:
 
 async def _lock_user(driver: Driver, user_id: UUID) -> None:
     try:
-        await thread_lists.hold(driver, user_id)
+        await thread_lists.lock_user(driver, user_id)
     except Unauthorized as error:
         raise NotFound("There is no such user.") from error
 
@@ -111,7 +111,7 @@ async def _set_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID,
     driver = await driver_of(connection)
     member = await _member_of(driver, thread_id, user_id)
     await change_access(connection, thread_id)
-    await thread_lists.add(driver, thread_id, user_id)
+    await thread_lists.add_entry(driver, thread_id, user_id)
     return member
 
 
@@ -138,16 +138,16 @@ async def remove_member(db: Database, thread_id: UUID, user_id: UUID, caller: Ca
 
 async def _take_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID) -> None:
     driver = await driver_of(connection)
-    await requesters.lost_role(driver, [thread_id], user_id)
+    await requesters.cancel_runs_of_user(driver, [thread_id], user_id)
     where = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
     await connection.execute(delete(memberships).where(where))
-    await thread_lists.stamp(driver, [thread_id], only=user_id, gone=True)
+    await thread_lists.mark_changed(driver, [thread_id], only=user_id, gone=True)
     await invitations.remove(driver, thread_id, user_id)
 
 
 async def _take_invitation(driver: Driver, thread_id: UUID, user_id: UUID, *, declines: bool) -> str:
     """Close the invitation; returns what the audit trail calls that."""
-    await thread_lists.hold(driver, user_id)
+    await thread_lists.lock_user(driver, user_id)
     if declines:
         await invitations.decline(driver, thread_id, user_id)
         return "invitation_declined"
@@ -170,7 +170,7 @@ async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> 
             return known[0]
         if role is None:
             raise Forbidden("Only an invitation, or a share link of a thread that has an owner, can be joined by.")
-        await thread_lists.hold(driver, user_id)
+        await thread_lists.lock_user(driver, user_id)
         await invitations.remove(driver, thread_id, user_id)
         await audit.record(connection, "joined", caller, thread_id=thread_id, role=role, by=by)
         return await _set_role(connection, thread_id, user_id, role)
@@ -217,7 +217,7 @@ async def create_link(
         made = insert(share_links).values(**row, key_hash=key_hash(key), created_by=caller.user_id)
         link = _link((await connection.execute(made.returning(share_links))).one()._mapping)
         if thread.visibility == "private":
-            await threads.retell(connection, thread_id, visibility="link")
+            await threads.update_metadata(connection, thread_id, visibility="link")
         await audit.record(connection, "link_made", caller, thread_id=thread_id, link=str(link.id), role=role)
     return link, key
 
@@ -244,6 +244,6 @@ async def revoke_link(db: Database, thread_id: UUID, link_id: UUID, caller: Call
         gone = (await connection.execute(delete(share_links).where(where).returning(share_links.c.key_hash))).first()
         if gone is None:
             raise NotFound("There is no such link.")
-        await requesters.lost_links(await driver_of(connection), thread_id, [gone.key_hash])
+        await requesters.cancel_runs_of_links(await driver_of(connection), thread_id, [gone.key_hash])
         await change_access(connection, thread_id)
         await audit.record(connection, "link_revoked", caller, thread_id=thread_id, link=str(link_id))

@@ -24,7 +24,7 @@ from khala.store.schema.tables import messages
 from khala.store.schema.tables import threads as threads_table
 from khala.store.sharing import access
 from khala.store.threads import sends, threads
-from khala.store.threads.sends import Limits, Question
+from khala.store.threads.sends import SendLimits, SendRequest
 
 WAITING = """
     SELECT messages.id, messages.content, messages.parent_id, runs.options, runs.user_id, runs.asker_key_id
@@ -34,7 +34,7 @@ WAITING = """
 """
 
 
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message to be stored; `attachments` are blobs that were uploaded to the thread and belong to no message yet."""
 
     role: MessageRole
@@ -42,20 +42,20 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     attachments: tuple[UUID, ...] = ()
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationImport(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be a thread of the user's. Without `asks`, its last message is what is answered, not the question.
 
     A thread with `lasts` ends by itself after that time, and is on no list.
     """
 
     title: str | None
-    history: Sequence[Imported]
-    question: Question
+    history: Sequence[ImportedMessage]
+    question: SendRequest
     asks: bool = True
     lasts: timedelta | None = None
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that has handed calls to its caller, and the message that it answers."""
 
     leaf: UUID
@@ -64,7 +64,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @retried
-async def begin(db: Database, conversation: Conversation, caller: Caller, limits: Limits) -> SendResult:
+async def start(db: Database, conversation: ConversationImport, caller: Caller, limits: SendLimits) -> SendResult:
     """Store the thread, and queue its answer, all at once.
 
     The thread may have been made before, as long as nothing was said in it; else `Conflict` is raised.
@@ -72,20 +72,22 @@ async def begin(db: Database, conversation: Conversation, caller: Caller, limits
     question = conversation.question
     async with db.transaction() as connection:
         if question.request is not None:
-            await completion_requests.begin(connection, question.request)
+            await completion_requests.record(connection, question.request)
         new = await _make(connection, caller, conversation)
         leaf = await _append(connection, question.thread_id, caller, conversation.history)
         if not conversation.asks and leaf is not None:
             question = msgspec.structs.replace(question, message_id=leaf)
         thread = await threads.lock_authorized(connection, question.thread_id, caller, Action.IMPORT_MESSAGES)
-        sent = await sends.ask(connection, thread, question, caller, limits, stored=not conversation.asks)
+        sent = await sends.queue_answer(connection, thread, question, caller, limits, stored=not conversation.asks)
         if new:
             # The user's row is locked after the budgets, as in every send.
-            await threads.enlist(connection, question.thread_id, caller, conversation.lasts)
+            await threads.add_to_list(connection, question.thread_id, caller, conversation.lasts)
         return sent
 
 
-async def waiting(driver: Driver, thread_id: UUID, caller: Caller, call_ids: Sequence[str]) -> Waiting | None:
+async def find_waiting(
+    driver: Driver, thread_id: UUID, caller: Caller, call_ids: Sequence[str]
+) -> WaitingAnswer | None:
     """The answer that the thread goes on from, if it has handed all these calls to the caller.
 
     Raises `Forbidden` where somebody else asked for the answer: it called their tools, so they tell what came of it.
@@ -97,7 +99,7 @@ async def waiting(driver: Driver, thread_id: UUID, caller: Caller, call_ids: Seq
         return None
     if row["options"] is not None and as_requester(caller, row["user_id"], row["asker_key_id"]) is None:
         raise Forbidden("Only the person who asked may tell what their own tools came to.")
-    return Waiting(leaf=row["id"], content=content, parent_id=row["parent_id"])
+    return WaitingAnswer(leaf=row["id"], content=content, parent_id=row["parent_id"])
 
 
 def _handed_over(content: Content, options: str | None) -> set[str]:
@@ -110,8 +112,13 @@ def _handed_over(content: Content, options: str | None) -> set[str]:
 
 
 @retried
-async def go_on(
-    db: Database, waiting: Waiting, settled: Imported, question: Question, caller: Caller, limits: Limits
+async def continue_answer(
+    db: Database,
+    waiting: WaitingAnswer,
+    settled: ImportedMessage,
+    question: SendRequest,
+    caller: Caller,
+    limits: SendLimits,
 ) -> SendResult:
     """Store the answer with what its calls came to, in place of the one that waits, and queue how it goes on.
 
@@ -120,17 +127,17 @@ async def go_on(
     thread_id = question.thread_id
     async with db.transaction() as connection:
         if question.request is not None:
-            await completion_requests.begin(connection, question.request)
+            await completion_requests.record(connection, question.request)
         thread = await threads.lock_authorized(connection, thread_id, caller, Action.SEND_MESSAGE)
         if thread.active_leaf != waiting.leaf:
             raise Conflict("The thread has gone on meanwhile.")
         leaf = await _append(connection, thread_id, caller, [settled], parent_id=waiting.parent_id)
         assert leaf is not None
         asked = msgspec.structs.replace(question, message_id=leaf)
-        return await sends.ask(connection, thread, asked, caller, limits, stored=True)
+        return await sends.queue_answer(connection, thread, asked, caller, limits, stored=True)
 
 
-async def _make(connection: AsyncConnection, caller: Caller, conversation: Conversation) -> bool:
+async def _make(connection: AsyncConnection, caller: Caller, conversation: ConversationImport) -> bool:
     """Make and lock the thread. Returns whether it is new."""
     thread_id = conversation.question.thread_id
     made = await connection.execute(
@@ -150,7 +157,7 @@ async def _append(
     connection: AsyncConnection,
     thread_id: UUID,
     caller: Caller,
-    history: Sequence[Imported],
+    history: Sequence[ImportedMessage],
     *,
     parent_id: UUID | None = None,
 ) -> UUID | None:
@@ -159,7 +166,7 @@ async def _append(
         return None
     made = [ids.new() for _ in history]
     before = await _position(connection, thread_id)
-    revision = await threads.go_on_from(connection, thread_id, made[-1])
+    revision = await threads.continue_from(connection, thread_id, made[-1])
     stored: list[dict[str, Any]] = []
     for place, message in enumerate(history):
         by = {"author_id": caller.author_id, "author_name": caller.name} if message.role == "user" else {}
@@ -187,7 +194,7 @@ async def _position(connection: AsyncConnection, thread_id: UUID) -> int:
     return position
 
 
-async def _content(connection: AsyncConnection, thread_id: UUID, message: Imported) -> Content:
+async def _content(connection: AsyncConnection, thread_id: UUID, message: ImportedMessage) -> Content:
     if not message.attachments:
         return message.content
     kept = await blobs.attach(connection, thread_id, message.attachments)

@@ -21,7 +21,7 @@ PATH = """
 """
 
 
-async def path(driver: Driver, thread_id: UUID, leaf: UUID, *, most: int, most_bytes: int) -> list[Message]:
+async def read_path(driver: Driver, thread_id: UUID, leaf: UUID, *, most: int, most_bytes: int) -> list[Message]:
     """The thread's messages from root to leaf in order; of a longer path the newest, at most so many and so much.
 
     Instructions among them don't count.

@@ -13,16 +13,16 @@ from khala.domain.frames import Participant
 from khala.store.postgres import rows
 from khala.store.postgres.database import PRESENCE_CHANNEL, Driver, payload_of
 
-MOST_TOLD = 50
+MAX_LISTED = 50
 """Participants of a thread that are told."""
-DEAD_AFTER = 8
+PROCESS_TIMEOUT_SECONDS = 8
 """Seconds of silence after which a process is taken for dead."""
 
 BEAT = f"""
     WITH before AS (SELECT beat_at FROM processes WHERE id = $1)
     INSERT INTO processes (id, beat_at) VALUES ($1, clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at
-    RETURNING coalesce((SELECT beat_at < clock_timestamp() - interval '{DEAD_AFTER} s' FROM before), true)
+    RETURNING coalesce((SELECT beat_at < clock_timestamp() - interval '{PROCESS_TIMEOUT_SECONDS} s' FROM before), true)
 """
 
 SAY = """
@@ -42,7 +42,7 @@ LEAVE = """
 CLEAR = f"""
     WITH dead AS (
         SELECT id FROM processes WHERE id = $1 OR ($1 IS NULL
-            AND beat_at < clock_timestamp() - interval '{DEAD_AFTER} s') FOR UPDATE SKIP LOCKED
+            AND beat_at < clock_timestamp() - interval '{PROCESS_TIMEOUT_SECONDS} s') FOR UPDATE SKIP LOCKED
     ), cleared AS (
         DELETE FROM presences USING dead WHERE presences.process_id = dead.id RETURNING presences.thread_id
     ), ended AS (
@@ -55,14 +55,14 @@ COMPANY = f"""
     SELECT threads.id AS thread_id, threads.access_id, found.* FROM threads LEFT JOIN LATERAL (
         SELECT participant_id, user_id, name, state, count(*) OVER () AS present FROM presences
         JOIN processes ON processes.id = presences.process_id
-         AND processes.beat_at > clock_timestamp() - interval '{DEAD_AFTER} s'
-        WHERE presences.thread_id = threads.id ORDER BY changed_at DESC, participant_id LIMIT {MOST_TOLD}
+         AND processes.beat_at > clock_timestamp() - interval '{PROCESS_TIMEOUT_SECONDS} s'
+        WHERE presences.thread_id = threads.id ORDER BY changed_at DESC, participant_id LIMIT {MAX_LISTED}
     ) AS found ON true
     WHERE threads.id = ANY($1::uuid[]) AND threads.deleted_at IS NULL
 """
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class PresenceRow(msgspec.Struct, frozen=True, kw_only=True):
     """A participant as a process knows it; `state` is JSON text."""
 
     thread_id: UUID
@@ -72,7 +72,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
-class Company(msgspec.Struct, frozen=True):
+class PresenceList(msgspec.Struct, frozen=True):
     """Who is present in a thread, how many more there are, and the thread's `access_id` at that moment."""
 
     access_id: UUID
@@ -80,15 +80,17 @@ class Company(msgspec.Struct, frozen=True):
     more: int
 
 
-async def beat(driver: Driver, process_id: UUID) -> bool:
+async def record_heartbeat(driver: Driver, process_id: UUID) -> bool:
     """The process is alive. Returns whether others took it for dead before, and all that it had said for gone."""
     return bool(await driver.fetchval(BEAT, process_id))
 
 
-async def write(driver: Driver, process_id: UUID, said: Sequence[Said], left: Sequence[tuple[UUID, UUID]]) -> bool:
+async def write(
+    driver: Driver, process_id: UUID, said: Sequence[PresenceRow], left: Sequence[tuple[UUID, UUID]]
+) -> bool:
     """Say these and take those, as (thread, participant), away; listeners are told. Returns as `beat` does."""
     async with driver.transaction():
-        made = await beat(driver, process_id)
+        made = await record_heartbeat(driver, process_id)
         if left:
             await driver.execute(LEAVE, *map(list, zip(*left, strict=True)))
         if said:
@@ -105,7 +107,7 @@ async def clear(driver: Driver, process_id: UUID | None = None) -> None:
         await _notify(driver, {row["thread_id"] for row in found})
 
 
-async def company(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, Company]:
+async def read_lists(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, PresenceList]:
     """Who is present in these threads, by living processes; a deleted thread is not in the answer. One query."""
     groups: dict[UUID, list[rows.Record]] = defaultdict(list)
     for row in await driver.fetch(COMPANY, thread_ids):
@@ -113,10 +115,10 @@ async def company(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, Comp
     return {thread_id: _company(found) for thread_id, found in groups.items()}
 
 
-def _company(found: Sequence[rows.Record]) -> Company:
+def _company(found: Sequence[rows.Record]) -> PresenceList:
     present = [row for row in found if row["participant_id"] is not None]
     more = present[0]["present"] - len(present) if present else 0
-    return Company(found[0]["access_id"], tuple(map(_participant, present)), more)
+    return PresenceList(found[0]["access_id"], tuple(map(_participant, present)), more)
 
 
 def _participant(row: rows.Record) -> Participant:

@@ -75,10 +75,10 @@ QUEUE = f"""
     )
     SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify('{RUNS_CHANNEL}', '') FROM thread
 """
-"""The thread's next revision, as `threads.go_on_from` makes it, with all that bears it. Returns the revision."""
+"""The thread's next revision, as `threads.continue_from` makes it, with all that bears it. Returns the revision."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class SendLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many runs may be under way: for one owner, and how many may wait in all; and what they may use."""
 
     per_owner: int = 20
@@ -86,7 +86,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     budgets: BudgetPolicy = BudgetPolicy()
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller sends; `parent_id` is the message that it follows, None for none, by default the active leaf.
 
     `attachments` are blobs that were uploaded to the thread and belong to no message yet.
@@ -103,24 +103,24 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @retried
-async def send(db: Database, question: Question, caller: Caller, limits: Limits) -> tuple[SendResult, bool]:
+async def send(db: Database, question: SendRequest, caller: Caller, limits: SendLimits) -> tuple[SendResult, bool]:
     """Store the question and queue its run, and whether that is new: the same message id again changes nothing."""
     try:
         async with db.transaction() as connection:
             if question.request is not None:
-                await completion_requests.begin(connection, question.request)
+                await completion_requests.record(connection, question.request)
             thread = await threads.lock_authorized(connection, question.thread_id, caller, Action.SEND_MESSAGE)
             before = await _sent_before(await driver_of(connection), question)
             if before is not None:
                 return before, False
-            return await ask(connection, thread, question, caller, limits), True
+            return await queue_answer(connection, thread, question, caller, limits), True
     except asyncpg.UniqueViolationError as error:
         raise Conflict("This messageId is taken.") from error
 
 
 @retried
 async def regenerate(
-    db: Database, question: Question, answer_id: UUID, caller: Caller, limits: Limits
+    db: Database, question: SendRequest, answer_id: UUID, caller: Caller, limits: SendLimits
 ) -> tuple[SendResult, bool]:
     """Queue another answer to a question that is stored, and whether it is new: the same answer id changes nothing."""
     try:
@@ -131,17 +131,19 @@ async def regenerate(
             before = await _answered_before(driver, question, answer_id)
             if before is not None:
                 return before, False
-            return await ask(connection, thread, question, caller, limits, stored=True, answer_id=answer_id), True
+            return await queue_answer(
+                connection, thread, question, caller, limits, stored=True, answer_id=answer_id
+            ), True
     except asyncpg.UniqueViolationError as error:
         raise Conflict(ANSWER_TAKEN) from error
 
 
-async def ask(
+async def queue_answer(
     connection: AsyncConnection,
     thread: Row[tuple[object, ...]],
-    question: Question,
+    question: SendRequest,
     caller: Caller,
-    limits: Limits,
+    limits: SendLimits,
     *,
     stored: bool = False,
     answer_id: UUID | None = None,
@@ -162,19 +164,19 @@ async def ask(
     # As late as can be: windows are shared, and locked from here to the commit; users' rows are locked last.
     await _interrupt(connection, busy, asks, sent.revision)
     await ledger.reserve(driver, sent.run_id, asks, now)
-    await thread_lists.stamp(driver, [thread.id], said=True, by=caller.user_id)
+    await thread_lists.mark_changed(driver, [thread.id], said=True, by=caller.user_id)
     return sent
 
 
 def _asks(
-    thread: Row[tuple[object, ...]], question: Question, caller: Caller, policy: BudgetPolicy, now: datetime
+    thread: Row[tuple[object, ...]], question: SendRequest, caller: Caller, policy: BudgetPolicy, now: datetime
 ) -> list[ReservationRequest]:
     keys = budgets.budget_keys(caller, question.thread_id, thread.owner_id, thread.anon_key_hash)
     return budgets.reservation_requests(policy, keys, question.options.budget, now)
 
 
 # Both look into the thread alone: an id that another thread has is refused by the key when it is stored.
-async def _sent_before(driver: Driver, question: Question) -> SendResult | None:
+async def _sent_before(driver: Driver, question: SendRequest) -> SendResult | None:
     row = await driver.fetchrow(SENT_BEFORE, question.message_id, question.thread_id)
     if row is None:
         return None
@@ -187,7 +189,7 @@ async def _sent_before(driver: Driver, question: Question) -> SendResult | None:
     return _sent(question, row["message_id"], row["run_id"], row["revision"])
 
 
-async def _answered_before(driver: Driver, question: Question, answer_id: UUID) -> SendResult | None:
+async def _answered_before(driver: Driver, question: SendRequest, answer_id: UUID) -> SendResult | None:
     row = await driver.fetchrow(ANSWERED_BEFORE, answer_id, question.thread_id)
     if row is None:
         return None
@@ -196,14 +198,14 @@ async def _answered_before(driver: Driver, question: Question, answer_id: UUID) 
     return _sent(question, answer_id, row["run_id"], row["revision"])
 
 
-async def _check_asked(driver: Driver, question: Question) -> None:
+async def _check_asked(driver: Driver, question: SendRequest) -> None:
     query = "SELECT role FROM messages WHERE id = $1 AND thread_id = $2"
     if await driver.fetchval(query, question.message_id, question.thread_id) != "user":
         raise InvalidInput("This is no user's message of this thread.", path="messageId")
 
 
 async def _room(
-    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, limits: Limits
+    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: SendRequest, limits: SendLimits
 ) -> tuple[int, Sequence[Row[tuple[object, ...]]]]:
     """Raise what stands against another run. Returns the position of the last message, and the runs to be called off.
 
@@ -242,7 +244,7 @@ def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
 
 
 async def _store(
-    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: Question, caller: Caller, position: int
+    connection: AsyncConnection, thread: Row[tuple[object, ...]], question: SendRequest, caller: Caller, position: int
 ) -> SendResult:
     """The question at this position, and its answer-to-be."""
     driver = await driver_of(connection)
@@ -266,7 +268,7 @@ async def _store(
 async def _queue(
     driver: Driver,
     thread: Row[tuple[object, ...]],
-    question: Question,
+    question: SendRequest,
     caller: Caller,
     position: int,
     answer_id: UUID,
@@ -289,7 +291,7 @@ async def _queue(
     return _sent(question, answer_id, run_id, revision)
 
 
-async def _content(connection: AsyncConnection, question: Question) -> Content:
+async def _content(connection: AsyncConnection, question: SendRequest) -> Content:
     text = (TextBlock(text=question.text),) if question.text else ()
     if not question.attachments:
         return text
@@ -297,7 +299,7 @@ async def _content(connection: AsyncConnection, question: Question) -> Content:
     return (*text, *(FileBlock(blob=blob) for blob in kept))
 
 
-def _sent(question: Question, answer_id: UUID, run_id: UUID, revision: int) -> SendResult:
+def _sent(question: SendRequest, answer_id: UUID, run_id: UUID, revision: int) -> SendResult:
     return SendResult(
         thread_id=question.thread_id,
         user_message_id=question.message_id,
@@ -307,7 +309,7 @@ def _sent(question: Question, answer_id: UUID, run_id: UUID, revision: int) -> S
     )
 
 
-async def _parent(driver: Driver, thread: Row[tuple[object, ...]], question: Question) -> UUID | None:
+async def _parent(driver: Driver, thread: Row[tuple[object, ...]], question: SendRequest) -> UUID | None:
     if question.parent_id is None:
         return None
     if question.parent_id is msgspec.UNSET:

@@ -18,11 +18,11 @@ from khala.domain.parts import Part
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 
-MOST_PARTS = 2000
+MAX_DELTA_PARTS = 2000
 """Parts that one delta carries; a reader that is further behind starts over from a snapshot."""
-MOST_BYTES = 2 << 20
+MAX_PAGE_BYTES = 2 << 20
 """Bytes of content, as JSON, that a page of more than one message has: what agents do can be much."""
-MOST_MESSAGES = 100
+MAX_DELTA_MESSAGES = 100
 """Messages that one delta carries, each with up to a whole text; as many as a snapshot has."""
 
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
@@ -36,7 +36,7 @@ LOOK = f"""
     JOIN threads ON threads.id = watched.thread_id AND threads.deleted_at IS NULL
     LEFT JOIN LATERAL (
         SELECT * FROM message_parts WHERE message_parts.thread_id = watched.thread_id AND revision > watched.after
-        ORDER BY revision, run_id, seq LIMIT {MOST_PARTS + 1}
+        ORDER BY revision, run_id, seq LIMIT {MAX_DELTA_PARTS + 1}
     ) AS part ON watched.after >= threads.reset_revision
     ORDER BY part.revision, part.run_id, part.seq
 """
@@ -50,7 +50,7 @@ MESSAGES = f"""
                created_at, updated_at, position,
                CASE WHEN role <> 'assistant' OR run_id IS NULL THEN content END AS content
         FROM messages WHERE messages.thread_id = watched.thread_id AND revision > watched.after
-        ORDER BY revision, position LIMIT {MOST_MESSAGES + 1}
+        ORDER BY revision, position LIMIT {MAX_DELTA_MESSAGES + 1}
     ) AS found ORDER BY position
 """
 
@@ -75,14 +75,14 @@ PAGE = """
 """
 
 
-class Behind(msgspec.Struct, frozen=True):
+class SnapshotNeeded(msgspec.Struct, frozen=True):
     """The reader's revision can't be served with a delta: the thread was reset since, or too much has happened."""
 
     revision: int
     reset: bool
 
 
-class Gone(msgspec.Struct, frozen=True):
+class TopicGone(msgspec.Struct, frozen=True):
     """The thread is not there any more."""
 
 
@@ -90,17 +90,17 @@ class Unchanged(msgspec.Struct, frozen=True):
     """Nothing has happened since the reader's revision."""
 
 
-Change = Delta | Behind | Gone | Unchanged
+ThreadChange = Delta | SnapshotNeeded | TopicGone | Unchanged
 
 
-class Look(msgspec.Struct, frozen=True):
+class ThreadRead(msgspec.Struct, frozen=True):
     """What one read has found of a thread, and the `access_id` under which it stood at that moment."""
 
-    change: Change
+    change: ThreadChange
     access_id: UUID | None
 
 
-async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Look]:
+async def read_changes(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, ThreadRead]:
     """For each thread, what changed after the given revision. One query where only parts came, else up to three."""
     found = await _looked(driver, cursors)
     renamed = [key for key, rows in found.items() if _renamed(rows[0], cursors[key])]
@@ -113,7 +113,7 @@ async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Look]
     }
 
 
-async def glance(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Look]:
+async def read_changes_in_one_query(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, ThreadRead]:
     """As `since`, by one query and in no transaction; without the threads of which that does not tell all."""
     found = await _looked(driver, cursors)
     return {
@@ -151,20 +151,20 @@ def _grouped(found: Iterable[Found], name: str) -> dict[UUID, list[Found]]:
 
 def _look(
     after: int, found: Sequence[rows.Record] | None, thread: rows.Record | None, messages: Sequence[rows.Record]
-) -> Look:
+) -> ThreadRead:
     if found is None:
-        return Look(Gone(), None)
-    return Look(_change(after, found, thread, messages), found[0]["access_id"])
+        return ThreadRead(TopicGone(), None)
+    return ThreadRead(_change(after, found, thread, messages), found[0]["access_id"])
 
 
 def _change(
     after: int, found: Sequence[rows.Record], thread: rows.Record | None, messages: Sequence[rows.Record]
-) -> Change:
+) -> ThreadChange:
     look = found[0]
     if look["now"] == after:
         return Unchanged()
-    if not _served(look, after) or len(messages) > MOST_MESSAGES or len(found) > MOST_PARTS:
-        return Behind(revision=look["now"], reset=look["reset_revision"] > after)
+    if not _served(look, after) or len(messages) > MAX_DELTA_MESSAGES or len(found) > MAX_DELTA_PARTS:
+        return SnapshotNeeded(revision=look["now"], reset=look["reset_revision"] > after)
     return Delta(
         since=after,
         revision=look["now"],
@@ -174,7 +174,7 @@ def _change(
     )
 
 
-async def snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: bool = False) -> Snapshot:
+async def read_snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: bool = False) -> Snapshot:
     """The thread with its newest `limit` messages; answers under way are folded as far as they have come."""
     row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1 AND deleted_at IS NULL", thread_id)
     if row is None:
@@ -184,7 +184,7 @@ async def snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: bool =
     return Snapshot(revision=thread.revision, thread=thread, messages=messages, has_more=has_more, reset=reset)
 
 
-async def older(driver: Driver, thread_id: UUID, *, before: UUID, limit: int) -> tuple[tuple[Message, ...], bool]:
+async def read_older(driver: Driver, thread_id: UUID, *, before: UUID, limit: int) -> tuple[tuple[Message, ...], bool]:
     """The `limit` messages before this one, in order, and whether there are more."""
     query = "SELECT position FROM messages WHERE id = $1 AND thread_id = $2"
     position = await driver.fetchval(query, before, thread_id)
@@ -194,7 +194,7 @@ async def older(driver: Driver, thread_id: UUID, *, before: UUID, limit: int) ->
 
 
 async def _page(driver: Driver, thread_id: UUID, *, before: int | None, limit: int) -> tuple[tuple[Message, ...], bool]:
-    found = (await driver.fetch(PAGE, thread_id, before, limit + 1, MOST_BYTES))[:limit]
+    found = (await driver.fetch(PAGE, thread_id, before, limit + 1, MAX_PAGE_BYTES))[:limit]
     has_more = bool(found) and found[0]["total"] > len(found)
     messages = [rows.message(row) for row in reversed(found)]
     live = await _live_parts(driver, thread_id, [m.run_id for m in messages if m.status == "streaming" and m.run_id])

@@ -51,7 +51,7 @@ ADD = """
 """
 
 
-async def stamp(
+async def mark_changed(
     driver: Driver,
     thread_ids: Sequence[UUID],
     *,
@@ -70,22 +70,22 @@ async def stamp(
         await driver.execute(STAMP, thread_ids, user_ids, gone, said, by, ACCOUNTS_CHANNEL)
 
 
-async def hold(driver: Driver, user_id: UUID) -> None:
+async def lock_user(driver: Driver, user_id: UUID) -> None:
     """Lock the user's row, before anything that refers to it is written. Raises `Unauthorized` if it is gone."""
     if await driver.fetchval("SELECT id FROM users WHERE id = $1 FOR NO KEY UPDATE", user_id) is None:
         raise Unauthorized("This account is gone.")
 
 
-async def hold_all(driver: Driver, thread_ids: Sequence[UUID]) -> None:
+async def lock_users_of(driver: Driver, thread_ids: Sequence[UUID]) -> None:
     """Lock all whose lists these threads are on, and all who are invited to them, in one order."""
     await driver.fetch(HOLD_ALL, thread_ids)
 
 
-async def add(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
+async def add_entry(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
     """Put the thread on the user's list."""
-    await hold(driver, user_id)
+    await lock_user(driver, user_id)
     await driver.execute(ADD, user_id, thread_id)
-    await stamp(driver, [thread_id], only=user_id)
+    await mark_changed(driver, [thread_id], only=user_id)
 
 
 READ = """
@@ -97,10 +97,10 @@ READ = """
 
 
 @retried
-async def read(db: Database, thread_id: UUID, user_id: UUID, revision: int) -> None:
+async def mark_read(db: Database, thread_id: UUID, user_id: UUID, revision: int) -> None:
     """The user has read the thread up to this revision; it never goes back. No entry, no change."""
     async with db.driver() as driver, driver.transaction():
         # As everywhere, the user's row is locked before the entry's.
         await driver.execute("SELECT FROM users WHERE id = $1 FOR NO KEY UPDATE", user_id)
         if await driver.fetchrow(READ, user_id, thread_id, revision) is not None:
-            await stamp(driver, [thread_id], only=user_id)
+            await mark_changed(driver, [thread_id], only=user_id)

@@ -85,7 +85,7 @@ async def bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> 
     return revision
 
 
-async def go_on_from(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> int:
+async def continue_from(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> int:
     """The thread's next revision, whose active branch ends with this message; observers hear of that, too."""
     return await bump(connection, thread_id, meta_revision=threads.c.revision + 1, active_leaf=message_id)
 
@@ -111,17 +111,17 @@ async def create(
         await _lock_own(connection, thread_id, caller)
         if new:
             await _greet(connection, thread_id, welcome)
-            await enlist(connection, thread_id, caller, lasts)
+            await add_to_list(connection, thread_id, caller, lasts)
         return rows.thread((await lock(connection, thread_id))._mapping), new
 
 
-async def enlist(connection: AsyncConnection, thread_id: UUID, caller: Caller, lasts: timedelta | None) -> None:
+async def add_to_list(connection: AsyncConnection, thread_id: UUID, caller: Caller, lasts: timedelta | None) -> None:
     """Put a thread that is new on its owner's list; or on none, and note when it ends, if it lasts for a time only."""
     if lasts is not None:
         ends = {"thread_id": thread_id, "expires_at": func.clock_timestamp() + lasts}
         await connection.execute(insert(ephemeral_threads).values(ends))
     elif caller.user_id is not None:
-        await thread_lists.add(await driver_of(connection), thread_id, caller.user_id)
+        await thread_lists.add_entry(await driver_of(connection), thread_id, caller.user_id)
 
 
 async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller) -> None:
@@ -151,7 +151,7 @@ async def _greet(connection: AsyncConnection, thread_id: UUID, welcome: str, **c
     await connection.execute(update(threads).where(threads.c.id == thread_id).values(active_leaf=message_id))
 
 
-async def page(db: Database, caller: Caller, *, before: tuple[datetime, UUID] | None, limit: int) -> list[Thread]:
+async def list_page(db: Database, caller: Caller, *, before: tuple[datetime, UUID] | None, limit: int) -> list[Thread]:
     """The caller's threads, newest first: on the account's list, or opened by the key that they showed.
 
     `before` names the last one of the page before.
@@ -178,7 +178,7 @@ def _opened(caller: Caller) -> Iterator[ColumnElement[bool]]:
 
 
 @retried
-async def change(
+async def update_thread(
     db: Database,
     thread_id: UUID,
     caller: Caller,
@@ -206,14 +206,14 @@ async def change(
         if visibility == "private":
             await _revoke_links(connection, thread_id)
         if changes:
-            await retell(connection, thread_id, **changes)
+            await update_metadata(connection, thread_id, **changes)
         return rows.thread((await lock(connection, thread_id))._mapping)
 
 
 async def _revoke_links(connection: AsyncConnection, thread_id: UUID) -> None:
     gone = delete(share_links).where(share_links.c.thread_id == thread_id).returning(share_links.c.key_hash)
     key_hashes = [row.key_hash for row in await connection.execute(gone)]
-    await requesters.lost_links(await driver_of(connection), thread_id, key_hashes)
+    await requesters.cancel_runs_of_links(await driver_of(connection), thread_id, key_hashes)
 
 
 async def _check_message(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> None:
@@ -222,10 +222,10 @@ async def _check_message(connection: AsyncConnection, thread_id: UUID, message_i
         raise InvalidInput("This is no message of this thread.", path="activeLeaf")
 
 
-async def retell(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> None:
+async def update_metadata(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> None:
     """Change what the thread says of itself: observers and the lists of its members hear of it."""
     await bump(connection, thread_id, meta_revision=threads.c.revision + 1, **changes)
-    await thread_lists.stamp(await driver_of(connection), [thread_id])
+    await thread_lists.mark_changed(await driver_of(connection), [thread_id])
 
 
 @retried
@@ -241,8 +241,8 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
     """Close these threads, whose locks the caller holds, to everybody and for ever."""
     driver = await driver_of(connection)
     await ledger.settle_deleted(driver, await leases.lock_active_runs(driver, thread_ids))
-    await thread_lists.hold_all(driver, thread_ids)
-    await thread_lists.stamp(driver, thread_ids, gone=True)
+    await thread_lists.lock_users_of(driver, thread_ids)
+    await thread_lists.mark_changed(driver, thread_ids, gone=True)
     await invitations.close(driver, thread_ids)
     these = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
     for table in (runs, memberships, share_links, ephemeral_threads):
@@ -272,6 +272,6 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))
-        await thread_lists.stamp(driver, [thread_id])
+        await thread_lists.mark_changed(driver, [thread_id])
         await notify(connection, RUNS_CHANNEL, "")
         return rows.thread((await lock(connection, thread_id))._mapping)

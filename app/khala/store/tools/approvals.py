@@ -158,7 +158,7 @@ async def _store_decision(
     if run.status == "blocked":
         its = (runs.c.id == run.id) & (runs.c.thread_id == run.thread_id)
         await connection.execute(update(runs).where(its).values(status="queued"))
-        await thread_lists.stamp(await driver_of(connection), [run.thread_id])
+        await thread_lists.mark_changed(await driver_of(connection), [run.thread_id])
     await notify(connection, RUNS_CHANNEL, "")
 
 
@@ -219,7 +219,7 @@ async def expire(db: Database) -> int:
             return 0
         ended = [row["run_id"] for row in await driver.fetch(EXPIRE, due)]
         await driver.execute(WAKE, ended, due)
-        await thread_lists.stamp(driver, due)
+        await thread_lists.mark_changed(driver, due)
         await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)
         return len(ended)
 

@@ -54,7 +54,7 @@ async def add(db: Database, user_id: UUID, definition: UserToolDefinition, code:
     async with db.transaction() as connection:
         # The user's lock: of two that come at once, the second sees the first.
         await connection.execute(select(func.now()))
-        await thread_lists.hold(await driver_of(connection), user_id)
+        await thread_lists.lock_user(await driver_of(connection), user_id)
         many = select(func.count()).where(user_tools.c.user_id == user_id)
         if (await connection.execute(many)).scalar_one() >= MAX_USER_TOOLS:
             raise Conflict(f"An account has at most {MAX_USER_TOOLS} tools. Delete one first.")
