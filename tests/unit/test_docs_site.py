@@ -5,13 +5,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mkdocs.exceptions import PluginError
 
 from infra import docs_site, reference
+from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
 
 ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LOADED = r"<(?:script|link|img|iframe|source)\b[^>]*(?:src|href|srcset)=\"([^\"]+)\""
 
 
@@ -47,6 +50,19 @@ def test_every_command_route_and_metric_is_in_the_reference(site: Path) -> None:
     assert "## khala restore settle" in cli
     assert "| `khala_flush_parts_total` | counter |" in metrics
     assert "| `khala_queue_runs` | gauge | `status` |" in metrics
+
+
+def test_every_built_in_tool_is_documented() -> None:
+    nothing: Any = None
+    registry = ToolRegistry(nothing, nothing, sandbox=None, connections=None, options=ToolRegistryOptions())
+    documented = (ROOT / "docs" / "tools.md").read_text()
+    assert not [name for name in registry.taken if f"`{name}`" not in documented]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_of_the_repository_that_is_named_exists(page: Path) -> None:
+    paths = re.findall(r"`((?:app|infra|tests|migrations)/[\w/.-]+)`", page.read_text())
+    assert not [path for path in paths if "NNNN" not in path and not (ROOT / path).exists()]
 
 
 def test_links_to_files_of_the_repository_become_text_and_others_stay() -> None:
