@@ -61,7 +61,7 @@ def test_every_built_in_tool_is_documented() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_path_of_the_repository_that_is_named_exists(page: Path) -> None:
-    paths = re.findall(r"`((?:app|infra|tests|migrations)/[\w/.-]+)`", page.read_text())
+    paths = re.findall(r"`((?:app|infra|tests|migrations)/[\w/.-]+)[ `]", page.read_text())
     assert not [path for path in paths if "NNNN" not in path and not (ROOT / path).exists()]
 
 
