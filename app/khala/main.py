@@ -42,6 +42,7 @@ from khala.runs.executor import Executor
 from khala.runs.executor_options import ExecutorOptions
 from khala.runs.isolation import IsolatedExecutor
 from khala.runs.model_turn import ModelDependencies
+from khala.runs.run_executor import RunExecutor
 from khala.runs.tool_executor import ToolDependencies
 from khala.settings import INNER_POOL_SIZE, Settings
 from khala.store.embedded import EmbeddedPostgres
@@ -154,17 +155,18 @@ class Workshop:
             models=settings.model_chain,
             system=settings.models.system_prompt,
             concurrency=settings.runs.concurrency,
-            isolated=settings.runs.isolated,
+            max_isolated=settings.runs.isolated,
             context_tokens=settings.models.context_tokens,
-            lease=settings.runs.lease_seconds,
-            grace=settings.runs.grace_seconds if grace_seconds is None else grace_seconds,
-            cooldown=settings.runs.cooldown_ms / 1000,
+            lease_seconds=settings.runs.lease_seconds,
+            grace_seconds=settings.runs.grace_seconds if grace_seconds is None else grace_seconds,
+            cooldown_seconds=settings.runs.cooldown_ms / 1000,
         )
         tool_dependencies = ToolDependencies(
             tool_registry=tool_registry, blob_service=blob_service, approval_seconds=settings.runs.approval_hours * 3600
         )
         models = ModelDependencies(open=self._providers.open, store_reasoning=settings.models.store_reasoning)
-        self.executor = Executor(db, self._writer, models, self._counter, tool_dependencies, options, isolation)
+        run_executor = RunExecutor(db, self._writer, models, self._counter, tool_dependencies, options)
+        self.executor = Executor(db, run_executor, options, isolation)
 
     def _warm(self) -> None:
         for ref in self._models:

@@ -18,13 +18,13 @@ import httpx
 import psutil
 
 from khala.domain import ids
-from khala.runs.executor import GUESTS_SHARE
+from khala.runs.executor import MAX_GUEST_SHARE
 from tests.support import postgres
 from tests.support.client import Observer, Thread
 from tests.support.cluster import Cluster, cluster
 
 CONCURRENCY = 8
-PLACES = int(CONCURRENCY * GUESTS_SHARE)
+PLACES = int(CONCURRENCY * MAX_GUEST_SHARE)
 """Runs of guests that one worker takes at once."""
 PATIENCE = 300.0
 """Seconds that all runs together may take."""

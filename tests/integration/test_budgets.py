@@ -384,7 +384,7 @@ async def test_time_is_reserved_piece_by_piece_until_there_is_none(
         )
     assert (await levels(db))["thread", "seconds"] == (Decimal("0.1"), 0)
     with pytest.raises(BudgetExhausted, match="this chat"):
-        await asyncio.wait_for(meter.watch(), 5)
+        await asyncio.wait_for(meter.watch_time(), 5)
     assert time.monotonic() - meter.tally.began >= 0.35
     assert meter.exhausted
     assert (await levels(db))["thread", "seconds"] == (Decimal("0.35"), 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from khala.domain.parts import MAX_INLINE_BYTES
 from khala.models.port import SUMMARISE
-from khala.runs.prompt import SUMMARY
+from khala.runs.prompt import SUMMARY_HEADING
 from tests.integration.test_agents import verified
 from tests.support.agents import Agent, act, call
 from tests.support.client import Thread, text_of
@@ -83,7 +83,7 @@ async def test_a_long_thread_is_summarised_once_and_later_prompts_use_the_summar
         assert "question1 " in told(asked)
         assert "tools" not in asked.body
         last = provider.calls[-1]
-        assert SUMMARY.splitlines()[0] in told(last)
+        assert SUMMARY_HEADING.splitlines()[0] in told(last)
         assert IN_SHORT in told(last)
         assert "question1 " not in told(last)
         assert f"question{count} " in told(last)

@@ -18,6 +18,7 @@ from khala.runs.executor import Executor
 from khala.runs.executor_options import ExecutorOptions
 from khala.runs.model_turn import ModelDependencies
 from khala.runs.run_execution import RunExecution
+from khala.runs.run_executor import RunExecutor
 from khala.runs.tool_executor import ToolDependencies
 from khala.store.postgres.database import Database, asyncpg_url
 from khala.store.runs.group_commit import Writer
@@ -142,9 +143,9 @@ async def an_executor(db: Database) -> AsyncIterator[Executor]:
     tool_registry = ToolRegistry(db, None, sandbox=None, connections=None, options=ToolRegistryOptions())
     async with blob_service_of(db) as blob_service:
         tool_dependencies = ToolDependencies(tool_registry=tool_registry, blob_service=blob_service)
-        yield Executor(
-            db, Writer(db, FlushPolicy()), ModelDependencies(open=providers.open), Counter(), tool_dependencies, options
-        )
+        models = ModelDependencies(open=providers.open)
+        run_executor = RunExecutor(db, Writer(db, FlushPolicy()), models, Counter(), tool_dependencies, options)
+        yield Executor(db, run_executor, options)
     await providers.aclose()
 
 
@@ -154,7 +155,7 @@ async def test_a_run_whose_database_goes_away_when_it_is_begun_is_dropped_and_no
     nowhere = Database(f"postgresql://khala@127.0.0.1:{free_port()}/khala")
     async with an_executor(nowhere) as executor:
         with capture_logs() as logs:
-            await executor._work(RunExecution(claimed))
+            await executor._execute(RunExecution(claimed))
     assert [(one["event"], one["log_level"]) for one in logs] == [("run_dropped", "warning")]
     await nowhere.close()
 
@@ -166,7 +167,7 @@ async def test_a_run_whose_thread_is_reset_when_it_is_begun_is_lost_and_no_crash
     await threads.reset(db, thread_id, CALLER, welcome="")
     async with an_executor(db) as executor:
         with capture_logs() as logs:
-            await executor._work(RunExecution(claimed))
+            await executor._execute(RunExecution(claimed))
     said = [(one["event"], one["log_level"]) for one in logs if one["log_level"] != "debug"]
     assert said == [("run_lost", "info")]
 

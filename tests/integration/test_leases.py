@@ -75,7 +75,7 @@ async def sweeping(seconds: float) -> AsyncIterator[None]:
     """Executors that begin meanwhile look of themselves only so often."""
 
     def options(**given: Any) -> ExecutorOptions:
-        return ExecutorOptions(**given, sweep=seconds)
+        return ExecutorOptions(**given, sweep_interval_seconds=seconds)
 
     with mock.patch.object(main, "ExecutorOptions", options):
         yield

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from khala.runs.call_telemetry import tool_called
+from khala.runs.call_telemetry import record_tool_call
 from khala.settings import SettingError, from_environment
 from khala.signals import metrics
 from khala.store.postgres.database import Database
@@ -259,7 +259,7 @@ def test_tools_count_by_their_names_only_if_the_names_are_ours() -> None:
         ("mine", "user"),
         ("no", None),
     ):
-        tool_called(name, source, "call_1", None, 5)
+        record_tool_call(name, source, "call_1", None, 5)
     assert counted() - before <= {"grep", "mcp:jira", "user", "none"} <= counted()
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from khala.domain import ids
-from khala.runs.executor import GUESTS_SHARE
+from khala.runs.executor import MAX_GUEST_SHARE
 from tests.support import postgres
 from tests.support.client import Observer, Thread, View
 from tests.support.cluster import Cluster, cluster
@@ -20,7 +20,7 @@ from tests.support.flight import assert_verified, numbered
 from tests.support.frames import events
 
 CONCURRENCY = 4
-SLOTS = int(CONCURRENCY * GUESTS_SHARE)
+SLOTS = int(CONCURRENCY * MAX_GUEST_SHARE)
 """Runs of guests that one worker takes at once, where that matters."""
 WORDS = 40
 LONGER = 120

@@ -37,7 +37,7 @@ from khala.domain.chat import RunBudget, RunOptions
 from khala.domain.errors import BudgetExhausted
 from khala.domain.parts import TokenUsage
 from khala.models.prices import cost
-from khala.runs.budget_meter import BudgetMeter, _least, rate
+from khala.runs.budget_meter import BudgetMeter, _tightest, estimate_rate
 from khala.runs.usage_tally import UsageTally, size
 from khala.settings import SettingError, from_environment
 from khala.store.budgets.ledger import LedgerEntry, RunAccount
@@ -245,13 +245,13 @@ def test_a_networks_limits_follow_the_keys() -> None:
 def test_a_rate_is_what_the_price_list_says() -> None:
     from khala.domain.parts import TokenUsage
 
-    found = rate("openai", "gpt-4o", 1000)
+    found = estimate_rate("openai", "gpt-4o", 1000)
     assert found.usd is not None
     assert found.usd + 500 * found.usd_per_token == cost(
         "openai", "gpt-4o", TokenUsage(input_tokens=1000, output_tokens=500)
     )
-    assert rate("openai", "no-such-model", 7).usd is None
-    assert rate("demo", "demo", 7).usd == 0
+    assert estimate_rate("openai", "no-such-model", 7).usd is None
+    assert estimate_rate("demo", "demo", 7).usd == 0
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", 0), ("abcd", 4), ("日本", 6), ("é", 3)])
@@ -271,7 +271,7 @@ def entry(scope: BudgetScope, measure: BudgetMeasure, reserved: int) -> LedgerEn
 
 def test_the_tightest_of_several_limits_counts() -> None:
     entries = (entry("user", "tokens", 300), entry("run", "tokens", 100), entry("accounts", "tokens", 200))
-    assert _least((*entries, entry("user", "usd", 5))) == {"tokens": 100, "usd": 5}
+    assert _tightest((*entries, entry("user", "usd", 5))) == {"tokens": 100, "usd": 5}
 
 
 def test_time_of_earlier_executors_counts() -> None:
@@ -285,7 +285,7 @@ def test_all_tokens_of_a_run_count() -> None:
     database: Any = None
     tally = UsageTally(TokenUsage(input_tokens=30, output_tokens=40))
     meter = BudgetMeter(database, ids.new(), RunAccount(entries=(entry("run", "tokens", 100),)), tally)
-    assert meter.affords("demo", "demo") == 30
+    assert meter.affordable_tokens("demo", "demo") == 30
 
 
 def test_runs_that_have_used_up_a_window_do_not_come_back_in_it() -> None:

@@ -19,16 +19,15 @@ from khala.models.port import ModelFailed, Turn
 from khala.models.token_counter import Counter, estimate_tool
 from khala.runs.prompt import (
     FILE_TOKENS,
-    KEPT_ROUNDS,
-    SHORT,
-    SUMMARY,
+    KEPT_STEPS,
+    SUMMARY_HEADING,
     FittedPrompt,
     ModelTokenCounter,
     PromptInput,
     fit,
-    instructed,
-    told,
+    system_prompt,
 )
+from khala.runs.prompt_messages import MAX_SHORT_CHARACTERS, output_text
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -87,10 +86,8 @@ def fitted(
     reads_tools: bool = True,
 ) -> FittedPrompt:
     progress = RunProgress(rounds=list(rounds), said=said, compaction=compaction)
-    conversation = PromptInput(history=history, progress=progress, files=files or {}, instruction=instruction)
-    return fit(
-        conversation, system="system", tools=tools, limit=limit, token_counter=TOKEN_COUNTER, reads_tools=reads_tools
-    )
+    content = PromptInput(history=history, progress=progress, files=files or {}, instruction=instruction)
+    return fit(content, system="system", tools=tools, limit=limit, token_counter=TOKEN_COUNTER, reads_tools=reads_tools)
 
 
 def cost(found: FittedPrompt) -> int:
@@ -210,8 +207,11 @@ def test_outcomes_of_older_rounds_make_room_before_those_of_the_newest() -> None
     rounds = [RunStep(step=step, calls=[call(f"c{step}", f"{step}" * 1000)]) for step in range(1, 6)]
     found = fitted([message(1, "question")], rounds=rounds, limit=3500)
     told = [turn.outcomes[0].text for turn in found.prompt.turns if turn.outcomes]
-    assert [len(text) == 1000 for text in told] == [False] * 3 + [True] * KEPT_ROUNDS
-    assert all(text.startswith(f"{step}" * SHORT) and "800 characters" in text for step, text in enumerate(told[:3], 1))
+    assert [len(text) == 1000 for text in told] == [False] * 3 + [True] * KEPT_STEPS
+    assert all(
+        text.startswith(f"{step}" * MAX_SHORT_CHARACTERS) and "800 characters" in text
+        for step, text in enumerate(told[:3], 1)
+    )
     assert found.tight
 
 
@@ -236,7 +236,7 @@ def test_a_summary_of_this_answer_stands_for_older_messages_and_rounds() -> None
     rounds = [RunStep(step=step, calls=[call(f"c{step}")]) for step in range(1, 5)]
     made = Compaction(summary="in short", message_id=UUID(int=2), step=3)
     found = fitted(history, rounds=[RunStep(text="Shall I?"), *rounds, RunStep(text="I will.")], compaction=made)
-    assert texts(found) == [SUMMARY + "in short", "old3", "question", "", "", "I will.", CONTINUE_PROMPT]
+    assert texts(found) == [SUMMARY_HEADING + "in short", "old3", "question", "", "", "I will.", CONTINUE_PROMPT]
     assert [turn.uses[0].id for turn in found.prompt.turns if turn.uses] == ["c4"]
 
 
@@ -248,9 +248,9 @@ def test_a_summary_in_an_earlier_answer_stands_for_what_was_before_and_the_newes
         message(1, "one"), message(2, first, "two", role="assistant"), message(3, "three"),
         message(4, second, own, "four", role="assistant"), message(5, "question"),
     ]  # fmt: skip
-    assert texts(fitted(history)) == [SUMMARY + "second", "four", "question"]
+    assert texts(fitted(history)) == [SUMMARY_HEADING + "second", "four", "question"]
     newer = Compaction(summary="third", message_id=UUID(int=4))
-    assert texts(fitted(history, compaction=newer)) == [SUMMARY + "third", "question"]
+    assert texts(fitted(history, compaction=newer)) == [SUMMARY_HEADING + "third", "question"]
 
 
 def test_earlier_answers_are_told_with_their_tools_in_short_and_without_secrets() -> None:
@@ -279,11 +279,13 @@ def test_the_arguments_of_earlier_calls_are_told_without_secrets() -> None:
 
 def test_what_is_in_a_blob_is_told_by_its_beginning_and_where_it_is() -> None:
     ref = blob(7, size=123_456, preview="begin")
-    assert told(None, ref, "s", most=100).startswith(
+    assert output_text(None, ref, "s", max_characters=100).startswith(
         "begin\n\n[The whole output (123,456 bytes, text/plain) is the blob"
     )
-    assert str(ref.blob_id) in told(None, ref, "s", most=100)
-    assert told(None, blob(7, preview="p" * 500), "s", most=100).startswith("p" * 100 + "\n[… 400 characters left out]")
+    assert str(ref.blob_id) in output_text(None, ref, "s", max_characters=100)
+    assert output_text(None, blob(7, preview="p" * 500), "s", max_characters=100).startswith(
+        "p" * 100 + "\n[… 400 characters left out]"
+    )
 
 
 def test_files_that_were_read_are_given_and_others_are_mentioned() -> None:
@@ -339,21 +341,21 @@ def test_what_the_answer_has_said_before_it_was_interrupted_is_told_and_counted(
 
 def test_instructions_of_a_run_come_after_the_operators_and_before_the_threads() -> None:
     history = [message(1, "Rhyme.", role="system"), message(2, "Hello?")]
-    system, said = instructed("Be brief.", history, asked="Speak French.")
+    system, said = system_prompt("Be brief.", history, requested="Speak French.")
     assert (system, said) == ("Be brief.\n\nSpeak French.\n\nRhyme.", history[1:])
-    assert instructed("", history[1:]) == ("", history[1:])
+    assert system_prompt("", history[1:]) == ("", history[1:])
 
 
 def test_instructions_take_room_from_the_history_and_not_from_the_question() -> None:
     history = [message(1, "a" * 50), message(2, "b" * 50, role="assistant"), message(3, "c" * 50)]
-    conversation = PromptInput(history=history, progress=RunProgress())
+    content = PromptInput(history=history, progress=RunProgress())
     dropped = {
         size: [
             one.id.int
-            for one in fit(conversation, system="s" * size, tools=(), limit=150, token_counter=TOKEN_COUNTER).dropped
+            for one in fit(content, system="s" * size, tools=(), limit=150, token_counter=TOKEN_COUNTER).dropped
         ]
         for size in (0, 1, 51, 100)
     }
     assert dropped == {0: [], 1: [1], 51: [1, 2], 100: [1, 2]}
     with pytest.raises(ModelFailed, match="longer than the model"):
-        fit(conversation, system="s" * 101, tools=(), limit=150, token_counter=TOKEN_COUNTER)
+        fit(content, system="s" * 101, tools=(), limit=150, token_counter=TOKEN_COUNTER)

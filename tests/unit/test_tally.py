@@ -8,32 +8,32 @@ from hypothesis import strategies as st
 from khala.domain.parts import TokenUsage
 from khala.models.port import Prompt
 from khala.runs.model_turn import _estimated
-from khala.runs.usage_tally import WIDE, ModelCall
+from khala.runs.usage_tally import BYTES_PER_WIDE_CHARACTER, ModelCall
 
 
 @given(st.text(), st.floats(min_value=0, max_value=50))
 def test_no_more_is_taken_than_one_character_that_nothing_is_reserved_for(text: str, enough: float) -> None:
     call = ModelCall(cast("Any", None))
-    call.enough = enough
+    call.covered_size = enough
     while text and call.size <= enough:
-        fitting = call.fitting(text)
-        assert fitting > 0
-        call.text(text[:fitting])
-        text = text[fitting:]
-    assert call.size <= enough + WIDE
+        covered = call.covered_length(text)
+        assert covered > 0
+        call.add_text(text[:covered])
+        text = text[covered:]
+    assert call.size <= enough + BYTES_PER_WIDE_CHARACTER
     assert not text or call.size > enough
 
 
 def test_all_is_taken_where_nothing_is_limited() -> None:
-    assert ModelCall(cast("Any", None)).fitting("word " * 1000) == 5000
+    assert ModelCall(cast("Any", None)).covered_length("word " * 1000) == 5000
 
 
 def test_what_fits_just_so_is_taken_whole() -> None:
     call = ModelCall(cast("Any", None))
-    call.enough = 5
-    assert [call.fitting("12345"), call.fitting("123456")] == [5, 6]
-    call.text("12345")
-    assert call.fitting("6") == 1
+    call.covered_size = 5
+    assert [call.covered_length("12345"), call.covered_length("123456")] == [5, 6]
+    call.add_text("12345")
+    assert call.covered_length("6") == 1
 
 
 class Simple:
@@ -46,9 +46,9 @@ def test_a_call_that_nobody_accounted_for_pays_for_what_it_said_and_thought() ->
     prompt = Prompt(system="Be brief, and say nothing that you do not know.", turns=())
     call = ModelCall(cast("Any", Simple()))
     assert _estimated(call, prompt).usage == TokenUsage(), "it was never made"
-    call.asked = True
+    call.started = True
     silent = _estimated(call, prompt).usage.output_tokens
-    call.thought("x" * 400)
+    call.add_reasoning("x" * 400)
     assert _estimated(call, prompt).usage.output_tokens == silent + 100
-    call.text("word " * 100)
+    call.add_text("word " * 100)
     assert _estimated(call, prompt).usage.output_tokens > silent + 100

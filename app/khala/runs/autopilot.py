@@ -1,7 +1,7 @@
-"""The loop of a run: the model speaks, its tools run, it hears what came of them, until it has an answer or must stop.
+"""The loop of a run: call the model, execute its tool calls, and repeat until there is an answer or a reason to stop.
 
-Nothing of it is kept but the parts that it writes. Whoever takes the run over reads them, and goes on in the round, or
-in the midst of the text, where it was.
+The loop has no state but the run's parts. After a take-over the next executor reads them, and continues in the step, or
+in the middle of the text, where the run was.
 """
 
 import asyncio
@@ -32,27 +32,27 @@ from khala.store.runs.run_buffer import RunBuffer
 log = structlog.get_logger()
 
 OUTPUT_SHARE = 0.25
-"""The part of a model's window that is left for its answer."""
+"""Share of a model's window that is left for its answer."""
 TOOLS_SHARE = 0.1
-"""The part of what the run may use that one description of the tools may take: it is repeated in each round."""
-NO_TOOLS = "You have used your tools. Answer now with what you know."
+"""Share of the affordable tokens that the descriptions of tools may take: each step of the run repeats them."""
+NO_TOOLS = "You have used all your tool calls. Answer now with what you know."
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How runs are asked for: instructions, the most that a prompt may take in tokens, seconds between two rounds."""
+    """How models are called for a run: instructions, tokens of a prompt at most, and seconds between two steps."""
 
     system: str
     context_tokens: int
-    cooldown: float
+    cooldown_seconds: float
 
 
 class Autopilot:
-    """One run, from wherever it was to where it has to stop."""
+    """Executes one run from its current state to an outcome."""
 
     def __init__(
         self,
         *,
-        stream: RunBuffer,
+        buffer: RunBuffer,
         progress: RunProgress,
         meter: BudgetMeter,
         turn: ModelTurn,
@@ -63,7 +63,7 @@ class Autopilot:
         options: RunOptions,
         history: Sequence[Message],
     ) -> None:
-        self._stream = stream
+        self._buffer = buffer
         self._progress = progress
         self._meter = meter
         self._turn = turn
@@ -79,117 +79,118 @@ class Autopilot:
         self._limits = AutopilotLimits(steps=options.rounds, calls=calls)
 
     async def run(self) -> RunOutcome:
-        """Go on until the run ends, or has to wait for somebody's approval."""
+        """Continue until the run ends, or has to wait for approval of a tool call."""
         while True:
-            tools = await self._offer()
-            rounds = self._progress.rounds
-            if rounds and not rounds[-1].over:
-                awaited = await self._tool_executor.finish(rounds[-1])
+            tools = await self._offered_tools()
+            steps = self._progress.rounds
+            if steps and not steps[-1].over:
+                awaited = await self._tool_executor.finish(steps[-1])
                 if awaited:
                     return RunOutcome("blocked", "blocked", awaits=awaited)
-            if self._handed_over():
+            if self._calls_client():
                 return RunOutcome("final", "tool_calls")
-            why = autopilot.stop_reason(rounds, self._limits) if self._progress.steps else None
-            if why is not None:
-                return await self._conclude(why)
-            if rounds:
-                await asyncio.sleep(self._config.cooldown)
-            said = await self._ask(tools)
-            if isinstance(said, RunOutcome):
-                return said
-            if said.completed.uses:
-                await self._begin(said.completed.uses)
-            elif not self._reprompts(said.text, tools):
-                return RunOutcome("final", said.completed.finish_reason)
+            reason = autopilot.stop_reason(steps, self._limits) if self._progress.steps else None
+            if reason is not None:
+                return await self._conclude(reason)
+            if steps:
+                await asyncio.sleep(self._config.cooldown_seconds)
+            reply = await self._request(tools)
+            if isinstance(reply, RunOutcome):
+                return reply
+            if reply.completed.uses:
+                await self._begin_step(reply.completed.uses)
+            elif not self._reprompts(reply.text, tools):
+                return RunOutcome("final", reply.completed.finish_reason)
 
-    async def _offer(self) -> list[ToolSpec]:
+    async def _offered_tools(self) -> list[ToolSpec]:
         offered = await self._tool_executor.offer(self._options.tools)
         return offered if self._limits.calls else []
 
-    async def _begin(self, uses: Sequence[ToolUse]) -> None:
+    async def _begin_step(self, uses: Sequence[ToolUse]) -> None:
         left = min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MAX_TOOL_CALLS_PER_STEP)
         if len(uses) > left:
-            self._say(Notice(code="left_out", message=f"{len(uses) - left} of {len(uses)} calls are over the limit."))
-        cost: dict[str, Any] = {"usage": self._meter.tally.usage, "cost_usd": self._meter.tally.cost_usd}
+            self._add(Notice(code="left_out", message=f"{len(uses) - left} of {len(uses)} calls are over the limit."))
+        spent: dict[str, Any] = {"usage": self._meter.tally.usage, "cost_usd": self._meter.tally.cost_usd}
         await self._tool_executor.begin(
-            uses[:left], number=self._progress.steps + 1, max_steps=self._limits.steps, spent=cost
+            uses[:left], number=self._progress.steps + 1, max_steps=self._limits.steps, spent=spent
         )
 
-    def _handed_over(self) -> bool:
-        """Whether the caller has to carry out tools of its own before the model goes on."""
-        rounds = self._progress.rounds
+    def _calls_client(self) -> bool:
+        """Whether the last step calls tools that the client has to execute."""
+        steps = self._progress.rounds
         own = {function.name for function in self._options.functions}
-        return bool(rounds) and any(call.tool in own for call in rounds[-1].calls)
+        return bool(steps) and any(call.tool in own for call in steps[-1].calls)
 
-    async def _ask(self, tools: Sequence[ToolSpec], instruction: str = "") -> ModelReply | RunOutcome:
-        said = await self._turn.ask(self._prompt_for(tools, instruction), self._stream.append_text)
-        if isinstance(said, ModelReply):
-            self._progress.said = said.text
-        return said
+    async def _request(self, tools: Sequence[ToolSpec], instruction: str = "") -> ModelReply | RunOutcome:
+        reply = await self._turn.request(self._prompt_builder(tools, instruction), self._buffer.append_text)
+        if isinstance(reply, ModelReply):
+            self._progress.said = reply.text
+        return reply
 
-    def _prompt_for(self, tools: Sequence[ToolSpec], instruction: str) -> PromptBuilder:
+    def _prompt_builder(self, tools: Sequence[ToolSpec], instruction: str) -> PromptBuilder:
         async def build(model: Model) -> Prompt:
             await self._counter.ready(model.name)
             token_counter, limit = ModelTokenCounter(self._counter, model.name), self._limit(model)
-            conversation = PromptInput(
+            content = PromptInput(
                 history=self._history,
                 progress=self._progress,
                 files=await self._files.read(self._history),
                 instruction=instruction,
             )
 
-            def fitted() -> prompt.FittedPrompt:
+            def fit() -> prompt.FittedPrompt:
                 return prompt.fit(
-                    conversation,
+                    content,
                     system=self._config.system,
                     tools=tools,
                     limit=limit,
                     token_counter=token_counter,
                     reads_tools=model.reads_tools,
-                    tools_limit=TOOLS_SHARE * self._meter.affords(model.provider, model.name),
+                    tools_limit=TOOLS_SHARE * self._meter.affordable_tokens(model.provider, model.name),
                 )
 
-            found = fitted()
-            if found.dropped or found.tight:
-                summary = await self._compactor.summary(found, token_counter, limit)
+            fitted = fit()
+            if fitted.dropped or fitted.tight:
+                summary = await self._compactor.summary(fitted, token_counter, limit)
                 if summary is not None:
-                    self._say(summary)
-                    found = fitted()
-            return msgspec.structs.replace(found.prompt, max_output_tokens=self._options.max_output_tokens)
+                    self._add(summary)
+                    fitted = fit()
+            return msgspec.structs.replace(fitted.prompt, max_output_tokens=self._options.max_output_tokens)
 
         return build
 
     def _limit(self, model: Model) -> int:
+        """Tokens of a prompt for this model at most."""
         window = context_window(model.provider, model.name)
-        most = self._config.context_tokens
-        return most if window is None else min(most, int(window * (1 - OUTPUT_SHARE)))
+        limit = self._config.context_tokens
+        return limit if window is None else min(limit, int(window * (1 - OUTPUT_SHARE)))
 
     def _reprompts(self, text: str, tools: Sequence[ToolSpec]) -> bool:
-        """Whether the reply isn't taken for the answer, because it only asks or plans; the model is asked again."""
+        """Whether the reply only asks or plans, so that it is no answer and the model is prompted to continue."""
         if not self._options.autopilot or not tools or self._options.functions:
             return False
-        before = sum(not round_.calls for round_ in self._progress.rounds)
+        before = sum(not step.calls for step in self._progress.rounds)
         if before >= autopilot.MAX_REPROMPTS or not autopilot.only_asks_or_plans(text):
             return False
-        self._say(Notice(code=REPROMPTED_NOTICE, message="It was told to go on by itself."))
+        self._add(Notice(code=REPROMPTED_NOTICE, message="The model was told to continue by itself."))
         return True
 
-    async def _conclude(self, why: autopilot.StopReason) -> RunOutcome:
-        """The last word: without tools, and with autopilot as a summary after a word about why."""
-        if not self._options.autopilot and why == "max_steps":
-            said = await self._ask((), NO_TOOLS)
-            return said if isinstance(said, RunOutcome) else RunOutcome("final", said.completed.finish_reason)
+    async def _conclude(self, reason: autopilot.StopReason) -> RunOutcome:
+        """Request the last answer, without tools. With autopilot it is a summary, after a notice about the reason."""
+        if not self._options.autopilot and reason == "max_steps":
+            reply = await self._request((), NO_TOOLS)
+            return reply if isinstance(reply, RunOutcome) else RunOutcome("final", reply.completed.finish_reason)
         steps, calls = self._progress.steps, sum(1 for _ in self._progress.calls)
-        sentence = autopilot.STOP_MESSAGES[why].format(steps=steps, calls=calls)
-        if why not in self._progress.notices:
-            self._say(Notice(code=why, message=sentence))
-        said = await self._ask((), autopilot.SUMMARY_PROMPT.format(why=sentence))
-        if isinstance(said, RunOutcome):
-            return said
-        if not said.text:
-            self._stream.append_text(sentence)
-        return RunOutcome("final", why)
+        message = autopilot.STOP_MESSAGES[reason].format(steps=steps, calls=calls)
+        if reason not in self._progress.notices:
+            self._add(Notice(code=reason, message=message))
+        reply = await self._request((), autopilot.SUMMARY_PROMPT.format(why=message))
+        if isinstance(reply, RunOutcome):
+            return reply
+        if not reply.text:
+            self._buffer.append_text(message)
+        return RunOutcome("final", reason)
 
-    def _say(self, part: PartData) -> None:
-        self._stream.append(part)
+    def _add(self, part: PartData) -> None:
+        self._buffer.append(part)
         self._progress.apply(part)

@@ -1,7 +1,7 @@
-"""The meter of a run: counts what its models say against what is reserved, and reserves more before that is passed.
+"""Meters one run against its budget: compares the usage of its calls with the reservation, and extends it in time.
 
-Until a provider tells the usage of a call, it is estimated by the length of what was asked and said. Where a model's
-price is not known, USD are not counted; tokens and runs are.
+Until a provider reports the usage of a call, it is estimated from the length of the prompt and the text. If a model's
+price is unknown, USD are not counted; tokens and runs are.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from khala.domain.parts import TokenUsage
 from khala.models.port import Prompt
 from khala.models.prices import cost
 from khala.models.token_counter import estimate_usage
-from khala.runs.usage_tally import TOKEN_SIZE, ModelCall, UsageTally
+from khala.runs.usage_tally import BYTES_PER_TOKEN, ModelCall, UsageTally
 from khala.store.budgets import ledger
 from khala.store.budgets.ledger import LedgerEntry, RunAccount
 from khala.store.postgres.database import Database
@@ -29,18 +29,17 @@ from khala.store.runs.run_buffer import LeaseLost
 
 log = structlog.get_logger()
 
-PAUSE = 0.5
-"""Seconds after which a database that was away is asked again; until it has answered, the turn waits."""
-PATIENCE = 3600.0
-"""The longest sleep, in seconds."""
-SAMPLE = 1000
-"""Tokens of output by which a price is sounded."""
+RETRY_INTERVAL_SECONDS = 0.5
+"""Time between two tries to reserve while the database is unavailable; the model call waits."""
+MAX_SLEEP_SECONDS = 3600.0
+SAMPLE_TOKENS = 1000
+"""Tokens for which a price is requested, to derive the price per token."""
 
 
 class CallRate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call costs by estimate: its prompt at once, in tokens and USD, then USD for each token that is said.
+    """The estimated cost of a call: its prompt in tokens and USD, then USD per token of output.
 
-    `usd` is None where the price is not known.
+    `usd` is None if the price is unknown.
     """
 
     tokens: int
@@ -49,7 +48,7 @@ class CallRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetMeter:
-    """What one run may still use. `exhausted` says that a limit stopped it."""
+    """The remaining budget of one run. `exhausted` says that a limit stopped the run."""
 
     def __init__(self, db: Database, run_id: UUID, account: RunAccount, tally: UsageTally) -> None:
         self.exhausted = False
@@ -58,57 +57,58 @@ class BudgetMeter:
         self._account = account
         self.tally = tally
         self._rate = CallRate(tokens=0, usd=None)
-        self._reserved = _least(account.entries)
+        self._reserved = _tightest(account.entries)
         self._reserving = asyncio.Lock()
 
     async def begin(self, call: ModelCall, prompt: Prompt) -> None:
-        """Have enough reserved for the prompt, before the call is made. Raises `BudgetExhausted`."""
+        """Reserve enough for the prompt, before the call is made. Raises `BudgetExhausted`."""
         if not self._reserved:
             return
-        asked = estimate_usage(prompt, "", tools=call.model.reads_tools).input_tokens
-        self._rate = rate(call.model.provider, call.model.name, asked)
-        await self.more(call)
+        tokens = estimate_usage(prompt, "", tools=call.model.reads_tools).input_tokens
+        self._rate = estimate_rate(call.model.provider, call.model.name, tokens)
+        await self.extend(call)
 
-    async def more(self, call: ModelCall) -> None:
-        """Have enough reserved for what was said, and say how much more there is room for. Raises `BudgetExhausted`."""
+    async def extend(self, call: ModelCall) -> None:
+        """Reserve enough for the text so far, and set how much more is covered. Raises `BudgetExhausted`."""
         await self._cover(self._needs(call.size))
-        call.enough = self._enough()
+        call.covered_size = self._covered_size()
 
-    async def watch(self) -> Never:
-        """Reserve more time when it runs out, until there is none. Raises `BudgetExhausted`."""
+    async def watch_time(self) -> Never:
+        """Reserve more time whenever it runs out, until none is left. Raises `BudgetExhausted`."""
         while True:
             left = self._seconds_left()
             if left > 0:
-                await asyncio.sleep(min(left, PATIENCE))
+                await asyncio.sleep(min(left, MAX_SLEEP_SECONDS))
             else:
                 await self._cover({"seconds": self._seconds()})
 
-    def affords(self, provider: str, model: str) -> float:
-        """Tokens that the run's own limits let this model read still."""
-        rooms = [float("inf")]
+    def affordable_tokens(self, provider: str, model: str) -> float:
+        """Tokens of input that the run's own limits still allow for this model."""
+        limits = [float("inf")]
         for entry in self._account.entries:
             if entry.scope == "run" and entry.measure == "tokens":
-                rooms.append(float(entry.most - self._tokens()))
+                limits.append(float(entry.most - self._tokens()))
             if entry.scope == "run" and entry.measure == "usd":
-                price = cost(provider, model, TokenUsage(input_tokens=SAMPLE))
-                rooms.append(float((entry.most - self._usd()) / price * SAMPLE) if price else float("inf"))
-        return max(0.0, min(rooms))
+                price = cost(provider, model, TokenUsage(input_tokens=SAMPLE_TOKENS))
+                limits.append(float((entry.most - self._usd()) / price * SAMPLE_TOKENS) if price else float("inf"))
+        return max(0.0, min(limits))
 
     def _needs(self, size: int) -> dict[BudgetMeasure, Decimal]:
-        said = Decimal(size) / TOKEN_SIZE
-        needs: dict[BudgetMeasure, Decimal] = {"tokens": self._tokens() + self._rate.tokens + said}
+        """What must be reserved for a call with so many bytes of text."""
+        output_tokens = Decimal(size) / BYTES_PER_TOKEN
+        needs: dict[BudgetMeasure, Decimal] = {"tokens": self._tokens() + self._rate.tokens + output_tokens}
         if self._rate.usd is not None:
-            needs["usd"] = self._usd() + self._rate.usd + said * self._rate.usd_per_token
+            needs["usd"] = self._usd() + self._rate.usd + output_tokens * self._rate.usd_per_token
         return needs
 
-    def _enough(self) -> float:
-        """The size up to which the call's text is within what is reserved."""
-        rooms = [float("inf")]
+    def _covered_size(self) -> float:
+        """The bytes of text of the current call that the reserved budget covers."""
+        tokens = [float("inf")]
         if "tokens" in self._reserved:
-            rooms.append(float(self._reserved["tokens"] - self._tokens()) - self._rate.tokens)
+            tokens.append(float(self._reserved["tokens"] - self._tokens()) - self._rate.tokens)
         if "usd" in self._reserved and self._rate.usd is not None and self._rate.usd_per_token:
-            rooms.append(float((self._reserved["usd"] - self._usd() - self._rate.usd) / self._rate.usd_per_token))
-        return min(rooms) * TOKEN_SIZE
+            tokens.append(float((self._reserved["usd"] - self._usd() - self._rate.usd) / self._rate.usd_per_token))
+        return min(tokens) * BYTES_PER_TOKEN
 
     def _tokens(self) -> Decimal:
         usage = self.tally.usage
@@ -121,42 +121,42 @@ class BudgetMeter:
         return self._account.seconds + Decimal(str(time.monotonic() - self.tally.began))
 
     def _seconds_left(self) -> float:
-        return float(self._reserved["seconds"] - self._seconds()) if "seconds" in self._reserved else PATIENCE
+        return float(self._reserved["seconds"] - self._seconds()) if "seconds" in self._reserved else MAX_SLEEP_SECONDS
 
     async def _cover(self, needs: Mapping[BudgetMeasure, Decimal]) -> None:
         async with self._reserving:
-            exact = {measure: need.quantize(SMALLEST_AMOUNT, ROUND_UP) for measure, need in needs.items()}
-            if any(need > self._reserved.get(measure, need) for measure, need in exact.items()):
-                self._reserved = _least(await self._extend(exact))
+            rounded = {measure: need.quantize(SMALLEST_AMOUNT, ROUND_UP) for measure, need in needs.items()}
+            if any(need > self._reserved.get(measure, need) for measure, need in rounded.items()):
+                self._reserved = _tightest(await self._reserve(rounded))
 
-    async def _extend(self, needs: Mapping[BudgetMeasure, Decimal]) -> tuple[LedgerEntry, ...]:
+    async def _reserve(self, needs: Mapping[BudgetMeasure, Decimal]) -> tuple[LedgerEntry, ...]:
         while True:
             try:
                 entries = await ledger.extend(self._db, self._run_id, needs, datetime.now(UTC))
             except Unavailable as error:
                 log.warning("reserving_failed", run_id=str(self._run_id), error=str(error.__cause__))
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(RETRY_INTERVAL_SECONDS)
                 continue
             except BudgetExhausted:
                 self.exhausted = True
                 raise
             if not entries:
-                raise LeaseLost  # settled, so it was ended by somebody else
+                raise LeaseLost  # the budget is settled, so another process has ended the run
             return entries
 
 
-def rate(provider: str, model: str, asked: int) -> CallRate:
+def estimate_rate(provider: str, model: str, input_tokens: int) -> CallRate:
     """The rate of a call whose prompt has so many tokens."""
-    usd = cost(provider, model, TokenUsage(input_tokens=asked))
-    further = cost(provider, model, TokenUsage(input_tokens=asked, output_tokens=SAMPLE))
-    if usd is None or further is None:
-        return CallRate(tokens=asked, usd=None)
-    return CallRate(tokens=asked, usd=usd, usd_per_token=(further - usd) / SAMPLE)
+    usd = cost(provider, model, TokenUsage(input_tokens=input_tokens))
+    with_output = cost(provider, model, TokenUsage(input_tokens=input_tokens, output_tokens=SAMPLE_TOKENS))
+    if usd is None or with_output is None:
+        return CallRate(tokens=input_tokens, usd=None)
+    return CallRate(tokens=input_tokens, usd=usd, usd_per_token=(with_output - usd) / SAMPLE_TOKENS)
 
 
-def _least(entries: tuple[LedgerEntry, ...]) -> dict[BudgetMeasure, Decimal]:
-    """What is reserved of each measure by the tightest of its limits."""
-    found: dict[BudgetMeasure, Decimal] = {}
+def _tightest(entries: tuple[LedgerEntry, ...]) -> dict[BudgetMeasure, Decimal]:
+    """For each measure, what its tightest limit has reserved."""
+    reserved: dict[BudgetMeasure, Decimal] = {}
     for entry in entries:
-        found[entry.measure] = min(entry.reserved, found.get(entry.measure, entry.reserved))
-    return found
+        reserved[entry.measure] = min(entry.reserved, reserved.get(entry.measure, entry.reserved))
+    return reserved

@@ -1,4 +1,4 @@
-"""What is told of a run's calls of models and tools when they have ended: metrics, and spans in the run's trace."""
+"""Metrics and trace spans of a run's model calls and tool calls. They are recorded when a call has ended."""
 
 from decimal import Decimal
 
@@ -8,12 +8,12 @@ from khala.domain.parts import TokenUsage
 from khala.runs.usage_tally import ModelCall
 from khala.signals import metrics, traces
 
-FINE = frozenset({"stop", "length", "tool_calls", "canceled"})
-"""Outcomes of a model call that nobody has failed in."""
+SUCCESSFUL_OUTCOMES = frozenset({"stop", "length", "tool_calls", "canceled"})
+"""Outcomes of a model call that are no error."""
 
 
-def model_called(call: ModelCall, outcome: str, seconds: float, usage: TokenUsage, usd: Decimal | None) -> None:
-    """A model call has ended, after so many seconds."""
+def record_model_call(call: ModelCall, outcome: str, seconds: float, usage: TokenUsage, usd: Decimal | None) -> None:
+    """Record a model call that has ended, after so many seconds."""
     provider, model = call.model.provider, metrics.model(call.model.name)
     metrics.MODEL_CALLS.labels(provider, model, metrics.outcome(outcome)).inc()
     metrics.MODEL_CALL.labels(provider, model).observe(seconds)
@@ -23,7 +23,7 @@ def model_called(call: ModelCall, outcome: str, seconds: float, usage: TokenUsag
     metrics.MODEL_TOKENS.labels(provider, model, "output").inc(usage.output_tokens)
     metrics.MODEL_COST.labels(provider, model).inc(float(usd or 0))
     if traces.enabled():
-        facts: dict[str, str | int | float] = {
+        attributes: dict[str, str | int | float] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": provider,
             "gen_ai.request.model": call.model.name,
@@ -31,25 +31,25 @@ def model_called(call: ModelCall, outcome: str, seconds: float, usage: TokenUsag
             "gen_ai.usage.output_tokens": usage.output_tokens,
         }
         if call.first is not None:
-            facts["khala.time_to_first_token_seconds"] = call.first - call.began
-        error = None if outcome in FINE else outcome
-        traces.record(f"chat {call.model.name}", seconds, facts, kind=SpanKind.CLIENT, error=error)
+            attributes["khala.time_to_first_token_seconds"] = call.first - call.began
+        error = None if outcome in SUCCESSFUL_OUTCOMES else outcome
+        traces.record(f"chat {call.model.name}", seconds, attributes, kind=SpanKind.CLIENT, error=error)
 
 
-def tool_called(name: str, source: str | None, call_id: str, code: str | None, milliseconds: int) -> None:
-    """A tool call has ended, well if without a `code`; where nothing was called, there is no `source`."""
+def record_tool_call(name: str, source: str | None, call_id: str, code: str | None, milliseconds: int) -> None:
+    """Record a tool call that has ended. `code` is None for a success; `source` is None if no tool was executed."""
     tool = _label(name, source)
     metrics.TOOL_CALLS.labels(tool, metrics.outcome(code or "ok")).inc()
     if source is None:
         return
     metrics.TOOL_CALL.labels(tool).observe(milliseconds / 1000)
     if traces.enabled():
-        facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id}
-        traces.record(f"execute_tool {name}", milliseconds / 1000, facts, error=code)
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id}
+        traces.record(f"execute_tool {name}", milliseconds / 1000, attributes, error=code)
 
 
 def _label(name: str, source: str | None) -> str:
-    """What a metric calls the tool: only the built-in ones by name, others by whose they are."""
+    """The tool's label in metrics: the name of a built-in tool, and for other tools only their source."""
     match source:
         case "builtin":
             return name

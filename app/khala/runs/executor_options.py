@@ -1,4 +1,4 @@
-"""How an executor works."""
+"""Options of an executor."""
 
 import msgspec
 
@@ -6,23 +6,26 @@ from khala.models.model_names import ModelRef
 
 
 class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How an executor works. Times are seconds."""
+    """Options of an executor, as the operator set them."""
 
     models: tuple[ModelRef, ...]
-    """The default model, then those to fall back on."""
+    """The default model, then the models to fall back on."""
     system: str
+    """The operator's instructions to the model."""
     concurrency: int = 200
+    """Runs that are executed at once."""
     context_tokens: int = 32_000
-    """The most that a prompt may take, of models with a larger window too."""
-    lease: float = 10.0
-    """Time after which another executor takes a run whose executor is silent."""
-    sweep: float = 1.0
-    """Time between two looks for such runs."""
-    grace: float = 20.0
-    """Time that runs are given to end when the process is to stop."""
-    attempts: int = 8
-    """Executors that may be lost over the same run. A run that kills its isolated process ends at once."""
-    isolated: int = 2
-    """Runs that are executed in processes of their own at once."""
-    cooldown: float = 0.1
-    """Time between two rounds of tools."""
+    """Size of a prompt at most, also for models with a larger window."""
+    lease_seconds: float = 10.0
+    """Time without a heartbeat after which another executor may take a run over."""
+    sweep_interval_seconds: float = 1.0
+    """Time between two looks for runs whose lease has lapsed."""
+    grace_seconds: float = 20.0
+    """Time that runs have to end when the process shuts down."""
+    max_lost_executors: int = 8
+    """Executors that may be lost over one run before it is given up. A run that kills its isolated process ends at
+    once."""
+    max_isolated: int = 2
+    """Runs that are executed in child processes at once."""
+    cooldown_seconds: float = 0.1
+    """Time between two steps of a run."""

@@ -1,4 +1,4 @@
-"""A turn: one model speaks, or the next one does; its text is told as it comes."""
+"""Calls the models of one run: with retries, then the next model, and streams the reply into the run."""
 
 import asyncio
 import random
@@ -16,16 +16,14 @@ from khala.models.model_names import BadModelError, ModelRef
 from khala.models.port import Completed, Model, ModelFailed, Prompt, Reasoning, Text
 from khala.models.token_counter import estimate_usage
 from khala.runs.budget_meter import BudgetMeter
-from khala.runs.call_telemetry import model_called
-from khala.runs.usage_tally import TOKEN_SIZE, ModelCall
+from khala.runs.call_telemetry import record_model_call
+from khala.runs.usage_tally import BYTES_PER_TOKEN, ModelCall
 from khala.signals import metrics
 from khala.store.runs.run_buffer import RunBuffer
 
 log = structlog.get_logger()
 
 NO_RESPONSE = "No response. Please try again."
-BUDGET = BudgetExhausted.code
-
 
 RunEndReason: TypeAlias = Literal[
     "stop", "length", "max_steps", "no_progress", "tool_calls", "budget", "error", "blocked"
@@ -33,7 +31,7 @@ RunEndReason: TypeAlias = Literal[
 
 
 class RunOutcome(NamedTuple):
-    """How work on a run ended: the run's state, and the finish's reason; `awaits` are calls that wait for approval."""
+    """How the execution of a run ended: its status, the reason of its finish, and the calls that await approval."""
 
     status: Literal["final", "error", "blocked"]
     reason: RunEndReason
@@ -42,65 +40,70 @@ class RunOutcome(NamedTuple):
 
 
 class ModelReply(NamedTuple):
-    """What a model said: all its text, with what it had said before it was interrupted, and how it ended."""
+    """A model's reply: its whole text, including text from before an interruption, and how it ended."""
 
     text: str
     completed: Completed
 
 
 PromptBuilder: TypeAlias = Callable[[Model], Awaitable[Prompt]]
-"""Builds what a model is asked, since models differ in how much they read."""
+"""Builds the prompt for a model; it depends on the size of the model's window."""
 TextListener: TypeAlias = Callable[[str], None]
 
 
 class ModelDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn needs of the models: how to open one, and whether reasoning is stored."""
+    """What model calls need: how to open a model, and whether to store its reasoning."""
 
     open: Callable[[ModelRef], Model]
     store_reasoning: bool = False
 
 
 class ModelTurn:
-    """Asks models, first the first one. One that gave way to another is not asked again in this run."""
+    """Calls the candidates in order. A model that gave way to the next one is not called again in this run."""
 
     def __init__(
-        self, stream: RunBuffer, meter: BudgetMeter, models: ModelDependencies, candidates: Sequence[ModelRef]
+        self, buffer: RunBuffer, meter: BudgetMeter, models: ModelDependencies, candidates: Sequence[ModelRef]
     ) -> None:
-        self._stream = stream
+        self._buffer = buffer
         self._meter = meter
         self._models = models
         self._candidates = list(candidates)
         self._attempt = 0
 
-    async def ask(self, prompt_for: PromptBuilder, tell: TextListener | None = None) -> ModelReply | RunOutcome:
-        """Let the first model speak that can; notices say which could not. Without `tell` nobody hears the text."""
+    async def request(
+        self, build_prompt: PromptBuilder, on_text: TextListener | None = None
+    ) -> ModelReply | RunOutcome:
+        """The reply of the first model that gives one; notices in the run name those that did not.
+
+        `on_text` receives the text as it arrives.
+        """
         while True:
             ref, *others = self._candidates
             try:
-                said = await self._ask(ref, prompt_for, tell or _nobody, more_models=bool(others))
+                reply = await self._request(ref, build_prompt, on_text or _ignore, more_models=bool(others))
             except ModelFailed as failure:
                 if not others or failure.midstream:
-                    return failed(failure.code, failure.message)
+                    return failed_outcome(failure.code, failure.message)
                 self._switch(others, failure.message)
                 continue
-            except BudgetExhausted as reached:
-                return stopped(reached)
-            if said.text or said.completed.uses:
-                return said
+            except BudgetExhausted as error:
+                return budget_outcome(error)
+            if reply.text or reply.completed.uses:
+                return reply
             if not others:
-                return failed("no_response", NO_RESPONSE)
-            self._switch(others, f"{ref} said nothing.")
+                return failed_outcome("no_response", NO_RESPONSE)
+            self._switch(others, f"{ref} gave an empty answer.")
 
-    async def _ask(
-        self, ref: ModelRef, prompt_for: PromptBuilder, tell: TextListener, *, more_models: bool
+    async def _request(
+        self, ref: ModelRef, build_prompt: PromptBuilder, on_text: TextListener, *, more_models: bool
     ) -> ModelReply:
-        """Call one model as often as the retry policy allows."""
+        """Call one model, with as many retries as the retry policy allows."""
         began = time.monotonic()
         tries = 0
         while True:
             tries += 1
             try:
-                return await self._call(self._open(ref), prompt_for, tell)
+                return await self._call(self._open(ref), build_prompt, on_text)
             except ModelFailed as failure:
                 elapsed = time.monotonic() - began
                 decision = retry_policy.decide(
@@ -120,87 +123,86 @@ class ModelTurn:
         try:
             return self._models.open(ref)
         except BadModelError as error:
-            raise ModelFailed("refused", f"The model {ref} is not set up here.") from error
+            raise ModelFailed("refused", f"The model {ref} is not set up on this server.") from error
 
-    async def _call(self, model: Model, prompt_for: PromptBuilder, tell: TextListener) -> ModelReply:
-        prompt = await prompt_for(model)
+    async def _call(self, model: Model, build_prompt: PromptBuilder, on_text: TextListener) -> ModelReply:
+        prompt = await build_prompt(model)
         call = ModelCall(model)
         self._attempt += 1
         try:
             await self._meter.begin(call, prompt)
-            completed = await self._listen(call, prompt, tell)
+            completed = await self._stream_reply(call, prompt, on_text)
         except ModelFailed as failure:
             self._settle(call, failure.code, _estimated(call, prompt))
             raise
         except (BudgetExhausted, asyncio.CancelledError):
-            self._settle(call, BUDGET if self._meter.exhausted else "canceled", _estimated(call, prompt))
+            outcome = BudgetExhausted.code if self._meter.exhausted else "canceled"
+            self._settle(call, outcome, _estimated(call, prompt))
             raise
         self._settle(call, completed.finish_reason, completed)
         return ModelReply(prompt.said + "".join(call.chunks), completed)
 
-    async def _listen(self, call: ModelCall, prompt: Prompt, tell: TextListener) -> Completed:
-        call.asked = True
+    async def _stream_reply(self, call: ModelCall, prompt: Prompt, on_text: TextListener) -> Completed:
+        call.started = True
         async with call.model.stream(prompt) as events:
             async for event in events:
                 if isinstance(event, Completed):
                     return event
-                await self._take(call, event, tell)
-        raise ModelFailed("invalid_response", "The model's answer ended without an end.", midstream=bool(call.chunks))
+                await self._receive(call, event, on_text)
+        raise ModelFailed("invalid_response", "The model's answer broke off.", midstream=bool(call.chunks))
 
-    async def _take(self, call: ModelCall, event: Text | Reasoning, tell: TextListener) -> None:
-        """Tell what came in one read, no more of it at a time than there is something reserved for."""
+    async def _receive(self, call: ModelCall, event: Text | Reasoning, on_text: TextListener) -> None:
+        """Pass the text on, in pieces no longer than the reserved budget covers."""
         rest = event.text
         while rest:
-            fitting = call.fitting(rest)
-            text, rest = rest[:fitting], rest[fitting:]
+            covered = call.covered_length(rest)
+            text, rest = rest[:covered], rest[covered:]
             if isinstance(event, Text):
-                call.text(text)
-                tell(text)
+                call.add_text(text)
+                on_text(text)
             else:
-                call.thought(text)
-                self._reason(text)
-            if call.size > call.enough:
-                await self._meter.more(call)
-            if self._stream.full:
-                await self._stream.wait_written()
-
-    def _reason(self, text: str) -> None:
-        if self._models.store_reasoning:
-            self._stream.append_reasoning(text)
+                call.add_reasoning(text)
+                if self._models.store_reasoning:
+                    self._buffer.append_reasoning(text)
+            if call.size > call.covered_size:
+                await self._meter.extend(call)
+            if self._buffer.full:
+                await self._buffer.wait_written()
 
     def _settle(self, call: ModelCall, outcome: str, completed: Completed) -> None:
+        """Count the call's cost, and add its receipt."""
         price = self._meter.tally.add(call, completed.usage)
-        model_called(call, outcome, time.monotonic() - call.began, completed.usage, price)
-        self._stream.append_receipt("model", call.facts(outcome, self._attempt, completed), price)
+        record_model_call(call, outcome, time.monotonic() - call.began, completed.usage, price)
+        self._buffer.append_receipt("model", call.receipt(outcome, self._attempt, completed), price)
 
     def _switch(self, others: Sequence[ModelRef], why: str) -> None:
         self._candidates = list(others)
-        self._stream.append(Notice(code="model_switched", message=f"{why} Asking {others[0]} instead."))
+        self._buffer.append(Notice(code="model_switched", message=f"{why} Asking {others[0]} instead."))
 
 
-def _nobody(text: str) -> None:
-    """Hear nothing."""
+def _ignore(text: str) -> None:
+    """Drop the text."""
 
 
-def failed(code: str, message: str) -> RunOutcome:
-    """The outcome of a turn that went wrong."""
+def failed_outcome(code: str, message: str) -> RunOutcome:
+    """The outcome of a run that failed."""
     return RunOutcome("error", "error", RunFailure(code=code, message=message))
 
 
-def stopped(reached: BudgetExhausted) -> RunOutcome:
-    """The outcome of a turn that a limit stopped."""
-    return RunOutcome("error", "budget", RunFailure(code=BUDGET, message=reached.message))
+def budget_outcome(error: BudgetExhausted) -> RunOutcome:
+    """The outcome of a run that reached a budget."""
+    return RunOutcome("error", "budget", RunFailure(code=BudgetExhausted.code, message=error.message))
 
 
-def tell(stream: RunBuffer, failure: RunFailure) -> None:
-    """Tell what went wrong, as text that every client shows, and as an error that a program can read."""
-    stream.append_text(f"\n\n{failure.message}" if stream.has_text else failure.message)
-    stream.append(failure)
+def write_failure(buffer: RunBuffer, failure: RunFailure) -> None:
+    """Add the failure to the run: as text, which every client shows, and as an error for programs."""
+    buffer.append_text(f"\n\n{failure.message}" if buffer.has_text else failure.message)
+    buffer.append(failure)
 
 
 def _estimated(call: ModelCall, prompt: Prompt) -> Completed:
-    """The end of a call that the provider did not account for; one that was never made used nothing."""
-    said = "".join(call.chunks)
-    usage = estimate_usage(prompt, said, tools=call.model.reads_tools) if call.asked else TokenUsage()
-    thoughts = TokenUsage(output_tokens=call.thoughts // TOKEN_SIZE)
-    return Completed(usage=usage + thoughts, finish_reason="stop", estimated=True)
+    """The completion of a call whose usage the provider did not report. A call that was not started used nothing."""
+    text = "".join(call.chunks)
+    usage = estimate_usage(prompt, text, tools=call.model.reads_tools) if call.started else TokenUsage()
+    reasoning = TokenUsage(output_tokens=call.reasoning_size // BYTES_PER_TOKEN)
+    return Completed(usage=usage + reasoning, finish_reason="stop", estimated=True)

@@ -1,4 +1,4 @@
-"""The files that belong to the messages of a prompt."""
+"""Reads the files that are attached to the messages of a prompt."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -13,10 +13,10 @@ from khala.domain.parts import BlobRef
 
 log = structlog.get_logger()
 
-MOST_FILES = 10
-"""The newest files, which a model is given; it is told of the others."""
-MOST_BYTES = 20 << 20
-"""Bytes of them all."""
+MAX_FILES = 10
+"""The newest files, whose contents a prompt has; other files are only mentioned."""
+MAX_TOTAL_BYTES = 20 << 20
+"""Bytes of all these files together."""
 
 
 class PromptFiles:
@@ -25,15 +25,17 @@ class PromptFiles:
     def __init__(self, blob_service: BlobService, thread_id: UUID) -> None:
         self._blob_service = blob_service
         self._thread_id = thread_id
-        self._read: dict[UUID, bytes] | None = None
+        self._contents: dict[UUID, bytes] | None = None
 
     async def read(self, history: Sequence[Message]) -> dict[UUID, bytes]:
-        """The contents of the newest attached files, by blob; one that can't be read is left out."""
-        if self._read is None:
-            self._read = {ref.blob_id: data for ref in _newest(history) if (data := await self._data(ref)) is not None}
-        return self._read
+        """The contents of the newest attached files, by blob id. Unreadable files are left out."""
+        if self._contents is None:
+            self._contents = {
+                ref.blob_id: data for ref in _newest(history) if (data := await self._read(ref)) is not None
+            }
+        return self._contents
 
-    async def _data(self, ref: BlobRef) -> bytes | None:
+    async def _read(self, ref: BlobRef) -> bytes | None:
         try:
             blob = await self._blob_service.find(ref.blob_id, self._thread_id)
             async with self._blob_service.read(blob) as chunks:
@@ -44,13 +46,13 @@ class PromptFiles:
 
 
 def _newest(history: Sequence[Message]) -> list[BlobRef]:
-    found: list[BlobRef] = []
+    newest: list[BlobRef] = []
     size = 0
     for message in reversed(history):
         for block in message.content or ():
             if isinstance(block, FileBlock):
                 size += block.blob.size
-                if size > MOST_BYTES or len(found) >= MOST_FILES:
-                    return found
-                found.append(block.blob)
-    return found
+                if size > MAX_TOTAL_BYTES or len(newest) >= MAX_FILES:
+                    return newest
+                newest.append(block.blob)
+    return newest

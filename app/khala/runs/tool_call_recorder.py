@@ -1,4 +1,4 @@
-"""Records the tool calls of one run: as parts of its stream, as receipts, and in metrics and traces."""
+"""Records the tool calls of one run: as parts of its buffer, as receipts, and in metrics and traces."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from khala.domain.parts import PartData, ToolResult, ToolStatus
 from khala.domain.run_progress import RunProgress, ToolCallProgress
 from khala.domain.tools import call_digest
 from khala.runs import tool_results
-from khala.runs.call_telemetry import tool_called
+from khala.runs.call_telemetry import record_tool_call
 from khala.runs.tool_results import StoredOutput
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.store.tools.approvals import Approval
@@ -21,26 +21,26 @@ MAX_PROGRESS_MESSAGES = 30
 
 
 class ToolCallRecorder:
-    """Adds parts to the run's stream and progress. `approvals` are the decisions about its calls, by call id."""
+    """Adds parts to the run's buffer and progress. `approvals` are the decisions about its calls, by call id."""
 
-    def __init__(self, stream: RunBuffer, progress: RunProgress, approvals: Mapping[str, Approval]) -> None:
-        self._stream = stream
+    def __init__(self, buffer: RunBuffer, progress: RunProgress, approvals: Mapping[str, Approval]) -> None:
+        self._buffer = buffer
         self._progress = progress
         self._approvals = approvals
 
     def add(self, part: PartData) -> None:
         """Add a part, and apply it to the run's progress."""
-        self._stream.append(part)
+        self._buffer.append(part)
         self._progress.apply(part)
 
     async def committed(self) -> None:
         """Return when all parts added so far are committed."""
-        await self._stream.wait_written()
+        await self._buffer.wait_written()
 
     def request_approval(self, status: ToolStatus, call: ToolCallProgress, parameters: dict[str, Any]) -> None:
         """Record that the call waits for approval; `parameters` is the schema of its arguments."""
         self._progress.apply(status)
-        self._stream.request_approval(status, call.tool, call.args or {}, parameters)
+        self._buffer.request_approval(status, call.tool, call.args or {}, parameters)
 
     def fail(self, call: ToolCallProgress, message: str, code: str) -> None:
         """End a call that was not executed."""
@@ -48,8 +48,8 @@ class ToolCallRecorder:
 
     def end(self, call: ToolCallProgress, output: StoredOutput, *, milliseconds: int, source: str | None) -> None:
         """End the call: add its receipt and its result. `source` is None if no tool was executed."""
-        self._stream.append_receipt("tool", self._receipt(call, output, milliseconds, source), None, call.id)
-        tool_called(call.tool, source, call.id, None if output.ok else output.code, milliseconds)
+        self._buffer.append_receipt("tool", self._receipt(call, output, milliseconds, source), None, call.id)
+        record_tool_call(call.tool, source, call.id, None if output.ok else output.code, milliseconds)
         self.add(
             ToolResult(
                 tool_call_id=call.id,
@@ -74,7 +74,7 @@ class ToolCallRecorder:
             nonlocal due, left
             if left and time.monotonic() >= due:
                 due, left = time.monotonic() + PROGRESS_INTERVAL_SECONDS, left - 1
-                with suppress(LeaseLost):  # the stream stops the run
+                with suppress(LeaseLost):  # the buffer stops the run
                     self.add(ToolStatus(tool_call_id=call.id, state="running", reason=tool_results.one_line(text)))
 
         try:

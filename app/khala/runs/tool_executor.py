@@ -54,7 +54,7 @@ class ToolExecutor:
 
     def __init__(
         self,
-        stream: RunBuffer,
+        buffer: RunBuffer,
         progress: RunProgress,
         find_actor: Callable[[], Awaitable[ToolActor]],
         dependencies: ToolDependencies,
@@ -70,7 +70,7 @@ class ToolExecutor:
         self._actions: dict[str, RuleAction] = {}
         self._inline = tool_results.InlineAllowance()
         self._arguments = ArgumentStore(dependencies.blob_service, self._inline)
-        self._recorder = ToolCallRecorder(stream, progress, decisions.by_call_id)
+        self._recorder = ToolCallRecorder(buffer, progress, decisions.by_call_id)
         self._gate = ApprovalGate(self._recorder, decisions, dependencies.approval_seconds)
 
     async def offer(self, patterns: Sequence[str] | None) -> list[ToolSpec]:

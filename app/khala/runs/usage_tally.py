@@ -1,4 +1,4 @@
-"""The tally of a run: what its model calls used, and when its first token came."""
+"""Counts the usage and cost of a run's model calls, and the time to the first token."""
 
 import time
 from decimal import Decimal
@@ -9,18 +9,18 @@ from khala.domain.parts import Finish, TokenUsage
 from khala.models.port import Completed, Model
 from khala.models.prices import cost
 
-TOKEN_SIZE = 4
-"""Bytes of text, near enough, that a token stands for until a provider tells the usage."""
-NOTHING = TokenUsage()
-WIDE = 3
-"""Bytes of a character in text that isn't plain ASCII, near enough."""
+BYTES_PER_TOKEN = 4
+"""Approximate bytes of text per token, until a provider reports the usage."""
+BYTES_PER_WIDE_CHARACTER = 3
+"""Approximate bytes of a character in text that is not plain ASCII."""
+NO_USAGE = TokenUsage()
 
 
 class ModelCall:
-    """One model call: its clock, and how much text has come.
+    """One model call: its clock, and how much text has arrived.
 
-    `asked` says that it was made, `size` is about how many bytes it has said and thought, `thoughts` how many of them
-    it has thought; past `enough` more has to be reserved.
+    `started` says that the provider was called. `size` is about how many bytes of text and reasoning have arrived,
+    `reasoning_size` those of reasoning. Past `covered_size` the budget must be extended.
     """
 
     def __init__(self, model: Model) -> None:
@@ -28,32 +28,32 @@ class ModelCall:
         self.chunks: list[str] = []
         self.began = time.monotonic()
         self.first: float | None = None
-        self.asked = False
+        self.started = False
         self.size = 0
-        self.thoughts = 0
-        self.enough = float("inf")
+        self.reasoning_size = 0
+        self.covered_size = float("inf")
 
-    def fitting(self, text: str) -> int:
-        """How many characters of this may come before more has to be reserved: those up to the first one over it."""
-        room = self.enough - self.size
-        if size(text) <= room:
+    def covered_length(self, text: str) -> int:
+        """How many characters to pass on before the budget must be extended: up to the first one not covered."""
+        left = self.covered_size - self.size
+        if size(text) <= left:
             return len(text)
-        return max(0, int(room)) // (1 if text.isascii() else WIDE) + 1
+        return max(0, int(left)) // (1 if text.isascii() else BYTES_PER_WIDE_CHARACTER) + 1
 
-    def text(self, text: str) -> None:
-        """More text came."""
+    def add_text(self, text: str) -> None:
+        """Count text of the answer."""
         if self.first is None:
             self.first = time.monotonic()
         self.chunks.append(text)
         self.size += size(text)
 
-    def thought(self, text: str) -> None:
-        """More reasoning came, which has to be paid for whether or not it is told."""
+    def add_reasoning(self, text: str) -> None:
+        """Count reasoning, which has to be paid for even if it is not stored."""
         self.size += size(text)
-        self.thoughts += size(text)
+        self.reasoning_size += size(text)
 
-    def facts(self, outcome: str, attempt: int, completed: Completed) -> dict[str, Any]:
-        """The call's receipt. Times are milliseconds; `estimated` says that the provider told no usage."""
+    def receipt(self, outcome: str, attempt: int, completed: Completed) -> dict[str, Any]:
+        """The call's receipt. Times are milliseconds; `estimated` says that the provider reported no usage."""
         return {
             "provider": self.model.provider,
             "model": self.model.name,
@@ -67,14 +67,14 @@ class ModelCall:
 
 
 def size(text: str) -> int:
-    """About how many bytes a text has, without looking at its characters: this is done for every token."""
-    return len(text) if text.isascii() else WIDE * len(text)
+    """About how many bytes the text has. It is called for every token, so it does not read the characters."""
+    return len(text) if text.isascii() else BYTES_PER_WIDE_CHARACTER * len(text)
 
 
 class UsageTally:
-    """All calls of one run: those of earlier executors had this usage and cost."""
+    """Sums the calls of one run. It begins with the usage and cost of earlier executors."""
 
-    def __init__(self, usage: TokenUsage = NOTHING, cost: Decimal | None = None) -> None:
+    def __init__(self, usage: TokenUsage = NO_USAGE, cost: Decimal | None = None) -> None:
         self.began = time.monotonic()
         self.first: float | None = None
         self.usage = usage
@@ -82,7 +82,7 @@ class UsageTally:
         self.model: Model | None = None
 
     def add(self, call: ModelCall, usage: TokenUsage) -> Decimal | None:
-        """Count a call that ended, however it ended; returns what it cost in USD, None if the price is unknown."""
+        """Count a call that has ended, however it ended. Returns its cost in USD, None if the price is unknown."""
         self.model = call.model
         self.usage += usage
         self.first = self.first if self.first is not None else call.first
@@ -93,7 +93,7 @@ class UsageTally:
 
     @property
     def cost_usd(self) -> str | None:
-        """The cost as it travels."""
+        """The cost as it is on the wire."""
         return format_optional(self.cost)
 
     def finish(self, reason: str) -> Finish:
@@ -110,5 +110,5 @@ class UsageTally:
 
 
 def milliseconds(seconds: float) -> int:
-    """Rounded down."""
+    """Whole milliseconds, rounded down."""
     return int(seconds * 1000)

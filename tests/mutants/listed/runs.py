@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         name="a-call-that-was-never-made-costs",
         file="app/khala/runs/model_turn.py",
-        old="if call.asked else TokenUsage()",
+        old="if call.started else TokenUsage()",
         new="if call else TokenUsage()",
         tests=("tests/unit/test_tally.py",),
         why="A run that is refused would use up what is left of the budget.",
@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         name="thoughts-are-free",
         file="app/khala/runs/model_turn.py",
-        old="usage=usage + thoughts, finish_reason",
+        old="usage=usage + reasoning, finish_reason",
         new="usage=usage, finish_reason",
         tests=("tests/unit/test_tally.py",),
         why="A model could think for nothing until its call is cut off.",
@@ -49,8 +49,8 @@ MUTANTS = (
     Mutant(
         name="the-widest-limit-counts",
         file="app/khala/runs/budget_meter.py",
-        old="found[entry.measure] = min(entry.reserved, found.get(entry.measure, entry.reserved))",
-        new="found[entry.measure] = max(entry.reserved, found.get(entry.measure, entry.reserved))",
+        old="reserved[entry.measure] = min(entry.reserved, reserved.get(entry.measure, entry.reserved))",
+        new="reserved[entry.measure] = max(entry.reserved, reserved.get(entry.measure, entry.reserved))",
         tests=("tests/unit/test_budgets.py::test_the_tightest_of_several_limits_counts",),
         why="A run would pass its own limit up to that of the day.",
     ),
@@ -73,8 +73,8 @@ MUTANTS = (
     Mutant(
         name="nothing-fits-just-so",
         file="app/khala/runs/usage_tally.py",
-        old="if size(text) <= room:",
-        new="if size(text) < room:",
+        old="if size(text) <= left:",
+        new="if size(text) < left:",
         tests=("tests/unit/test_tally.py",),
         why="A token that is paid for would be cut in two.",
     ),
@@ -97,8 +97,8 @@ MUTANTS = (
     Mutant(
         name="summaries-bear-secrets",
         file="app/khala/runs/compaction.py",
-        old="_fitting(replace_unstorable(redacted(said.text.strip())))",
-        new="_fitting(replace_unstorable(said.text.strip()))",
+        old="_truncate(replace_unstorable(redacted(reply.text.strip())))",
+        new="_truncate(replace_unstorable(reply.text.strip()))",
         tests=(
             "tests/integration/test_compaction.py::test_a_summary_of_any_length_fits_into_its_part_and_bears_no_secret",
         ),
@@ -107,8 +107,8 @@ MUTANTS = (
     Mutant(
         name="the-question-is-summarised",
         file="app/khala/runs/compaction.py",
-        old="range(len(messages) - 2, cut - 1, -1)",
-        new="range(len(messages) - 1, cut - 1, -1)",
+        old="range(len(messages) - 2, dropped - 1, -1)",
+        new="range(len(messages) - 1, dropped - 1, -1)",
         tests=(
             "tests/integration/test_compaction.py::test_a_long_thread_is_summarised_once_and_later_prompts_use_the_summary",
         ),
@@ -116,7 +116,7 @@ MUTANTS = (
     ),
     Mutant(
         name="earlier-outcomes-bear-secrets",
-        file="app/khala/runs/prompt.py",
+        file="app/khala/runs/prompt_messages.py",
         old="text=redacted(text), ok=ok)",
         new="text=text, ok=ok)",
         tests=("tests/unit/test_prompt.py",),
@@ -124,9 +124,9 @@ MUTANTS = (
     ),
     Mutant(
         name="earlier-arguments-bear-secrets",
-        file="app/khala/runs/prompt.py",
-        old="shortened(redacted(text), EARLIER)",
-        new="shortened(text, EARLIER)",
+        file="app/khala/runs/prompt_messages.py",
+        old="shorten(redacted(text), MAX_EARLIER_CHARACTERS)",
+        new="shorten(text, MAX_EARLIER_CHARACTERS)",
         tests=("tests/unit/test_prompt.py",),
         why="A password in the arguments of a call would be sent to the model with each later question.",
     ),
@@ -141,8 +141,8 @@ MUTANTS = (
     Mutant(
         name="a-summarised-round-is-told-again",
         file="app/khala/runs/prompt.py",
-        old="0 < round_.step <= done",
-        new="0 < round_.step < done",
+        old="0 < step.step <= done",
+        new="0 < step.step < done",
         tests=("tests/unit/test_prompt.py",),
         why="The newest summarised round would come twice.",
     ),
@@ -185,7 +185,7 @@ MUTANTS = (
     Mutant(
         name="the-last-reply-is-forgotten",
         file="app/khala/runs/autopilot.py",
-        old="            self._progress.said = said.text\n",
+        old="            self._progress.said = reply.text\n",
         new="            pass\n",
         tests=("tests/integration/test_agents.py::test_what_was_said_before_a_round_is_told_to_the_model",),
         why="The model would not know what it has said before its calls.",
@@ -193,8 +193,8 @@ MUTANTS = (
     Mutant(
         name="callers-tools-wait-for-all-others",
         file="app/khala/runs/autopilot.py",
-        old="and any(call.tool in own for call in rounds[-1].calls)",
-        new="and all(call.tool in own for call in rounds[-1].calls)",
+        old="and any(call.tool in own for call in steps[-1].calls)",
+        new="and all(call.tool in own for call in steps[-1].calls)",
         tests=("tests/integration/test_agents.py::test_a_round_with_a_tool_of_the_callers_own_ends_the_run",),
         why="A caller would never hear that its tool was called beside one of Khala's.",
     ),
@@ -254,17 +254,17 @@ MUTANTS = (
     ),
     Mutant(
         name="one-executor-more-is-lost",
-        file="app/khala/runs/executor.py",
-        old="if claimed.lost >= self._options.attempts:",
-        new="if claimed.lost > self._options.attempts:",
+        file="app/khala/runs/run_executor.py",
+        old="if claimed.lost >= self._options.max_lost_executors:",
+        new="if claimed.lost > self._options.max_lost_executors:",
         tests=("tests/integration/test_runs.py::test_a_run_that_nobody_can_end_is_given_up_after_its_attempts",),
         why="A run that kills executors would kill one more.",
     ),
     Mutant(
         name="heartbeats-come-too-late",
         file="app/khala/runs/executor.py",
-        old="await asyncio.sleep(self._options.lease / 4)",
-        new="await asyncio.sleep(self._options.lease * 4)",
+        old="await asyncio.sleep(self._options.lease_seconds / 4)",
+        new="await asyncio.sleep(self._options.lease_seconds * 4)",
         tests=(
             "tests/integration/test_leases.py::test_the_lease_of_a_run_that_is_worked_on_is_renewed_again_and_again",
         ),

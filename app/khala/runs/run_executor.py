@@ -1,0 +1,229 @@
+"""Executes one claimed run, from its stored parts to its end, and ends it in exactly one way."""
+
+import asyncio
+from typing import assert_never
+
+import structlog
+
+from khala.domain import run_progress
+from khala.domain.chat import Message
+from khala.domain.errors import BudgetExhausted, Unavailable
+from khala.domain.fold import fold
+from khala.domain.isolation_policy import Interruption, IsolatedOutcome
+from khala.domain.parts import Notice
+from khala.domain.run_progress import RunProgress
+from khala.domain.tools import ToolActor
+from khala.models import model_names
+from khala.models.model_names import ModelRef
+from khala.models.token_counter import Counter
+from khala.runs import prompt
+from khala.runs.autopilot import Autopilot, RunConfig
+from khala.runs.budget_meter import BudgetMeter
+from khala.runs.executor_options import ExecutorOptions
+from khala.runs.model_turn import (
+    ModelDependencies,
+    ModelTurn,
+    RunOutcome,
+    budget_outcome,
+    failed_outcome,
+    write_failure,
+)
+from khala.runs.prompt_files import PromptFiles
+from khala.runs.run_execution import RunExecution
+from khala.runs.tool_executor import ToolDependencies, ToolExecutor
+from khala.runs.usage_tally import UsageTally
+from khala.signals import metrics
+from khala.store.budgets import ledger
+from khala.store.postgres.database import Database
+from khala.store.runs import parts, run_queue
+from khala.store.runs.group_commit import Writer
+from khala.store.runs.run_buffer import LeaseLost, RunBuffer
+from khala.store.runs.run_queue import ClaimedRun
+from khala.store.threads import messages
+from khala.store.tools import approvals
+
+log = structlog.get_logger()
+
+INTERRUPTED = "The answer was interrupted too often. Please try again."
+CANCEL_INTERVAL_SECONDS = 1.0
+"""Time after which a task that ignores its cancellation is cancelled again."""
+
+
+class RunExecutor:
+    """Executes claimed runs, one for each call. The caller renews the leases."""
+
+    def __init__(
+        self,
+        db: Database,
+        writer: Writer,
+        models: ModelDependencies,
+        counter: Counter,
+        tool_dependencies: ToolDependencies,
+        options: ExecutorOptions,
+    ) -> None:
+        self._db = db
+        self._writer = writer
+        self._models = models
+        self._counter = counter
+        self._tool_dependencies = tool_dependencies
+        self._options = options
+
+    async def execute(self, execution: RunExecution) -> None:
+        """Execute the run until it ends, waits for approval, is out of time, or is stopped.
+
+        Raises `LeaseLost`, `Unavailable`, and what the code of a run raises unexpectedly.
+        """
+        buffer, meter, progress = await self._resume(execution)
+        answer = asyncio.create_task(self._answer(execution, buffer, meter, progress))
+        clock = asyncio.create_task(meter.watch_time())
+        try:
+            await asyncio.wait((answer, clock, execution.stopped), return_when=asyncio.FIRST_COMPLETED)
+            # Decided before the answer is cancelled, since it may then raise anything.
+            outcome = next((_outcome(task) for task in (answer, clock) if task.done()), None)
+        finally:
+            await _cancel(clock)
+            await _cancel(answer)
+        await self._end(execution, buffer, meter.tally, outcome)
+
+    async def end_isolated(self, execution: RunExecution, outcome: IsolatedOutcome) -> None:
+        """End or hand over a run whose child process has ended without doing so."""
+        if outcome is IsolatedOutcome.DROPPED:
+            metrics.RUNS_ENDED.labels("dropped").inc()
+            return
+        buffer, meter, _ = await self._resume(execution)
+        interrupted = failed_outcome("interrupted", INTERRUPTED) if outcome is IsolatedOutcome.INTERRUPTED else None
+        await self._end(execution, buffer, meter.tally, interrupted)
+
+    async def _resume(self, execution: RunExecution) -> tuple[RunBuffer, BudgetMeter, RunProgress]:
+        """Load the run's stored parts, its budget and its decisions."""
+        claimed = execution.claimed
+        thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
+        async with self._db.driver() as driver:
+            stored = [part.read() for part in await parts.of_run(driver, thread_id, run_id)]
+            account = await ledger.read_account(driver, thread_id, run_id)
+            execution.decisions.receive(await approvals.of_run(driver, thread_id, run_id))
+        buffer = self._writer.open(
+            claimed.lease,
+            next_seq=claimed.next_seq,
+            next_receipt=claimed.next_receipt,
+            last_receipt_hash=claimed.last_receipt_hash,
+            content=fold((), stored),
+            on_lost=lambda: execution.stop(Interruption.LOST),
+        )
+        meter = BudgetMeter(self._db, run_id, account, UsageTally(account.usage, account.usd))
+        return buffer, meter, run_progress.read(stored)
+
+    async def _answer(
+        self, execution: RunExecution, buffer: RunBuffer, meter: BudgetMeter, progress: RunProgress
+    ) -> RunOutcome:
+        claimed = execution.claimed
+        if claimed.lost >= self._options.max_lost_executors:
+            return failed_outcome("interrupted", INTERRUPTED)
+        if claimed.next_seq and (claimed.taken_over or not progress.waits):
+            buffer.append(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
+        history = await self._history(claimed)
+        system, history = prompt.system_prompt(self._options.system, history, requested=claimed.options.instructions)
+        return await Autopilot(
+            buffer=buffer,
+            progress=progress,
+            meter=meter,
+            turn=ModelTurn(buffer, meter, self._models, self._candidates(claimed)),
+            tool_executor=ToolExecutor(
+                buffer,
+                progress,
+                lambda: self._actor(claimed),
+                self._tool_dependencies,
+                execution.decisions,
+                claimed.options.functions,
+            ),
+            counter=self._counter,
+            files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
+            config=RunConfig(
+                system=system,
+                context_tokens=self._options.context_tokens,
+                cooldown_seconds=self._options.cooldown_seconds,
+            ),
+            options=claimed.options,
+            history=history,
+        ).run()
+
+    async def _history(self, claimed: ClaimedRun) -> list[Message]:
+        """The messages up to the one that is answered. Raises `LeaseLost` if the thread was reset or deleted."""
+        async with self._db.driver() as driver:
+            history = await messages.read_path(
+                driver,
+                claimed.lease.thread_id,
+                claimed.user_message_id,
+                most=prompt.MAX_MESSAGES,
+                most_bytes=self._options.context_tokens * prompt.MAX_TOKEN_BYTES,
+            )
+        if not history:
+            raise LeaseLost
+        return history
+
+    async def _actor(self, claimed: ClaimedRun) -> ToolActor:
+        thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
+        async with self._db.driver() as driver:
+            user_id = await run_queue.read_requester(driver, claimed.lease)
+        return ToolActor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
+
+    def _candidates(self, claimed: ClaimedRun) -> list[ModelRef]:
+        """The models to ask, in order: the requested one, then the operator's."""
+        first = self._options.models if claimed.options.model is None else (model_names.parse(claimed.options.model),)
+        return list(dict.fromkeys([*first, *self._options.models]))
+
+    async def _end(
+        self, execution: RunExecution, buffer: RunBuffer, tally: UsageTally, outcome: RunOutcome | None
+    ) -> None:
+        """End, block or hand over the run: by its outcome, or without one by the reason why it was stopped."""
+        lease = execution.claimed.lease
+        if outcome is None:
+            interruption = execution.stopped.result()
+            await self._stop(execution, buffer, tally, interruption)
+        elif outcome.status == "blocked":
+            await buffer.wait_written()
+            await run_queue.release(self._db, lease, buffer.take_receipts(), awaited_approvals=outcome.awaits)
+        else:
+            if outcome.failure is not None:
+                # Nothing is awaited between this and the end, so one commit has both.
+                write_failure(buffer, outcome.failure)
+            await buffer.end(outcome.status, tally.finish(outcome.reason))
+        ended = outcome.status if outcome else execution.stopped.result().value
+        metrics.RUNS_ENDED.labels(ended).inc()
+        log.info("run_ended", outcome=ended, ms=tally.finish("").total_ms)
+
+    async def _stop(
+        self, execution: RunExecution, buffer: RunBuffer, tally: UsageTally, interruption: Interruption
+    ) -> None:
+        match interruption:
+            case Interruption.CANCEL:
+                await buffer.end("canceled", tally.finish("canceled"))
+            case Interruption.HAND_OVER:
+                await buffer.wait_written()
+                await run_queue.release(self._db, execution.claimed.lease, buffer.take_receipts())
+            case Interruption.LOST:
+                pass  # another executor has the run
+            case _:
+                assert_never(interruption)
+
+
+async def _cancel(task: asyncio.Task[RunOutcome]) -> None:
+    """Cancel the task until it ends: a library that is closing a connection may swallow one cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_INTERVAL_SECONDS)
+    if not task.cancelled() and task.exception() is not None:
+        log.debug("answer_stopped", error=repr(task.exception()))
+
+
+def _outcome(task: asyncio.Task[RunOutcome]) -> RunOutcome:
+    """The task's outcome. An unexpected error is logged, and ends the run with a failure."""
+    try:
+        return task.result()
+    except BudgetExhausted as error:
+        return budget_outcome(error)
+    except (LeaseLost, Unavailable):
+        raise
+    except Exception:
+        log.exception("turn_crashed")
+        return failed_outcome("internal", "Something went wrong here. Please try again.")
