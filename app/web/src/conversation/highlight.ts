@@ -5,7 +5,7 @@ import type { HLJSApi, LanguageFn } from "highlight.js";
 import { sanitizeHtml } from "./sanitize.ts";
 
 /** Longer code stays plain, because highlighting would take too long. */
-const LONGEST = 50_000;
+const MAX_HIGHLIGHTED_CHARACTERS = 50_000;
 
 type Load = () => Promise<{ default: LanguageFn }>;
 const LANGUAGES: Readonly<Record<string, Load>> = {
@@ -61,7 +61,7 @@ async function highlighter(name: string): Promise<HLJSApi> {
 /** The highlighted code; null if it stays plain. */
 export async function highlight(code: string, language: string): Promise<DocumentFragment | null> {
   const name = known(language);
-  if (name === null || code.length > LONGEST) return null;
+  if (name === null || code.length > MAX_HIGHLIGHTED_CHARACTERS) return null;
   const core = await highlighter(name);
   return sanitizeHtml(core.highlight(code, { language: name, ignoreIllegals: true }).value);
 }
