@@ -190,7 +190,7 @@ async def test_a_cursor_that_can_not_be_served_gets_the_whole_list(
             newest = account_feed.NEWEST.replace(f"LIMIT {account_feed.MAX_LISTED_THREADS + 1}", "LIMIT 6")
             monkeypatch.setattr(account_feed, "ENTRIES", limited)
             monkeypatch.setattr(account_feed, "NEWEST", newest)
-            monkeypatch.setattr(account_feed, "MOST_LISTED", 5)
+            monkeypatch.setattr(account_feed, "MAX_LISTED_THREADS", 5)
     async with process(db, 1) as (live, (ear,)):
         await watch(live, db, ear, user, after=after)
         whole = await up_to_date(db, ear, named(user))
@@ -241,13 +241,13 @@ async def test_watchers_of_many_accounts_are_told_by_one_read(db: Database) -> N
             await watch(live, db, ear, caller)
             await up_to_date(db, ear, named(caller))
         reads: list[int] = []
-        since = live.accounts._feed.since
+        since = live.accounts._feed.read_changes
 
         async def counted(driver: Any, cursors: Any) -> Any:
             reads.append(len(cursors))
             return await since(driver, cursors)
 
-        live.accounts._feed.since = counted  # type: ignore[method-assign]
+        live.accounts._feed.read_changes = counted  # type: ignore[method-assign]
         await rename(db, thread_id, "For all")
         for ear, caller in zip(ears, callers, strict=True):
             await up_to_date(db, ear, named(caller))
@@ -261,7 +261,7 @@ async def test_a_user_who_is_deleted_watches_no_more(db: Database, user: Caller)
         await ear.until(0)
         async with db.driver() as driver:
             await driver.execute("DELETE FROM users")
-        live.accounts.notified(str(named(user)))
+        live.accounts.handle_notification(str(named(user)))
         error = await ear.hears(lambda frame: frame["type"] == "error")
     assert error["code"] == "unauthorized"
 

@@ -92,7 +92,7 @@ async def test_a_follower_further_behind_gets_a_snapshot_and_goes_on_from_there(
         await follow(live.threads, db, ear.client, thread_id, after=before)
         first = await ear.until(now)
         await say(db, thread_id, 1)
-        live.threads.notified(str(thread_id))
+        live.threads.handle_notification(str(thread_id))
         second = await ear.until(now + 1)
     assert first["type"] == ("snapshot" if parts == 2001 or messages == 101 else "delta")
     assert "reset" not in first

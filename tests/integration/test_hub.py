@@ -45,12 +45,12 @@ async def test_observers_that_come_together_share_one_read_and_then_need_none(db
     async with listening(live, 50) as ears:
         authorization = await hub.authorize(db, lease.thread_id, CALLER)
         for ear in ears:
-            hub.join(ear.client, lease.thread_id, None, authorization)
+            hub.subscribe(ear.client, lease.thread_id, None, authorization)
         await asyncio.gather(*(ear.until(2) for ear in ears))
         joined = reader.reads
         for seq in range(3):
             await write(db, batch(lease, seq, f"{seq} "))
-            hub.notified(str(lease.thread_id))
+            hub.handle_notification(str(lease.thread_id))
             await asyncio.gather(*(ear.until(3 + seq) for ear in ears))
     assert joined == 1
     assert reader.reads == joined
@@ -70,7 +70,7 @@ async def test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_on
         before, rounds = reader.reads, MAX_OUTBOX_BYTES // 3000 + 20
         for seq in range(rounds):
             await write(db, batch(lease, seq, "x" * 3000))
-            hub.notified(str(lease.thread_id))
+            hub.handle_notification(str(lease.thread_id))
             await quick.until(3 + seq)
             assert stuck.client._bytes <= MAX_OUTBOX_BYTES
         stuck.open.set()
@@ -100,7 +100,7 @@ async def test_one_wake_up_tells_of_parts_of_a_message_of_a_name_and_of_an_end(d
         sent = await ask(db, asked)
         await threads.update_thread(db, renamed, CALLER, title="Aiur")
         await threads.remove(db, removed, CALLER)
-        hub.notified(",".join(map(str, watched)))
+        hub.handle_notification(",".join(map(str, watched)))
         ends = (ears[0].until(3), ears[1].until(2), ears[2].until(2), ears[3].ends())
         text, question, name = (await asyncio.gather(*ends))[:3]
     assert [part["data"]["text"] for part in text["parts"]] == ["hello"]
@@ -154,7 +154,7 @@ async def test_after_subscribing_again_nothing_comes_of_the_earlier_subscription
         stuck.open.clear()
         for seq in range(4):
             await write(db, batch(lease, seq, "x"))
-            hub.notified(str(lease.thread_id))
+            hub.handle_notification(str(lease.thread_id))
             await quick.until(3 + seq)
         await follow(hub, db, stuck.client, lease.thread_id, after=2)
         stuck.open.set()
@@ -172,7 +172,7 @@ async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Da
             await follow(hub, db, ear.client, thread_id)
         await asyncio.gather(*(ear.until(1) for ear in ears))
         await threads.remove(db, thread_id, CALLER)
-        hub.notified(str(thread_id))
+        hub.handle_notification(str(thread_id))
         async with asyncio.timeout(5):
             while not all(ear.frames[-1]["type"] == "gone" for ear in ears):
                 await asyncio.sleep(0.01)
@@ -188,10 +188,10 @@ async def test_what_was_read_from_an_earlier_cursor_moves_nobody_back(db: Databa
         subscription = await follow(hub, db, ear.client, lease.thread_id)
         await ear.until(2)
         await write(db, batch(lease, 0, "hello"))
-        hub.notified(str(lease.thread_id))
+        hub.handle_notification(str(lease.thread_id))
         await ear.until(3)
     stale = {lease.thread_id: TopicRead(FeedDelta(2, 3, Pong()), subscription.access_id)}
-    await hub._hand_on({lease.thread_id: 2}, stale, time.monotonic())
+    await hub._deliver({lease.thread_id: 2}, stale, time.monotonic())
     assert [frame["revision"] for frame in ear.frames] == [2, 3]
     assert hub._woken == {lease.thread_id}, "and all is looked at again"
 
@@ -220,7 +220,7 @@ async def test_a_look_that_fails_is_made_again(db: Database) -> None:
         await ear.until(2)
         away.failures = 2
         await write(db, batch(lease, 0, "hello"))
-        hub.notified(str(lease.thread_id))
+        hub.handle_notification(str(lease.thread_id))
         async with asyncio.timeout(3):
             await ear.until(3)
     assert away.failures == 0

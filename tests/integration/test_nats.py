@@ -104,7 +104,7 @@ async def test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_serv
     live = LiveService(db, db)
     with nats_server() as server:
         async with (
-            on(server, **{THREADS_CHANNEL: live.threads.notified}) as bus,
+            on(server, **{THREADS_CHANNEL: live.threads.handle_notification}) as bus,
             notified(database_url, THREADS_CHANNEL) as by_postgres,
             writing(db, bus) as writer,
             listening(live, 1) as (ear,),
@@ -249,7 +249,7 @@ async def test_what_is_no_wake_up_is_passed_over(db: Database) -> None:
     heard = Heard()
 
     def notified(payload: str) -> None:
-        live.threads.notified(payload)
+        live.threads.handle_notification(payload)
         heard(payload)
 
     with nats_server() as server:

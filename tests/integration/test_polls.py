@@ -25,7 +25,7 @@ async def talking(db: Database, live: LiveService, ear: Ear) -> AsyncIterator[No
         seq = 0
         while True:
             await write(db, batch(lease, seq, "x"))
-            live.threads.notified(str(lease.thread_id))
+            live.threads.handle_notification(str(lease.thread_id))
             await ear.until(3 + seq)
             seq += 1
 

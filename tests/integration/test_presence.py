@@ -285,12 +285,12 @@ async def test_too_much_presence_is_refused_and_the_socket_goes_on(server: Insid
 
 
 def say(live: LiveService, subscription: Subscription, state: Any) -> None:
-    live.presence.say(subscription, json.dumps(state))
+    live.presence.update(subscription, json.dumps(state))
 
 
 async def join(live: LiveService, db: Database, ear: Ear, thread_id: UUID, caller: Any = CALLER) -> Subscription:
     subscription = await follow(live.threads, db, ear.client, thread_id, caller)
-    live.presence.joined(subscription)
+    live.presence.add_watcher(subscription)
     return subscription
 
 
@@ -432,10 +432,10 @@ async def test_a_pulse_is_asked_for_no_more_often_than_said(monkeypatch: pytest.
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     asked: list[float] = []
-    pulse = Heartbeat(lambda: asked.append(now))
+    heartbeat = Heartbeat(lambda: asked.append(now))
     for _ in range(40):
         now += 0.5
-        pulse.ask(3.0)
+        heartbeat.ping_if_silent(3.0)
         if now == 110.0:
-            pulse.beat()
+            heartbeat.record()
     assert asked == [103.0, 106.0, 109.0, 113.0, 116.0, 119.0]

@@ -38,7 +38,7 @@ from tests.support.store import CALLER, KEY, batch, lease_of, new_thread, revisi
 
 @pytest.fixture
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fallback_poll, "POLL", 0.2)
+    monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 0.2)
 
 
 def newest(ear: Ear) -> int:
@@ -155,7 +155,7 @@ async def test_what_changes_between_the_admission_and_the_first_read_is_noticed(
     async with process(db, 1) as (live, (ear,)):
         authorization = await live.threads.authorize(db, thread_id, CALLER)
         await change_access(db, thread_id, CHANGE_KEY, tell=bool(round_ % 2))
-        live.threads.join(ear.client, thread_id, None, authorization)
+        live.threads.subscribe(ear.client, thread_id, None, authorization)
         await ear.ends()
     assert ear.frames == [forbidden(thread_id)]
 
@@ -221,7 +221,7 @@ async def test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on
             while len(ear.client.subscriptions) > 1:
                 await asyncio.sleep(0.01)
         assert 0.5 < time.monotonic() - began < 1.6
-        assert live.threads.of(ear.client, other_id) is not None
+        assert live.threads.find_subscription(ear.client, other_id) is not None
         await ear.hears(lambda frame: frame["type"] in {"gone", "error"})
         await write(db, batch(await lease_of(db, other_id), 0, "still here"))
         await ear.hears(lambda frame: frame["type"] == "delta" and frame["parts"] != [])
@@ -359,7 +359,7 @@ async def test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks(db: 
         away.away = True
         cut = await change_access(db, thread_id, REMOVE_LINKS)
         await write(db, batch(lease, 0, "secret"))
-        live.threads.notified(str(thread_id))
+        live.threads.handle_notification(str(thread_id))
         async with asyncio.timeout(5):
             while len(live.guard._doubted) < 2 or away.tries < 3:
                 await asyncio.sleep(0.01)
@@ -393,7 +393,7 @@ async def test_a_guard_forgets_whoever_has_left(db: Database) -> None:
         for ear in ears:
             await follow(live.threads, db, ear.client, thread_id, user)
             await follow(live.accounts, db, ear.client, user_id, user)
-        live.guard.notified(str(user_id))
+        live.guard.handle_notification(str(user_id))
         for ear in ears:
             live.close(ear.client)
         guarded: Guard = live.guard
@@ -438,7 +438,7 @@ async def test_a_sign_out_between_the_admission_and_the_subscription_is_noticed(
         async with asyncio.timeout(2):
             while live.guard.credential_notices == before:
                 await asyncio.sleep(0.01)
-        live.threads.join(ear.client, thread_id, None, authorization)
+        live.threads.subscribe(ear.client, thread_id, None, authorization)
         async with asyncio.timeout(2):
             assert await ear.ends() == forbidden(thread_id)
 

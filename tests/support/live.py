@@ -20,7 +20,7 @@ class Ear:
     """What a client was sent, as a socket takes it; while `open` is not set, it does not read."""
 
     def __init__(self, live: LiveService) -> None:
-        self.client: Observer = live.client(write=self.write)
+        self.client: Observer = live.create_observer(write=self.write)
         self.frames: list[dict[str, Any]] = []
         self.open = asyncio.Event()
         self.open.set()
@@ -28,7 +28,7 @@ class Ear:
 
     async def send(self, out: OutgoingFrame) -> None:
         """What the client's pump sends by."""
-        while not self.write(out.body.message):
+        while not self.write(out.body.websocket_message):
             await self.open.wait()
 
     def write(self, message: bytes) -> bool:
@@ -69,7 +69,7 @@ async def follow(
     hub: Hub, db: Database, client: Observer, topic_id: UUID, caller: Caller = CALLER, *, after: int | None = None
 ) -> Subscription:
     """Let the caller in, and follow the topic on this connection."""
-    return hub.join(client, topic_id, after, await hub.authorize(db, topic_id, caller))
+    return hub.subscribe(client, topic_id, after, await hub.authorize(db, topic_id, caller))
 
 
 @contextlib.asynccontextmanager

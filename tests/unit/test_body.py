@@ -12,14 +12,14 @@ from tests.support.live import payload
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 65_535, 65_536, 200_000])
 def test_a_message_is_the_library_s_own_text_frame(size: int) -> None:
     body = EncodedFrame(b"x" * size)
-    assert body.message == Frame(Opcode.TEXT, body.data).serialize(mask=False)
-    assert payload(body.message) == body.data
+    assert body.websocket_message == Frame(Opcode.TEXT, body.data).serialize(mask=False)
+    assert payload(body.websocket_message) == body.data
     assert len(body) == size
 
 
 def test_a_body_says_the_same_as_data_text_and_message_and_is_made_into_a_message_once() -> None:
     frame = frames.ErrorFrame(code="conflict", message="Schon da: ü, 🙂")
-    body = EncodedFrame.of(frame)
+    body = EncodedFrame.encode(frame)
     assert body.text == frames.encode(frame)
-    assert msgspec.json.decode(payload(body.message)) == msgspec.json.decode(body.text)
-    assert body.message is body.message
+    assert msgspec.json.decode(payload(body.websocket_message)) == msgspec.json.decode(body.text)
+    assert body.websocket_message is body.websocket_message

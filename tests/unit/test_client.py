@@ -36,7 +36,7 @@ class Connection:
         return True
 
     async def deliver(self, out: OutgoingFrame) -> None:
-        while not self.write(out.body.message):
+        while not self.write(out.body.websocket_message):
             await self._roomy.wait()
 
 
@@ -70,13 +70,13 @@ class Log:
     async def authorizations(self, subscriptions: list[Subscription]) -> list[Authorization | None]:
         return [VIEWER for _ in subscriptions]
 
-    def level(self, subscription: Subscription) -> bool:
+    def is_caught_up(self, subscription: Subscription) -> bool:
         return subscription.cursor >= self.revision
 
-    def doubt(self, subscription: Subscription) -> None:
-        subscription.hold()
+    def recheck(self, subscription: Subscription) -> None:
+        subscription.suspend()
 
-    def cut(self, subscription: Subscription, code: str) -> None:
+    def revoke(self, subscription: Subscription, code: str) -> None:
         subscription.end()
 
 
@@ -136,7 +136,7 @@ async def test_a_cut_drops_what_waits_and_what_is_said_after_it_comes_last() -> 
     for _ in range(3):
         log.append()
     subscription.end()
-    client.put(OutgoingFrame(EncodedFrame(b"7 7 gone")))
+    client.send(OutgoingFrame(EncodedFrame(b"7 7 gone")))
     log.append()
     connection.make_room(100)
     await settle()
@@ -151,7 +151,7 @@ async def test_who_is_in_doubt_is_handed_nothing_at_once_either_and_reads_on_whe
     subscription = log.follow(client)
     pump = asyncio.create_task(client.pump(connection.deliver))
     log.append()
-    subscription.hold()
+    subscription.suspend()
     log.append()
     log.append()
     await settle()
@@ -220,7 +220,7 @@ async def test_what_was_read_for_whoever_may_not_follow_any_more_is_not_sent(wha
     if what == "ended":
         subscription.end()
     else:
-        subscription.hold()
+        subscription.suspend()
     log.may_end.set()
     await settle()
     assert connection.taken == []
@@ -250,8 +250,8 @@ async def test_who_is_present_is_told_to_nobody_in_doubt() -> None:
     client = Observer(write=connection.write)
     subscription = log.follow(client)
     pump = asyncio.create_task(client.pump(connection.deliver))
-    subscription.hold()
-    client.accompany(subscription, EncodedFrame(b"who is here"))
+    subscription.suspend()
+    client.set_presence(subscription, EncodedFrame(b"who is here"))
     await settle()
     assert connection.taken == []
     subscription.confirm(VIEWER)
@@ -266,7 +266,7 @@ async def test_what_waits_for_whoever_is_in_doubt_is_dropped_and_read_again() ->
     subscription = log.follow(client)
     for _ in range(3):
         log.append()
-    subscription.hold()
+    subscription.suspend()
     connection.make_room(100)
     pump = asyncio.create_task(client.pump(connection.deliver))
     await settle()

@@ -10,7 +10,7 @@ from websockets.protocol import State
 from khala.api.http.websocket_protocol import Line
 from khala.live.encoded_frame import EncodedFrame
 
-MESSAGE = EncodedFrame(b"{}").message
+MESSAGE = EncodedFrame(b"{}").websocket_message
 
 
 class Transport:

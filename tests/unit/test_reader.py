@@ -27,7 +27,7 @@ class Held:
     async def snapshot(self) -> AsyncIterator["Held"]:
         yield self
 
-    async def since(self, driver: "Held", cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
+    async def read_changes(self, driver: "Held", cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         self.reads += 1
         seen = self.revision
         self.begun.set()

@@ -61,10 +61,10 @@ class Guard:
         self._expiring.discard(subscription)
         self._leave_account(subscription)
 
-    def doubt(self, subscription: Subscription) -> None:
+    def recheck(self, subscription: Subscription) -> None:
         """Hand it nothing until it is known what its caller may do now."""
         if not subscription.ended:
-            subscription.hold()
+            subscription.suspend()
             self._doubted[subscription] = None
             self._wake.set()
 
@@ -77,16 +77,16 @@ class Guard:
             scopes=account.scopes,
             expires_at=account.expires_at,
         )
-        self.doubt(subscription)
+        self.recheck(subscription)
 
-    def notified(self, payload: str) -> None:
+    def handle_notification(self, payload: str) -> None:
         """The listener's word that credentials of these users have ended, or that any may have."""
         self.credential_notices += 1
         users = list(self._users) if payload == EVERYTHING else map(UUID, payload.split(","))
         for subscription in [one for user_id in users for one in self._users.get(user_id, ())]:
-            self.doubt(subscription)
+            self.recheck(subscription)
 
-    def look_again(self) -> None:
+    def refresh_all(self) -> None:
         """Any credential may have ended."""
         self._to_poll = True
         self._wake.set()
@@ -132,7 +132,7 @@ class Guard:
         for subscription in due:
             if not stands(subscription.caller):
                 self._strip(subscription)
-            self.doubt(subscription)
+            self.recheck(subscription)
 
     async def _poll(self) -> None:
         self._to_poll = False
@@ -151,7 +151,7 @@ class Guard:
             async with self._db.driver() as driver:
                 found = await valid_credentials(driver, [subscriptions[0].caller for subscriptions in batch])
             for subscription in [one for ok, group in zip(found, batch, strict=True) if not ok for one in group]:
-                self.doubt(subscription)
+                self.recheck(subscription)
 
     async def _check(self) -> None:
         """What those in doubt may do now; who is doubted again meanwhile is looked at again."""
@@ -188,7 +188,7 @@ class Guard:
 
     def _settle(self, subscription: Subscription, authorization: Authorization | None) -> None:
         if authorization is None or authorization.role is None:
-            subscription.source.cut(subscription, GONE if authorization is None else FORBIDDEN)
+            subscription.source.revoke(subscription, GONE if authorization is None else FORBIDDEN)
             return
         subscription.confirm(authorization)
         self.watch(subscription)

@@ -42,12 +42,12 @@ class CatchUpReader:
                 # Who comes from now on may know of more than this read will see, and reads anew.
                 del self._reading[key]
                 shared = False
-                found = (await feed.since(driver, {topic_id: after}))[topic_id]
+                found = (await feed.read_changes(driver, {topic_id: after}))[topic_id]
                 match found.change:
                     case FeedDelta() as news:
                         return _encoded(news, found.access_id)
                     case SnapshotNeeded(reset=reset):
-                        whole = await feed.whole(driver, topic_id, reset=reset and after >= 0)
+                        whole = await feed.read_snapshot(driver, topic_id, reset=reset and after >= 0)
                         return None if whole is None else _encoded(whole, found.access_id)
                     case Unchanged():
                         return CatchUpRead(None, None, found.access_id)
@@ -61,7 +61,7 @@ class CatchUpReader:
 
 
 def _encoded(news: FeedDelta | FeedSnapshot, access_id: UUID | None) -> CatchUpRead:
-    return CatchUpRead(EncodedFrame.of(news.frame), news.revision, access_id)
+    return CatchUpRead(EncodedFrame.encode(news.frame), news.revision, access_id)
 
 
 def _retrieve(done: "asyncio.Task[CatchUpRead | None]") -> None:

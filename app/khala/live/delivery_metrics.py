@@ -50,7 +50,7 @@ class DeliveryRecorder:
         self._waiting: deque[Delivery] = deque(maxlen=MAX_PENDING)
         self._wake = asyncio.Event()
 
-    def read(self, found: Iterable[TopicRead], began: float) -> None:
+    def record(self, found: Iterable[TopicRead], began: float) -> None:
         """All of this was handed over now; the read of it began at this time, in monotonic seconds."""
         news = [one.change.frame for one in found if isinstance(one.change, FeedDelta)]
         told = [frame.parts for frame in news if isinstance(frame, DeltaFrame) and frame.parts]
@@ -62,7 +62,7 @@ class DeliveryRecorder:
         if traces.enabled():
             since = now - int((time.monotonic() - began) * traces.NANOSECONDS)
             for parts in told:
-                self._keep(parts, since, now)
+                self._remember(parts, since, now)
 
     async def run(self) -> None:
         """Tell of what was kept, for ever."""
@@ -70,10 +70,10 @@ class DeliveryRecorder:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                await self._tell(list(islice(self._waiting, MAX_PER_QUERY)))
+                await self._record_traces(list(islice(self._waiting, MAX_PER_QUERY)))
                 await asyncio.sleep(QUERY_INTERVAL_SECONDS)
 
-    def _keep(self, parts: Iterable[Part], began: int, ended: int) -> None:
+    def _remember(self, parts: Iterable[Part], began: int, ended: int) -> None:
         for part in parts:
             what = KINDS.get(part.kind)
             if what is None or (what == FIRST_TEXT and part.run_id in self._begun):
@@ -87,7 +87,7 @@ class DeliveryRecorder:
             self._waiting.append(Delivery(part.run_id, what, began, ended))
             self._wake.set()
 
-    async def _tell(self, due: list[Delivery]) -> None:
+    async def _record_traces(self, due: list[Delivery]) -> None:
         try:
             async with self._db.driver() as driver:
                 found = await read_traceparents(driver, [one.run_id for one in due])

@@ -18,7 +18,7 @@ class EncodedFrame:
         self._message: bytes | None = None
 
     @classmethod
-    def of(cls, frame: msgspec.Struct) -> "EncodedFrame":
+    def encode(cls, frame: msgspec.Struct) -> "EncodedFrame":
         """The frame, encoded."""
         return cls(msgspec.json.encode(frame))
 
@@ -31,7 +31,7 @@ class EncodedFrame:
         return self.data.decode()
 
     @property
-    def message(self) -> bytes:
+    def websocket_message(self) -> bytes:
         """As a WebSocket text message. A server's messages are not masked: the same bytes for all."""
         if self._message is None:
             self._message = _head(len(self.data)) + self.data

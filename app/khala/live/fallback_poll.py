@@ -24,17 +24,17 @@ SNAPSHOT = "SELECT pg_current_snapshot()::text"
 class FallbackPoll:
     """Has all looked at again when something was committed since the last time, by whomever."""
 
-    def __init__(self, db: Database, watching: Callable[[], bool], look_again: Callable[[], None]) -> None:
+    def __init__(self, db: Database, is_watched: Callable[[], bool], refresh_all: Callable[[], None]) -> None:
         self._db = db
-        self._watching = watching
-        self._look_again = look_again
+        self._is_watched = is_watched
+        self._refresh_all = refresh_all
 
     async def run(self) -> None:
         """Look, for ever; while nothing is watched, not even that."""
         seen = None
         while True:
             await asyncio.sleep(POLL_INTERVAL_SECONDS)
-            if not self._watching():
+            if not self._is_watched():
                 continue
             try:
                 async with self._db.driver() as driver:
@@ -44,4 +44,4 @@ class FallbackPoll:
                 continue
             if now != seen:
                 seen = now
-                self._look_again()
+                self._refresh_all()

@@ -50,34 +50,34 @@ class FeedSnapshot(msgspec.Struct, frozen=True):
 class Feed(Protocol):
     """One kind of topic. The reads of one call see one state."""
 
-    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
+    async def read_changes_in_one_query(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """As `since`, but in no transaction, and only of the topics of which a single query tells all."""
 
-    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
+    async def read_changes(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """For each topic, what changed after the given revision: so many queries, however many topics."""
 
-    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
+    async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """A topic as it is, which `since` has found a moment ago; `reset` if it was emptied. None if it is gone."""
 
     async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
         """For each topic and caller whether they may follow it now: one query."""
 
-    def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
+    def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """The last frame of a subscription that ends for this reason."""
 
 
 class ThreadFeed:
     """Threads, open to whom their access says."""
 
-    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
+    async def read_changes_in_one_query(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
         return _seen(await thread_feed.read_changes_in_one_query(driver, cursors))
 
-    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
+    async def read_changes(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
         return _seen(await thread_feed.read_changes(driver, cursors))
 
-    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
+    async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """See `Feed`."""
         found = await thread_feed.read_snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
         return FeedSnapshot(found.revision, frames.snapshot_frame(topic_id, found))
@@ -86,7 +86,7 @@ class ThreadFeed:
         """See `Feed`."""
         return await access.authorizations(driver, asked)
 
-    def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
+    def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """See `Feed`."""
         return frames.GoneFrame(thread_id=topic_id, code=code)
 
@@ -104,16 +104,16 @@ def _news(thread_id: UUID, change: thread_feed.ThreadChange) -> FeedChange:
 class AccountFeed:
     """Lists of threads, each open to its user for as long as what showed the account stands."""
 
-    async def glance(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
+    async def read_changes_in_one_query(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`. A list takes two queries."""
         return {}
 
-    async def since(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
+    async def read_changes(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
         found = await account_feed.since(driver, cursors)
         return {user_id: TopicRead(_listed(change), OWNER_ONLY_ACCESS) for user_id, change in found.items()}
 
-    async def whole(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
+    async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """See `Feed`."""
         found = await account_feed.full_list(driver, topic_id)
         return None if found is None else FeedSnapshot(found.revision, found)
@@ -128,7 +128,7 @@ class AccountFeed:
             for stands, (user_id, caller) in zip(standing, asked, strict=True)
         ]
 
-    def end(self, topic_id: UUID, code: str) -> msgspec.Struct:
+    def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """See `Feed`."""
         return frames.ErrorFrame(code="unauthorized", message="This account is not signed in here any more.")
 

@@ -66,9 +66,11 @@ class Hub:
             (found,) = await self._feed.authorizations(driver, [(topic_id, caller)])
         return msgspec.structs.replace(access.require(found, Action.READ_THREAD), credential_notices=notices)
 
-    def join(self, client: Observer, topic_id: UUID, after: int | None, authorization: Authorization) -> Subscription:
+    def subscribe(
+        self, client: Observer, topic_id: UUID, after: int | None, authorization: Authorization
+    ) -> Subscription:
         """Follow the topic on this connection: its pump catches up from `after` or by a snapshot, and goes on."""
-        earlier = self.of(client, topic_id)
+        earlier = self.find_subscription(client, topic_id)
         if earlier is not None:
             self._end(earlier)
         cursor = -1 if after is None else after
@@ -80,18 +82,18 @@ class Hub:
         self._guard.watch(subscription)
         notified_since = authorization.credential_notices != self._guard.credential_notices
         if notified_since and authorization.caller.user_id is not None:
-            self._guard.doubt(subscription)
+            self._guard.recheck(subscription)
         client.wake()
         return subscription
 
-    def part(self, client: Observer, topic_id: UUID) -> None:
+    def unsubscribe(self, client: Observer, topic_id: UUID) -> None:
         """Follow the topic no more on this connection."""
-        subscription = self.of(client, topic_id)
+        subscription = self.find_subscription(client, topic_id)
         if subscription is not None:
             self._end(subscription)
-            client.left(subscription)
+            client.on_left(subscription)
 
-    def of(self, client: Observer, topic_id: UUID) -> Subscription | None:
+    def find_subscription(self, client: Observer, topic_id: UUID) -> Subscription | None:
         """How the connection follows the topic, if it does."""
         return client.subscriptions.get((self, topic_id))
 
@@ -99,17 +101,17 @@ class Hub:
         """The connection is gone."""
         for source, topic_id in list(client.subscriptions):
             if source is self:
-                self.part(client, topic_id)
+                self.unsubscribe(client, topic_id)
 
-    def cut(self, subscription: Subscription, code: str) -> None:
+    def revoke(self, subscription: Subscription, code: str) -> None:
         """End it, drop what waits in the outbox for it, and say why."""
         self._end(subscription)
-        subscription.client.left(subscription)
-        subscription.client.put(OutgoingFrame(EncodedFrame.of(self._feed.end(subscription.topic_id, code))))
+        subscription.client.on_left(subscription)
+        subscription.client.send(OutgoingFrame(EncodedFrame.encode(self._feed.end_frame(subscription.topic_id, code))))
 
-    def doubt(self, subscription: Subscription) -> None:
+    def recheck(self, subscription: Subscription) -> None:
         """It may have changed whether its caller may follow."""
-        self._guard.doubt(subscription)
+        self._guard.recheck(subscription)
 
     async def authorizations(self, subscriptions: list[Subscription]) -> list[Authorization | None]:
         """What the callers of these may do now."""
@@ -120,7 +122,7 @@ class Hub:
         """What brings an observer up to date: see `CatchUpReader.read`."""
         return await self._reader.read(self._feed, topic_id, after)
 
-    def level(self, subscription: Subscription) -> bool:
+    def is_caught_up(self, subscription: Subscription) -> bool:
         """A topic of which nobody was told yet, or that nobody else watches, is followed from where this one is."""
         topic = self._topics[subscription.topic_id]
         if topic.revision < 0 or len(topic.observers) == 1:
@@ -128,20 +130,20 @@ class Hub:
         return subscription.cursor >= topic.revision
 
     @property
-    def watching(self) -> bool:
+    def is_watched(self) -> bool:
         """Whether anybody follows anything."""
         return bool(self._topics)
 
-    def notified(self, payload: str) -> None:
+    def handle_notification(self, payload: str) -> None:
         """The listener's word that these topics have changed, or that any may have."""
         if payload == EVERYTHING:
-            self.look_again()
+            self.refresh_all()
             return
         self._woken.update(topic_id for topic_id in map(UUID, payload.split(",")) if topic_id in self._topics)
         if self._woken:
             self._wake.set()
 
-    def look_again(self) -> None:
+    def refresh_all(self) -> None:
         """Any topic may have changed."""
         self._all = True
         self._wake.set()
@@ -154,14 +156,14 @@ class Hub:
             woken = set(self._topics) if self._all else self._woken & self._topics.keys()
             self._woken, self._all = set(), False
             try:
-                await self._tell(woken)
+                await self._read_changes(woken)
             except Unavailable as error:
                 metrics.FEED_FAILED.inc()
                 log.warning("feed_failed", topics=len(woken), error=str(error.__cause__))
-                self._again(woken)
+                self._wake_again(woken)
                 await asyncio.sleep(RETRY_INTERVAL_SECONDS)
             except Exception:
-                self._again(woken)
+                self._wake_again(woken)
                 raise
 
     def _end(self, subscription: Subscription) -> None:
@@ -176,63 +178,63 @@ class Hub:
         if not topic.observers:
             del self._topics[subscription.topic_id]
 
-    def _again(self, topics: set[UUID]) -> None:
+    def _wake_again(self, topics: set[UUID]) -> None:
         self._woken |= topics
         self._wake.set()
 
-    async def _tell(self, woken: set[UUID]) -> None:
+    async def _read_changes(self, woken: set[UUID]) -> None:
         """Mostly one query tells all, for which a transaction would take two more round trips."""
         rest = {topic_id: self._topics[topic_id].revision for topic_id in woken}
         # Behind a pooler only what begins a transaction sets what the session lacks.
         if rest and not self._db.pooled:
             began = time.monotonic()
             async with self._db.driver() as driver:
-                found = await self._feed.glance(driver, rest)
-            await self._hand_on(rest, found, began)
+                found = await self._feed.read_changes_in_one_query(driver, rest)
+            await self._deliver(rest, found, began)
             rest = {topic_id: after for topic_id, after in rest.items() if topic_id not in found}
         if rest:
             began = time.monotonic()
             async with self._db.snapshot() as driver:
-                found = await self._feed.since(driver, rest)
-            await self._hand_on(rest, found, began)
+                found = await self._feed.read_changes(driver, rest)
+            await self._deliver(rest, found, began)
 
-    async def _hand_on(self, cursors: Mapping[UUID, int], found: Mapping[UUID, TopicRead], began: float) -> None:
+    async def _deliver(self, cursors: Mapping[UUID, int], found: Mapping[UUID, TopicRead], began: float) -> None:
         """What was read from these cursors on, by a read that began then."""
         for topic_id, one in found.items():
             topic = self._topics.get(topic_id)
             if topic is not None and topic.revision == cursors[topic_id]:
-                await self._pass_on(topic, one)
+                await self._deliver_topic(topic, one)
             elif topic is not None:
                 # Its first reader has moved it meanwhile, perhaps not as far as this read has seen: look again.
-                self._again({topic_id})
+                self._wake_again({topic_id})
         if found:
             metrics.FEED_TOPICS.observe(len(found))
-        self._deliveries.read(found.values(), began)
+        self._deliveries.record(found.values(), began)
 
-    async def _pass_on(self, topic: Topic, found: TopicRead) -> None:
+    async def _deliver_topic(self, topic: Topic, found: TopicRead) -> None:
         if found.access_id is not None and topic.access_id != found.access_id:
-            self._doubt_strangers(topic, found.access_id)
+            self._recheck_unauthorized(topic, found.access_id)
         match found.change:
             case FeedDelta() as news:
                 topic.revision = news.revision
-                await self._broadcast(topic, EncodedFrame.of(news.frame), news.since, news.revision)
+                await self._broadcast(topic, EncodedFrame.encode(news.frame), news.since, news.revision)
             case SnapshotNeeded():
                 topic.revision = found.change.revision
                 for observer in topic.observers:
                     observer.fall_back(observer.cursor)
             case TopicGone():
                 for observer in list(topic.observers):
-                    self.cut(observer, GONE)
+                    self.revoke(observer, GONE)
             case Unchanged():
                 pass
             case _:
                 assert_never(found.change)
 
-    def _doubt_strangers(self, topic: Topic, access_id: UUID) -> None:
+    def _recheck_unauthorized(self, topic: Topic, access_id: UUID) -> None:
         """What is handed on from now on was read under another access than these were let in under."""
         topic.access_id = access_id
         for observer in [one for one in topic.observers if one.access_id != access_id]:
-            self._guard.doubt(observer)
+            self._guard.recheck(observer)
 
     async def _broadcast(self, topic: Topic, body: EncodedFrame, since: int, revision: int) -> None:
         for count, observer in enumerate(list(topic.observers), 1):

@@ -53,20 +53,20 @@ class Listener:
         connection.add_termination_listener(lambda _: lost.set())
         try:
             for channel in self._handlers:
-                await connection.add_listener(channel, self._notified)
+                await connection.add_listener(channel, self._handle)
             self._connection = connection
             LISTENER_CONNECTED.set(1)
-            self._look_again()
+            self._refresh_all()
             while not await _within(HEARTBEAT_INTERVAL_SECONDS, lost):
                 await connection.execute("SELECT", timeout=HEARTBEAT_INTERVAL_SECONDS)
             raise ConnectionResetError("Postgres hung up")
         finally:
             connection.terminate()
 
-    def _notified(self, connection: object, pid: int, channel: str, payload: object) -> None:
+    def _handle(self, connection: object, pid: int, channel: str, payload: object) -> None:
         self._handlers[channel](str(payload))
 
-    def _look_again(self) -> None:
+    def _refresh_all(self) -> None:
         for handler in self._handlers.values():
             handler(EVERYTHING)
 

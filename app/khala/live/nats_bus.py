@@ -65,7 +65,7 @@ class NatsBus:
     async def check(self) -> None:
         """Connect once, and try the channels. Raises `ConnectionError`, which says to whom and why not."""
         try:
-            async with self._connection(dict.fromkeys(PUBLISHED_CHANNELS, _deaf)):
+            async with self._connection(dict.fromkeys(PUBLISHED_CHANNELS, _ignore)):
                 return
         except (OSError, NatsError, TimeoutError) as error:
             why = str(error) or f"no answer in {CONNECT_TIMEOUT_SECONDS:.0f} s"
@@ -86,12 +86,12 @@ class NatsBus:
     async def _listen(self, handlers: WakeHandlers) -> None:
         async with self._connection(handlers) as connection:
             self._client = connection.client
-            await self._look_again(handlers)
+            await self._refresh_all(handlers)
             while not await connection.failed(HEARTBEAT_INTERVAL_SECONDS):
                 await connection.client.flush(HEARTBEAT_INTERVAL_SECONDS)
             raise ConnectionResetError(connection.why)
 
-    async def _look_again(self, handlers: WakeHandlers) -> None:
+    async def _refresh_all(self, handlers: WakeHandlers) -> None:
         """Something may have been missed here; and by others, of what was told here before the loss was noticed."""
         for handler in handlers.values():
             handler(EVERYTHING)
@@ -133,7 +133,7 @@ class _Connection:
                 user=url.name,
                 password=url.password,
                 token=url.token,
-                error_cb=self._erred,
+                error_cb=self._on_error,
                 # The client's own reconnect gives up for good after some errors.
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
@@ -149,7 +149,7 @@ class _Connection:
         """Hear it; returns when nothing more of it can be missed. Raises `PermissionError`."""
 
         async def heard(message: Msg) -> None:
-            self._hear(channel, message.data)
+            self._receive(channel, message.data)
 
         await self.client.subscribe(subject, cb=heard, pending_msgs_limit=MAX_PENDING_MESSAGES)
         # A flush overtakes what is pending, and takes it along: the second one comes after the subscription.
@@ -171,13 +171,13 @@ class _Connection:
             async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
                 await self.client.close()
 
-    def _hear(self, channel: str, payload: bytes) -> None:
+    def _receive(self, channel: str, payload: bytes) -> None:
         try:
             self._handlers[channel](payload.decode())
         except ValueError:
             log.warning("wake_not_understood", channel=channel, size=len(payload))
 
-    async def _erred(self, error: Exception) -> None:
+    async def _on_error(self, error: Exception) -> None:
         if isinstance(error, SlowConsumerError):
             for handler in self._handlers.values():
                 handler(EVERYTHING)
@@ -186,5 +186,5 @@ class _Connection:
             self._failed.set()
 
 
-def _deaf(payload: str) -> None:
+def _ignore(payload: str) -> None:
     """Nobody listens yet."""

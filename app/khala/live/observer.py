@@ -67,13 +67,13 @@ class SubscriptionSource(Protocol):
     async def authorizations(self, subscriptions: "list[Subscription]") -> list[Authorization | None]:
         """What the callers of these, which are all of this source, may do now."""
 
-    def level(self, subscription: "Subscription") -> bool:
+    def is_caught_up(self, subscription: "Subscription") -> bool:
         """It has read up to its cursor; whether that is where the topic's other observers are."""
 
-    def doubt(self, subscription: "Subscription") -> None:
+    def recheck(self, subscription: "Subscription") -> None:
         """It may have changed whether its caller may follow."""
 
-    def cut(self, subscription: "Subscription", code: str) -> None:
+    def revoke(self, subscription: "Subscription", code: str) -> None:
         """End it, and say why."""
 
 
@@ -83,15 +83,15 @@ class Subscription:
     # There are many, and each frame touches all of a topic's: what is small is quick.
     __slots__ = (
         "access_id",
-        "accompanied",
         "behind",
         "caller",
         "client",
         "cursor",
-        "doubted",
         "ended",
         "expires_at",
+        "had_presence",
         "source",
+        "suspended",
         "topic_id",
     )
 
@@ -106,26 +106,26 @@ class Subscription:
         self.access_id = authorization.access_id
         self.expires_at: datetime | None = authorization.expires_at
         self.behind = True
-        self.doubted = False
+        self.suspended = False
         self.ended = False
-        self.accompanied = False
+        self.had_presence = False
         """Whether it was ever told of somebody who is present."""
 
     @property
     def readable(self) -> bool:
         """Whether it is to read for itself now."""
-        return self.behind and not self.doubted and not self.ended
+        return self.behind and not self.suspended and not self.ended
 
     def offer(self, body: EncodedFrame, since: int, revision: int) -> None:
         """The topic's next frame: taken if it joins what was taken before, else the client will read for itself."""
         if self.behind or self.cursor >= revision:
             return
-        if self.cursor != since or self.doubted:
+        if self.cursor != since or self.suspended:
             self.fall_back(self.cursor)
         else:
             self.cursor = revision
-            if not self.client.sent(body):
-                self.client.queue(OutgoingFrame(body, revision, self, since))
+            if not self.client.try_send(body):
+                self.client.enqueue(OutgoingFrame(body, revision, self, since))
 
     def fall_back(self, cursor: int) -> None:
         """Go back to this revision, and read on from there when the client has drained."""
@@ -133,21 +133,21 @@ class Subscription:
         self.behind = True
         self.client.wake()
 
-    def hold(self) -> None:
+    def suspend(self) -> None:
         """Hand it nothing until it is trusted again; what waits in the outbox for it is dropped."""
-        self.doubted = True
-        self.client.drop(self)
+        self.suspended = True
+        self.client.drop_frames(self)
 
     def end(self) -> None:
         """Nothing more is offered, and what waits in the outbox for it is dropped."""
         self.ended = self.behind = True
-        self.client.forget(self)
+        self.client.remove(self)
 
     def confirm(self, authorization: Authorization) -> None:
         """Resume: its caller may follow the topic under this authorization."""
         self.access_id = authorization.access_id
         self.expires_at = authorization.expires_at
-        self.doubted = False
+        self.suspended = False
         self.client.wake()
 
 
@@ -160,12 +160,12 @@ class Observer:
     def __init__(
         self,
         *,
-        pulse: Heartbeat | None = None,
+        heartbeat: Heartbeat | None = None,
         write: TryWrite | None = None,
-        left: Callable[[Subscription], None] = lambda _: None,
+        on_left: Callable[[Subscription], None] = lambda _: None,
     ) -> None:
-        self.pulse = pulse
-        self.left = left
+        self.heartbeat = heartbeat
+        self.on_left = on_left
         self._write = write
         self._sending = False
         self.secret = uuid4()
@@ -173,10 +173,10 @@ class Observer:
         self.subscriptions: dict[tuple[SubscriptionSource, UUID], Subscription] = {}
         self._outbox: deque[OutgoingFrame] = deque()
         self._bytes = 0
-        self._company: dict[Subscription, EncodedFrame] = {}
+        self._presence: dict[Subscription, EncodedFrame] = {}
         self._woken = asyncio.Event()
 
-    def following(self, source: SubscriptionSource) -> int:
+    def count_topics(self, source: SubscriptionSource) -> int:
         """How many topics of this source it follows."""
         return sum(one.source is source for one in self.subscriptions.values())
 
@@ -184,18 +184,18 @@ class Observer:
         """There is something for the pump to do."""
         self._woken.set()
 
-    def sent(self, body: EncodedFrame) -> bool:
+    def try_send(self, body: EncodedFrame) -> bool:
         """Send it now, unless others come before it or the client doesn't take it yet; whether it was sent."""
         if self._sending or self._outbox or self._write is None:
             return False
-        return self._write(body.message)
+        return self._write(body.websocket_message)
 
-    def put(self, out: OutgoingFrame) -> None:
+    def send(self, out: OutgoingFrame) -> None:
         """Send a frame now, or queue it."""
-        if not self.sent(out.body):
-            self.queue(out)
+        if not self.try_send(out.body):
+            self.enqueue(out)
 
-    def queue(self, out: OutgoingFrame) -> None:
+    def enqueue(self, out: OutgoingFrame) -> None:
         """Queue a frame, or drop the topics' frames if there is no room for it."""
         self._outbox.append(out)
         self._bytes += len(out.body)
@@ -203,12 +203,12 @@ class Observer:
             self._drop_all()
         self._woken.set()
 
-    def accompany(self, subscription: Subscription, body: EncodedFrame) -> None:
+    def set_presence(self, subscription: Subscription, body: EncodedFrame) -> None:
         """Who is present in its thread: a frame that takes the place of one that was not sent yet."""
-        self._company[subscription] = body
+        self._presence[subscription] = body
         self._woken.set()
 
-    def drop(self, subscription: Subscription) -> None:
+    def drop_frames(self, subscription: Subscription) -> None:
         """Take the topic's frames back out of the outbox; if any were there, it will have to read them again."""
         dropped = [out for out in self._outbox if out.subscription is subscription]
         if dropped:
@@ -216,11 +216,11 @@ class Observer:
             self._bytes -= sum(len(out.body) for out in dropped)
             subscription.fall_back(dropped[0].since)
 
-    def forget(self, subscription: Subscription) -> None:
+    def remove(self, subscription: Subscription) -> None:
         """Nothing more is sent of it."""
         self.subscriptions.pop((subscription.source, subscription.topic_id), None)
-        self._company.pop(subscription, None)
-        self.drop(subscription)
+        self._presence.pop(subscription, None)
+        self.drop_frames(subscription)
 
     async def pump(self, send: SendFrame) -> None:
         """Send what is queued and let who fell behind catch up, for ever."""
@@ -230,8 +230,8 @@ class Observer:
             await self._flush(send)
             for subscription in [one for one in self.subscriptions.values() if one.readable]:
                 await self._try_to_catch_up(subscription, send)
-            if self._company:
-                await self._tell_company(send)
+            if self._presence:
+                await self._send_presence(send)
 
     async def _flush(self, send: SendFrame) -> None:
         while self._outbox:
@@ -247,10 +247,10 @@ class Observer:
         finally:
             self._sending = False
 
-    async def _tell_company(self, send: SendFrame) -> None:
-        for subscription in list(self._company):
-            if not subscription.behind and not subscription.doubted and subscription in self._company:
-                await self._send(OutgoingFrame(self._company.pop(subscription)), send)
+    async def _send_presence(self, send: SendFrame) -> None:
+        for subscription in list(self._presence):
+            if not subscription.behind and not subscription.suspended and subscription in self._presence:
+                await self._send(OutgoingFrame(self._presence.pop(subscription)), send)
 
     async def _try_to_catch_up(self, subscription: Subscription, send: SendFrame) -> None:
         try:
@@ -269,16 +269,16 @@ class Observer:
         if subscription.ended:
             return
         if read is None:
-            subscription.source.cut(subscription, GONE)
+            subscription.source.revoke(subscription, GONE)
         elif read.access_id != subscription.access_id:
-            subscription.source.doubt(subscription)
-        elif not subscription.doubted:
-            await self._take(subscription, read, send)
+            subscription.source.recheck(subscription)
+        elif not subscription.suspended:
+            await self._advance(subscription, read, send)
 
-    async def _take(self, subscription: Subscription, read: CatchUpRead, send: SendFrame) -> None:
+    async def _advance(self, subscription: Subscription, read: CatchUpRead, send: SendFrame) -> None:
         if read.revision is not None:
             subscription.cursor = read.revision
-        subscription.behind = not subscription.source.level(subscription)
+        subscription.behind = not subscription.source.is_caught_up(subscription)
         if read.body is not None:
             await self._send(OutgoingFrame(read.body, read.revision), send)
 

@@ -49,7 +49,7 @@ class PresenceEntry:
         self.away = False
         self.user_id = subscription.caller.user_id
 
-    def said(self, participant_id: UUID) -> PresenceRow:
+    def row(self, participant_id: UUID) -> PresenceRow:
         """As it is stored; the name is the account's."""
         caller = self.subscription.caller
         return PresenceRow(
@@ -60,12 +60,12 @@ class PresenceEntry:
             state=self.state,
         )
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Whether it has become silent, was heard again, or has lost its account."""
-        pulse, before = self.subscription.client.pulse, (self.away, self.user_id)
-        if pulse is not None:
-            pulse.ask(PING_AFTER_SECONDS)
-            self.away = time.monotonic() - pulse.heard_at > ABSENT_AFTER_SECONDS
+        heartbeat, before = self.subscription.client.heartbeat, (self.away, self.user_id)
+        if heartbeat is not None:
+            heartbeat.ping_if_silent(PING_AFTER_SECONDS)
+            self.away = time.monotonic() - heartbeat.last_heard_at > ABSENT_AFTER_SECONDS
         self.user_id = self.subscription.caller.user_id
         return (self.away, self.user_id) != before
 
@@ -85,7 +85,7 @@ class PresenceService:
         self._to_write = asyncio.Event()
         self._to_read = asyncio.Event()
 
-    def joined(self, subscription: Subscription) -> None:
+    def add_watcher(self, subscription: Subscription) -> None:
         """It follows a thread, perhaps in the place of another: it is told who is there, and of every change."""
         client, thread_id = subscription.client, subscription.topic_id
         self._watchers[thread_id][client] = subscription
@@ -93,11 +93,11 @@ class PresenceService:
         if here is not None:
             here.subscription = subscription
         if thread_id in self._told:
-            self._tell(subscription, self._told[thread_id])
+            self._send_list(subscription, self._told[thread_id])
         else:
-            self._look(thread_id)
+            self._mark_unread(thread_id)
 
-    def left(self, subscription: Subscription) -> None:
+    def remove_watcher(self, subscription: Subscription) -> None:
         """It follows no more, and is not present."""
         client, thread_id = subscription.client, subscription.topic_id
         watchers = self._watchers.get(thread_id)
@@ -107,9 +107,9 @@ class PresenceService:
         if not watchers:
             del self._watchers[thread_id]
             self._told.pop(thread_id, None)
-        self.leave(subscription)
+        self.remove(subscription)
 
-    def say(self, subscription: Subscription, state: str) -> None:
+    def update(self, subscription: Subscription, state: str) -> None:
         """It is present, with this state as JSON text; the same again changes nothing."""
         key = (subscription.client, subscription.topic_id)
         here = self._here.get(key)
@@ -119,28 +119,28 @@ class PresenceService:
             return
         else:
             here.state = state
-        self._write(key)
+        self._mark_unwritten(key)
 
-    def leave(self, subscription: Subscription) -> None:
+    def remove(self, subscription: Subscription) -> None:
         """It is present no more."""
         key = (subscription.client, subscription.topic_id)
         if self._here.pop(key, None) is not None:
-            self._write(key)
+            self._mark_unwritten(key)
 
-    def notified(self, payload: str) -> None:
+    def handle_notification(self, payload: str) -> None:
         """The listener's word that in these threads, or in any, it has changed who is present."""
         named = list(self._watchers) if payload == EVERYTHING else map(UUID, payload.split(","))
         for thread_id in named:
             if thread_id in self._watchers:
-                self._look(thread_id)
+                self._mark_unread(thread_id)
 
     async def run(self) -> None:
         """Write, read, beat and listen, for ever."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._whenever(self._to_write, self._write_all))
-            group.create_task(self._whenever(self._to_read, self._read_all))
-            group.create_task(self._beat())
-            group.create_task(self._listen())
+            group.create_task(self._repeat_on(self._to_write, self._write_all))
+            group.create_task(self._repeat_on(self._to_read, self._read_all))
+            group.create_task(self._run_heartbeat())
+            group.create_task(self._watch_silence())
 
     async def close(self) -> None:
         """Take all of this process away: it ends."""
@@ -150,25 +150,25 @@ class PresenceService:
         except (Unavailable, TimeoutError):
             log.warning("presence_left_behind", process_id=str(self.process_id))
 
-    def _write(self, key: tuple[Observer, UUID]) -> None:
+    def _mark_unwritten(self, key: tuple[Observer, UUID]) -> None:
         client, thread_id = key
         PRESENT.set(len(self._here))
         # One of the connection in each thread, which tells nothing of its other threads.
         self._unwritten[key] = uuid5(client.secret, str(thread_id))
         self._to_write.set()
 
-    def _look(self, thread_id: UUID) -> None:
+    def _mark_unread(self, thread_id: UUID) -> None:
         self._unread.add(thread_id)
         self._to_read.set()
 
-    def _tell(self, subscription: Subscription, body: EncodedFrame) -> None:
+    def _send_list(self, subscription: Subscription, body: EncodedFrame) -> None:
         """Pass the list on; that nobody is there is news only to who was told of somebody."""
-        if body or subscription.accompanied:
-            subscription.accompanied = bool(body)
+        if body or subscription.had_presence:
+            subscription.had_presence = bool(body)
             nobody = frames.PresenceFrame(thread_id=subscription.topic_id, participants=())
-            subscription.client.accompany(subscription, body or EncodedFrame.of(nobody))
+            subscription.client.set_presence(subscription, body or EncodedFrame.encode(nobody))
 
-    async def _whenever(self, event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat_on(self, event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             await event.wait()
             event.clear()
@@ -186,7 +186,7 @@ class PresenceService:
     async def _write_all(self) -> None:
         due, self._unwritten = self._unwritten, {}
         there = {key: self._here[key] for key in due if key in self._here and not self._here[key].away}
-        said = [here.said(due[key]) for key, here in there.items()]
+        said = [here.row(due[key]) for key, here in there.items()]
         left = [(key[1], participant_id) for key, participant_id in due.items() if key not in there]
         try:
             async with self._db.driver() as driver:
@@ -195,12 +195,12 @@ class PresenceService:
             self._unwritten = due | self._unwritten
             raise
         if made:
-            self._say_all_again(but=due)
+            self._rewrite_all(but=due)
 
-    def _say_all_again(self, *, but: dict[tuple[Observer, UUID], UUID]) -> None:
+    def _rewrite_all(self, *, but: dict[tuple[Observer, UUID], UUID]) -> None:
         for key in self._here:
             if key not in but:
-                self._write(key)
+                self._mark_unwritten(key)
 
     async def _read_all(self) -> None:
         due, self._unread = self._unread & self._watchers.keys(), set()
@@ -214,11 +214,11 @@ class PresenceService:
             raise
         for thread_id, company in found.items():
             if thread_id in self._watchers:
-                self._pass_on(thread_id, company)
+                self._broadcast(thread_id, company)
 
-    def _pass_on(self, thread_id: UUID, company: PresenceList) -> None:
+    def _broadcast(self, thread_id: UUID, company: PresenceList) -> None:
         frame = frames.PresenceFrame(thread_id=thread_id, participants=company.participants, more=company.more)
-        body = EncodedFrame.of(frame) if company.participants else EMPTY_LIST
+        body = EncodedFrame.encode(frame) if company.participants else EMPTY_LIST
         told = self._told.get(thread_id)
         if told is not None and told.data == body.data:
             return
@@ -226,27 +226,27 @@ class PresenceService:
         for subscription in list(self._watchers[thread_id].values()):
             if subscription.access_id != company.access_id:
                 # Read under another access than it was let in under: it waits for the guard.
-                self._guard.doubt(subscription)
-            self._tell(subscription, body)
+                self._guard.recheck(subscription)
+            self._send_list(subscription, body)
 
-    async def _beat(self) -> None:
+    async def _run_heartbeat(self) -> None:
         while True:
             try:
                 if self._here or any(self._told.values()):
-                    await self._prove_alive()
+                    await self._record_heartbeat()
             except Unavailable as error:
                 log.warning("beat_failed", error=str(error.__cause__))
             await asyncio.sleep(HEARTBEAT_INTERVAL_SECONDS)
 
-    async def _prove_alive(self) -> None:
+    async def _record_heartbeat(self) -> None:
         async with self._db.driver() as driver:
             if await presence.record_heartbeat(driver, self.process_id):
-                self._say_all_again(but={})
+                self._rewrite_all(but={})
             await presence.clear(driver)
 
-    async def _listen(self) -> None:
+    async def _watch_silence(self) -> None:
         while True:
             for key, here in self._here.items():
-                if here.look():
-                    self._write(key)
+                if here.check():
+                    self._mark_unwritten(key)
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)

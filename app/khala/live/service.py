@@ -30,16 +30,16 @@ class LiveService:
         self.threads = Hub(inner, reader, ThreadFeed(), self.guard, self.deliveries)
         self.accounts = Hub(inner, reader, AccountFeed(), self.guard, self.deliveries)
         self.presence = PresenceService(inner, self.guard)
-        self.poll = FallbackPoll(inner, self._watching, self._look_again)
+        self.poll = FallbackPoll(inner, self._is_watched, self._refresh_all)
 
     @property
     def handlers(self) -> dict[str, Callable[[str], None]]:
         """By channel, who hears what the listener hears."""
         return {
-            THREADS_CHANNEL: self.threads.notified,
-            ACCOUNTS_CHANNEL: self.accounts.notified,
-            CREDENTIALS_CHANNEL: self.guard.notified,
-            PRESENCE_CHANNEL: self.presence.notified,
+            THREADS_CHANNEL: self.threads.handle_notification,
+            ACCOUNTS_CHANNEL: self.accounts.handle_notification,
+            CREDENTIALS_CHANNEL: self.guard.handle_notification,
+            PRESENCE_CHANNEL: self.presence.handle_notification,
         }
 
     @property
@@ -54,18 +54,18 @@ class LiveService:
             "deliveries": self.deliveries.run,
         }
 
-    def client(self, pulse: Heartbeat | None = None, write: TryWrite | None = None) -> Observer:
+    def create_observer(self, heartbeat: Heartbeat | None = None, write: TryWrite | None = None) -> Observer:
         """A new connection without subscriptions; what `write` can't send, its pump does."""
-        return Observer(pulse=pulse, write=write, left=self.presence.left)
+        return Observer(heartbeat=heartbeat, write=write, on_left=self.presence.remove_watcher)
 
     def close(self, client: Observer) -> None:
         """The connection is gone."""
         for hub in (self.threads, self.accounts):
             hub.close(client)
 
-    def _watching(self) -> bool:
-        return self.threads.watching or self.accounts.watching
+    def _is_watched(self) -> bool:
+        return self.threads.is_watched or self.accounts.is_watched
 
-    def _look_again(self) -> None:
+    def _refresh_all(self) -> None:
         for watcher in (self.threads, self.accounts, self.guard):
-            watcher.look_again()
+            watcher.refresh_all()

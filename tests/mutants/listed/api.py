@@ -226,8 +226,8 @@ MUTANTS = (
     Mutant(
         name="a-socket-follows-one-thread-more",
         file="app/khala/api/threads/socket_session.py",
-        old="client.following(hub) >= MOST_SUBSCRIPTIONS",
-        new="client.following(hub) > MOST_SUBSCRIPTIONS",
+        old="client.count_topics(hub) >= MOST_SUBSCRIPTIONS",
+        new="client.count_topics(hub) > MOST_SUBSCRIPTIONS",
         tests=("tests/integration/test_feed_socket.py::test_a_socket_follows_a_hundred_threads_and_not_one_more",),
         why="The documented limit would not hold.",
     ),

@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         name="whoever-is-in-doubt-is-handed-on",
         file="app/khala/live/observer.py",
-        old="if self.cursor != since or self.doubted:",
+        old="if self.cursor != since or self.suspended:",
         new="if self.cursor != since:",
         tests=(
             "tests/unit/test_client.py",
@@ -28,8 +28,8 @@ MUTANTS = (
     Mutant(
         name="doubt-leaves-the-outbox",
         file="app/khala/live/observer.py",
-        old=("        self.doubted = True\n        self.client.drop(self)\n"),
-        new="        self.doubted = True\n",
+        old=("        self.suspended = True\n        self.client.drop_frames(self)\n"),
+        new="        self.suspended = True\n",
         tests=("tests/unit/test_client.py",),
         why="What waits for a slow reader would be sent after the cut.",
     ),
@@ -62,7 +62,7 @@ MUTANTS = (
         file="app/khala/live/observer.py",
         old=(
             "        elif read.access_id != subscription.access_id:\n"
-            "            subscription.source.doubt(subscription)\n"
+            "            subscription.source.recheck(subscription)\n"
         ),
         new="",
         tests=(
@@ -84,8 +84,8 @@ MUTANTS = (
     Mutant(
         name="a-read-in-doubt-is-sent",
         file="app/khala/live/observer.py",
-        old=("        elif not subscription.doubted:\n            await self._take"),
-        new=("        else:\n            await self._take"),
+        old=("        elif not subscription.suspended:\n            await self._advance"),
+        new=("        else:\n            await self._advance"),
         tests=("tests/unit/test_client.py",),
         why="What was read before the cut was noticed would be sent after it.",
     ),
@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         name="presence-is-told-in-doubt",
         file="app/khala/live/observer.py",
-        old="if not subscription.behind and not subscription.doubted and subscription in",
+        old="if not subscription.behind and not subscription.suspended and subscription in",
         new="if not subscription.behind and subscription in",
         tests=("tests/unit/test_client.py",),
         why="Whoever was cut would hear who is there.",
@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         name="a-read-that-was-overtaken-is-forgotten",
         file="app/khala/live/hub.py",
-        old=("                self._again({topic_id})\n        if found:"),
+        old=("                self._wake_again({topic_id})\n        if found:"),
         new=("                pass\n        if found:"),
         tests=(
             "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_is_not_left_behind",
@@ -132,7 +132,7 @@ MUTANTS = (
         file="app/khala/live/hub.py",
         old=(
             "        for observer in [one for one in topic.observers if one.access_id != access_id]:\n"
-            "            self._guard.doubt(observer)\n"
+            "            self._guard.recheck(observer)\n"
         ),
         new="",
         tests=(
@@ -145,7 +145,7 @@ MUTANTS = (
         file="app/khala/live/hub.py",
         old=(
             "        if notified_since and authorization.caller.user_id is not None:\n"
-            "            self._guard.doubt(subscription)\n"
+            "            self._guard.recheck(subscription)\n"
         ),
         new="",
         tests=(
@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         name="a-failed-look-is-forgotten",
         file="app/khala/live/hub.py",
-        old=("                self._again(woken)\n                await asyncio.sleep(RETRY_INTERVAL_SECONDS)"),
+        old=("                self._wake_again(woken)\n                await asyncio.sleep(RETRY_INTERVAL_SECONDS)"),
         new="                await asyncio.sleep(RETRY_INTERVAL_SECONDS)",
         tests=("tests/integration/test_hub.py::test_a_look_that_fails_is_made_again",),
         why="A change that was committed while the database was away would show at the next poll only.",
@@ -177,9 +177,9 @@ MUTANTS = (
         old=(
             "            if not stands(subscription.caller):\n"
             "                self._strip(subscription)\n"
-            "            self.doubt"
+            "            self.recheck"
         ),
-        new="            self.doubt",
+        new="            self.recheck",
         tests=(
             "tests/integration/test_revocation.py::test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on",
         ),
@@ -227,7 +227,7 @@ MUTANTS = (
     Mutant(
         name="a-reconnect-looks-at-nothing",
         file="app/khala/live/listener.py",
-        old=("            LISTENER_CONNECTED.set(1)\n            self._look_again()\n"),
+        old=("            LISTENER_CONNECTED.set(1)\n            self._refresh_all()\n"),
         new="            LISTENER_CONNECTED.set(1)\n",
         tests=(
             "tests/integration/test_revocation.py::test_what_happened_while_the_listener_was_away_is_noticed_when_it_is_back",
@@ -237,8 +237,8 @@ MUTANTS = (
     Mutant(
         name="the-poll-always-looks",
         file="app/khala/live/fallback_poll.py",
-        old=("                seen = now\n                self._look_again()"),
-        new="                self._look_again()",
+        old=("                seen = now\n                self._refresh_all()"),
+        new="                self._refresh_all()",
         tests=("tests/unit/test_poll.py",),
         why="Each process would read all that is watched every five seconds.",
     ),

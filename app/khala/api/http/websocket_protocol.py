@@ -18,11 +18,11 @@ class Line(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.pulse = Heartbeat(self._ask)
+        self.heartbeat = Heartbeat(self._ask)
 
     def data_received(self, data: bytes) -> None:
         """Something was heard. A head that is no handshake is answered and the connection closed."""
-        self.pulse.beat()
+        self.heartbeat.record()
         super().data_received(data)
         if not self.handshake_initiated:
             # The head comes here at once and whole, so nothing makes a handshake of it any more; uvicorn would wait.
@@ -32,7 +32,7 @@ class Line(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing here keeps itself any more, so all of it goes with the socket and does not wait for the collector."""
         super().connection_lost(exc)
-        self.pulse.end()
+        self.heartbeat.close()
         self.conn.parser.close()
         self.conn.parser_exc = None
 

@@ -39,10 +39,10 @@ async def follow(context: Context, sent: SendResult, caller: Caller) -> AsyncGen
     """The run's parts, from the first to its finish. Raises `Forbidden` or `RunNotFound` where they can't be seen."""
     hub = context.live.threads
     authorization = await hub.authorize(context.db, sent.thread_id, caller)
-    client = context.live.client()
+    client = context.live.create_observer()
     # One frame at a time leaves the client's outbox, so what is held for a slow reader stays bounded there.
     ready: asyncio.Queue[OutgoingFrame] = asyncio.Queue(1)
-    hub.join(client, sent.thread_id, sent.revision, authorization)
+    hub.subscribe(client, sent.thread_id, sent.revision, authorization)
     pump = asyncio.create_task(client.pump(ready.put))
     try:
         async with aclosing(_news(context, sent, caller, ready, pump)) as news:

@@ -82,10 +82,10 @@ def _revision(last_event_id: str) -> int | None:
 async def _follow(
     live: LiveService, thread_id: UUID, after: int | None, authorization: Authorization
 ) -> AsyncIterator[str]:
-    client = live.client()
+    client = live.create_observer()
     # One frame at a time leaves the client's outbox, so what is held for a slow reader stays bounded there.
     ready: asyncio.Queue[OutgoingFrame] = asyncio.Queue(1)
-    live.threads.join(client, thread_id, after, authorization)
+    live.threads.subscribe(client, thread_id, after, authorization)
     pump = asyncio.create_task(client.pump(ready.put))
     EVENT_STREAMS.inc()
     try:

@@ -67,7 +67,7 @@ class Conversation:
             case frames.Subscribe():
                 await self._subscribe(frame)
             case frames.Unsubscribe():
-                self._live.threads.part(self._client, frame.thread_id)
+                self._live.threads.unsubscribe(self._client, frame.thread_id)
             case frames.SetPresence():
                 self._announce(frame)
             case frames.Watch():
@@ -84,23 +84,23 @@ class Conversation:
 
     async def _subscribe(self, frame: frames.Subscribe) -> None:
         hub, client = self._live.threads, self._client
-        if client.following(hub) >= MOST_SUBSCRIPTIONS and hub.of(client, frame.thread_id) is None:
+        if client.count_topics(hub) >= MOST_SUBSCRIPTIONS and hub.find_subscription(client, frame.thread_id) is None:
             raise RateLimited(f"A connection follows at most {MOST_SUBSCRIPTIONS} threads.")
         caller = with_keys(self._current(), frame.anon_key, frame.share_key)
         require_scope(caller, "read")
         authorization = await hub.authorize(self._context.db, frame.thread_id, caller)
-        self._live.presence.joined(hub.join(client, frame.thread_id, frame.after, authorization))
+        self._live.presence.add_watcher(hub.subscribe(client, frame.thread_id, frame.after, authorization))
 
     def _announce(self, frame: frames.SetPresence) -> None:
-        subscription = self._live.threads.of(self._client, frame.thread_id)
+        subscription = self._live.threads.find_subscription(self._client, frame.thread_id)
         if not self._presence.take(time.monotonic()):
             raise RateLimited("Too much presence. Send what has changed, at most five times a second.")
         if subscription is None:
             raise InvalidInput("Follow the thread first, then be present in it.", path="threadId")
         if frame.state is None:
-            self._live.presence.leave(subscription)
+            self._live.presence.remove(subscription)
         else:
-            self._live.presence.say(subscription, _state(frame.state))
+            self._live.presence.update(subscription, _state(frame.state))
 
     async def _watch(self, after: int | None) -> None:
         caller = self._current()
@@ -112,12 +112,12 @@ class Conversation:
         except Forbidden as error:
             raise Unauthorized("Sign in again to follow your threads.") from error
         self._unwatch()
-        self._live.accounts.join(self._client, caller.user_id, after, authorization)
+        self._live.accounts.subscribe(self._client, caller.user_id, after, authorization)
         self._watching = caller.user_id
 
     def _unwatch(self) -> None:
         if self._watching is not None:
-            self._live.accounts.part(self._client, self._watching)
+            self._live.accounts.unsubscribe(self._client, self._watching)
             self._watching = None
 
     async def _authenticate(self, token: str) -> frames.Authenticated:

@@ -33,7 +33,7 @@ async def follow(socket: Socket, context: NamedDependency[Context]) -> None:
     chosen = frames.SUBPROTOCOL if frames.SUBPROTOCOL in offered.replace(" ", "").split(",") else None
     await socket.accept(subprotocols=chosen)
     line: Line = socket.scope["state"][LINE]
-    client = context.live.client(line.pulse, line.write)
+    client = context.live.create_observer(line.heartbeat, line.write)
     try:
         await _converse(socket, line, client, Conversation(context, client, account))
     finally:
@@ -42,9 +42,9 @@ async def follow(socket: Socket, context: NamedDependency[Context]) -> None:
 
 async def _converse(socket: Socket, line: Line, client: Observer, conversation: Conversation) -> None:
     async def send(out: OutgoingFrame) -> None:
-        await line.deliver(out.body.message)
+        await line.deliver(out.body.websocket_message)
 
-    await line.deliver(EncodedFrame.of(frames.Hello(heartbeat_seconds=HEARTBEAT)).message)
+    await line.deliver(EncodedFrame.encode(frames.Hello(heartbeat_seconds=HEARTBEAT)).websocket_message)
     async with asyncio.TaskGroup() as group:
         pump = group.create_task(client.pump(send))
         behaved = await _listen(socket, line, conversation)
@@ -62,5 +62,5 @@ async def _listen(socket: Socket, line: Line, conversation: Conversation) -> boo
         answer = await conversation.answer(message)
         if answer is not None:
             # Past the outbox: a client that does not read its answers is not listened to.
-            await line.deliver(EncodedFrame.of(answer).message)
+            await line.deliver(EncodedFrame.encode(answer).websocket_message)
     return False
