@@ -1,4 +1,4 @@
-// All that the agent worker can do, put together; it needs no worker to be tested.
+// The service of the agent worker, without the worker itself.
 
 import type { AgentApi, AgentBroadcast, AgentInfo, AgentMethod, AgentReply, AgentRequest } from "../workers/agent.messages.ts";
 import { priceOf, type Price } from "./cost.ts";
@@ -16,13 +16,13 @@ export type AgentEnvironment = {
   engine: () => Promise<{ engine: Engine; failures: string[] }>;
   indexedDB: IDBFactory | undefined;
   fetch: FetchPath;
-  /** Milliseconds. */
+  /** Milliseconds since the epoch. */
   clock: () => number;
-  /** Tells the workers of other tabs. */
+  /** Notifies the workers of other tabs. */
   broadcast: (news: AgentBroadcast) => void;
 };
 
-/** An estimate that has to wait longer than this for the prices does without. */
+/** An estimate without a cost is returned if the prices take longer. */
 const PRICES_TIMEOUT_MS = 300;
 
 type AgentHandlers = { [N in AgentMethod]: (args: AgentApi[N]["args"]) => Promise<AgentApi[N]["result"]> };
@@ -32,7 +32,7 @@ export class AgentService {
   readonly #archive: Promise<MessageArchive>;
   readonly #patterns: RunHistory;
 
-  /** The archive comes later than the rest, because to load it may take a second or two. */
+  /** The archive is a promise, because loading it may take a second or two. */
   private constructor(archive: Promise<MessageArchive>, patterns: RunHistory, prices: PriceList, ready: Omit<AgentInfo, "messages" | "runs">, tell: AgentEnvironment["broadcast"]) {
     this.#archive = archive;
     this.#patterns = patterns;
@@ -73,7 +73,7 @@ export class AgentService {
     };
   }
 
-  /** Starts with what was kept. Where nothing can be kept all is as well, for as long as the worker lives. */
+  /** Start with what the database has. Without a database everything works in memory, as long as the worker lives. */
   static async start({ engine, indexedDB, fetch, clock, broadcast: tell }: AgentEnvironment): Promise<AgentService> {
     const failures: string[] = [];
     const database = await open(indexedDB, failures);
@@ -85,7 +85,7 @@ export class AgentService {
     return new AgentService(archive, patterns, new PriceList(database, fetch, clock), ready, tell);
   }
 
-  /** Follows what another tab has done to the store. */
+  /** Apply what another tab has done to the database. */
   async handleBroadcast(news: AgentBroadcast): Promise<void> {
     const archive = await this.#archive;
     switch (news.kind) {
@@ -113,7 +113,7 @@ async function open(factory: IDBFactory | undefined, failures: string[]): Promis
   }
 }
 
-/** What can't be read is told, and begun anew. */
+/** A store that can't be read is reported and starts empty. */
 async function loaded<T extends { load(): Promise<void> }>(store: T, failures: string[]): Promise<T> {
   await store.load().catch((error: unknown) => failures.push(`store: ${reasonOf(error)}`));
   return store;
@@ -125,7 +125,7 @@ function reasonOf(error: unknown): string {
 
 async function priceWithin(prices: PriceList, model: string | null): Promise<Price | null> {
   const late = new Promise<null>((resolve) => setTimeout(() => resolve(null), PRICES_TIMEOUT_MS));
-  // Without prices there is an estimate all the same, only without a cost.
+  // Without prices the estimate has no cost.
   const list = await Promise.race([prices.get().catch(() => null), late]);
   return list && priceOf(list, model ?? list.default);
 }
@@ -134,7 +134,7 @@ async function priceWithin(prices: PriceList, model: string | null): Promise<Pri
 export async function handleRequest(agent: Promise<AgentService>, request: AgentRequest): Promise<AgentReply> {
   try {
     const { handlers: answers } = await agent;
-    // What a name is asked with fits what its answer takes, which the compiler can't tell of a union.
+    // The arguments fit the method, which the compiler can't infer from a union.
     const result = answers[request.name] as (args: AgentApi[AgentMethod]["args"]) => Promise<AgentApi[AgentMethod]["result"]>;
     return { id: request.id, result: await result(request.args) };
   } catch (error) {

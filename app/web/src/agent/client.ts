@@ -1,4 +1,4 @@
-// What the page asks of its agent worker. The worker and all that it needs are loaded with the first question.
+// The page's API of the agent worker. The worker and its code are loaded with the first request.
 
 import type { AgentApi, AgentInfo } from "../workers/agent.messages.ts";
 import type { Prices } from "./cost.ts";
@@ -16,13 +16,12 @@ export type { TokenCount, Estimate, Extent, SearchResult, IndexedMessage, Indexe
 const link = new AgentWorkerClient(() => new Worker(new URL("../workers/agent.ts", import.meta.url), { type: "module", name: "agent" }));
 const counts = createCountClient((args: AgentApi["count"]["args"]) => link.request("count", args));
 
-/** Which engine it has, and how much it knows. */
+/** The engine and the contents of the worker. */
 export const ready = (): Promise<AgentInfo> => link.request("ready", {});
 
 /**
- * Makes messages of a thread, and its title, searchable; texts that are there already cost little. Says how many were new.
- * What the extent shows to be deleted can't be found any more. `revision` is the thread's; an older one than is indexed
- * changes nothing.
+ * Index messages of a thread and its title for search, and return how many texts were new. Unchanged texts are cheap. Messages
+ * that `extent` shows to be deleted are removed. `revision` is the thread's revision; an older one changes nothing.
  */
 export const index = ({ id, title, revision }: IndexedThread, messages: readonly IndexedMessage[], { ids, isWhole }: Extent): Promise<number> =>
   link.request("index", {
@@ -34,32 +33,32 @@ export const index = ({ id, title, revision }: IndexedThread, messages: readonly
 /** The revision at which a thread was last indexed, or null. */
 export const revision = (threadId: string): Promise<number | null> => link.request("revision", { threadId });
 
-/** Takes a thread out of the search: it was deleted, reset, or may not be read any more. */
+/** Remove a thread from the search, because it was deleted, reset, or access was revoked. */
 export const forget = (threadId: string): Promise<null> => link.request("forget", { threadId });
 
-/** Forgets all messages and all runs, in all tabs: for signing out. */
+/** Delete all messages and runs in all tabs, for signing out. */
 export const clear = (): Promise<null> => link.request("clear", {});
 
-/** At most `k` messages: those with the words of the query first, then those that are lexically alike. */
+/** Up to `k` messages: those that contain the words of the query first, then lexically similar ones. */
 export const search = (query: string, k: number): Promise<SearchResult[]> => link.request("search", { query, k });
 
-/** The agents, likeliest first. */
+/** The agents, most likely first. */
 export const route = (task: string, agents: readonly RoutableAgent[]): Promise<RankedAgent[]> =>
   link.request("route", { task, agents: agents.map(plainly) });
 
-/** What a task will take; priced for the model, or the server's default. */
+/** Estimate a task, priced for the model or the server's default. */
 export const estimate = (task: string, model?: string): Promise<Estimate> => link.request("estimate", { task, model: model ?? null });
 
-/** The tokens of an answer as it grows. `text` is all of it so far; only what is new goes to the worker. */
+/** Count the tokens of a growing answer. `text` is the whole text so far; only the new part is posted to the worker. */
 export const count = (runId: string, text: string, model: string): Promise<TokenCount> => counts(runId, text, model);
 
-/** Remembers a run that has ended, for estimates; `text` is what was asked, of which only a vector is kept. */
+/** Remember a run that has ended, for estimates. Only a vector of `text`, the task, is stored. */
 export const remember = (text: string, run: RecordedRun): Promise<null> => link.request("remember", { text, run: { ...run, tools: [...run.tools] } });
 
-/** The server's price list, or the last one that it gave. */
+/** The server's price list, or the last one received. */
 export const prices = (): Promise<Prices> => link.request("prices", {});
 
-/** Without what only the page needs. What is reactive is copied here and above, because proxies can't be sent. */
+/** Without fields that only the page needs. Reactive proxies can't be posted, so values are copied here and above. */
 function plainly({ id, name, description, instructions, tools, prompts }: RoutableAgent): RoutableAgent {
   return { id, name, description, instructions, tools: [...tools], prompts: [...prompts] };
 }

@@ -1,19 +1,18 @@
-// What a run costs by the price list of `GET /api/models`, to the last digit.
+// The exact cost of a run by the price list of `GET /api/models`.
 
-/** USD for a million tokens as decimal strings; left out where the price is not known. */
+/** USD per million tokens as decimal strings, absent if unknown. */
 export type Price = { inputUsdPerMillion?: string; outputUsdPerMillion?: string };
 export type Prices = { default: string; items: readonly (Price & { model: string; provider: string; name: string; contextTokens?: number })[] };
 export type TokenUsage = { inputTokens: number; outputTokens: number };
 
-/** Digits after the point that are kept of a price for a million tokens, and of a cost. */
+/** Decimal places of a price per million tokens, and of a cost. */
 const PRICE_DIGITS = 12;
 const COST_DIGITS = PRICE_DIGITS + 6;
 const DECIMAL = /^(\d+)(?:\.(\d+))?$/;
 
 /**
- * The cost in USD as a decimal string without needless zeros, or null if a price that matters is not known.
- * Without an error of rounding, so the costs of parts add up to that of the whole. A RangeError for what is no decimal
- * or no whole number of tokens.
+ * The cost in USD as a decimal string without trailing zeros, or null if a needed price is unknown. It is exact, so the costs of
+ * parts add up to the cost of the whole. Throws RangeError for an invalid decimal or number of tokens.
  */
 export function costOf(price: Price, used: TokenUsage): string | null {
   const input = costUnits(price.inputUsdPerMillion, used.inputTokens);
@@ -26,7 +25,7 @@ export function priceOf(prices: Prices, model: string): Price | null {
   return prices.items.find((item) => item.model === model) ?? null;
 }
 
-/** In 10^-18 USD: a price of 10^-12 USD for a million tokens is that for one. */
+/** In 10^-18 USD: a price of 10^-12 USD per million tokens is that per token. */
 function costUnits(price: string | undefined, tokens: number): bigint | null {
   if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError(`${tokens} is no number of tokens.`);
   if (tokens === 0) return 0n;
@@ -46,7 +45,7 @@ function toDecimal(value: bigint, digits: number): string {
   return text.slice(0, -digits) + (fraction && `.${fraction}`);
 }
 
-/** Whether this is an answer of `GET /api/models`. */
+/** Whether this is a response of `GET /api/models`. */
 export function isPrices(value: unknown): value is Prices {
   if (typeof value !== "object" || value === null || !("items" in value) || !Array.isArray(value.items)) return false;
   return value.items.every((item: unknown) => typeof item === "object" && item !== null && "model" in item && typeof item.model === "string");

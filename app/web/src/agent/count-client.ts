@@ -1,14 +1,14 @@
-// Sends of a growing text only what is new, and all of it to a counter that doesn't know what came before.
+// Counts growing texts in the worker: posts only the new part, and the whole text if the worker does not know the previous part.
 
 import type { IncrementalCount } from "./token-counts.ts";
 import type { TokenCount } from "./token-counter.ts";
 
 type Ask = (asked: { runId: string; from: number; text: string; model: string }) => Promise<IncrementalCount>;
 
-/** So many runs are followed at once; one beyond that begins anew, which only costs time. */
+/** Beyond this number of runs the oldest is counted from the beginning again, which only costs time. */
 const MAX_TRACKED_RUNS = 64;
 
-/** Calls may overlap; the worker takes them in the order in which they were made. */
+/** Calls may overlap; the worker handles them in order. */
 export function createCountClient(ask: Ask): (runId: string, text: string, model: string) => Promise<TokenCount> {
   const sent = new Map<string, { length: number; model: string }>();
   return async (runId, text, model) => {

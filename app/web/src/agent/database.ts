@@ -1,11 +1,11 @@
-// What the agent worker keeps in this browser: messages to be searched, runs to be remembered, the last price list.
+// The database of the agent worker: messages for search, runs for estimates, and the last price list.
 
 const NAME = "khala-agent";
 const VERSION = 1;
 
 export type StoreName = "messages" | "threads" | "runs" | "prices";
 
-/** Opens it, making it where it is new. Rejects where the browser keeps nothing, as in some private windows. */
+/** Open the database, creating it if it is new. Rejects where the browser stores nothing, as in some private windows. */
 export function openDatabase(factory: IDBFactory): Promise<IDBDatabase> {
   const request = factory.open(NAME, VERSION);
   request.onupgradeneeded = () => {
@@ -15,7 +15,7 @@ export function openDatabase(factory: IDBFactory): Promise<IDBDatabase> {
     request.result.createObjectStore("prices");
   };
   return requested(request).then((database) => {
-    // A newer version of the page in another tab may change the layout; we go on in memory until we are loaded anew.
+    // A newer version of the page in another tab may change the schema; this one continues in memory until it is reloaded.
     database.onversionchange = () => database.close();
     return database;
   });
@@ -28,7 +28,7 @@ export function requested<T>(request: IDBRequest<T>): Promise<T> {
   });
 }
 
-/** Does all of it or nothing; resolves when it is kept. */
+/** Run `work` in one transaction. Resolves once it is committed. */
 export function write(database: IDBDatabase, stores: StoreName[], work: (store: (name: StoreName) => IDBObjectStore) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const transaction = database.transaction(stores, "readwrite");
@@ -38,7 +38,7 @@ export function write(database: IDBDatabase, stores: StoreName[], work: (store: 
   });
 }
 
-/** All of a store, or what an index of it has under a key. */
+/** All values of a store, or those under a key of an index. */
 export function readAll(database: IDBDatabase, name: StoreName, under?: { index: string; key: IDBValidKey }): Promise<unknown[]> {
   const store = database.transaction(name).objectStore(name);
   return requested(under ? store.index(under.index).getAll(under.key) : store.getAll());

@@ -1,20 +1,20 @@
-// Lexical vectors: texts that share words, or parts of words, point in similar directions. They know nothing of what words mean.
+// Lexical vectors: texts that share words or parts of words have similar vectors. Meaning is not considered.
 
 import { DIMENSIONS } from "./engines/engine.ts";
 import { segmentsOf } from "./word-segments.ts";
 
-/** Of a text only so much is looked at, in UTF-16 units. */
+/** The part of a text that is considered, in UTF-16 units. */
 export const MAX_TEXT_CHARACTERS = 20_000;
 const MAX_WORD_CHARACTERS = 64;
 const MIN_GRAM_CHARACTERS = 3;
 const MAX_GRAM_CHARACTERS = 5;
-/** Runs shorter than this weigh less: most of them are `the` and `of` and their like, in any language with spaces. */
+/** Shorter words weigh less, because most of them are function words such as `the` and `of`. */
 const FULL_WEIGHT_CHARACTERS = 5;
 
 /**
- * A vector of 384 numbers and length 1, or of zeros for a text without letters and digits. Words and their character
- * 3- to 5-grams are hashed into the numbers; how often a word occurs counts by its logarithm. No statistics of other
- * texts are needed, so the same text has the same vector everywhere and always.
+ * A vector of 384 numbers and length 1, or of zeros for a text without letters and digits. Words and their character 3- to
+ * 5-grams are hashed into the numbers, weighted by the logarithm of their frequency. No statistics of other texts are used, so
+ * the same text always has the same vector.
  */
 export function embed(text: string): Float32Array {
   const counts = new Map<string, number>();
@@ -29,7 +29,7 @@ export function embed(text: string): Float32Array {
   return normalised(vector);
 }
 
-/** The word itself weighs as much as all its parts together, of which each word has its share whatever its length. */
+/** The word weighs as much as all its grams together; each word has its share whatever its length. */
 function addWord(vector: Float32Array, word: string, weight: number): void {
   addFeature(vector, hash(word, 0, word.length, 0x9e3779b9), weight);
   const marked = `<${word}>`;
@@ -41,7 +41,7 @@ function addWord(vector: Float32Array, word: string, weight: number): void {
   }
 }
 
-/** The highest bit is the sign, so that features which fall together cancel out as often as they add up. */
+/** The highest bit is the sign, so that colliding features cancel out as often as they add up. */
 function addFeature(vector: Float32Array, hashed: number, weight: number): void {
   const index = (hashed & 0x7fffffff) % DIMENSIONS;
   vector[index] = (vector[index] ?? 0) + (hashed < 0 ? -weight : weight);
@@ -56,14 +56,14 @@ function hash(text: string, start: number, end: number, seed: number): number {
   return hashed ^ (hashed >>> 16);
 }
 
-/** In place. Here and below with loops, because this is done for each message and callbacks take ten times as long. */
+/** In place. This and the functions below use loops, because they run for each message and callbacks take ten times as long. */
 function normalised(vector: Float32Array): Float32Array {
   const length = Math.sqrt(cosine(vector, vector));
   if (length > 0) for (let index = 0; index < vector.length; index++) vector[index] = (vector[index] ?? 0) / length;
   return vector;
 }
 
-/** The vector in a quarter of the space, to be kept; the cosine of what comes back with what went in is over 0.999. */
+/** The vector in a quarter of the space, for storage. The cosine of the unpacked and the original vector is above 0.999. */
 export function pack(vector: Float32Array): Int8Array<ArrayBuffer> {
   let top = 0;
   for (const value of vector) top = Math.max(top, Math.abs(value));
@@ -72,12 +72,12 @@ export function pack(vector: Float32Array): Int8Array<ArrayBuffer> {
   return packed;
 }
 
-/** Of length 1 again, or zeros. */
+/** A vector of length 1, or zeros. */
 export function unpack(packed: Int8Array): Float32Array {
   return normalised(new Float32Array(packed));
 }
 
-/** The cosine of two vectors of length 1 (or 0). */
+/** The cosine of two vectors of length 1 or 0. */
 export function cosine(a: Float32Array, b: Float32Array): number {
   let sum = 0;
   for (let index = 0; index < a.length; index++) sum += (a[index] ?? 0) * (b[index] ?? 0);

@@ -1,15 +1,15 @@
-// What a task will take: what like tasks took, or where there were none, a rough guess.
+// Estimates a task from similar runs, or roughly where there are none.
 
 import { costOf, type Price } from "./cost.ts";
 import { MIN_SIMILAR_RUNS, type SimilarRun } from "./run-history.ts";
 
-/** `runs` is how many remembered runs it rests on; `costUsd` is a decimal string, left out where the price is not known. */
+/** `runs` is the number of similar runs it is based on. `costUsd` is a decimal string, absent if the price is unknown. */
 export type Estimate = { steps: number; seconds: number; tokens: number; costUsd?: string; basis: "history" | "rough"; runs: number };
 
-/** How many of the nearest runs are looked at. */
+/** The number of similar runs that are considered. */
 export const MAX_SIMILAR_RUNS = 9;
 
-// The rough guess, after what short tasks with tools commonly take: a round for each thing asked, one to look around and one to answer.
+// The rough guess for short tasks with tools: a step for each listed item, one to look around and one to answer.
 const STEPS = { least: 2, most: 20 };
 const SECONDS_PER_STEP = 5;
 const INSTRUCTIONS_TOKENS = 1_500;
@@ -17,7 +17,7 @@ const CHARACTERS_PER_TOKEN = 4;
 const OUTPUT_TOKENS_PER_STEP = 300;
 const LISTED = /^\s*(?:[-*•]|\d+[.)])\s/gmu;
 
-/** Medians over the nearest runs if there are three, else the rough guess. `price` is of the model that will be asked. */
+/** The medians of at least three similar runs, otherwise the rough guess. `price` is that of the requested model. */
 export function estimate(task: string, nearest: readonly SimilarRun[], price: Price | null): Estimate {
   return nearest.length >= MIN_SIMILAR_RUNS ? fromHistory(nearest, price) : rough(task, price);
 }
@@ -35,7 +35,7 @@ function fromHistory(nearest: readonly SimilarRun[], price: Price | null): Estim
   };
 }
 
-/** Each round reads again what was there before, so what is read grows with the square of the rounds. */
+/** Each step reads all previous steps again, so the input grows with the square of the number of steps. */
 function rough(task: string, price: Price | null): Estimate {
   const steps = Math.min(STEPS.most, STEPS.least + (task.match(LISTED)?.length ?? 0));
   const first = INSTRUCTIONS_TOKENS + Math.ceil(task.length / CHARACTERS_PER_TOKEN);
@@ -49,7 +49,7 @@ function priced(price: Price | null, inputTokens: number, outputTokens: number):
   return costUsd === null ? {} : { costUsd };
 }
 
-/** Of a list that is not empty. */
+/** The median of a list that is not empty. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   const [below = NaN] = sorted.slice((sorted.length - 1) >> 1);

@@ -1,4 +1,4 @@
-// The price list of the server, asked for at most once in a while and kept for when it can't be reached.
+// The server's price list, requested at most every ten minutes and stored for when the server is out of reach.
 
 import { isPrices, type Prices } from "./cost.ts";
 import { requested, write } from "./database.ts";
@@ -21,7 +21,7 @@ export class PriceList {
     this.#clock = clock;
   }
 
-  /** The list, at most ten minutes old, or the last one that was kept where the server gives none; an Error without either. */
+  /** The list, at most ten minutes old, or the stored one if the request fails. Throws if there is neither. */
   get(): Promise<Prices> {
     if (this.#current && this.#clock() - this.#current.at < MAX_AGE_MS) return this.#current.prices;
     const prices = this.#load();
@@ -42,7 +42,7 @@ export class PriceList {
       return answer;
     } catch (error) {
       const kept = await this.#loadStored();
-      // The next time the server is asked again, because what was kept may be old.
+      // The next call requests the list again, because the stored one may be outdated.
       this.#current = null;
       if (kept === null) throw error;
       return kept;

@@ -1,9 +1,9 @@
-// What an answer took, as the agent worker remembers it.
+// The record of a run, from its answer, as the agent worker stores it.
 
 import type { Message } from "../khala/frames.ts";
 import type { RecordedRun } from "./run-history.ts";
 
-/** What an answer took, by a template's id or null; null unless the model had finished and it says how long it took. */
+/** The record of an answer, written as template `agent` or none; null unless the model has finished and its duration is known. */
 export function recordedRunOf({ id, runId, content = [], finish, updatedAt }: Message, agent: string | null): RecordedRun | null {
   if (finish?.reason !== "stop" || finish.totalMs === undefined) return null;
   const calls = content.filter((block) => block.type === "tool");
@@ -12,7 +12,7 @@ export function recordedRunOf({ id, runId, content = [], finish, updatedAt }: Me
     agent,
     model: finish.provider && finish.model ? `${finish.provider}:${finish.model}` : null,
     tools: [...new Set(calls.map(({ tool }) => tool))],
-    // The last one is the answer itself.
+    // The last step is the answer itself.
     steps: 1 + new Set(calls.map(({ step }) => step)).size,
     ms: finish.totalMs,
     inputTokens: finish.usage.inputTokens,

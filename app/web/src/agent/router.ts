@@ -1,9 +1,9 @@
-// Which agent a task is for: the one whose template uses the words, and parts of words, that the task uses.
+// Chooses the agent for a task by the words, and parts of words, that its template shares with the task.
 
 import { cosine, embed } from "./embed.ts";
 import { segmentsOf } from "./word-segments.ts";
 
-/** What is looked at of an agent's template. */
+/** The fields of an agent's template that are considered. */
 export type RoutableAgent = {
   readonly id: string;
   readonly name: string;
@@ -13,29 +13,29 @@ export type RoutableAgent = {
   readonly prompts: readonly string[];
 };
 
-/** `confidence` from 0 to 1 is how likely this is the agent that the person means. */
+/** `confidence` from 0 to 1 is the probability that the person means this agent. */
 export type RankedAgent = { id: string; confidence: number };
 
 const MAX_INSTRUCTIONS_CHARACTERS = 4_000;
 const MIN_KEYWORD_CHARACTERS = 3;
-/** Words that begin alike so far are forms of one word: `test` and `tests`, `summary` and `summarise`. */
+/** Words with the same beginning of this length count as forms of one word: `test` and `tests`, `summary` and `summarise`. */
 const STEM_CHARACTERS = 5;
 
-/** What speaks for an agent, each from 0 to 1. */
+/** The features of an agent, each from 0 to 1. */
 export type Features = { about: number; instructions: number; prompts: number; keywords: number };
 
-// By logistic regression (L2 0.0008, no weight under zero) on the tasks at even places of `labelled.ts` and the page's templates.
+// By logistic regression (L2 0.0008, no negative weight) on the tasks at even indices of `routing-examples.ts` and the templates.
 const WEIGHTS: Features = { about: 4.8, instructions: 1.1, prompts: 5.2, keywords: 5.5 };
 const BIAS = -5.4;
 
-/** The agents, likeliest first. With nothing in common, each is about as likely as any other would be, which is hardly. */
+/** The agents, most likely first. Without anything in common all are about equally unlikely. */
 export function route(task: string, agents: readonly RoutableAgent[]): RankedAgent[] {
   return featuresOf(task, agents)
     .map((features, index) => ({ id: agents[index]?.id ?? "", confidence: confidenceOf(features) }))
     .sort((a, b) => b.confidence - a.confidence);
 }
 
-/** How likely the agent is meant. More of any feature is never less confidence. */
+/** The probability that the agent is meant. It increases with each feature. */
 export function confidenceOf({ about, instructions, prompts, keywords }: Features): number {
   const score = WEIGHTS.about * about + WEIGHTS.instructions * instructions + WEIGHTS.prompts * prompts + WEIGHTS.keywords * keywords;
   return 1 / (1 + Math.exp(-score - BIAS));
@@ -53,7 +53,7 @@ function featuresOf(task: string, agents: readonly RoutableAgent[]): Features[] 
   }));
 }
 
-/** The share of the task's keywords that each agent uses, where one that few agents use counts for more. */
+/** The share of the task's keywords that each agent uses, weighted towards keywords that few agents use. */
 function overlapsOf(task: string, agents: readonly RoutableAgent[]): number[] {
   const used = agents.map(
     ({ name, description, instructions, tools, prompts }) =>
@@ -63,7 +63,7 @@ function overlapsOf(task: string, agents: readonly RoutableAgent[]): number[] {
   const shares = agents.map(() => 0);
   for (const keyword of keywordsOf(task)) {
     const users = used.filter((keywords) => keywords.has(keyword)).length;
-    // Words that no agent uses count, too: a task that is mostly of those is for none.
+    // Words that no agent uses count as well: a task made mostly of those fits none.
     const weight = Math.log(1 + agents.length / (1 + users));
     all += weight;
     used.forEach((keywords, index) => {

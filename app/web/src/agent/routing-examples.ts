@@ -1,4 +1,4 @@
-// Tasks as people word them, and which of the templates is meant: those at even places fit the router, the others check it.
+// Example tasks for each template. Those at even indices train the router, the others test it.
 
 export const ROUTING_EXAMPLES: Record<string, readonly string[]> = {
   researcher: [

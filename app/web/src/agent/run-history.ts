@@ -1,17 +1,17 @@
-// Runs that were made in this browser, by what was asked: what like tasks took before. Of a text only its vector is kept.
+// The runs of this browser, by a vector of their task, for estimates. The text of a task is not stored.
 
 import { readAll, write } from "./database.ts";
 import { cosine, embed, pack, unpack } from "./embed.ts";
 import type { Engine } from "./engines/engine.ts";
 
-/** How many runs are remembered; beyond that the oldest are forgotten. */
+/** The maximum number of stored runs; the oldest are deleted. */
 export const MAX_STORED_RUNS = 2_000;
-/** Runs whose texts are less alike say nothing about each other. */
+/** Less similar runs are ignored. */
 const MIN_LIKENESS = 0.3;
-/** So many like runs are an answer; with fewer the next source is asked. */
+/** This many similar runs are enough; with fewer the next source is asked. */
 export const MIN_SIMILAR_RUNS = 3;
 
-/** A run that has ended. `at` and `ms` are milliseconds, `costUsd` is a decimal string, left out where unknown. */
+/** A run that has ended. `at` is in ms since the epoch, `ms` its duration. `costUsd` is a decimal string, absent if unknown. */
 export type RecordedRun = {
   id: string;
   agent: string | null;
@@ -26,9 +26,9 @@ export type RecordedRun = {
 };
 export type SimilarRun = RecordedRun & { likeness: number };
 export type RunSource = "index" | "server" | "cache";
-/** `source` is null if nobody knew a like run; `failures` says who could not be asked. */
+/** `source` is null if no source has a similar run; `failures` lists the sources that failed. */
 export type RecallResult = { source: RunSource | null; runs: SimilarRun[]; failures: string[] };
-/** Runs like a text that a server remembers. */
+/** Fetches the runs of a server that are similar to a text. */
 export type FetchSimilarRuns = (text: string, k: number) => Promise<SimilarRun[]>;
 
 type StoredRun = RecordedRun & { vector: Int8Array };
@@ -49,21 +49,21 @@ export class RunHistory {
     return this.#runs.size;
   }
 
-  /** Takes up what was kept. */
+  /** Load the stored runs into memory. */
   async load(): Promise<void> {
     for (const { vector, ...run } of await this.#loadStored()) this.#addToMemory(run, unpack(vector));
-    // Each tab drops the oldest of what it knows, so several may have left more than they should.
+    // Each tab drops the oldest runs that it knows, so several tabs may have stored too many together.
     await this.#write([], this.#dropOldest());
   }
 
-  /** Remembers a run by its task's text; the same run again takes the place of the first. */
+  /** Remember a run by the text of its task. The same run again replaces the first. */
   async remember(text: string, run: RecordedRun): Promise<void> {
     const vector = pack(embed(text));
     this.#addToMemory(run, unpack(vector));
     await this.#write([{ ...run, vector }], this.#dropOldest());
   }
 
-  /** The `k` runs whose tasks were most like the text: from memory, else from the server, else from what other tabs have kept. */
+  /** The `k` runs with the most similar tasks: from memory, then the server, then the database. */
   async recall(text: string, k: number): Promise<RecallResult> {
     const best: RecallResult = { source: null, runs: [], failures: [] };
     for (const [source, ask] of this.#sources(text, k)) {
@@ -83,7 +83,7 @@ export class RunHistory {
     if (this.#database) await write(this.#database, ["runs"], (store) => void store("runs").clear());
   }
 
-  /** Forgets what is in memory, after another tab has cleared what is kept. */
+  /** Clear the memory, after another tab has cleared the database. */
   clearMemory(): void {
     this.#runs.clear();
     this.#engine.clear();

@@ -1,8 +1,8 @@
-// The templates of agents: what each is told, which tools it has, and how one finds it.
+// The agent templates: instructions, tools and prompts, and the search among them.
 
 import templates from "./templates.json";
 
-/** `tools` are patterns as in `RunOptions.tools`; `instructions` come before the thread's own. */
+/** `tools` are patterns as in `RunOptions.tools`. `instructions` come before those of the thread. */
 export interface AgentTemplate {
   readonly id: string;
   readonly name: string;
@@ -18,12 +18,12 @@ export const agentTemplates: readonly AgentTemplate[] = templates;
 
 export const categories: readonly string[] = [...new Set(agentTemplates.map(({ category }) => category))];
 
-/** The template with this id, or null for none, or one that is not there any more. */
+/** The template with this id; null for none, or if it does not exist any more. */
 export function findTemplate(id: string | null): AgentTemplate | null {
   return agentTemplates.find((agent) => agent.id === id) ?? null;
 }
 
-/** Those in which every word of the query is found, of one category unless it is null. */
+/** The templates that contain every word of the query, of one category unless it is null. */
 export function searchTemplates(query: string, category: string | null): readonly AgentTemplate[] {
   const words = query.normalize("NFKC").toLowerCase().split(/\s+/u).filter(Boolean);
   return agentTemplates.filter((agent) => {

@@ -1,24 +1,24 @@
-// How many tokens a growing text has: counted exactly for OpenAI's models, without counting it all again for each word.
+// Counts the tokens of a growing text incrementally: exactly for OpenAI's models, approximately for others.
 
-/** `exact` is false for models whose tokenizer is not public: then the count is of OpenAI's newest, which is near. */
+/** `exact` is false for models without a public tokenizer. They are counted with OpenAI's newest one, which is close. */
 export type TokenCount = { tokens: number; exact: boolean };
 
 type Encoding = "o200k_base" | "cl100k_base";
 type CountTokens = (text: string) => number;
 
-/** Text between two safe places that is longer than this is cut in any place: to encode such a piece takes time that grows with its square. */
+/** A longer stretch without a safe place is cut anywhere, because encoding it takes quadratic time. */
 export const MAX_STRETCH_CHARACTERS = 4_096;
 
 /**
- * Places where a text can be cut so that both parts encode as they do together, and go on to, whatever follows.
+ * Safe places to cut a text: both parts encode as they do together, whatever text follows.
  *
- * Both encodings split a text by a regular expression that never looks back, and encode each piece by itself. A place is
- * safe if a piece must end there and what is before has been looked at no further than to the character after it:
- * - after a letter, before what is no letter, no mark and no apostrophe (which may begin `'ll`),
- * - after a digit, before what is no digit,
- * - after what is no space, before a space,
- * - after a line's end, before what is neither a space nor a slash (which o200k takes with the line's end).
- * Half of a surrogate pair may yet become anything, so no place before one is safe.
+ * Both encodings split a text by a regular expression without lookbehind, and encode each piece by itself. A place is safe if a
+ * piece must end there and the expression has looked ahead no further than one character:
+ * - after a letter, before anything but a letter, mark or apostrophe (which may begin `'ll`),
+ * - after a digit, before anything but a digit,
+ * - after anything but a space, before a space,
+ * - after a line end, before anything but a space or slash (which o200k joins with the line end).
+ * A place before half of a surrogate pair is never safe, because the pair is not known yet.
  */
 const SAFE =
   /(?<=\p{L})(?=[^\p{L}\p{M}'\p{Cs}])|(?<=\p{N})(?=[^\p{N}\p{Cs}])|(?<=\S)(?= )|(?<=\n)(?=[^\s/\p{Cs}])/gu;
@@ -35,12 +35,12 @@ export class TokenCounter {
     this.#exact = exact;
   }
 
-  /** How many UTF-16 units were appended so far. */
+  /** The number of UTF-16 units appended so far. */
   get characters(): number {
     return this.#characters;
   }
 
-  /** The tokens of all that was appended so far, as if it were encoded in one go. */
+  /** Append a text. Returns the tokens of the whole text, as if it were encoded at once. */
   append(text: string): TokenCount {
     this.#characters += text.length;
     this.#rest += text;
@@ -48,7 +48,7 @@ export class TokenCounter {
     return { tokens: this.#settled + this.#count(this.#rest), exact: this.#exact };
   }
 
-  /** Counts up to the last safe place for good, in parts that are not too long. */
+  /** Count up to the last safe place for good, in stretches of limited length. */
   #settle(): void {
     let done = 0;
     let safe = 0;
@@ -75,7 +75,7 @@ export class TokenCounter {
   }
 }
 
-/** Which encoding a model (`provider:name`) has, or is taken to have. */
+/** The encoding of a model (`provider:name`), or the one that is assumed. */
 export function encodingOf(model: string): { encoding: Encoding; exact: boolean } {
   const [provider, name = ""] = split(model);
   if (provider !== "openai") return { encoding: "o200k_base", exact: false };
@@ -91,13 +91,13 @@ function split(model: string): [string, string?] {
 
 const loaded = new Map<Encoding, Promise<CountTokens>>();
 
-/** A counter for a model. The tokenizer, of a megabyte or two, is loaded when it is first asked for. */
+/** Create a counter for a model. The tokenizer of one or two megabytes is loaded on first use. */
 export async function createCounter(model: string): Promise<TokenCounter> {
   const { encoding, exact } = encodingOf(model);
   return new TokenCounter(await load(encoding), exact);
 }
 
-/** A load that failed may be tried again. */
+/** A failed load is retried by the next call. */
 export function load(encoding: Encoding): Promise<CountTokens> {
   const loading = loaded.get(encoding) ?? (encoding === "o200k_base" ? o200k() : cl100k());
   loaded.set(encoding, loading);
@@ -105,7 +105,7 @@ export function load(encoding: Encoding): Promise<CountTokens> {
   return loading;
 }
 
-// What looks like a special token is text here, since who writes a message can't write special tokens.
+// Special tokens are counted as text, because a message can't contain special tokens.
 const AS_TEXT = { disallowedSpecial: new Set<string>() };
 
 async function o200k(): Promise<CountTokens> {

@@ -1,11 +1,11 @@
-// The token counts of answers that are being written, a few at a time.
+// The token counts of several active answers.
 
 import { createCounter, type TokenCount, type TokenCounter } from "./token-counter.ts";
 
-/** So many runs are counted at once; beyond that the one that was asked for longest ago is given up. */
+/** Beyond this number of runs the least recently counted one is dropped. */
 export const MAX_COUNTED_RUNS = 64;
 
-/** A count, or null if what came before `from` is not known (any more), so that the whole text has to come again. */
+/** A count, or null if the text before `from` is unknown, so that the whole text must be sent again. */
 export type IncrementalCount = TokenCount | null;
 
 export class TokenCounts {
@@ -17,10 +17,10 @@ export class TokenCounts {
     this.#counterFor = make;
   }
 
-  /** Counts on with text that follows the first `from` UTF-16 units of a run's answer; one call after the other. */
+  /** Count the text that follows the first `from` UTF-16 units of a run's answer. Calls are handled in order. */
   count(runId: string, from: number, text: string, model: string): Promise<IncrementalCount> {
     const counted = this.#last.then(() => this.#count(runId, from, text, model));
-    this.#last = counted.catch(() => null); // its caller hears of it
+    this.#last = counted.catch(() => null); // its caller handles the error
     return counted;
   }
 

@@ -1,8 +1,8 @@
-// The page's end of the agent worker: promises with time-outs, and one new worker for one that crashed.
+// The page's side of the agent worker: requests as promises with a timeout, and a limited number of restarts.
 
 import type { AgentReply, AgentRequest, AgentApi, AgentMethod } from "../workers/agent.messages.ts";
 
-/** The worker said no, did not answer in time, or is gone. `code` is "refused", "timeout" or "gone". */
+/** The worker reported an error ("refused"), did not answer in time ("timeout"), or has crashed ("gone"). */
 export class AgentError extends Error {
   override readonly name = "AgentError";
   readonly code: "refused" | "timeout" | "gone";
@@ -13,7 +13,7 @@ export class AgentError extends Error {
   }
 }
 
-/** What is used of a Worker. */
+/** The part of `Worker` that is used here. */
 export type AgentPort = {
   postMessage(request: AgentRequest): void;
   terminate(): void;
@@ -23,7 +23,7 @@ export type AgentPort = {
 };
 
 export const REQUEST_TIMEOUT_MS = 15_000;
-/** So many requests wait at once; more are refused. */
+/** The maximum number of pending requests; further ones are refused. */
 export const MAX_PENDING_REQUESTS = 1_000;
 const MAX_RESTARTS = 1;
 
@@ -36,14 +36,14 @@ export class AgentWorkerClient {
   #crashes = 0;
   #lastId = 0;
 
-  /** The worker is made when it is first asked something. */
+  /** The worker is created with the first request. */
   constructor(make: () => AgentPort) {
     this.#createPort = make;
   }
 
   /**
-   * Rejects with an AgentError. What was asked of a worker that crashes fails as "gone" and may be asked again; after the
-   * second crash everything does.
+   * Send a request. Rejects with an AgentError. Pending requests of a worker that crashes fail with "gone" and may be retried; after
+   * the second crash every request fails.
    */
   request<N extends AgentMethod>(name: N, args: AgentApi[N]["args"]): Promise<AgentApi[N]["result"]> {
     return new Promise((resolve, reject) => {

@@ -1,7 +1,7 @@
-// Where the nodes of a run's graph stand: rounds from left to right, the calls of each beneath it, the tools along the bottom.
+// The layout of a run's graph: steps from left to right, the calls of each below it, the tools at the bottom.
 //
-// Layers instead of forces, because a place must not move when something is added elsewhere: a new call takes the next
-// free place of its round, and only rounds to the right of one that became wider give way.
+// The layout is layered rather than force-directed, so that nodes don't move when something is added elsewhere. A new call takes
+// the next free place of its step, and only the steps to the right of a wider step move.
 
 import type { GraphNode } from "./run-graph.ts";
 
@@ -12,15 +12,15 @@ type Box = { readonly left: number; readonly top: number; readonly right: number
 const ROW = 26;
 const COLUMN = 30;
 export const STEP_GAP = 64;
-/** Calls of a round stand in columns of so many. */
+/** Calls of a step are arranged in columns of this height. */
 export const MAX_ROWS_PER_COLUMN = 6;
-/** The least room for a tool and its name; a wide graph spreads its tools over all its width. */
+/** The minimum width of a tool with its name. A wide graph spreads its tools over its width. */
 const MIN_TOOL_WIDTH = 110;
 const TOOLS_IN_A_ROW = 8;
 
 type StepColumn = { readonly id: string; readonly calls: string[] };
 
-/** Places of nodes by their ids. To add a call to the last round costs the same however many nodes there are. */
+/** The places of nodes by id. Adding a call to the last step takes constant time. */
 export class GraphLayout {
   readonly places = new Map<string, Point>();
   #steps: StepColumn[] = [];
@@ -28,10 +28,10 @@ export class GraphLayout {
   #tools: string[] = [];
   #rows = 0;
   #right = 0;
-  /** How wide the rounds are, without the tools. */
+  /** The width of the steps, without the tools. */
   #wide = 0;
 
-  /** Give a node a place, unless it has one. A call must come after its round. */
+  /** Place a node that has no place yet. The step of a call must be placed before it. */
   add(node: GraphNode): void {
     if (this.places.has(node.id)) return;
     if (node.kind === "run") this.#put(node.id, { x: 0, y: 0 });
@@ -40,14 +40,14 @@ export class GraphLayout {
     else this.#addTool(node);
   }
 
-  /** What all places lie in; a single point at the origin while there are none. */
+  /** The bounding box of all places; a point at the origin if there are none. */
   get box(): Box {
     const last = this.#tools.at(-1);
     const bottom = last === undefined ? this.#rows * ROW : (this.places.get(last)?.y ?? 0);
     return { left: 0, top: 0, right: this.#right, bottom };
   }
 
-  /** How far tools are apart. */
+  /** The distance between tools. */
   get toolWidth(): number {
     return Math.max(MIN_TOOL_WIDTH, this.#wide / Math.min(Math.max(this.#tools.length, 1), TOOLS_IN_A_ROW));
   }
@@ -76,7 +76,7 @@ export class GraphLayout {
     this.#settleTools();
   }
 
-  /** Tools are few, so they give way whenever the graph becomes wider or higher. */
+  /** Move the tools whenever the graph becomes wider or higher; there are few of them. */
   #settleTools(): void {
     this.#tools.forEach((id, index) => {
       const row = this.#rows + 2 + Math.floor(index / TOOLS_IN_A_ROW);
@@ -117,7 +117,7 @@ function widthOf(step: StepColumn | undefined): number {
   return STEP_GAP + (columns - 1) * COLUMN;
 }
 
-/** How a box is seen whole in a window of this size, at most in double size: screen = scale × place + shift. */
+/** The transform that fits a box into a window, scaled up to twice its size: screen = scale × place + shift. */
 export function fitToWindow(box: Box, window: { width: number; height: number }, margin: number): { scale: number; x: number; y: number } {
   const [width, height] = [box.right - box.left, box.bottom - box.top];
   const room = { width: Math.max(1, window.width - 2 * margin), height: Math.max(1, window.height - 2 * margin) };

@@ -1,9 +1,9 @@
-// The picture of a run's graph: nodes glide to their places, those that run breathe. It draws into any 2D context, at any size.
+// Draws a run's graph into a 2D context of any size. Nodes move smoothly to their places, and running nodes pulse.
 
 import type { GraphEdge, GraphNode, GraphPatch, NodeState } from "./run-graph.ts";
 import { fitToWindow, STEP_GAP, GraphLayout, type Point } from "./graph-layout.ts";
 
-/** Colours as CSS says them: one for each state, and those of lines and words. */
+/** CSS colours: one for each state, and those of lines and labels. */
 export type Colours = Readonly<Record<NodeState | "line" | "words" | "accent", string>>;
 
 export type Size = { readonly width: number; readonly height: number; readonly ratio: number };
@@ -12,9 +12,9 @@ const MOVE_DURATION_MS = 240;
 const PULSE_DURATION_MS = 1400;
 const MARGIN = 24;
 const RADII = { run: 9, step: 7, call: 5, tool: 6 } as const;
-/** Words stand where nodes are so far apart, in pixels. */
+/** Labels are shown where nodes are at least this far apart. */
 const MIN_LABEL_GAP_PX = { run: 46, step: 46, tool: 84 } as const;
-/** More calls than this in sight are drawn without the lines to their tools, which would be a grey block. */
+/** With more calls the lines to their tools are omitted, because they would merge into a grey area. */
 const MAX_CALLS_WITH_TOOL_LINES = 200;
 
 type Shown = { node: GraphNode; from: Point; to: Point; since: number };
@@ -28,7 +28,7 @@ export class GraphScene {
   #viewed = false;
   #movesUntil = 0;
   #running = 0;
-  /** Draw each state at once, without motion. */
+  /** Draw without animation. */
   still = false;
 
   constructor(public colours: Colours) {}
@@ -38,7 +38,7 @@ export class GraphScene {
     this.#viewed = false;
   }
 
-  /** Take in what has changed, at the time `now` in ms. */
+  /** Apply a patch at the time `now`, in ms. */
   apply(patch: GraphPatch, now: number): void {
     if (patch.whole) this.#clear();
     for (const node of patch.nodes) this.#addNode(node, now);
@@ -46,7 +46,7 @@ export class GraphScene {
     this.#moveNodes(now);
   }
 
-  /** Whether the next frame would look different from the one at `now`. */
+  /** Whether the next frame differs from the one at `now`. */
   isMoving(now: number): boolean {
     return !this.still && (now < this.#movesUntil || this.#running > 0 || !this.#viewed);
   }
@@ -78,7 +78,7 @@ export class GraphScene {
     this.#movesUntil = now + MOVE_DURATION_MS;
   }
 
-  /** Nodes whose places have changed glide there from where they are. */
+  /** Start the movement of nodes whose places have changed. */
   #moveNodes(now: number): void {
     for (const shown of this.#shown.values()) {
       const to = this.#layout.places.get(shown.node.id);
@@ -88,7 +88,7 @@ export class GraphScene {
     }
   }
 
-  /** The view follows what it shows; softly, unless it is the first look. */
+  /** Move the view towards the graph, at once for the first frame. */
   #updateView(now: number): void {
     const aim = fitToWindow(this.#layout.box, this.#size, MARGIN);
     const share = this.still || !this.#viewed ? 1 : 0.2;
@@ -108,7 +108,7 @@ export class GraphScene {
     return { x: this.#view.scale * x + this.#view.x, y: this.#view.scale * y + this.#view.y };
   }
 
-  /** One path for all lines: a stroke for each would cost more than all else together. */
+  /** One path for all lines, because a stroke for each would be the most expensive part. */
   #drawEdges(context: OffscreenCanvasRenderingContext2D, now: number): void {
     const few = this.#edges.length <= 2 * MAX_CALLS_WITH_TOOL_LINES;
     context.beginPath();
@@ -147,7 +147,7 @@ export class GraphScene {
     return state === "running" && !this.still ? 1 + 0.22 * Math.sin((2 * Math.PI * now) / PULSE_DURATION_MS) : 1;
   }
 
-  /** States that ask for a look are told by a shape, too, not by colour alone: a bar, a cross-bar, a ring. */
+  /** Mark states that need attention by shape as well as by colour: a bar, a cross-bar, a ring. */
   #mark(context: OffscreenCanvasRenderingContext2D, at: { x: number; y: number; radius: number }, state: "failed" | "blocked" | "cancelled"): void {
     const reach = at.radius * 1.6;
     context.strokeStyle = this.colours[state];

@@ -1,4 +1,4 @@
-// What is known of a run before it begins, and what the person makes of it.
+// The forecast of a run before it starts, and the person's answer to it.
 
 import type { Estimate } from "../agent/estimate.ts";
 

@@ -1,11 +1,11 @@
-// A run as a graph: the run, its rounds, the calls of each round and the tools that they use. Nothing is in it that did not happen.
+// A run as a graph: the run, its steps, the calls of each step, and the tools that they use.
 
 import type { Block } from "../khala/frames.ts";
 
 type NodeKind = "run" | "step" | "call" | "tool";
 export type NodeState = "idle" | "queued" | "running" | "completed" | "failed" | "blocked" | "cancelled";
 
-/** `round` counts from 0 in order of appearance; it is 0 for the run and for tools, which belong to no round. */
+/** `stepIndex` counts steps from 0 in order of appearance. It is 0 for the run and for tools, which belong to no step. */
 export interface GraphNode {
   readonly id: string;
   readonly kind: NodeKind;
@@ -24,19 +24,19 @@ export interface Graph {
   readonly edges: readonly GraphEdge[];
 }
 
-/** What has come since; `whole` says that it takes the place of all that was known. */
+/** The changes of a graph. A `whole` patch replaces the previous graph. */
 export interface GraphPatch extends Graph {
   readonly whole: boolean;
 }
 
-/** More calls than this are not drawn: a run may have thousands, and a picture of them tells nobody anything. */
+/** Further calls are not drawn: a picture of thousands of calls is unreadable. */
 export const MAX_DRAWN_CALLS = 1000;
 
 const ENDED: readonly NodeState[] = ["completed", "failed", "cancelled"];
 
 type ToolBlock = Extract<Block, { type: "tool" }>;
 
-/** The graph of a run, from the blocks of its answer. A block without a step belongs to the first round. */
+/** Build the graph of a run from the blocks of its answer. A block without a step belongs to the first step. */
 export function buildGraph(run: { id: string; blocks: readonly { readonly block: Block }[]; running: boolean }): Graph {
   const calls = run.blocks.flatMap(({ block }) => (block.type === "tool" ? [block] : [])).slice(0, MAX_DRAWN_CALLS);
   const steps = new Map<number, ToolBlock[]>();
@@ -69,14 +69,14 @@ function addCall(call: ToolBlock, place: { stepIndex: number; from: string }, in
   into.edges.push({ from: place.from, to: id }, { from: id, to: tool });
 }
 
-/** How a round stands: blocked or running as long as one of its calls is, failed if none completed. */
+/** The state of a step: running or blocked as long as one of its calls is, failed if none completed. */
 function stateOf(calls: readonly ToolBlock[]): NodeState {
   if (calls.some(({ state }) => state === "running" || state === "queued")) return "running";
   if (calls.some(({ state }) => state === "blocked")) return "blocked";
   return calls.find(({ state }) => state === "completed")?.state ?? calls.at(-1)?.state ?? "queued";
 }
 
-/** What must be told to whoever has `before` so that they have `after`. A graph of the same run only grows; any other is told whole. */
+/** The patch that turns `before` into `after`. The graph of the same run only grows; the patch is whole for any other. */
 export function diffGraph(before: Graph | null, after: Graph): GraphPatch {
   if (before === null || before.nodes[0]?.id !== after.nodes[0]?.id || before.nodes.length > after.nodes.length) return { whole: true, ...after };
   const known = new Map(before.nodes.map((node) => [node.id, node]));
@@ -95,7 +95,7 @@ function isSame(one: GraphNode | undefined, other: GraphNode): boolean {
   return one?.state === other.state && one.label === other.label && one.stepIndex === other.stepIndex;
 }
 
-/** A round in words, for whoever can't see the picture: "Step 2: 3 of 4 calls finished (glob, grep ×3), running". */
+/** The steps in words, for people who can't see the picture: "Step 2: 3 of 4 calls finished (glob, grep ×3), running". */
 export function describeSteps(graph: Graph): string[] {
   const steps = graph.nodes.filter(({ kind }) => kind === "step");
   return steps.map(({ label, stepIndex, state }) => {

@@ -1,4 +1,4 @@
-// The preview before a run on autopilot: asked of the agent's worker, shown, and answered by the person.
+// The preview before a run on autopilot: requests a forecast from the agent worker, shows it, and waits for the person's answer.
 
 import { mount, unmount } from "svelte";
 
@@ -9,12 +9,12 @@ import { agentTemplates } from "../agent/templates.ts";
 import type { PreviewAnswer, RunForecast } from "./run-forecast.ts";
 import PreviewRun from "./PreviewRun.svelte";
 
-/** A person who wants to send waits no longer than this for an outlook, in ms. */
+/** A message waits no longer than this for its forecast. */
 const FORECAST_TIMEOUT_MS = 800;
 
 /**
- * The options that this text is to be sent with, or null if it is not to be sent. Nothing is asked where the person wants
- * no preview, the autopilot is off, or the worker doesn't answer in time.
+ * The options to send this text with, or null if the person cancels. There is no preview if it is switched off, autopilot is
+ * off, or the worker does not answer in time.
  */
 export async function previewRun(text: string): Promise<RunOptions | null> {
   const options = page.options();
@@ -28,7 +28,7 @@ export async function previewRun(text: string): Promise<RunOptions | null> {
   return optionsWithAgent(answer.agent);
 }
 
-/** The page's options, once it has loaded the agent that was chosen just now. */
+/** The page's options, once the chosen agent is loaded. */
 async function optionsWithAgent(agent: string | null): Promise<RunOptions> {
   const until = Date.now() + FORECAST_TIMEOUT_MS;
   while (agent !== null && !page.options().instructions && Date.now() < until) await new Promise((resolve) => setTimeout(resolve, 10));
@@ -40,7 +40,7 @@ async function forecast(text: string, model: string | undefined): Promise<RunFor
   return { agents: ranked, estimate: found };
 }
 
-/** What comes in time, or null; what went wrong is no reason to keep a message back. */
+/** The forecast, or null if it fails or does not arrive in time. */
 async function withTimeout(outlook: Promise<RunForecast>): Promise<RunForecast | null> {
   const late = new Promise<null>((resolve) => setTimeout(() => resolve(null), FORECAST_TIMEOUT_MS));
   const failed = outlook.catch((error: unknown) => {
@@ -61,7 +61,7 @@ function askPerson(text: string, outlook: RunForecast): Promise<PreviewAnswer> {
   });
 }
 
-/** One round at most, as whoever it was without an agent. */
+/** Options for a single step without an agent. */
 function withoutAutopilot({ model, budget, ifBusy }: RunOptions): RunOptions {
   return { ...(model && { model }), ...(budget && { budget }), ...(ifBusy && { ifBusy }) };
 }

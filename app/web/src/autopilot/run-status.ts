@@ -1,4 +1,4 @@
-// How a run stands, in the words of the control bar.
+// The status of a run in words, for the control bar.
 
 import type { Block, Finish } from "../khala/frames.ts";
 import type { BlockView, MessageView } from "../state/page-model.ts";
@@ -7,7 +7,7 @@ type Status = "thinking" | "writing" | "running tools" | "waiting for approval" 
 
 type Reasons = Partial<Record<Finish["reason"], string>>;
 
-/** Why a run had to stop before it was at its end. */
+/** Reasons for a run to end early. */
 export const STOPPED: Reasons = {
   length: "Reached the length limit",
   max_steps: "Reached the step limit",
@@ -16,7 +16,7 @@ export const STOPPED: Reasons = {
 };
 const ENDINGS: Reasons = { ...STOPPED, error: "Failed" };
 
-/** What the run is doing. A call that waits counts only when nothing else goes on. */
+/** The current activity of a run. A call that waits for approval counts only if nothing else is active. */
 export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Status {
   if (isStopping) return "stopping";
   const states = new Set(blocks.flatMap(({ block }) => (block.type === "tool" ? [block.state] : [])));
@@ -25,32 +25,32 @@ export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Sta
   return blocks.at(-1)?.block.type === "text" ? "writing" : "thinking";
 }
 
-/** "Step 3 of 20", or "Step 3" where nobody told of how many, or nothing before the first round and where there is one only. */
+/** "Step 3 of 20", or "Step 3" if the maximum is unknown; empty before the first step, and if there can be only one. */
 export function stepOf({ step: stepPart, blocks }: Pick<MessageView, "step" | "blocks">): string {
   const step = blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), stepPart?.step ?? 0);
   if (step === 0 || stepPart?.maxSteps === 1) return "";
   return stepPart ? `Step ${step} of ${stepPart.maxSteps}` : `Step ${step}`;
 }
 
-/** Why a run ended that did not come to its end by itself, or null. */
+/** Why a run ended early; null if it did not. */
 export function endingOf({ finish, error: trouble }: Pick<MessageView, "finish" | "error">): string | null {
   const reason = finish && ENDINGS[finish.reason];
   return reason ? [reason, trouble?.reason].filter(Boolean).join(": ") : null;
 }
 
-/** The newest word on another model that was asked instead, or null. */
+/** The newest notice about a switch to another model, or null. */
 export function fallbackOf(blocks: readonly BlockView[]): string | null {
   const notice = blocks.findLast(({ block }) => block.type === "notice" && block.code === "model_switched")?.block;
   return notice?.type === "notice" ? notice.message : null;
 }
 
-/** The text that came after the last round of tools: what the run's usage doesn't count yet. */
+/** The text after the last step, which the run's usage does not include yet. */
 export function uncountedText(blocks: readonly BlockView[]): string {
   const last = blocks.findLastIndex(({ block }) => block.type === "tool");
   return blocks.slice(last + 1).map(({ block }: { block: Block }) => (block.type === "text" ? block.text : "")).join("");
 }
 
-/** Which share of its budgets a run has used, from 0 to 1: of the one that is nearest to its end; null without a budget. */
+/** The share of the budget that is used, from 0 to 1, of the budget that is closest to its limit; null without a budget. */
 export function budgetShareOf(used: { tokens: number; usd: number }, budget: { usd: string; tokens: string }): number | null {
   const shares = [used.usd / Number(budget.usd || NaN), used.tokens / Number(budget.tokens || NaN)].filter((share) => Number.isFinite(share));
   return shares.length > 0 ? Math.min(1, Math.max(...shares)) : null;

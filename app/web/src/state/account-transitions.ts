@@ -1,4 +1,4 @@
-// Whose the chats are: what signing in and out does to what is open, and keeping the chats of this browser.
+// Moves the page from one identity to another: after signing in, signing out and claiming the browser's anonymous chats.
 
 import type { User } from "../khala/frames.ts";
 import { isRequestError } from "../khala/requests.ts";
@@ -11,7 +11,7 @@ import type { StreamClient } from "./stream-client.ts";
 import { errorMessage } from "./error-messages.ts";
 import type { PageModel } from "./page-model.ts";
 
-/** What of the page belongs to somebody. */
+/** The parts of the page that depend on the account. */
 export interface AccountOwnedState extends Pick<PageModel, "toast"> {
   readonly account: BrowserAccount;
   readonly chats: ChatList;
@@ -23,7 +23,7 @@ export interface AccountOwnedState extends Pick<PageModel, "toast"> {
   claimableCount: number;
 }
 
-/** What can be done with the open chat. */
+/** Actions on the open chat. */
 export type ChatActions = { reopen: (known: KnownChat) => void; follow: (chat: OpenChat) => void; forget: (id: string) => void };
 
 export class AccountTransitions {
@@ -35,7 +35,7 @@ export class AccountTransitions {
     this.#actions = acts;
   }
 
-  /** Somebody has signed in or out, here or in another tab. What an account could read goes with it. */
+  /** The account has changed, here or in another tab. Removes what only the previous account could read. */
   handleUserChanged(before: User | null): void {
     const { account, chat, sendQueue: outgoings, stream } = this.#page;
     if (before !== null && before.id !== account.user?.id) {
@@ -56,7 +56,7 @@ export class AccountTransitions {
     if (chat?.revision != null && (account.user || chat.known.shareKey)) void chat.loadRole();
   }
 
-  /** The open chat may be the account's by now, or have lost the account; it goes on as whatever it is. */
+  /** The access to the open chat may have changed: follow it with the keys that this browser has now. */
   reloadKeys(): void {
     const { chat, keyring } = this.#page;
     if (!chat) return;
@@ -68,13 +68,13 @@ export class AccountTransitions {
     else if (chat.revision !== null) this.#actions.follow(chat);
   }
 
-  /** What only the account could open must not stay in sight. */
+  /** Close the open chat if only the account that has left could open it. */
   handleAccountLeft(): void {
     const id = this.#page.chat?.id;
     if (id && !this.#page.keyring.find(id)) this.#actions.forget(id);
   }
 
-  /** After a login elsewhere: chats without a word in them come along at once, for the others the person is asked. */
+  /** After an external sign-in, claim the empty anonymous chats, and count the others for a question to the person. */
   async offerClaim(): Promise<void> {
     const mine = this.#page.keyring.claimable();
     this.#page.claimableCount = mine.filter(({ title }) => title).length;

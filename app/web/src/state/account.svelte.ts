@@ -1,4 +1,4 @@
-// Who is signed in on this browser. The cookie that says so can't be read, so the page keeps a note of its own beside it.
+// The account that is signed in. The session cookie is not readable by scripts, so a note in the browser's storage says who it is.
 
 import type { Claimed, KeyedThread, SignedIn, SignedOut, User, Ways as Told } from "../khala/frames.ts";
 import { request, withRetry, isRequestError } from "../khala/requests.ts";
@@ -10,16 +10,16 @@ export const ACCOUNT_STORAGE_KEY = "khala.user";
 const MAX_CLAIMS_PER_REQUEST = 100;
 
 type AnonymousChat = KnownChat & { key: string };
-/** What is noted: an account, or that the browser has left to sign in elsewhere, and who it was before. */
+/** The note: an account, or `pending` while the browser is at an OpenID Provider, with the previous account in `before`. */
 type AccountNote = { id?: string; name?: string; email?: string; pending?: true; before?: User | null };
 
-/** What signing in and out has to reach of the page. */
+/** What signing in and out needs of the page. */
 export interface AccountContext {
-  /** Do what changes who we are, as `Feed.as`. */
+  /** Run a change of the identity, as `RealtimeClient.changeIdentity`. */
   changeIdentity<Result>(change: () => Promise<Result>): Promise<Result>;
-  /** Somebody else, or nobody, is signed in by now; `before` was. */
+  /** The account has changed; `before` is the previous one. */
   onUserChanged(before: User | null): void;
-  /** The account ends here by the person's own wish: nothing that only it could open may stay in sight. */
+  /** The person has signed out or deleted the account: close what only the account could open. */
   onAccountLeft(): void;
   openThreadId(): string | null;
   onClaimed(): void;
@@ -41,18 +41,18 @@ export class BrowserAccount implements Account {
     return this.#user;
   }
 
-  /** What people see of it: the name, or what the address begins with. */
+  /** The display name: the name, or the local part of the email address. */
   get name(): string {
     return this.#user ? (this.#user.name ?? this.#user.email?.split("@")[0] ?? "You") : "";
   }
 
   /**
-   * Read the note, and ask the server where it says that a login elsewhere was begun, unless that has failed. True if it
-   * has signed us in.
+   * Read the note. If an external sign-in is pending and has not failed, ask the server for the account. Returns whether that
+   * sign-in succeeded.
    */
   async restore(hasFailed: boolean): Promise<boolean> {
     const note = this.#readNote();
-    // Until it is known who comes back, it is who left: so that what they leave goes if it is somebody else.
+    // Until the new account is known it is the previous one, so that its data is removed if another account signs in.
     this.#user = note?.pending ? (note.before ?? null) : userOf(note);
     if (!note?.pending) return false;
     if (hasFailed) {
@@ -68,7 +68,7 @@ export class BrowserAccount implements Account {
     return this.#user !== null;
   }
 
-  /** Another tab may have signed in or out. */
+  /** Read the note again, which another tab may have changed. */
   reload(): void {
     const note = this.#readNote();
     if (!note?.pending) this.#updateUser(userOf(note));
@@ -94,7 +94,7 @@ export class BrowserAccount implements Account {
     if (before?.id !== user?.id || before?.name !== user?.name) this.#context.onUserChanged(before);
   }
 
-  /** The server has told that nobody is signed in. */
+  /** The server reports that no account is signed in. */
   handleSignedOut(): void {
     this.#setUser(null);
   }
@@ -104,7 +104,7 @@ export class BrowserAccount implements Account {
     return { registration, ...(oidc && { oidc }) };
   }
 
-  /** Sign in ("login") or make an account ("register"), and take the browser's anonymous chats along, the open one first. */
+  /** Sign in ("login") or create an account ("register"), and claim the browser's anonymous chats, the open one first. */
   signIn(way: "login" | "register", fields: { email: string; password: string; name?: string }): Promise<void> {
     return this.#context.changeIdentity(async () => {
       const openId = this.#context.openThreadId();
@@ -121,7 +121,7 @@ export class BrowserAccount implements Account {
     return this.claim(this.#keyring.claimable());
   }
 
-  /** Make these anonymous chats the account's; the browser needs no key to them then. */
+  /** Claim these anonymous chats for the account. Their keys are removed from the browser. */
   async claim(mine: AnonymousChat[]): Promise<void> {
     if (mine.length === 0) return;
     await this.#context.changeIdentity(async () => {
@@ -142,7 +142,7 @@ export class BrowserAccount implements Account {
     }
   }
 
-  /** What could not be claimed stays where it was, except for what is no more. */
+  /** Remove the keys of claimed and of deleted chats. Chats that could not be claimed keep their keys. */
   #dropClaimed(mine: AnonymousChat[], claimed: readonly Claimed[]): void {
     const ours = mine.filter(({ id }) => claimed.some(({ threadId, code }) => threadId === id && code === undefined));
     const lost = mine.filter(({ id }) => claimed.some(({ threadId, code }) => threadId === id && code === "thread_not_found"));
@@ -150,7 +150,7 @@ export class BrowserAccount implements Account {
     void this.#saveTitles(ours.filter(({ title, named }) => title !== null && !named));
   }
 
-  /** The page named them by itself; from now on the list names them, in every browser. */
+  /** Save the titles that the page had derived itself, so that the list shows them in every browser. */
   async #saveTitles(mine: AnonymousChat[]): Promise<void> {
     for (const { id, title } of mine) if (title !== null) await saveTitle(id, title);
   }
@@ -163,7 +163,7 @@ export class BrowserAccount implements Account {
     this.#setUser(await request<User>("GET", "/api/me"));
   }
 
-  /** End the session; the browser goes to the OpenID Provider's own end of it, where there is one. */
+  /** End the session. Goes on to the OpenID Provider's logout page if there is one. */
   async signOut(): Promise<void> {
     const elsewhere = await this.#context.changeIdentity(async () => {
       const { endSessionUrl } = await withRetry(() => request<SignedOut>("POST", "/api/auth/logout"), { maxAttempts: 3 });
@@ -183,7 +183,7 @@ export class BrowserAccount implements Account {
   }
 }
 
-/** Give a thread its title, which is no great loss if it fails. */
+/** Save a thread's title; errors of the request are ignored. */
 export async function saveTitle(id: string, title: string): Promise<void> {
   try {
     await withRetry(() => request("PATCH", `/api/threads/${id}`, { body: { title } }), { maxAttempts: 3 });
@@ -200,7 +200,7 @@ function isNote(found: unknown): found is AccountNote {
   return typeof found === "object" && found !== null && (!("id" in found) || typeof found.id === "string");
 }
 
-/** The note has only what the page shows; the rest is asked for where it is needed. */
+/** The account as far as the note has it. Other fields are requested where they are needed. */
 function userOf(note: AccountNote | null): User | null {
   if (!note?.id) return null;
   const { id, name, email } = note;

@@ -1,4 +1,4 @@
-// A storage of small texts that always works: where the browser refuses one, this page remembers by itself until it is closed.
+// A key-value storage of short texts. Falls back to memory, for as long as the page lives, where the browser refuses access.
 
 /** The part of `Storage` that is used here. */
 export type StorageLike = Pick<Storage, "getItem" | "setItem" | "removeItem">;
@@ -7,7 +7,7 @@ export class BrowserStorage {
   readonly #open: () => StorageLike;
   readonly #memory = new Map<string, string>();
 
-  /** `open()` gives the browser's storage, or throws where there is none for us. */
+  /** `open` returns the browser's storage, or throws if access is refused. */
   constructor(open: () => StorageLike) {
     this.#open = open;
   }
@@ -20,7 +20,7 @@ export class BrowserStorage {
     }
   }
 
-  /** Keep a text under this name; null keeps nothing there. */
+  /** Store a text under this name; null deletes it. */
   set(name: string, value: string | null): void {
     this.#memory.delete(name);
     try {
@@ -39,7 +39,7 @@ export class BrowserStorage {
     }
   }
 
-  /** What was kept there as JSON, or null: for what is none, too. */
+  /** The JSON value under this name; null if there is none or it is invalid. */
   read(name: string): unknown {
     try {
       return JSON.parse(this.get(name) ?? "null");

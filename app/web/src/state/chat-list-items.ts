@@ -1,4 +1,4 @@
-// The list of chats: the account's, and those of this browser, where the account's word counts.
+// The items of the chat list: the account's threads, and the chats that only this browser knows.
 
 import type { Listed } from "../khala/frames.ts";
 import type { ListPatch } from "../workers/stream.messages.ts";
@@ -6,7 +6,7 @@ import type { KnownChat } from "./keyring.ts";
 import type { ChatListItem } from "./page-model.ts";
 import { NEW_CHAT } from "./strings.ts";
 
-/** The account's list after a change. */
+/** The account's thread list after a patch. */
 export function applyListPatch(before: ReadonlyMap<string, Listed>, { whole, entries, removed }: ListPatch): ReadonlyMap<string, Listed> {
   const all = new Map(whole ? [] : before);
   for (const entry of entries) all.set(entry.thread.id, entry);
@@ -14,7 +14,7 @@ export function applyListPatch(before: ReadonlyMap<string, Listed>, { whole, ent
   return all;
 }
 
-/** All chats to list, those used last first. `openId` is the open one, by the `openTitle` that the page has for it; what is open is not unread. */
+/** All chats, most recently used first. `openTitle` is the page's title of the open chat `openId`, which never counts as unread. */
 export function mergeChats(
   entries: Iterable<Listed>,
   own: readonly KnownChat[],

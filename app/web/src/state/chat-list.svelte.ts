@@ -1,4 +1,4 @@
-// The list of chats, and what is done in it.
+// The chat list and its actions.
 
 import type { Invitation, Listed, Member } from "../khala/frames.ts";
 import { EMPTY_THREAD_LIST } from "../khala/state.ts";
@@ -10,10 +10,10 @@ import type { Keyring, KnownChat } from "./keyring.ts";
 import { mergeChats, applyListPatch } from "./chat-list-items.ts";
 import type { Account, ChatListModel, ChatListItem } from "./page-model.ts";
 
-/** What the list has of the page. */
+/** What the list needs of the page. */
 export interface ChatListContext {
   readonly page: { readonly account: Account; readonly requests: PageRequests; readonly chat: OpenChat | null };
-  /** Read where the chats of this browser are: they are no state, but in its storage. */
+  /** Read wherever the browser's chats are read: makes them reactive, because they live in the storage. */
   keysChanged(): number;
   forget(id: string): void;
   goTo(known: KnownChat): void;
@@ -47,7 +47,7 @@ export class ChatList implements ChatListModel {
     return this.#browserChats.filter(({ key, created, title }) => key && created && title).length;
   }
 
-  /** Take what has changed. */
+  /** Apply the changes of the account's list. */
   applyPatch(patch: ListPatch): void {
     this.entries = applyListPatch(this.entries, patch);
     this.revision = patch.revision;
@@ -55,7 +55,7 @@ export class ChatList implements ChatListModel {
     this.invitations = patch.invitations;
   }
 
-  /** Nothing was heard yet. */
+  /** Reset to an unknown list. */
   clear(): void {
     this.entries = EMPTY_THREAD_LIST.entries;
     this.revision = null;
@@ -63,7 +63,7 @@ export class ChatList implements ChatListModel {
     this.invitations = EMPTY_THREAD_LIST.invitations;
   }
 
-  /** A chat to begin with: one that the server has not made yet, or a new one. */
+  /** The chat to start with: one that is not created on the server yet, or a new one. */
   newOrUncreated(): KnownChat {
     const userId = this.#context.page.account.user?.id;
     return this.#keyring.findUncreated(userId) ?? this.#keyring.add(userId);
@@ -107,7 +107,7 @@ export class ChatList implements ChatListModel {
   async decline(id: string): Promise<void> {
     const { account, requests: asking, chat } = this.#context.page;
     const path = `/api/threads/${id}/members/${account.user?.id ?? ""}`;
-    const spares = ["thread_not_found", "forbidden", "not_found"]; // it was withdrawn meanwhile
+    const spares = ["thread_not_found", "forbidden", "not_found"]; // the invitation was withdrawn meanwhile
     const isDone = (await asking.attempt("decline the invitation", "DELETE", path, { spares })) !== undefined;
     if (isDone && chat?.id === id && !this.#keyring.find(id)) this.#context.forget(id);
   }

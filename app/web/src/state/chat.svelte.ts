@@ -1,4 +1,4 @@
-// The open chat: what the page knows of it, and what the person does with it.
+// The open chat: its state and its actions.
 
 import type { BlobRef, Listed, Member, Message, Older, Role, RunOptions, Sent, Thread } from "../khala/frames.ts";
 import { newId } from "../khala/ids.ts";
@@ -16,19 +16,19 @@ import type { MessageHead } from "./message-views.svelte.ts";
 import type { ChatView, ThreadKeys, MessageView, PageModel, Participant } from "./page-model.ts";
 import { NEW_CHAT } from "./strings.ts";
 
-/** What an open chat has of the page. */
+/** What an open chat needs of the page. */
 export interface ChatContext extends Pick<PageModel, "options" | "toast" | "account"> {
   readonly keyring: Keyring;
   readonly sendQueue: SendQueue;
   readonly stream: StreamClient;
   readonly requests: PageRequests;
-  /** Whether the connection is lost for so long that nothing more may come. */
+  /** Whether the connection has been lost for so long that answers count as interrupted. */
   readonly isInterrupted: boolean;
   readonly isOnline: boolean;
-  /** What the account's list has of this chat; `isListed` once it was heard. */
+  /** The account's list entry of this chat, if any. `hasList` says whether the list is loaded. */
   listEntryOf(id: string): Listed | null;
   readonly hasList: boolean;
-  /** The chat's keys have changed: follow it by those that there are now. */
+  /** Follow the chat again with its current keys. */
   follow(chat: OpenChat): void;
   setActivity(state: Record<string, unknown> | null): void;
 }
@@ -38,12 +38,12 @@ export class OpenChat implements ChatView {
   readonly #context: ChatContext;
   #view: ThreadView = $state.raw(this.#emptyView());
   known: KnownChat;
-  /** What the server says that we may do here. */
+  /** Our role in this chat according to the server. */
   roleFromServer: Role | null = $state(null);
   refusal: ChatView["refusal"] = $state.raw(null);
   stale = $state(false);
   joining = $state(false);
-  /** Whether it was opened because it was open last, and nobody asked for it by name. */
+  /** Whether the page opened it by itself, as the chat that was open last. */
   readonly implicit: boolean;
   clockLagMs = $state(0);
   moreParticipants = $state(0);
@@ -63,7 +63,7 @@ export class OpenChat implements ChatView {
     return new ThreadView({ isInterrupted: () => this.#context.isInterrupted || this.stale, authorOf: (head) => this.#authorOf(head) });
   }
 
-  /** Take what the worker tells of this chat. */
+  /** Apply a batch of the stream worker. */
   applyBatch({ patch, isStale, wasReset, lag, present }: Batch): void {
     if (wasReset) this.#context.sendQueue.clear(this.id);
     if (lag !== undefined) this.clockLagMs = lag;
@@ -80,7 +80,7 @@ export class OpenChat implements ChatView {
     this.#context.sendQueue.removeDelivered(this.id, (id) => this.#view.find(id)?.head, patch.revision);
   }
 
-  /** The server will not let us follow it; nothing of it stays in sight, unless only this page is too old for it. */
+  /** The server refuses access. The content is removed, unless the page is only too old for the server's protocol. */
   refuse(code: string, message: string): void {
     if (code !== "protocol") this.#view = this.#emptyView();
     this.#participants = [];
@@ -100,7 +100,7 @@ export class OpenChat implements ChatView {
     return this.#view.revision;
   }
 
-  /** What the chat is called: by its own name, or by what was said first. Empty where it has none. */
+  /** The title of the chat, or one derived from its first message; empty if it has none. */
   get knownTitle(): string {
     return this.thread?.title ?? this.known.title ?? this.#context.listEntryOf(this.id)?.thread.title ?? "";
   }
@@ -165,7 +165,7 @@ export class OpenChat implements ChatView {
     return this.refusal === null ? this.#view.activeAnswer : null;
   }
 
-  /** The first question, if what is known begins at the beginning. */
+  /** The first question, if the thread is loaded from its beginning. */
   get firstQuestion(): MessageView | null {
     if (this.#view.hasMore) return null;
     const first = this.#view.all.find(({ role }) => role === "user");
@@ -285,7 +285,7 @@ export class OpenChat implements ChatView {
     return items;
   }
 
-  /** Ask what we may do here, where that is not plain from our own key. */
+  /** Request our role, unless our own key says it. */
   async loadRole(): Promise<void> {
     if (this.known.key) return;
     const found = await this.#context.requests.quietly<{ role: Role }>("GET", this.#path("/access"), { keys: this.keys });

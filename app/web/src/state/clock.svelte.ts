@@ -1,4 +1,4 @@
-// The time, for what counts down or up on the page: it ticks only while somebody looks.
+// The current time for countdowns and timers on the page. It ticks only while it is shown.
 
 import { createSubscriber } from "svelte/reactivity";
 
@@ -10,7 +10,7 @@ export class Clock {
     return () => clearInterval(timer);
   });
 
-  /** The time in ms; whoever shows it is drawn anew each second. */
+  /** The time in ms since the epoch. It updates whatever shows it once a second. */
   get now(): number {
     this.#subscribe();
     return Date.now();

@@ -1,8 +1,8 @@
-// The line to the server: how it stands, and whether it is lost for so long that an answer counts as interrupted.
+// Monitors the connection: its state, and whether it is lost for so long that an active answer counts as interrupted.
 
 import type { Connection } from "./page-model.ts";
 
-/** A shorter loss interrupts nothing. */
+/** A shorter loss does not interrupt an answer. */
 const INTERRUPTED_AFTER_MS = 5000;
 
 export class ConnectionMonitor {
@@ -11,7 +11,7 @@ export class ConnectionMonitor {
   isOnline = $state(true);
   isInterrupted = $state(false);
 
-  /** The feed's word on it. */
+  /** Take the connection state of the realtime client. */
   update(connection: Connection): void {
     this.#phase = connection;
     if (connection.phase !== "live") {

@@ -1,6 +1,6 @@
-// For tests: how often what is read is read anew.
+// A test helper that counts how often reactive values are read.
 
-/** Read each of these now, and again whenever it has changed; `of()` tells how often each was read. */
+/** Read each value now and after each change. `of()` returns how often each was read. */
 export function countReads<Name extends string>(reads: Record<Name, () => unknown>): { of: () => Record<string, number>; stop: () => void } {
   const counts: Record<string, number> = {};
   const stop = $effect.root(() => {

@@ -16,7 +16,7 @@ const MESSAGES: Readonly<Record<string, string>> = {
 };
 const PERMANENT_CODES = ["payload_too_large", "invalid_input", "thread_not_found", "forbidden", "unauthorized"];
 
-/** The message for a failed request; an error other than a ApiError means that the server could not be reached. */
+/** The message for a failed request. Any error other than an ApiError means that the server could not be reached. */
 export function errorMessage(error: unknown): string {
   return error instanceof ApiError ? messageForCode(error.code, error.message, error.errors) : UNREACHABLE;
 }

@@ -1,4 +1,4 @@
-// What the page says to the person: to their screen reader, in short messages that go away, and in questions.
+// What the page reports to the person: announcements to a screen reader, toasts, and questions.
 
 import type { PageModel } from "./page-model.ts";
 
@@ -21,7 +21,7 @@ export class Feedback implements Pick<PageModel, "announce" | "announcement" | "
     setTimeout(() => (this.toasts = this.toasts.filter((one) => one.id !== id)), TOAST_DURATION_MS);
   }
 
-  /** Only one question is asked at a time: another one answers the one before with no. */
+  /** Ask a question. Only one is open at a time: a new question answers the previous one with no. */
   confirm(asked: { title: string; text: string; yes: string }): Promise<boolean> {
     this.question?.answer(false);
     return new Promise((resolve) => {

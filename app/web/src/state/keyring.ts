@@ -1,4 +1,4 @@
-// The chats that this browser has keys to: kept in its storage, one entry a chat so that two tabs never overwrite each other.
+// The chats that this browser has keys to. Each has its own entry in the storage, so that two tabs don't overwrite each other.
 
 import { newId, newKey } from "../khala/ids.ts";
 import type { ThreadKeys } from "./page-model.ts";
@@ -10,7 +10,7 @@ const LAST_CHAT_KEY = "khala.last";
 const MAX_SENT_IDS = 20;
 const MAX_TITLE_CHARACTERS = 48;
 
-/** A chat as this browser knows it. `key` opens it for whoever made it anonymously, `shareKey` for whoever has a link. */
+/** A chat as this browser knows it. `key` is its anonymous key, `shareKey` the key of a share link. Field names are a storage format. */
 export type KnownChat = {
   id: string;
   title: string | null;
@@ -19,11 +19,11 @@ export type KnownChat = {
   key?: string;
   shareKey?: string;
   ownerId?: string;
-  /** Whether the title is the chat's own and no guess of ours. */
+  /** Whether the title is the chat's own, not one derived from its first message. */
   named?: boolean;
 };
 
-/** What this browser is in a chat: a name for it, who its messages are by, and those of them not seen in the chat yet. */
+/** This browser's identity in a chat: its presence name, the author ids of its messages, and the ids of sent messages not seen yet. */
 export type ChatIdentity = { name: string; authors: string[]; sent: string[] };
 
 type AuthoredMessage = { id: string; authorId?: string | undefined };
@@ -33,53 +33,53 @@ export class Keyring {
   readonly #onChange: () => void;
   readonly #now: () => number;
 
-  /** `changed()` is told of each change of the chats. */
+  /** `onChange` is called after each change of the chats. */
   constructor(kept: BrowserStorage, changed: () => void, now: () => number = Date.now) {
     this.#storage = kept;
     this.#onChange = changed;
     this.#now = now;
   }
 
-  /** The chat with this id, or null if this browser has no key to it. */
+  /** The chat with this id; null if this browser has no key to it. */
   find(id: string): KnownChat | null {
     const found = this.#storage.read(CHAT_PREFIX + id);
     return isChat(found) ? found : null;
   }
 
-  /** The chat of this id, by what this browser knows of it: perhaps nothing but that. */
+  /** The chat with this id, as far as this browser knows it. */
   known(id: string): KnownChat {
     return this.find(id) ?? { id, title: null, created: true };
   }
 
-  /** All chats of this browser, the one used last first. */
+  /** All chats of this browser, most recently used first. */
   all(): KnownChat[] {
     const ids = new Set(this.#storage.names().filter((name) => name.startsWith(CHAT_PREFIX)));
     const chats = [...ids].map((name) => this.find(name.slice(CHAT_PREFIX.length))).filter((chat) => chat !== null);
     return chats.sort((one, other) => (other.usedAt ?? 0) - (one.usedAt ?? 0));
   }
 
-  /** A new chat, remembered before the server hears of it, so that asking again asks for the same one. */
+  /** Add a new chat. It is stored before the server creates it, so that a retry uses the same id and key. */
   add(ownerId?: string): KnownChat {
     const whose = ownerId ? { ownerId } : { key: newKey() };
     return this.update({ id: newId(), title: null, created: false, usedAt: this.#now(), ...whose }, {});
   }
 
-  /** A chat that the server has not made yet, if there is one: of this account, or of this browser. */
+  /** A chat of this account, or of this browser, that the server has not created yet. */
   findUncreated(ownerId?: string): KnownChat | null {
     return this.all().find((chat) => !chat.created && chat.ownerId === ownerId) ?? null;
   }
 
-  /** Remember the key of a share link; a chat of this browser's own has a better one. */
+  /** Store the key of a share link. The browser's own key to a chat takes precedence. */
   addShared(id: string, shareKey: string): KnownChat {
     return this.update({ id, title: null, created: true, usedAt: this.#now() }, { shareKey });
   }
 
-  /** The chats that can be claimed. */
+  /** The anonymous chats that an account can claim. */
   claimable(): (KnownChat & { key: string })[] {
     return this.all().filter((chat): chat is KnownChat & { key: string } => Boolean(chat.key) && chat.created);
   }
 
-  /** The server has made it. An account's needs no key; one that was made while nobody was signed in, whatever we thought, does. */
+  /** Mark a chat as created. A chat with an owner needs no key; one that the server created anonymously needs one. */
   markCreated(chat: KnownChat, made: { thread: { ownerId?: string }; anonKey?: string }): KnownChat {
     const key = made.anonKey ?? chat.key;
     if (!made.thread.ownerId) return this.update(chat, { created: true, ...(key && { key }) }, ["ownerId"]);
@@ -87,7 +87,7 @@ export class Keyring {
     return this.known(chat.id);
   }
 
-  /** Change what is remembered of a chat, starting from what another tab may have written. */
+  /** Change the stored entry of a chat, based on what another tab may have written. */
   update(chat: KnownChat, changes: Partial<KnownChat>, without: (keyof KnownChat)[] = []): KnownChat {
     const whole = { ...(this.find(chat.id) ?? chat), ...changes };
     const changed = Object.fromEntries(Object.entries(whole).filter(([name]) => !without.includes(name as keyof KnownChat))) as KnownChat;
@@ -96,13 +96,13 @@ export class Keyring {
     return changed;
   }
 
-  /** Forget the keys; whoever is signed in may have the chat on their list all the same. */
+  /** Remove the keys. The chat may still be on the account's list. */
   removeKeys(id: string): void {
     this.#storage.set(CHAT_PREFIX + id, null);
     this.#onChange();
   }
 
-  /** Forget all that could tell anybody of the chat. */
+  /** Remove everything that this browser has stored about the chat. */
   forget(id: string): void {
     this.#storage.set(IDENTITY_PREFIX + id, null);
     if (this.last === id) this.#storage.set(LAST_CHAT_KEY, null);
@@ -122,7 +122,7 @@ export class Keyring {
     this.#storage.write(IDENTITY_PREFIX + id, { ...mine, sent: [...mine.sent, messageId].slice(-MAX_SENT_IDS) });
   }
 
-  /** Learn from messages that have come back who ours are by; whether anything was learnt. */
+  /** Learn our author ids from our own messages. Returns whether there was anything new. */
   recordAuthors(id: string, messages: readonly AuthoredMessage[]): boolean {
     const mine = this.identityIn(id);
     const back = messages.filter((message) => mine.sent.includes(message.id));
@@ -143,12 +143,12 @@ export class Keyring {
   }
 }
 
-/** What opens a chat, as `khala/` wants it. */
+/** The access keys of a chat, as the client library takes them. */
 export function keysOf({ key, shareKey }: KnownChat): ThreadKeys {
   return { ...(key && { anonKey: key }), ...(shareKey && { shareKey }) };
 }
 
-/** The first words of a text, as a title; null if it has none. */
+/** A title from the first words of a text; null if it has none. */
 export function titleFrom(text: string): string | null {
   const line = text.trim().replace(/\s+/g, " ");
   if (line.length <= MAX_TITLE_CHARACTERS) return line || null;

@@ -1,13 +1,13 @@
-// Which branch of a chat is shown: the one that ends at the leaf. The leaf moves on with what comes below it, and goes
-// elsewhere only where the person goes: by a choice, a send or another answer of their own.
+// Chooses which branch of a chat is shown: the one that ends at the leaf. The leaf moves on with new messages below it. It
+// moves elsewhere only by an action of the person: choosing a version, sending, or regenerating.
 
 import { pathTo } from "../khala/branches.ts";
 import type { BranchNode } from "../khala/branches.ts";
 
-/** What there was before a change: the leaf, the end of the branch that was shown, and the ids of what the person waits to see. */
+/** The state before a change: the leaf, the end of the shown branch, and the ids of messages that the person waits for. */
 type Before = { leaf: string | null; shownEnd: string | null; awaited: ReadonlySet<string> };
 
-/** Where the leaf is after a change; null is the newest message. */
+/** The leaf after a change; null means the newest message. */
 export function leafAfter(nodes: readonly BranchNode[], { leaf, shownEnd, awaited }: Before, activeLeaf: string | null): string | null {
   const arrived = nodes.findLast(({ id }) => awaited.has(id));
   if (arrived) return arrived.id;
@@ -15,7 +15,7 @@ export function leafAfter(nodes: readonly BranchNode[], { leaf, shownEnd, awaite
   return [shownEnd, leaf, activeLeaf].find((id) => id !== null && known.has(id)) ?? null;
 }
 
-/** What a send has to name as its parent so that it follows what is shown: nothing where the server would do that by itself. */
+/** The parent that a send must name to continue the shown branch; undefined if the server chooses the same one by itself. */
 export function parentFor(nodes: readonly BranchNode[], shownEnd: string | null, activeLeaf: string | null): string | undefined {
   const followed = pathTo(nodes, activeLeaf).at(-1)?.id ?? null;
   return shownEnd === null || shownEnd === followed ? undefined : shownEnd;

@@ -1,11 +1,11 @@
-// The agent's template that is loaded. The templates are not among what the page loads first: only who has chosen one needs them.
+// The loaded agent template. Templates are a lazy chunk, because most visits use none.
 
 import type { Template } from "./run-options.ts";
 
 export class LoadedTemplate {
   #found: Template | null = $state.raw(null);
 
-  /** Load the template with this id; false if that fails. */
+  /** Load the template with this id. Returns false if that fails. */
   async load(id: string | null): Promise<boolean> {
     if (id === null) return true;
     try {
@@ -13,7 +13,7 @@ export class LoadedTemplate {
       this.#found = findTemplate(id);
       return true;
     } catch (error) {
-      // Mostly there is no network, and it was never needed before.
+      // Usually there is no network and the chunk was never cached.
       console.warn("khala", "The agents can't be loaded.", error);
       return false;
     }

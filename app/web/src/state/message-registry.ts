@@ -1,4 +1,4 @@
-// The messages of a thread by their ids, and which of them matter for what: plain lookups, of which nobody is told.
+// The messages of a thread by id, with lookups by status and author. It is not reactive.
 
 import type { BranchNode } from "../khala/branches.ts";
 import { answerStatus } from "../khala/state.ts";
@@ -14,7 +14,7 @@ export class MessageRegistry {
     return this.#messages.get(id);
   }
 
-  /** Take a message in, or note what has changed of it. */
+  /** Add or update a message. */
   put(message: StoredMessage): void {
     const { id, head } = message;
     this.#messages.set(id, message);
@@ -23,7 +23,7 @@ export class MessageRegistry {
     else this.#writing.delete(id);
   }
 
-  /** Keep only these, in this order; their places. */
+  /** Keep only these messages, in this order. Returns their branch nodes. */
   reorder(order: readonly string[]): BranchNode[] {
     const stays = new Set(order);
     const gone = [...this.#messages.keys()].filter((id) => !stays.has(id));
@@ -39,7 +39,7 @@ export class MessageRegistry {
     });
   }
 
-  /** Those that are being written, in the order in which they began. */
+  /** The ids of active answers, in the order in which they started. */
   get writingIds(): readonly string[] {
     return [...this.#writing];
   }
@@ -48,7 +48,7 @@ export class MessageRegistry {
     return this.#authors.size;
   }
 
-  /** The ids of what the person waits to see. */
+  /** The ids of messages that the person waits for. */
   get awaitedIds(): ReadonlySet<string> {
     return this.#awaited;
   }
@@ -57,7 +57,7 @@ export class MessageRegistry {
     this.#awaited.add(id);
   }
 
-  /** What has come is awaited no more. */
+  /** Stop awaiting messages that have arrived. */
   removeArrived(): void {
     for (const id of this.#awaited) if (this.#messages.has(id)) this.#awaited.delete(id);
   }

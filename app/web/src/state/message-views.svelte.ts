@@ -1,4 +1,4 @@
-// Messages as components see them: each part in a box of its own, so that a change touches only who shows that part.
+// Messages as components see them. Each block is reactive by itself, so that a change redraws only what shows that block.
 
 import type { BlobRef, Block, Finish, RunFailure, Step } from "../khala/frames.ts";
 import { answerStatus } from "../khala/state.ts";
@@ -8,12 +8,12 @@ import type { OutboxEntry, OutboxState } from "../khala/outbox.ts";
 import { isPermanent, messageForCode } from "./error-messages.ts";
 import type { BlockView, MessageView, MessageDisplayStatus, MessageError } from "./page-model.ts";
 
-/** A message without its content: what changes seldom. */
+/** A message without its content. It changes rarely. */
 export type MessageHead = Omit<MessageState, "content">;
 
-/** What a message doesn't know by itself. */
+/** What a message needs of its thread. */
 export interface MessageContext {
-  /** Whether the connection is lost for so long that nothing more may come. */
+  /** Whether the connection has been lost for so long that answers count as interrupted. */
   readonly isInterrupted: boolean;
   versionsOf(id: string): readonly string[];
   authorOf(head: MessageHead): string | null;
@@ -32,7 +32,7 @@ class BlockBox implements BlockView {
 const NONE: readonly string[] = [];
 const NO_START_TIMES: Readonly<Record<string, number>> = {};
 
-/** A message that the server has. */
+/** A message that the server has stored. */
 export class StoredMessage implements MessageView {
   readonly id: string;
   readonly #context: MessageContext;
@@ -45,7 +45,7 @@ export class StoredMessage implements MessageView {
     this.#context = around;
   }
 
-  /** Take what has changed. A part that is of another kind than before is another part, with another key. */
+  /** Apply a patch. A block of another kind in the same place is a new block with a new key. */
   applyPatch(patch: MessagePatch): void {
     this.#head = patch.head;
     const blocks = this.#blocks.slice(0, patch.length);
@@ -108,7 +108,7 @@ export class StoredMessage implements MessageView {
   }
 }
 
-/** A question on its way; it is made anew when how it stands changes, which is seldom. */
+/** A message that is being sent. It is created anew when its state changes, which is rare. */
 export class OutgoingMessage implements MessageView {
   readonly id: string;
   readonly head: MessageHead;
@@ -138,12 +138,12 @@ export class OutgoingMessage implements MessageView {
   }
 }
 
-/** What the error of a send says to the person. */
+/** The error of a failed send. */
 function errorOf({ code, message, errors, retryAt }: Extract<OutboxState, { phase: "failed" }>): MessageError {
   return { reason: messageForCode(code, message, errors), ...(retryAt !== null && { retryAt }), ...(isPermanent(code) && { final: true }) };
 }
 
-/** When an id of version 7 was made. */
+/** The creation time in a UUID of version 7. */
 function creationTimeOf(id: string): string {
   const time = Number.parseInt(id.replaceAll("-", "").slice(0, 12), 16);
   return new Date(Number.isFinite(time) ? time : 0).toISOString();

@@ -1,4 +1,4 @@
-// Asking the server for what the person wants; what it says no to is told to them.
+// Requests on behalf of the person. Errors are reported to the person.
 
 import type { MadeThread } from "../khala/frames.ts";
 import { ApiError, backoffMs, request, withRetry, isRequestError, sleep } from "../khala/requests.ts";
@@ -11,12 +11,12 @@ type Given = { keys?: ThreadKeys; body?: unknown; spares?: readonly string[] };
 export class PageRequests {
   readonly #say: (words: string) => void;
 
-  /** `say(words)` tells the person. */
+  /** `say` shows a message to the person. */
   constructor(say: (words: string) => void) {
     this.#say = say;
   }
 
-  /** Ask and insist; undefined if it can't be done, which is told, unless its code is among `spares`: null then. */
+  /** Send a request with retry. Returns undefined after an error, which is reported, or null if its code is among `spares`. */
   async attempt<T>(what: string, method: string, path: string, given: Given & { spares: readonly string[] }): Promise<T | null | undefined>;
   async attempt<T>(what: string, method: string, path: string, given?: Given): Promise<T | undefined>;
   async attempt<T>(what: string, method: string, path: string, { spares = [], ...given }: Given = {}): Promise<T | null | undefined> {
@@ -30,7 +30,7 @@ export class PageRequests {
     }
   }
 
-  /** Ask for what is no great loss if it fails: null then. */
+  /** Send an optional request; null if it fails. */
   async quietly<T>(method: string, path: string, given: Given = {}): Promise<T | null> {
     try {
       return await withRetry(() => request<T>(method, path, given), { maxAttempts: 3 });
@@ -41,8 +41,8 @@ export class PageRequests {
   }
 
   /**
-   * Create the chat on the server, however long that takes: its thread and the key, if it has one. Null once it is not
-   * `wanted()` any more. `waits(until)` is told of each wait. Throws the server's no.
+   * Create the chat on the server, retrying for as long as `wanted()` is true; null once it is false. `waits(until)` is called
+   * before each pause with its end in ms since the epoch. Throws ApiError if the server refuses.
    */
   async create(chat: KnownChat, { wanted, waits }: { wanted: () => boolean; waits: (until: number) => void }): Promise<MadeThread | null> {
     for (let attempt = 0; wanted(); attempt++) {

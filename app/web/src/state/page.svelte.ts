@@ -1,4 +1,4 @@
-// The page: what it knows of the open chat, the account and the connection, and what the person does about it.
+// The model of the page: the open chat, the account, the connection, and the actions of the person.
 
 import type { Listed, RunOptions } from "../khala/frames.ts";
 import { ApiError, retryNow } from "../khala/requests.ts";
@@ -39,7 +39,7 @@ class BrowserPage extends Feedback implements PageModel {
     onClaimed: () => this.#transitions.reloadKeys(),
   });
   readonly sendQueue = new SendQueue(this.keyring, () => {
-    this.account.reload(); // the other tab's word may be on its way to us still
+    this.account.reload(); // another tab's change may not have arrived as an event yet
     return this.account.user?.id;
   });
   readonly requests = new PageRequests((words) => this.toast(words));
@@ -66,7 +66,7 @@ class BrowserPage extends Feedback implements PageModel {
   signInProblem: string | null = $state(null);
   claimableCount = $state(0);
 
-  // What is asked of it
+  // Queries and settings
 
   get connection(): Connection {
     return this.chat?.refusal ? { phase: "closed" } : this.#connection.state;
@@ -123,7 +123,7 @@ class BrowserPage extends Feedback implements PageModel {
 
   // Chats
 
-  /** Open the chat that the address names; a bare one leads to the chat that was open last, or to a new one. */
+  /** Open the chat of the address; without one, the chat that was open last, or a new one. */
   #openFromAddress(): void {
     const { id, shareKey } = parseChatAddress(location);
     if (!id) return this.#openLast();
@@ -138,7 +138,7 @@ class BrowserPage extends Feedback implements PageModel {
     this.#openAtCurrentAddress(isOurs ? this.keyring.known(last) : this.chats.newOrUncreated(), true);
   }
 
-  /** Open it in place of what the address named. */
+  /** Open a chat in place of the one in the address. */
   #openAtCurrentAddress(known: KnownChat, implicit: boolean): void {
     history.replaceState(null, "", chatPath(known.id));
     this.#open(known, implicit);
@@ -162,7 +162,7 @@ class BrowserPage extends Feedback implements PageModel {
     else void this.#create(chat);
   }
 
-  /** Follow the open chat by the keys that this browser has to it now. */
+  /** Follow the open chat with the keys that this browser has now. */
   follow(chat: OpenChat): void {
     if (this.chat === chat) this.stream.follow(chat.id, chat.keys, this.account.user?.id ?? null);
   }
@@ -183,7 +183,7 @@ class BrowserPage extends Feedback implements PageModel {
     }
   }
 
-  /** Forget what this browser knows of the chat; if it is open, another is. */
+  /** Remove what this browser has stored about the chat. If it is open, a new one opens. */
   #forget(id: string): void {
     this.keyring.forget(id);
     this.sendQueue.clear(id);
@@ -191,7 +191,7 @@ class BrowserPage extends Feedback implements PageModel {
     if (id === this.chat?.id) this.#openAtCurrentAddress(this.chats.newOrUncreated(), false);
   }
 
-  // What the worker tells
+  // Updates from the stream worker
 
   #applyBatch(batch: Batch): void {
     const { list, connection, refusal, signedOut } = batch;
@@ -236,7 +236,7 @@ class BrowserPage extends Feedback implements PageModel {
     chat.refuse(code, refusalMessage(code, message, wasOpen || Boolean(chat.known.shareKey)));
   }
 
-  /** A chat without a name is called by what was said first; an account's chat is given that name, for its other browsers. */
+  /** Title an untitled chat by its first question. The title of an account's chat is saved, for its other browsers. */
   #updateTitle(chat: OpenChat, wasReset: boolean): void {
     const { known, thread, firstQuestion: opening } = chat;
     const guess = opening ? titleFrom(opening.text) : wasReset ? null : known.title;
@@ -248,7 +248,7 @@ class BrowserPage extends Feedback implements PageModel {
     if (!named && title && isOurs) void saveTitle(chat.id, title);
   }
 
-  /** See who needs to know that we are here, and that we have read. */
+  /** Update our presence and the read marker of the open chat. */
   #updatePresenceAndRead(): void {
     const { chat } = this;
     if (!chat) return;
@@ -259,9 +259,9 @@ class BrowserPage extends Feedback implements PageModel {
     this.#readMarker.update(chat.id, chat.revision ?? 0, isNews);
   }
 
-  // The start
+  // Start
 
-  /** Begin: see who is signed in, open what the address names, and listen to the browser. Once. */
+  /** Start the page once: restore the account, open the chat of the address, and listen to the browser's events. */
   async start(port: StreamPort): Promise<void> {
     this.stream.start(port);
     this.stream.post({ type: "start", url: `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/ws` });
@@ -295,10 +295,10 @@ class BrowserPage extends Feedback implements PageModel {
 
 const own = new BrowserPage();
 
-/** The one state of the page. */
+/** The model of the page. */
 export const page: PageModel = own;
 
-/** Begin, with the stream worker. */
+/** Start the page with its stream worker. */
 export function start(port: StreamPort): Promise<void> {
   return own.start(port);
 }

@@ -1,4 +1,4 @@
-// What the person chose in this browser, which remembers it.
+// The person's settings, kept in the browser's storage.
 
 import type { Preferences } from "./page-model.ts";
 import type { BrowserStorage } from "./browser-storage.ts";
@@ -7,7 +7,7 @@ const STORAGE_KEY = "khala.autopilot";
 const DEFAULT_STEPS = 20;
 const MAX_STEPS = 50;
 
-/** As it is kept, under names that must stay what they are. */
+/** The stored fields. Their names are a storage format. */
 type StoredFields = { on: boolean; steps: number; budgetUsd: string; budgetTokens: string; agent: string | null; preview: boolean };
 
 export class StoredPreferences implements Preferences {
@@ -15,14 +15,14 @@ export class StoredPreferences implements Preferences {
   readonly #onAgentChanged: () => void;
   #chosen: StoredFields;
 
-  /** `turned()` is told when another agent is chosen, or none. */
+  /** `onAgentChanged` is called when another agent, or none, is chosen. */
   constructor(kept: BrowserStorage, turned: () => void = () => undefined) {
     this.#storage = kept;
     this.#onAgentChanged = turned;
     this.#chosen = $state.raw(parsePreferences(kept.read(STORAGE_KEY)));
   }
 
-  /** Another tab may have changed it. */
+  /** Read the settings again, which another tab may have changed. */
   reload(): void {
     this.#setChosen(parsePreferences(this.#storage.read(STORAGE_KEY)));
   }
@@ -87,7 +87,7 @@ export class StoredPreferences implements Preferences {
   }
 }
 
-/** A number of steps from 1 to 50, 20 for what is none. */
+/** A number of steps from 1 to 50; 20 if it is not a positive number. */
 export function clampSteps(steps: unknown): number {
   const number = Math.round(Number(steps));
   return number >= 1 ? Math.min(number, MAX_STEPS) : DEFAULT_STEPS;

@@ -1,4 +1,4 @@
-// Who else is here; and telling the others the same of us.
+// Presence: the other participants of a chat, and our own presence for them.
 
 import type { Participant } from "./page-model.ts";
 
@@ -6,7 +6,7 @@ const MIN_UPDATE_INTERVAL_MS = 2000;
 
 type PresenceState = Record<string, unknown> | null;
 
-/** The others, each once, however many pages they have open; `name` is what our own pages go by here. */
+/** The other participants, each once, however many pages they have open. `name` is the presence name of our own pages. */
 export function otherParticipants(participants: readonly Participant[], name: string, userId: string | null): Participant[] {
   const found = new Map<string, Participant>();
   for (const one of participants) {
@@ -19,7 +19,7 @@ export function otherParticipants(participants: readonly Participant[], name: st
   return [...found.values()];
 }
 
-/** Tells that we are here, and what we do: coming and going at once, the rest at most every two seconds. */
+/** Reports our own presence: entering and leaving at once, other changes at most every two seconds. */
 export class OwnPresence {
   readonly #announce: (state: PresenceState) => void;
   readonly #now: () => number;
@@ -35,7 +35,7 @@ export class OwnPresence {
     this.#now = now;
   }
 
-  /** We look at a chat where we go by this name; null where nobody needs to know. */
+  /** Enter a chat under this presence name; null if nobody else can see the chat. */
   enter(name: string | null): void {
     if (name === this.#name) return;
     this.#name = name;
@@ -43,7 +43,7 @@ export class OwnPresence {
     this.#update();
   }
 
-  /** A chat was left; the feed tells that by itself. */
+  /** Leave the chat. The realtime client reports that by itself. */
   leave(): void {
     clearTimeout(this.#timer);
     this.#name = this.#announced = null;

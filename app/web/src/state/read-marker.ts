@@ -1,20 +1,20 @@
-// Marks chats as read: the one that is open, once what has come in it has been in sight for a moment.
+// Marks the open chat as read once its newest content has been visible for a moment.
 
 const MARK_DELAY_MS = 800;
 
 export class ReadMarker {
-  /** What was marked last. The list tells a little later that it is read, and until then it must not be marked again. */
+  /** The last mark. The list confirms it a little later; until then the same revision is not marked again. */
   #marked: { id: string; revision: number } | null = null;
   readonly #mark: (id: string, revision: number) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #due = "";
 
-  /** `mark(id, revision)` tells the server. */
+  /** `mark(id, revision)` sends the mark to the server. */
   constructor(mark: (id: string, revision: number) => void) {
     this.#mark = mark;
   }
 
-  /** Mark, a moment later, what is in sight by then and unread to the account; `isNews` is whether there is something. */
+  /** Schedule a mark of this revision if there is unread content (`isNews`). */
   update(id: string, revision: number, isNews: boolean): void {
     const due = isNews && !this.#isMarked(id, revision) ? `${id} ${revision}` : "";
     if (due === this.#due) return;

@@ -1,9 +1,9 @@
-// How the next run shall go: by what the person chose, and by the agent's template that is loaded.
+// The options of the next run, from the person's settings and the loaded agent template.
 
 import type { RunOptions } from "../khala/frames.ts";
 import type { Preferences } from "./page-model.ts";
 
-/** What a template has for a run. */
+/** The fields of a template that concern a run. */
 export type Template = { readonly id: string; readonly instructions: string; readonly tools?: readonly string[] };
 
 export function runOptions(preferences: Preferences, template: Template | null): RunOptions {
@@ -13,7 +13,7 @@ export function runOptions(preferences: Preferences, template: Template | null):
   return { ...said, ...tools, ...(autopilot && { autopilot, maxSteps, ...runBudget(preferences) }) };
 }
 
-/** Budgets are for runs on autopilot; what is no positive number is none. */
+/** Budgets apply to runs on autopilot only. Anything but a positive number means no budget. */
 function runBudget({ budgetUsd, budgetTokens }: Preferences): Pick<RunOptions, "budget"> {
   const usd = budgetUsd.trim().replace(",", ".");
   const tokens = Math.floor(Number(budgetTokens));

@@ -1,5 +1,4 @@
-// The questions on their way: sent until the server says yes or no, in the order in which they were asked, also after the
-// page was left.
+// The messages that are being sent, in the order in which they were added. They survive a reload of the page.
 
 import { Outbox, OutboxFullError, sendMessage } from "../khala/outbox.ts";
 import type { NewOutboxEntry, OutboxEntry } from "../khala/outbox.ts";
@@ -16,7 +15,7 @@ export class SendQueue {
   readonly #outbox: Outbox;
   #entries: readonly OutboxEntry[] = $state.raw([]);
 
-  /** `who()` is the account that is signed in now, whichever tab it was that signed it in. */
+  /** `userId` returns the account that is signed in now, in whichever tab it signed in. */
   constructor(keyring: Keyring, who: () => string | undefined, store: Store<OutboxEntry> = createStore()) {
     this.#keyring = keyring;
     this.#userId = who;
@@ -28,7 +27,7 @@ export class SendQueue {
     });
   }
 
-  /** Take up what was not sent when the page was left. */
+  /** Continue sending the messages of an earlier visit. */
   async restore(): Promise<void> {
     try {
       await this.#outbox.restore((entry) => this.#isOurs(entry));
@@ -41,7 +40,7 @@ export class SendQueue {
     return this.#entries.filter((entry) => entry.threadId === threadId);
   }
 
-  /** Send it; false where too many wait already. */
+  /** Add a message; false if the queue is full. */
   add(entry: NewOutboxEntry): boolean {
     try {
       const who = this.#userId();
@@ -62,7 +61,7 @@ export class SendQueue {
     return entry && { text: entry.text, files: entry.attachments };
   }
 
-  /** Drop what has arrived, by the head that `found(id)` gives, and what was reset away before it was seen. */
+  /** Remove messages that have arrived, by the heads that `found(id)` returns, and those that a reset has removed. */
   removeDelivered(threadId: string, found: (id: string) => MessageHead | undefined, revision: number | null): void {
     const arrived = this.entriesOf(threadId).flatMap(({ id }) => found(id) ?? []);
     this.#outbox.removeDelivered(threadId, { messages: arrived.map((head) => ({ ...head, content: [] })), revision });
@@ -72,23 +71,23 @@ export class SendQueue {
     this.#outbox.clear(threadId);
   }
 
-  /** The account is gone: drop what it wrote, also before this visit, and what is for chats that this browser has no key to. */
+  /** Remove what a signed-out account wrote, also in earlier visits, and messages to chats that this browser has no key to. */
   removeAccount(account: string): void {
     void this.#outbox.purge(({ who, threadId }) => who === account || !this.#keyring.find(threadId));
   }
 
-  /** What an account wrote is sent as that account's, or not at all. */
+  /** A message of an account is sent under that account only. */
   #isOurs({ who }: OutboxEntry): boolean {
     return who === undefined || who === this.#userId();
   }
 
-  /** The run that a question of this chat has begun, which is not seen in the chat yet. */
+  /** The run that a message of this chat has started and that is not in the thread yet. */
   startedRunOf(threadId: string): string | null {
     const entry = this.entriesOf(threadId).find(({ state }) => state.phase === "sent");
     return entry?.state.phase === "sent" ? entry.state.sent.runId : null;
   }
 
-  /** What was asked before the server had made the chat waits for that. */
+  /** Create the chat on the server first if that has not happened yet. */
   async #send(entry: OutboxEntry): Promise<Sent> {
     const { threadId } = entry;
     if (!this.#isOurs(entry)) throw new ApiError(401, { code: "unauthorized", detail: "This was written from an account that’s signed out." });

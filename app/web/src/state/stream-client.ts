@@ -1,4 +1,4 @@
-// The page's end of the stream worker: batches are taken once a frame, and each is answered, so that they never pile up.
+// The page's side of the stream worker. It applies one batch per animation frame and acknowledges it, so batches don't pile up.
 
 import type { Batch, ToStream } from "../workers/stream.messages.ts";
 
@@ -14,7 +14,7 @@ export class StreamClient {
   #generation = 0;
   #attempt = 0;
 
-  /** `take(batch)` shows what has changed; what is of a thread that was left is not in it any more. */
+  /** `applyBatch` shows the changes. Changes of a thread that was left are removed before. */
   constructor(take: (batch: Batch) => void) {
     this.#applyBatch = take;
   }
@@ -32,7 +32,7 @@ export class StreamClient {
     }
   }
 
-  /** What was refused to keys that we had before is no refusal any more. */
+  /** Without a refusal that answers an earlier attempt with other keys. */
   #withoutOldRefusal({ refusal, ...rest }: Batch): Batch {
     return { ...rest, ...(refusal?.attempt === this.#attempt && { refusal }) };
   }
@@ -41,17 +41,17 @@ export class StreamClient {
     this.#port?.postMessage(message);
   }
 
-  /** Leave the thread that is followed: what is still to come of it is not shown. */
+  /** Leave the current thread. Its pending changes are not shown. */
   leave(): void {
     this.post({ type: "leave", generation: ++this.#generation });
   }
 
-  /** Follow this thread; again, if it is followed already, with other keys. */
+  /** Follow this thread. Calling it again for the same thread replaces the keys. */
   follow(threadId: string, keys: Extract<ToStream, { type: "follow" }>["keys"], who: string | null): void {
     this.post({ type: "follow", generation: this.#generation, attempt: ++this.#attempt, threadId, keys, who });
   }
 
-  /** Do what changes who we are to the server, then connect anew. */
+  /** Run a change of the identity, then reconnect. */
   async changeIdentity<Result>(change: () => Promise<Result>): Promise<Result> {
     this.post({ type: "hold" });
     try {
@@ -66,7 +66,7 @@ function withoutThread({ generation, list, connection, signedOut }: Batch): Batc
   return { generation, ...(list && { list }), ...(connection && { connection }), ...(signedOut && { signedOut }) };
 }
 
-/** In the next frame, or a little later where there are none. */
+/** Call `act` in the next animation frame, or a little later in a hidden tab. */
 function onNextFrame(act: () => void): void {
   const once = () => {
     cancelAnimationFrame(frame);

@@ -1,4 +1,4 @@
-// The open chat's thread: what the worker told of it, message by message, and which branch of it is shown.
+// The thread of the open chat: its messages, and the branch that is shown.
 
 import { pathTo, versionsOf } from "../khala/branches.ts";
 import type { BranchNode } from "../khala/branches.ts";
@@ -9,9 +9,9 @@ import { leafAfter, parentFor } from "./leaf.ts";
 import { StoredMessage } from "./message-views.svelte.ts";
 import type { MessageHead, MessageContext } from "./message-views.svelte.ts";
 
-/** What the whole page knows that messages need. */
+/** What messages need of the page. */
 export interface ThreadContext {
-  /** Whether nothing more may come for now. */
+  /** Whether answers count as interrupted. */
   isInterrupted(): boolean;
   authorOf(head: MessageHead): string | null;
 }
@@ -22,21 +22,21 @@ export class ThreadView implements MessageContext {
   #nodes: readonly BranchNode[] = $state.raw([]);
   #leaf: string | null = $state(null);
   #writingIds: readonly string[] = $state.raw([]);
-  /** How many authors there are of what is known. */
+  /** The number of known authors. */
   authorCount = $state(0);
   thread: Thread | null = $state.raw(null);
   revision: number | null = $state(null);
   hasMore = $state(false);
 
   readonly #branch = $derived(pathTo(this.#nodes, this.#leaf));
-  /** The branch that is shown, root to leaf. */
+  /** The shown branch, root to leaf. */
   readonly shown: readonly StoredMessage[] = $derived(this.#branch.flatMap(({ id }) => this.find(id) ?? []));
 
   constructor(readers: ThreadContext) {
     this.#context = readers;
   }
 
-  /** Take what has changed. */
+  /** Apply a patch. */
   applyPatch(patch: ThreadPatch): void {
     const { end: leafId } = this;
     for (const change of patch.messages) this.#applyMessagePatch(change);
@@ -66,17 +66,17 @@ export class ThreadView implements MessageContext {
     return this.#registry.find(id);
   }
 
-  /** The id of the last message that is shown; null before there is any. */
+  /** The id of the last shown message; null if there is none. */
   get end(): string | null {
     return this.#branch.at(-1)?.id ?? null;
   }
 
-  /** All messages, in order, whichever branch they are on. */
+  /** All messages in order, on all branches. */
   get all(): readonly BranchNode[] {
     return this.#nodes;
   }
 
-  /** The answer that is being written: one that is shown, or else another. */
+  /** The active answer: one on the shown branch, or else another. */
   get activeAnswer(): StoredMessage | null {
     const writing = this.#writingIds;
     const id = this.#branch.findLast((node) => writing.includes(node.id))?.id ?? writing.at(-1);
@@ -100,12 +100,12 @@ export class ThreadView implements MessageContext {
     this.#leaf = id;
   }
 
-  /** Show this message as soon as it is there: it is what the person has asked for. */
+  /** Show this message as soon as it arrives, because the person has asked for it. */
   awaitMessage(id: string): void {
     this.#registry.awaitMessage(id);
   }
 
-  /** What the next send has to name as its parent. */
+  /** The parent that the next send must name. */
   get parent(): string | undefined {
     return parentFor(this.#nodes, this.end, this.thread?.activeLeaf ?? null);
   }

@@ -1,8 +1,8 @@
-// Tells a screen reader that calls wait for approval: of each once, and of several that come together in one sentence.
+// Announces tool calls that need approval to screen readers: each once, and several at the same time in one sentence.
 
 import { LruCache } from "./lru-cache.ts";
 
-/** So many questions are remembered as told. */
+/** The number of announced requests that are remembered. */
 const MAX_REMEMBERED_REQUESTS = 1_000;
 
 export class ApprovalAnnouncer {
@@ -14,7 +14,7 @@ export class ApprovalAnnouncer {
     this.#say = say;
   }
 
-  /** The question `id` about a call of `tool` is on the page. */
+  /** A request for approval, identified by `id`, is shown for a call of `tool`. */
   announce(id: string, tool: string): void {
     if (this.#announced.get(id)) return;
     this.#announced.set(id, true);

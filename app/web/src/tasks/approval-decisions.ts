@@ -1,4 +1,4 @@
-// Answers to questions about calls: what is sent, and what the server's "no" to it means.
+// Decisions about tool calls that need approval: parsing edited arguments, and messages about errors and outcomes.
 
 import type { Approval } from "../khala/frames.ts";
 import { ApiError } from "../khala/requests.ts";
@@ -6,7 +6,7 @@ import { errorMessage } from "../state/error-messages.ts";
 
 export const MAX_REASON_CHARACTERS = 1_000;
 
-/** The arguments in a text, or the words for why it has none. */
+/** The arguments in a JSON text, or a message about why it has none. */
 export function parseArguments(text: string): { args: Record<string, unknown> } | { problem: string } {
   try {
     const args: unknown = JSON.parse(text);
@@ -24,7 +24,7 @@ export function decisionErrorMessage(error: unknown): string {
   return error.code === "forbidden" ? error.message : errorMessage(error);
 }
 
-/** "Denied by Ada: it is mine": who answered a question; empty if nobody has. */
+/** "Denied by Ada: it is mine": the decision and who made it; empty while the approval is pending. */
 export function describeDecision({ state, decidedName, reason }: Approval): string {
   if (state === "pending") return "";
   if (state === "expired") return "Expired without an answer.";

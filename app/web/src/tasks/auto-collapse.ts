@@ -1,15 +1,15 @@
-// When the cards of a step are to be seen: while it runs, and after that for as long as the person wants to.
+// Decides when the cards of a step are shown: while it runs, and afterwards as long as the person wants.
 
 export const COLLAPSE_DELAY_MS = 2_000;
 
-/** Whether a group is open. It folds away by itself a moment after its end, unless the person has touched it. */
+/** Whether a group is open. It collapses by itself shortly after its end, unless the person has touched it. */
 export class AutoCollapse {
   #isOpen: boolean;
   #isTouched = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
   readonly #onCollapse: () => void;
 
-  /** `hasEnded` at first sight: what is history already begins folded. `fold` is called when it folds by itself. */
+  /** A group that has ended at first sight starts collapsed. `onCollapse` is called when it collapses by itself. */
   constructor(hasEnded: boolean, fold: () => void) {
     this.#isOpen = !hasEnded;
     this.#onCollapse = fold;
@@ -19,25 +19,25 @@ export class AutoCollapse {
     return this.#isOpen;
   }
 
-  /** Hear whether all calls have ended; a call that comes after puts the folding off. */
+  /** Update whether all calls have ended. A new call cancels the collapse. */
   update(hasEnded: boolean): void {
     if (!hasEnded) this.stop();
     else if (this.#isOpen && !this.#isTouched) this.#timer ??= setTimeout(() => this.#collapse(), COLLAPSE_DELAY_MS);
   }
 
-  /** The person opens or closes the group, which stays so from now on. */
+  /** Toggle the group for the person. It stays as it is from then on. */
   toggle(): void {
     this.touch();
     this.#isOpen = !this.#isOpen;
   }
 
-  /** The person does something inside: from now on it is theirs to close. */
+  /** The person has done something inside: it does not collapse by itself any more. */
   touch(): void {
     this.#isTouched = true;
     this.stop();
   }
 
-  /** Nothing will happen by itself any more. */
+  /** Cancel a pending collapse. */
   stop(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;

@@ -1,13 +1,13 @@
-// What can be told of a blob without reading it.
+// Facts about a blob that need no download.
 
 import type { BlobRef } from "../khala/frames.ts";
 
-/** Whether a blob can be looked into as lines. */
+/** Whether a blob can be shown as lines of text. */
 export function isText({ mediaType, preview }: BlobRef): boolean {
   return Boolean(preview) || /^text\/|json/.test(mediaType);
 }
 
-/** What a blob is called as a file. */
+/** The file name of a blob. */
 export function fileName({ blobId, name, mediaType }: BlobRef): string {
   return name ?? `${blobId}${mediaType.includes("json") ? ".json" : mediaType.startsWith("text/") ? ".txt" : ""}`;
 }

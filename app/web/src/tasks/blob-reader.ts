@@ -1,4 +1,4 @@
-// Reads blobs over REST: whole, piece by piece, or some of their lines; each asked for again where the network fails.
+// Reads blobs over HTTP with retry: as a whole, a range of bytes, or matching lines.
 
 import type { BlobRef, Look, Problem } from "../khala/frames.ts";
 import { downloadBlob, request, withRetry, ApiError, NetworkError } from "../khala/requests.ts";
@@ -8,24 +8,24 @@ const READ_TIMEOUT_MS = 60_000;
 const MAX_ATTEMPTS = 3;
 const LINES_PER_PAGE = "100";
 
-/** Who asks, and until when. */
+/** The access keys, and the signal that cancels the request. */
 export type ReadOptions = { keys: BlobAccessKeys; signal: AbortSignal };
 
-// From the server itself (`direct`), not from where it keeps them: the page may load from nowhere else.
+// From the server itself (`direct`), not from its object storage: the page's policy allows no other origin.
 const blobPath = ({ blobId }: BlobRef) => `/api/blobs/${blobId}?direct=true`;
 
-/** All bytes of a blob. Raises Refusal, Unreachable, or AbortError, as all of these. */
+/** Read all bytes of a blob. Like the functions below, it throws ApiError, NetworkError, or AbortError. */
 export function readAll(blob: BlobRef, asking: ReadOptions): Promise<Blob> {
   return withRetry(() => downloadBlob(blobPath(blob), asking), { maxAttempts: MAX_ATTEMPTS });
 }
 
-/** Some of the lines, 100 at once. */
+/** Read up to 100 matching lines. */
 export function readLines({ blobId }: BlobRef, asking: ReadOptions, query: LineQuery): Promise<Look> {
   const given = Object.entries({ lines: LINES_PER_PAGE, ...query }).map(([name, value]) => [name, String(value)]);
   return withRetry(() => request<Look>("GET", `/api/blobs/${blobId}/lines?${new URLSearchParams(given).toString()}`, asking), { maxAttempts: MAX_ATTEMPTS });
 }
 
-/** At most `most` bytes, from byte `from` on. */
+/** Read at most `most` bytes, from byte `from` on. */
 export function readRange(blob: BlobRef, asking: ReadOptions, from: number, most: number): Promise<Uint8Array> {
   return withRetry(() => fetchRange(blob, asking, from, most), { maxAttempts: MAX_ATTEMPTS });
 }
@@ -48,6 +48,6 @@ async function problemOf(response: Response): Promise<Partial<Problem>> {
   try {
     return (await response.json()) as Partial<Problem>;
   } catch {
-    return {}; // a proxy's page, or half an answer
+    return {}; // an error page of a proxy, or an incomplete answer
   }
 }

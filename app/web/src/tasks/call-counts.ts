@@ -1,14 +1,14 @@
-// How the calls of a step stand, counted as they change and never by going through all of them.
+// Counts the calls of a step by state and by tool, incrementally.
 
 import type { ToolBlock, ToolState } from "../khala/frames.ts";
 import { hasEnded } from "./call-labels.ts";
 
 type Counts = Record<ToolState, number>;
 
-/** Counts of calls by their state and by their tool; each change of a call costs the same, however many there are. */
+/** Counts of calls by state and by tool. Each update takes constant time. */
 export class CallCounts {
   readonly counts: Counts = { queued: 0, running: 0, completed: 0, failed: 0, blocked: 0, cancelled: 0 };
-  /** By name, in the order in which they were first called. */
+  /** By tool name, in the order of the first call. */
   readonly tools = new Map<string, number>();
   readonly #calls = new Map<string, { state: ToolState; tool: string }>();
   #ended = 0;
@@ -26,12 +26,12 @@ export class CallCounts {
     return this.#ended === this.#calls.size;
   }
 
-  /** How long (ms) calls took that ran side by side: as long as the longest of them. Nobody knows it if some were cancelled: 0. */
+  /** The duration of the longest call, in ms, because calls run in parallel. 0 if some were cancelled, because it is unknown then. */
   get longest(): number {
     return this.counts.cancelled > 0 ? 0 : this.#longest;
   }
 
-  /** Take a call as it is now; whether that changes any number. */
+  /** Update a call. Returns whether any count has changed. */
   put({ toolCallId, state, tool, durationMs = 0 }: ToolBlock): boolean {
     const before = this.#calls.get(toolCallId);
     const isSame = before?.state === state && before.tool === tool && durationMs <= this.#longest;

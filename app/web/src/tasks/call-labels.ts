@@ -22,7 +22,7 @@ export const STATE_LABELS: Readonly<Record<ToolState, string>> = {
 
 const STATES = Object.keys(STATE_LABELS) as ToolState[];
 
-/** Shapes that tell the states apart without colour, each a line in 20 by 20. */
+/** Icons that tell the states apart without colour, each one path in a 20 × 20 box. */
 export const STATE_ICONS: Readonly<Record<ToolState, string>> = {
   queued: "M6 10h.01M10 10h.01M14 10h.01",
   running: "M10 3a7 7 0 1 1-7 7",

@@ -1,4 +1,4 @@
-// The calls of a step, each of which is heard by itself: a change costs the same, however many there are.
+// Tracks the calls of a step. Each call is observed by itself, so that an update takes constant time.
 
 import { untrack } from "svelte";
 import type { Block } from "../khala/frames.ts";
@@ -8,7 +8,7 @@ import { CallCounts } from "./call-counts.ts";
 import { stepStatus, toolNames } from "./call-labels.ts";
 import { formatMilliseconds } from "../state/format.ts";
 
-/** Of so many calls it is remembered when they were first seen to run. */
+/** The number of calls whose start is remembered. */
 const MAX_TRACKED_CALLS = 2_000;
 
 type On = { asked: (toolCallId: string, digest: string, tool: string) => void };
@@ -19,15 +19,15 @@ export class CallTracker {
   #stops: (() => void)[] = [];
   readonly #startSeenAt = new LruCache<string, number>(MAX_TRACKED_CALLS);
   readonly #on: On;
-  /** A new one whenever a number has changed. */
+  /** Replaced whenever a count changes, to trigger an update. */
   #now = $state.raw({ tally: this.#counts });
 
-  /** `on.asked` is called whenever a call is found to wait for approval. */
+  /** `on.asked` is called whenever a call needs approval. */
   constructor(on: On) {
     this.#on = on;
   }
 
-  /** Hear these from now on; those that are heard already go on. */
+  /** Track these calls as well; those that are tracked already stay tracked. */
   track(views: readonly BlockView[]): void {
     for (const view of views) {
       if (this.#tracked.has(view)) continue;
@@ -53,7 +53,7 @@ export class CallTracker {
     return [stepStatus(counts, all), hasEnded && longest > 0 && formatMilliseconds(longest)].filter(Boolean).join(" · ");
   }
 
-  /** From 0 to 1: how many have ended. */
+  /** The share of calls that have ended, from 0 to 1. */
   get progress(): number {
     return this.#now.tally.ended / Math.max(1, this.#now.tally.all);
   }
@@ -62,7 +62,7 @@ export class CallTracker {
     return toolNames(this.#now.tally.tools);
   }
 
-  /** When (ms of our clock) a call was first seen to run; undefined if it never was. */
+  /** When a call was first seen running, in ms since the epoch on this clock; undefined if it never was. */
   startSeenAt(toolCallId: string): number | undefined {
     return this.#startSeenAt.get(toolCallId);
   }

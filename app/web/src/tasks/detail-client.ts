@@ -1,4 +1,4 @@
-// What the page asks the detail worker, as promises.
+// The page's side of the detail worker: requests as promises.
 
 import type { BlobRef } from "../khala/frames.ts";
 import { ApiError, NetworkError } from "../khala/requests.ts";
@@ -6,11 +6,11 @@ import type { DetailResult, DetailArgs, RequestFailure, ToDetail, BlobAccessKeys
 
 export type { BlobContent, BlobAccessKeys, LineQuery, TreeRows } from "../workers/detail.messages.ts";
 
-/** Whoever hovers or rests on a card for so long is about to open it. */
+/** A pointer or focus that rests on a card for this long prefetches its details. */
 export const PREFETCH_DELAY_MS = 150;
 
 type Waiting = { resolve: (answer: never) => void; reject: (error: Error) => void };
-/** As much of a worker as is needed here. */
+/** The part of `Worker` that is used here. */
 export type DetailPort = Pick<Worker, "postMessage" | "terminate"> & { onmessage: ((event: MessageEvent<FromDetail>) => void) | null; onerror: ((event: ErrorEvent) => void) | null };
 
 export class DetailClient {
@@ -19,28 +19,28 @@ export class DetailClient {
   #port: DetailPort | null = null;
   #lastId = 0;
 
-  /** `start` makes the worker, when it is first needed and after it has died. */
+  /** `start` creates the worker when it is first needed, and after a crash. */
   constructor(start: () => DetailPort) {
     this.#createPort = start;
   }
 
-  /** The answer to a request about a blob. Raises Refusal, Unreachable, or AbortError once `signal` aborts. */
+  /** Send a request about a blob. Rejects with ApiError, NetworkError, or an AbortError once `signal` aborts. */
   request<K extends DetailMethod>(kind: K, blob: BlobRef, keys: BlobAccessKeys, asked: DetailArgs<K>, signal?: AbortSignal): Promise<DetailResult<K>> {
     const id = ++this.#lastId;
     if (signal?.aborted) return Promise.reject(createAbortError());
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
       signal?.addEventListener("abort", () => this.#cancel(id), { once: true });
-      // What is asked fits its kind, which the compiler can't tell of a union.
+      // The arguments fit the method, which the compiler can't infer from a union.
       this.#send({ type: "request", id, kind, blob: toCloneable(blob), keys: { ...keys }, ...asked } as unknown as ToDetail);
     });
   }
 
-  /** Have a blob at hand soon, if nothing comes in between; call the answer to call it off. */
+  /** Load blobs into the worker's cache after a short delay. Call the returned function to cancel. */
   prefetch(blobs: readonly BlobRef[], keys: BlobAccessKeys): () => void {
     const abort = new AbortController();
     const timer = setTimeout(() => {
-      // Whoever opens the card asks again, and is message what went wrong.
+      // Errors are ignored: opening the card sends the request again and shows them.
       for (const blob of blobs) this.request("open", blob, keys, {}, abort.signal).catch(() => undefined);
     }, PREFETCH_DELAY_MS);
     return () => {
@@ -88,12 +88,12 @@ export class DetailClient {
 
 export const detailClient = new DetailClient(() => new Worker(new URL("../workers/detail.ts", import.meta.url), { type: "module", name: "detail" }));
 
-/** The keys that there are. */
+/** Without the keys that are undefined. */
 export function definedKeys(given: { [Name in keyof BlobAccessKeys]: string | undefined }): BlobAccessKeys {
   return Object.fromEntries(Object.entries(given).filter(([, key]) => key));
 }
 
-/** Only what the worker needs, in a form that can be sent. */
+/** Only the fields that the worker needs, as a cloneable object. */
 function toCloneable({ blobId, size, sha256, mediaType, preview }: BlobRef): BlobRef {
   return { blobId, size, sha256, mediaType, ...(preview && { preview: preview.slice(0, 1) }) };
 }

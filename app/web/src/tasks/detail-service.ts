@@ -1,4 +1,4 @@
-// What the detail worker does: answers requests about blobs, and keeps the last that it was asked for.
+// The service of the detail worker: loads and parses blobs, and caches the most recently used.
 
 import type { BlobRef } from "../khala/frames.ts";
 import { ApiError } from "../khala/requests.ts";
@@ -10,7 +10,7 @@ import { hasRows, JsonTreeModel } from "./json-tree-model.ts";
 
 export const MAX_CACHED_DETAILS = 20;
 const MAX_CACHE_BYTES = 64 * 1024 * 1024;
-/** JSON that was read takes several times the room of its text. */
+/** Parsed JSON takes several times the memory of its text. */
 const PARSED_SIZE_FACTOR = 6;
 export const MAX_JSON_BYTES = 5 * 1024 * 1024;
 const MAX_IMAGE_BYTES = 25 * 1024 * 1024;
@@ -19,7 +19,7 @@ const INITIAL_ROWS = 100;
 const MAX_ROWS_PER_REQUEST = 1_000;
 const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/** What is kept of a blob. */
+/** The cached form of a blob. */
 type Detail = { kind: "text"; text: string; next: number | null } | { kind: "tree"; tree: JsonTreeModel } | { kind: "image"; bytes: Blob } | { kind: "file" };
 type Load = { detail: Promise<Detail>; ids: Set<number>; abort: AbortController };
 
@@ -78,7 +78,7 @@ export class DetailService {
     return { count: detail.tree.count, rows: detail.tree.rows(request.from, Math.min(request.most, MAX_ROWS_PER_REQUEST)) };
   }
 
-  /** What is kept of a blob, or is being loaded already, or is loaded now. It is called off when nobody waits for it any more. */
+  /** The detail of a blob from the cache, from a pending load, or from a new load. The load is cancelled when no request waits for it. */
   async #loadDetail({ id, blob, keys }: DetailRequest, signal: AbortSignal): Promise<Detail> {
     const key = JSON.stringify([blob.blobId, keys.anonKey, keys.shareKey, keys.userId]);
     const kept = this.#cache.get(key);
@@ -107,14 +107,14 @@ export class DetailService {
     const keep = (detail: Detail) => {
       if (end()) this.#cache.set(key, detail, weightOf(detail, blob));
     };
-    void load.detail.then(keep, end); // why it failed is message to whoever asked
+    void load.detail.then(keep, end); // the requests that wait for it report the error
     return load;
   }
 }
 
 async function readDetail(blob: BlobRef, asking: ReadOptions): Promise<Detail> {
   const type = blob.mediaType.split(";")[0]?.trim().toLowerCase() ?? "";
-  // The bytes get the type that was checked, whatever the server calls them.
+  // The bytes get the media type that was checked, whatever the server sends.
   if (IMAGE_TYPES.includes(type) && blob.size <= MAX_IMAGE_BYTES) return { kind: "image", bytes: new Blob([await readAll(blob, asking)], { type }) };
   if (!isText(blob)) return { kind: "file" };
   const value = type.includes("json") && blob.size <= MAX_JSON_BYTES ? await readJson(blob, asking) : undefined;
@@ -126,7 +126,7 @@ async function readJson(blob: BlobRef, asking: ReadOptions): Promise<unknown> {
   try {
     return JSON.parse(text);
   } catch (error) {
-    if (error instanceof SyntaxError) return undefined; // it is shown as the text that it is
+    if (error instanceof SyntaxError) return undefined; // it is shown as text
     throw error;
   }
 }
@@ -139,7 +139,7 @@ async function readText(blob: BlobRef, asking: ReadOptions, from: number): Promi
   return { text: new TextDecoder().decode(bytes.subarray(0, length)), next: isLast ? null : from + length };
 }
 
-/** How many of the bytes are whole letters of UTF-8: one that is cut off at the end is left for the next piece. */
+/** The number of bytes up to the last complete UTF-8 character. The rest belongs to the next chunk. */
 export function completeUtf8Length(bytes: Uint8Array): number {
   for (let back = 1; back <= Math.min(4, bytes.length); back++) {
     const byte = bytes[bytes.length - back] ?? 0;

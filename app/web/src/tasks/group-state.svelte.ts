@@ -1,4 +1,4 @@
-// What the person opened and began to write in the cards of a step; it outlives the cards, which come and go with what is in sight.
+// What the person opened and typed in the cards of a step. It outlives the cards, which are mounted only near the visible area.
 
 import { SvelteSet } from "svelte/reactivity";
 import type { ToolBlock } from "../khala/frames.ts";
@@ -8,30 +8,30 @@ import { LruCache } from "./lru-cache.ts";
 const MAX_GROUPS = 500;
 const MAX_DRAFTS = 1_000;
 
-/** An answer to a question that is not given yet. */
+/** A decision about a tool call that is not sent yet. */
 export class DecisionDraft {
-  /** The arguments as they are edited; null while nobody edits them. */
+  /** The arguments as they are edited; null while they are not edited. */
   text = $state<string | null>(null);
   reason = $state("");
-  /** What is wrong with the answer. */
+  /** The error of the decision. */
   problem = $state("");
   isInvalid = $state(false);
   isBusy = $state(false);
-  /** What became of the question. */
+  /** The outcome of the decision. */
   outcome = $state("");
-  /** Whether it was answered here. */
+  /** Whether it was decided on this page. */
   isDecided = $state(false);
-  /** The arguments before they were edited. */
+  /** The arguments before editing. */
   originalText = $state("");
 }
 
 export class GroupState {
   isOpen = $state(false);
-  /** The calls whose cards are open. */
+  /** The ids of calls whose cards are open. */
   readonly openCalls = new SvelteSet<string>();
   readonly #autoCollapse: AutoCollapse;
   readonly #drafts = new LruCache<string, DecisionDraft>(MAX_DRAFTS);
-  /** How it folds by itself: `act` lets it. */
+  /** Replaceable hook of the automatic collapse. It must call `act`. */
   collapse: (act: () => void) => void = (act) => act();
 
   constructor(hasEnded: boolean) {
@@ -57,7 +57,7 @@ export class GroupState {
     if (!this.openCalls.delete(toolCallId)) this.openCalls.add(toolCallId);
   }
 
-  /** The draft for just this question: one about other arguments is another question. */
+  /** The draft for this version of the call: other arguments need another decision. */
   draftOf({ toolCallId, digest = "" }: ToolBlock): DecisionDraft {
     const key = `${toolCallId} ${digest}`;
     const draft = this.#drafts.get(key) ?? new DecisionDraft();
@@ -68,7 +68,7 @@ export class GroupState {
 
 const groups = new LruCache<string, GroupState>(MAX_GROUPS);
 
-/** The state of a group, by any name that is only its own; a new one begins folded if all of it is history. */
+/** The state of a group by its unique name. A new group starts collapsed if all its calls have ended. */
 export function groupStateOf(name: string, hasEnded: boolean): GroupState {
   const state = groups.get(name) ?? new GroupState(hasEnded);
   groups.set(name, state);

@@ -1,41 +1,41 @@
-// A JSON value as rows of which some are open, page by page: what is not open costs nothing, however large it is.
+// A JSON value as a tree of rows, read in pages. Closed values cost nothing, however large they are.
 
 import { escapeInvisible } from "./json-text.ts";
 
-/** Longer texts are cut in a row. */
+/** Longer strings are cut in a row. */
 const MAX_TEXT_CHARACTERS = 1_000;
-/** So many rows are opened by themselves at first. */
+/** The number of rows up to which values are opened at first. */
 const MAX_INITIAL_ROWS = 60;
-/** More rows than this are not shown: no browser has room for their height. */
+/** Further rows are not shown: no browser supports a taller element. */
 const MAX_ROWS = 500_000;
 
 export interface TreeRow {
-  /** The row's number among all that are to be seen, from 0. */
+  /** The row's index among all visible rows, from 0. */
   readonly index: number;
-  /** Which value it is, for as long as the tree lives: its places in all that it is in, as in "0/12". */
+  /** The value's path: its indices from the root down, such as "0/12". */
   readonly path: string;
-  /** From 1. */
+  /** The depth, from 1. */
   readonly level: number;
-  /** The field's name as JSON, or null in a list. */
+  /** The field's name as JSON, or null in an array. */
   readonly name: string | null;
   readonly kind: "string" | "number" | "word" | "object" | "array";
-  /** The value as JSON; of what can be opened only its brackets. */
+  /** The value as JSON; of an object or array only its brackets. */
   readonly text: string;
-  /** How many values are in it; 0 if it can't be opened. */
+  /** The number of values in it; 0 if it can't be opened. */
   readonly size: number;
   readonly isOpen: boolean;
-  /** Its place among those beside it, from 1, and how many they are. */
+  /** Its position among its siblings, from 1, and their number. */
   readonly place: number;
   readonly beside: number;
-  /** The number of the row that this is in, or -1. */
+  /** The index of the parent row, or -1. */
   readonly parent: number;
 }
 
-/** A value that is open: its fields, and which of them are open in turn. */
+/** An open value: its fields, and those of them that are open. */
 class OpenNode {
   readonly names: readonly string[] | null;
   readonly values: readonly unknown[];
-  /** By place, sorted. */
+  /** Sorted by place. */
   readonly inside: { place: number; node: OpenNode }[] = [];
   count: number;
 
@@ -45,19 +45,19 @@ class OpenNode {
     this.count = this.values.length;
   }
 
-  /** Where the open value at this place is, or would be. */
+  /** The index of the open value at this place, or where it would be inserted. */
   search(place: number): number {
     const index = this.inside.findIndex((one) => one.place >= place);
     return index < 0 ? this.inside.length : index;
   }
 }
 
-/** Whether a value has rows at all. */
+/** Whether a value has any rows. */
 export function hasRows(value: unknown): value is object {
   return typeof value === "object" && value !== null && sizeOf(value) > 0;
 }
 
-/** Counting the fields of a large object takes a while, and rows are drawn often. */
+/** Cached, because counting the fields of a large object is slow and rows are drawn often. */
 const sizes = new WeakMap<object, number>();
 
 function sizeOf(value: object): number {
@@ -70,25 +70,25 @@ function sizeOf(value: object): number {
 export class JsonTreeModel {
   readonly #root: OpenNode;
 
-  /** `value` is a list or an object with something in it. */
+  /** `value` is an array or object that is not empty. */
   constructor(value: object) {
     this.#root = new OpenNode(value);
     this.#openSome();
   }
 
-  /** How many rows there are to be seen. */
+  /** The number of visible rows. */
   get count(): number {
     return Math.min(this.#root.count, MAX_ROWS);
   }
 
-  /** The rows from number `from` on, `most` of them or as many as there are. */
+  /** Up to `most` rows from index `from` on. */
   rows(from: number, most: number): TreeRow[] {
     const found: TreeRow[] = [];
     this.#collect(this.#root, { path: "", level: 1, start: 0, parent: -1 }, [Math.max(0, from), Math.min(this.count, from + most)], found);
     return found;
   }
 
-  /** Open or close the value at a path. What is no list or object, or is there no more, stays as it is. */
+  /** Open or close the value at a path. Does nothing if there is no array or object. */
   setOpen(path: string, isOpen: boolean): void {
     const places = path.split("/").map(Number);
     const last = places.pop() ?? -1;
@@ -116,7 +116,7 @@ export class JsonTreeModel {
     return found;
   }
 
-  /** Open what is nearest to the top, breadth first, for as long as it fits on a screen or two. */
+  /** Open the topmost values, breadth first, as long as the rows fit on a screen or two. */
   #openSome(): void {
     const waiting: { node: OpenNode; path: string }[] = [{ node: this.#root, path: "" }];
     for (let next = waiting.shift(); next; next = waiting.shift()) {

@@ -1,11 +1,11 @@
-// What changes between two texts, line by line.
+// The differences between two texts, line by line.
 
 export type LineChange = { kind: "same" | "gone" | "new"; line: string };
 
-/** Cells of the table of the longest common lines; beyond that, what differs is shown as taken out and put in. */
+/** The maximum size of the table of common lines. Larger differences are shown as removed and added as a whole. */
 const MAX_TABLE_CELLS = 1_000_000;
 
-/** The lines of both texts in order: those that are "gone" and those that are the "same" make `before`, "new" and "same" `after`. */
+/** All lines in order: "gone" and "same" lines make up `before`, "new" and "same" lines `after`. */
 export function diffLines(before: string, after: string): LineChange[] {
   const [old, fresh] = [before.split("\n"), after.split("\n")];
   const head = commonLength(old, fresh, (lines, index) => lines[index]);
@@ -15,7 +15,7 @@ export function diffLines(before: string, after: string): LineChange[] {
   return [...toChanges("same", old.slice(0, head)), ...middle, ...toChanges("same", a.slice(a.length - tail))];
 }
 
-/** Only what changes, with `around` lines of what stays; null stands for lines that are left out. */
+/** Only the changes, each with `around` lines of context; null stands for omitted lines. */
 export function excerpt(changes: readonly LineChange[], around = 2): (LineChange | null)[] {
   const near = new Uint8Array(changes.length);
   changes.forEach(({ kind }, index) => {
@@ -60,7 +60,7 @@ function diffMiddle(old: readonly string[], fresh: readonly string[]): LineChang
   }
 }
 
-/** In row i and column j: how many lines `old` from i on and `fresh` from j on have in common at most. */
+/** In row i and column j: the maximum number of common lines of `old` from i on and `fresh` from j on. */
 function commonLengths(old: readonly string[], fresh: readonly string[]): Uint32Array {
   const width = fresh.length + 1;
   const table = new Uint32Array((old.length + 1) * width);

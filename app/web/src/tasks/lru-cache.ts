@@ -1,6 +1,6 @@
-// A cache that keeps what was used last, within bounds.
+// A cache with a bounded size that evicts the least recently used values.
 
-/** At most `most` values, which together weigh at most `heaviest`; what was used longest ago goes first. */
+/** Holds at most `most` values with a total weight of at most `heaviest`. Evicts the least recently used first. */
 export class LruCache<Key, Value> {
   readonly #maxEntries: number;
   readonly #maxWeight: number;
@@ -16,7 +16,7 @@ export class LruCache<Key, Value> {
     return this.#entries.size;
   }
 
-  /** The value, which is now the one that was used last. */
+  /** The value, which becomes the most recently used. */
   get(key: Key): Value | undefined {
     const entry = this.#entries.get(key);
     if (!entry) return undefined;
@@ -25,7 +25,7 @@ export class LruCache<Key, Value> {
     return entry.value;
   }
 
-  /** Keep a value; one that is too heavy by itself is not kept. */
+  /** Store a value. A value that exceeds the maximum weight by itself is not stored. */
   set(key: Key, value: Value, weight = 1): void {
     this.delete(key);
     if (weight > this.#maxWeight) return;

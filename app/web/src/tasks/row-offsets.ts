@@ -1,12 +1,12 @@
-// Where rows of different heights stand in a list, and which of them are in sight.
+// The offsets of rows of different heights, for a virtual list.
 
-/** Heights of rows (px), as a Fenwick tree: to change one and to find one takes steps in the logarithm of their number. */
+/** Row heights (px) in a Fenwick tree: updates and lookups take logarithmic time. */
 export class RowOffsets {
   readonly #estimate: number;
   #heights: number[] = [];
   #sums: number[] = [0];
 
-  /** `estimate` is the height of a row that was never measured. */
+  /** `estimate` is the height (px) of a row that is not measured yet. */
   constructor(count: number, estimate: number) {
     this.#estimate = estimate;
     this.resize(count);
@@ -20,7 +20,7 @@ export class RowOffsets {
     return this.before(this.count);
   }
 
-  /** Have this many rows; those that stay keep their heights. */
+  /** Change the number of rows; remaining rows keep their heights. */
   resize(count: number): void {
     if (count < this.count) {
       this.#heights.length = count;
@@ -33,7 +33,7 @@ export class RowOffsets {
     }
   }
 
-  /** Note the height of a row; by how much it differs from what was known. */
+  /** Set the height of a row. Returns the difference to the previous height. */
   set(index: number, height: number): number {
     const before = this.#heights[index];
     if (before === undefined || before === height) return 0;
@@ -42,14 +42,14 @@ export class RowOffsets {
     return height - before;
   }
 
-  /** Where a row begins: the height of all rows before it. */
+  /** The offset of a row: the total height of all rows before it. */
   before(index: number): number {
     let sum = 0;
     for (let at = index; at > 0; at -= at & -at) sum += this.#sums[at] ?? 0;
     return sum;
   }
 
-  /** The row that is at this offset: the first one above the list, the last one below it, and 0 where there is none. */
+  /** The index of the row at this offset, clamped to the list; 0 if the list is empty. */
   at(offset: number): number {
     let [found, left] = [0, offset];
     for (let step = 2 ** Math.floor(Math.log2(Math.max(1, this.count))); step >= 1; step /= 2) {
@@ -61,7 +61,7 @@ export class RowOffsets {
     return Math.max(0, Math.min(found, this.count - 1));
   }
 
-  /** The rows from `from` up to and without `to` that are between two offsets, and `overscan` more on either side. */
+  /** The rows between two offsets, as a half-open range, with `overscan` more on either side. */
   within(top: number, bottom: number, overscan: number): { from: number; to: number } {
     if (this.count === 0) return { from: 0, to: 0 };
     const from = Math.max(0, this.at(top) - overscan);

@@ -1,9 +1,9 @@
-// What scrolls around an element, and how what is in sight stays where it is when something above it changes.
+// Keeps the visible content in place when something above it changes its height.
 
-/** So near (px) to the end the newest stays in sight. */
+/** Within this distance of the end, the view stays at the end. */
 const NEAR_END_PX = 64;
 
-/** The nearest element around this one that scrolls, or the page itself. */
+/** The nearest scrolling ancestor of this element, or the page itself. */
 export function scrollerOf(element: Element): HTMLElement {
   for (let one = element.parentElement; one; one = one.parentElement) {
     if (/^(auto|scroll)$/.test(getComputedStyle(one).overflowY)) return one;
@@ -11,12 +11,12 @@ export function scrollerOf(element: Element): HTMLElement {
   return document.documentElement;
 }
 
-/** Scroll by so much because something above what is in sight has grown; where the browser does that itself, it is left to it. */
+/** Scroll by `by` pixels because content above has grown, unless the browser's scroll anchoring does so. */
 export function compensateScroll(scroller: HTMLElement, by: number): void {
   if (by !== 0 && getComputedStyle(scroller).overflowAnchor !== "auto") scroller.scrollTop += by;
 }
 
-/** Let an element change its height by `act`: what is in sight below it stays in sight, and so does the end. */
+/** Run `act`, which changes the height of an element, and keep the visible content or the end of the page in place. */
 export function keepScrollPosition(element: Element, act: () => void): void {
   const scroller = scrollerOf(element);
   const isAtEnd = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_END_PX;

@@ -1,4 +1,4 @@
-// Where the rows of a JSON tree come from: a value at hand, or one that the detail worker keeps.
+// Sources of the rows of a JSON tree: a local value, or a blob in the detail worker.
 
 import type { BlobRef } from "../khala/frames.ts";
 import { detailClient } from "./detail-client.ts";
@@ -6,13 +6,13 @@ import type { BlobAccessKeys, TreeRows } from "./detail-client.ts";
 import { JsonTreeModel } from "./json-tree-model.ts";
 
 export interface RowSource {
-  /** The rows from number `from` on, `most` of them, and how many there are in all. */
+  /** Up to `most` rows from index `from` on, and the number of all rows. */
   rows(from: number, most: number): TreeRows | Promise<TreeRows>;
-  /** The same, after the row at `path` is opened or closed. */
+  /** The same, after opening or closing the row at `path`. */
   set(path: string, isOpen: boolean, from: number, most: number): TreeRows | Promise<TreeRows>;
 }
 
-/** The rows of a value that is a list or an object with something in it. */
+/** The rows of a local array or object that is not empty. */
 export function localRows(value: object): RowSource {
   const tree = new JsonTreeModel(value);
   const rows = (from: number, most: number) => ({ count: tree.count, rows: tree.rows(from, most) });

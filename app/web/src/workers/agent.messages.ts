@@ -1,4 +1,4 @@
-// What the page and its agent worker say to each other: a request with an id, and its answer with the same id.
+// The messages between the page and its agent worker: a request with an id, and a reply with the same id.
 
 import type { Prices } from "../agent/cost.ts";
 import type { IncrementalCount } from "../agent/token-counts.ts";
@@ -8,10 +8,10 @@ import type { RecordedRun } from "../agent/run-history.ts";
 import type { RankedAgent, RoutableAgent } from "../agent/router.ts";
 import type { Extent, SearchResult, IndexedMessage, IndexedThread } from "../agent/search/message-archive.ts";
 
-/** What the worker is made of; `persistent` is false where this browser keeps nothing, `failures` say what could not start. */
+/** The state of the worker. `persistent` is false where the browser stores nothing; `failures` lists what could not start. */
 export type AgentInfo = { engine: Engine["name"]; persistent: boolean; messages: number; runs: number; failures: string[] };
 
-/** Each request by its name: what it is asked with, and what it answers. */
+/** The arguments and the result of each request. */
 export interface AgentApi {
   ready: { args: object; result: AgentInfo };
   index: { args: { thread: IndexedThread; messages: readonly IndexedMessage[]; extent: Extent }; result: number };
@@ -30,5 +30,5 @@ export type AgentMethod = keyof AgentApi;
 export type AgentRequest = { [N in AgentMethod]: { id: number; name: N; args: AgentApi[N]["args"] } }[AgentMethod];
 export type AgentReply = { id: number; result: AgentApi[AgentMethod]["result"] } | { id: number; error: { name: string; message: string } };
 
-/** What agent workers of other tabs tell each other: that something was added or removed in the store that they share. */
+/** Broadcast to the agent workers of other tabs after a change of the shared database. */
 export type AgentBroadcast = { kind: "cleared" } | { kind: "forgotten"; threadId: string } | { kind: "indexed"; threadId: string };

@@ -1,4 +1,4 @@
-// The agent worker: vectors, search, tokens, routing and estimates, away from the page's thread.
+// The agent worker: vectors, search, token counts, routing and estimates, off the page's main thread.
 
 /// <reference lib="webworker" />
 import { AgentService, handleRequest } from "../agent/agent-service.ts";
@@ -17,7 +17,7 @@ const agent = AgentService.start({
 });
 
 others.onmessage = ({ data }: MessageEvent<AgentBroadcast>) => {
-  // What fails here ends the worker, and with a new one everything is read again.
+  // An error here ends the worker; a new worker reads the database again.
   void agent.then((started) => started.handleBroadcast(data)).catch((error: unknown) => self.reportError(error));
 };
 self.onmessage = ({ data }: MessageEvent<AgentRequest>) => {

@@ -1,38 +1,38 @@
-// What the page and the detail worker say to each other.
+// The messages between the page and the detail worker.
 
 import type { BlobRef, FieldError, Look } from "../khala/frames.ts";
 import type { TreeRow } from "../tasks/json-tree-model.ts";
 
-/** What opens a blob's chat, and whose session the browser has beside that: what one may read is not told to another. */
+/** Access keys to a blob's thread, and the signed-in account. The cache is separate for each combination. */
 export type BlobAccessKeys = { anonKey?: string; shareKey?: string; userId?: string };
 
-/** What a blob is shown as. */
+/** How a blob is shown. */
 export type BlobContent =
-  /** The beginning of a text; it goes on at the byte `next`, if it does. */
+  /** The beginning of a text. `next` is the byte offset of the rest, null at the end. */
   | { kind: "text"; text: string; next: number | null }
   /** JSON as a tree, with its first rows. */
   | { kind: "tree"; count: number; rows: readonly TreeRow[] }
-  /** An image whose type is known to be safe to show. */
+  /** An image of a type that is safe to show. */
   | { kind: "image"; bytes: Blob }
-  /** Something that can only be downloaded. */
+  /** Content that can only be downloaded. */
   | { kind: "file" };
 
 export type TreeRows = { count: number; rows: readonly TreeRow[] };
 export type LineQuery = { mode: "head" | "tail" | "range" | "grep"; pattern?: string; ignoreCase?: boolean; after?: string; from?: number };
 
-/** Each question with the type of its answer. A blob that was let go of meanwhile is loaded again. */
+/** The arguments and the result of each request. A blob that is not cached any more is loaded again. */
 export interface DetailApi {
-  /** How a blob is shown first. */
+  /** The first view of a blob. */
   open: { args: object; result: BlobContent };
-  /** More of a text, from a byte on. */
+  /** More of a text, from a byte offset on. */
   more: { args: { from: number }; result: { text: string; next: number | null } };
   /** Rows of a tree. */
   rows: { args: { from: number; most: number }; result: TreeRows };
-  /** Open or close a row of a tree, and count anew. */
+  /** Open or close a row of a tree; the rows are numbered anew. */
   set: { args: { path: string; isOpen: boolean; from: number; most: number }; result: TreeRows };
-  /** Some of the lines. */
+  /** Matching lines. */
   lines: { args: { query: LineQuery }; result: Look };
-  /** All of it. */
+  /** The whole content. */
   bytes: { args: object; result: Blob };
 }
 
@@ -40,15 +40,15 @@ export type DetailMethod = keyof DetailApi;
 export type DetailArgs<K extends DetailMethod> = DetailApi[K]["args"];
 export type DetailResult<K extends DetailMethod> = DetailApi[K]["result"];
 
-/** A question about a blob; `id` is of the question. */
+/** A request about a blob. `id` identifies the request. */
 export type DetailRequest = { [K in DetailMethod]: { type: "request"; id: number; kind: K; blob: BlobRef; keys: BlobAccessKeys } & DetailArgs<K> }[DetailMethod];
 
 export type ToDetail =
   | DetailRequest
-  /** Nobody waits for the answer to this question any more. */
+  /** Cancels the request with this id. */
   | { type: "abort"; id: number };
 
-/** Why there is no answer: the server's "no", or, without a status, that it could not be reached. */
+/** An error of a request: the server's error response, or without `status` a network error. */
 export type RequestFailure = { message: string; status?: number; code?: string; errors?: readonly FieldError[]; retryAfter?: number | null };
 
 export type FromDetail = { id: number; result: DetailResult<DetailMethod> } | { id: number; error: RequestFailure };

@@ -1,4 +1,4 @@
-// The detail worker: reads, parses and keeps what cards show beyond their calls, away from the page's own thread.
+// The detail worker: loads, parses and caches the details of tool call cards, off the page's main thread.
 
 import { DetailService } from "../tasks/detail-service.ts";
 import type { ToDetail } from "./detail.messages.ts";

@@ -1,4 +1,4 @@
-// Draws the graph of a run onto a canvas of the page, a frame at a time and only while something moves.
+// The graph worker: draws the graph of a run onto an offscreen canvas, only while something changes.
 
 import { GraphScene, type Size } from "../autopilot/graph-scene.ts";
 import type { ToGraph } from "./graph.messages.ts";
@@ -35,7 +35,7 @@ function resize({ canvas, scene }: Stage, size: Size): void {
   scene.resize(size);
 }
 
-/** Whatever comes within a frame is drawn by one. */
+/** All changes within one animation frame are drawn together. */
 function requestFrame(on: Stage): void {
   if (isFrameRequested) return;
   isFrameRequested = true;

@@ -1,8 +1,8 @@
-// What a session's worker is asked, and what it says: the types of session/PROTOCOL.md.
+// The messages of the session worker, as specified in session/PROTOCOL.md.
 
 import type { BlobRef, Finish, RunOptions, ToolBlock, Usage } from "../khala/frames.ts";
 
-/** A text file, by its path in the repository. */
+/** A text file of a repository. */
 export type RepoFile = { path: string; content: string };
 
 export type Init = { server?: string; anonKey?: string; token?: string; threadId?: string; options?: RunOptions };
@@ -10,7 +10,7 @@ export type Chat = { text: string; options?: RunOptions };
 export type ApproveTool = { toolId: string; approved: boolean; reason?: string; args?: Record<string, unknown> };
 export type LoadRepo = { files: readonly RepoFile[] } | { url: string };
 
-/** Each request is answered by exactly one response with its `id`, of 1 to 64 characters. */
+/** Each request gets exactly one response with its `id` of 1 to 64 characters. */
 export type ToSession =
   | { id: string; type: "init"; payload: Init }
   | { id: string; type: "chat"; payload: Chat }
@@ -31,13 +31,13 @@ export type ChatData = {
 export type LoadRepoData = { files: number; bytes: number; attachments: string[] };
 export type Data = InitData | ChatData | LoadRepoData | { toolId: string; state: string } | { runId: string };
 
-/** How a tool call stands now; large arguments and outputs are blobs, as in the thread. */
+/** The state of a tool call. Large arguments and outputs are blobs, as in the thread. */
 export type ToolStep = Pick<ToolBlock, "tool" | "state"> & { toolId: string } & Partial<Pick<ToolBlock, "step" | "args" | "reason" | "summary" | "output" | "durationMs">> & {
     argsBlob?: BlobRef;
     blob?: BlobRef;
   };
 
-/** `id` is that of the chat. */
+/** `id` is the id of the chat request. */
 export type StepMessage =
   | { type: "step"; id: string; done: false; text: string }
   | { type: "step"; id: string; done: false; tool: ToolStep }

@@ -1,4 +1,4 @@
-// A session in a worker of its own: see session/PROTOCOL.md.
+// The session worker. See session/PROTOCOL.md.
 
 import { serve } from "../session/serve.ts";
 

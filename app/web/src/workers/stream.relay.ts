@@ -1,5 +1,5 @@
-// Between the feed and the page: follows what the page wants followed, and tells it what changed, as much at once as the
-// page can take. Nothing piles up: what is not told yet is the difference of two states.
+// The relay between the realtime client and the page: subscribes to what the page shows, and posts batches of changes as fast
+// as the page takes them. There is no backlog: a batch is the difference between two states.
 
 import type { Listed, Part, Participant, PartPage, Snapshot } from "../khala/frames.ts";
 import { diffThread } from "../khala/patches.ts";
@@ -9,12 +9,12 @@ import type { Batch, ListPatch, ThreadKeys, ToStream } from "./stream.messages.t
 
 const SAVE_DELAY_MS = 2000;
 const MAX_PROGRESS_PARTS = 1000;
-/** What the server has not told by then of a thread that changed, it is asked for. */
+/** A stored thread that has changed is requested as a whole if no update arrives within this time. */
 const UPDATE_TIMEOUT_MS = 2000;
-/** A store that takes longer is not waited for. */
+/** A slower store is not waited for. */
 const LOAD_TIMEOUT_MS = 500;
 
-/** The part of `Feed` that is used here. */
+/** The part of `RealtimeClient` that is used here. */
 export interface RelayClient {
   subscribe(threadId: string, keys: ThreadKeys, known?: ThreadState): void;
   unsubscribe(): void;
@@ -26,7 +26,7 @@ export interface RelayClient {
   checkConnection(): void;
 }
 
-/** The part of `Snapshots` that is used here. */
+/** The part of `SnapshotStore` that is used here. */
 export interface ThreadStorage {
   load(threadId: string, who: string | null): Promise<ThreadState | null>;
   save(threadId: string, who: string | null, state: ThreadState, usedAt: number): Promise<void>;
@@ -34,7 +34,7 @@ export interface ThreadStorage {
   clear(): Promise<void>;
 }
 
-/** Ask the server for something by its path, with what opens the thread; undefined if that fails. */
+/** Sends a GET request with the thread's keys; undefined if it fails. */
 export type ApiGet = <Answer>(path: string, keys: ThreadKeys) => Promise<Answer | undefined>;
 
 type Target = { generation: number; attempt: number; threadId: string; keys: ThreadKeys; who: string | null };
@@ -46,7 +46,7 @@ export class Relay {
   readonly #post: (batch: Batch) => void;
   #generation = 0;
   #target: Target | null = null;
-  /** What is stored of the thread, until the server tells. */
+  /** The stored snapshot of the thread, until the server has answered. */
   #storedState: ThreadState | null = null;
   #state = EMPTY_THREAD;
   #list = EMPTY_THREAD_LIST;
@@ -67,7 +67,7 @@ export class Relay {
     this.#post = post;
   }
 
-  /** What the page says. */
+  /** Handle a message of the page. */
   async receive(message: Exclude<ToStream, { type: "start" }>): Promise<void> {
     switch (message.type) {
       case "follow":
@@ -116,9 +116,9 @@ export class Relay {
   }
 
   /**
-   * Nothing is told of a thread that did not change since it was stored; its revision says that it is as stored. What did
-   * change is about to be told: shown before that, the stored one would leave the page on a branch that was left since. If
-   * the revision can't be asked for or nothing comes, all of it is asked for.
+   * Confirm the stored snapshot after a connect. The server sends nothing for a thread that has not changed, so its revision is
+   * requested: an equal revision confirms the snapshot. An update is about to arrive otherwise; showing the snapshot before it
+   * would leave the page on an outdated branch. If the revision is unavailable or no update arrives, subscribe without a revision.
    */
   async #confirmStored(): Promise<void> {
     const [target, kept] = [this.#target, this.#storedState];
@@ -133,7 +133,7 @@ export class Relay {
     this.#client.subscribe(target.threadId, target.keys);
   }
 
-  /** A snapshot doesn't say how far an answer is that is being written; its newest parts mostly do. */
+  /** A snapshot does not contain the current step of an active answer; the newest parts mostly do. */
   async #loadProgress(state: ThreadState): Promise<void> {
     const [target, answer] = [this.#target, activeAnswer(state)];
     if (!target || !answer?.runId || !answer.content.some((block) => block.type === "tool")) return;
@@ -173,7 +173,7 @@ export class Relay {
     await this.#storage.forget(threadId);
   }
 
-  /** What is stored is shown where the server does not answer; else the server's word is not far. */
+  /** Show the stored snapshot while the server is out of reach. Otherwise the server's answer is about to arrive. */
   #showStored(): void {
     if (this.#showsStored) this.#postBatch();
   }
@@ -182,9 +182,9 @@ export class Relay {
     return this.#state.revision === null && this.#storedState !== null && (this.#phase === "waiting" || !this.#isOnline || this.#posted.isStale);
   }
 
-  // What the feed tells
+  // Updates from the realtime client
 
-  /** `lag`: how far our clock is ahead of what a part was made at, in ms. */
+  /** `lag` is how far this clock is ahead of the creation time of the newest part, in ms. */
   updateThread(state: ThreadState, { isSnapshot, wasReset, lag }: { isSnapshot: boolean; wasReset: boolean; lag: number | null }): void {
     if (lag !== null && lag < this.#lag) this.#pending.lag = this.#lag = lag;
     if (wasReset) this.#pending.wasReset = true;
@@ -213,7 +213,7 @@ export class Relay {
     if (connection.phase === "live") void this.#confirmStored();
   }
 
-  /** Who may not read a thread (any more) keeps nothing of it. */
+  /** Delete the stored snapshot of a thread that this browser may not read any more. */
   handleRefusal(code: string, message: string): void {
     this.#pending.refusal = { code, message, attempt: this.#target?.attempt ?? 0 };
     if (this.#target && code !== "protocol") void this.#forget(this.#target.threadId);
@@ -258,7 +258,7 @@ export class Relay {
   }
 }
 
-/** What changed between two lists; entries that did not change are the same objects. */
+/** The changes between two lists. Unchanged entries are the same objects. */
 function diffList(before: ThreadListState, after: ThreadListState): ListPatch {
   const whole = before.revision === null;
   const entries: Listed[] = [...after.entries].filter(([id, entry]) => whole || before.entries.get(id) !== entry).map(([, entry]) => entry);

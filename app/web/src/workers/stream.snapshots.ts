@@ -1,6 +1,6 @@
-// Threads as they were last seen, in this browser's IndexedDB, so that they can be read while the server is out of reach.
+// The newest snapshots of threads in IndexedDB, so that they can be read while the server is out of reach.
 //
-// A store that fails costs only that: it is asked quietly, and what can't be kept is not kept.
+// The store is a cache: errors are ignored, and a snapshot that can't be written is not stored.
 
 import type { ThreadState } from "../khala/state.ts";
 
@@ -8,7 +8,7 @@ const NAME = "khala-threads";
 const STORE = "threads";
 const MAX_THREADS = 20;
 const MAX_SNAPSHOT_CHARACTERS = 2 * 1024 * 1024;
-/** A page of messages that is worth keeping by itself. */
+/** A page of messages; a snapshot with fewer than half of it is not stored. */
 const MIN_MESSAGES = 20;
 
 type Row = { threadId: string; who: string | null; usedAt: number; text: string };
@@ -21,14 +21,14 @@ export class SnapshotStore {
     this.#factory = factory;
   }
 
-  /** The thread as this account, or nobody, has last seen it here; else null. */
+  /** The snapshot of a thread as this account, or the anonymous user, last saw it; null if there is none. */
   async load(threadId: string, who: string | null): Promise<ThreadState | null> {
     const row = await this.#do<Row | undefined>("readonly", (store) => store.get(threadId) as IDBRequest<Row | undefined>);
     if (row?.who !== who) return null;
     return JSON.parse(row.text) as ThreadState;
   }
 
-  /** Keep it in place of what was kept of it; of a long one only the end. The threads used longest ago go where there are too many. */
+  /** Store a snapshot in place of the previous one, without the oldest messages of a long thread. Evicts the least recently used threads. */
   async save(threadId: string, who: string | null, state: ThreadState, usedAt: number): Promise<void> {
     const text = serializeWithin(state);
     if (text === null) return this.forget(threadId);
@@ -46,7 +46,7 @@ export class SnapshotStore {
     await this.#do("readwrite", (store) => store.clear());
   }
 
-  /** The result of one request, or undefined where there is no store, or it fails. */
+  /** The result of one request; undefined if there is no database or the request fails. */
   async #do<Result>(mode: IDBTransactionMode, ask: (store: IDBObjectStore) => IDBRequest<Result>): Promise<Result | undefined>;
   async #do(mode: IDBTransactionMode, ask: (store: IDBObjectStore) => IDBRequest): Promise<unknown> {
     this.#database ??= this.#open();
@@ -59,7 +59,7 @@ export class SnapshotStore {
         transaction.oncomplete = () => resolve(request.result);
         transaction.onerror = transaction.onabort = () => resolve(undefined);
       } catch {
-        resolve(undefined); // the database is closing, or was deleted under us
+        resolve(undefined); // the database is closing or was deleted
       }
     });
   }
@@ -71,20 +71,20 @@ export class SnapshotStore {
       const request = factory.open(NAME, 1);
       request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: "threadId" });
       request.onsuccess = () => {
-        // A newer version, or a deletion, in another tab must not wait for this one.
+        // Don't block a newer version or a deletion in another tab.
         request.result.onversionchange = () => request.result.close();
         resolve(request.result);
       };
       request.onerror = () => reject(request.error ?? new Error("The browser's database does not open."));
     }).catch((error: unknown) => {
-      // As in some private windows. It is not tried again, so this is said once.
+      // For example in private windows. It is logged once, because opening is not retried.
       console.info("khala", "Threads can't be kept in this browser.", error);
       return null;
     });
   }
 }
 
-/** The state as JSON, without its oldest messages where it would be too large; null if even its end is. */
+/** The state as JSON, without its oldest messages where it would be too large; null if even the newest are too large. */
 export function serializeWithin(state: ThreadState, most = MAX_SNAPSHOT_CHARACTERS): string | null {
   let kept = state;
   for (;;) {

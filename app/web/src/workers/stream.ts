@@ -1,4 +1,4 @@
-// The stream worker: keeps the socket, the folding and the stored threads off the page's thread.
+// The stream worker: keeps the socket, the fold and the stored snapshots off the page's main thread.
 
 import { RealtimeClient } from "../khala/realtime-client.ts";
 import { request, withRetry, isRequestError, retryNow } from "../khala/requests.ts";
@@ -27,7 +27,7 @@ function start(url: string): Relay {
   return made;
 }
 
-/** The answer, or undefined where there is none: what is asked for here is no great loss. */
+/** The result of an optional request; undefined if it fails. */
 async function quietly<Answer>(ask: () => Promise<Answer>): Promise<Answer | undefined> {
   try {
     return await withRetry(ask, { maxAttempts: 3 });

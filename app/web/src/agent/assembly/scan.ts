@@ -1,11 +1,11 @@
-// An exact scan in AssemblyScript: the scores of all rows against one query, four lanes and four sums at a time.
+// An exact scan in AssemblyScript: the scores of all rows for one query, with four lanes and four sums at a time.
 
-/** The bytes of a vector: 384 numbers of 4 bytes. */
+/** The size of a vector: 384 numbers of 4 bytes. */
 const STRIDE: usize = 1536;
 
 /**
- * Writes the dot product of the vector at `query` with each of `count` vectors from `rows` on to `scores`, as f32.
- * The host lays out the memory; nothing is allocated here.
+ * Write the dot product of the vector at `query` with each of `count` vectors from `rows` on to `scores`, as f32. The host lays
+ * out the memory; nothing is allocated here.
  */
 export function scan(query: usize, rows: usize, count: i32, scores: usize): void {
   for (let row: i32 = 0; row < count; row++) {
@@ -17,7 +17,7 @@ export function scan(query: usize, rows: usize, count: i32, scores: usize): void
 // @ts-ignore: decorator
 @inline
 function dot(query: usize, at: usize): f32 {
-  // Four sums, because each addition would wait for the one before.
+  // Four sums, because each addition depends on the one before.
   let a = f32x4.splat(0);
   let b = f32x4.splat(0);
   let c = f32x4.splat(0);

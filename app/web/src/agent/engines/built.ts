@@ -1,4 +1,4 @@
-// The engines for tests and benches outside a browser, from the files that a browser would be served.
+// The engines for tests and benchmarks outside a browser, from the files that a browser would load.
 
 import ruvectorUrl from "../../../node_modules/@ruvector/wasm/pkg/ruvector_wasm_bg.wasm?inline&url";
 import scanUrl from "../assembly/scan.wasm?inline&url";

@@ -1,4 +1,4 @@
-// Which engine this browser gets: the fastest one that it can run.
+// Chooses the fastest engine that this browser supports.
 
 import scanUrl from "../assembly/scan.wasm?url";
 import type { Engine } from "./engine.ts";
@@ -8,7 +8,7 @@ import { hasSimd, createSimdEngine } from "./simd.ts";
 
 export type EngineFactories = { simd: (() => Promise<Engine>) | null; ruvector: () => Promise<Engine> };
 
-/** Engines as they are served beside the script. */
+/** The engines that are served beside the script. */
 export function servedEngines(): EngineFactories {
   return {
     simd: hasSimd() ? async () => createSimdEngine(await bytes(scanUrl)) : null,
@@ -16,7 +16,7 @@ export function servedEngines(): EngineFactories {
   };
 }
 
-/** The engine, and why better ones are not it. The plain one needs nothing, so this never fails. */
+/** The engine, and why faster ones failed. Never fails, because the plain engine needs nothing. */
 export async function chooseEngine(ways: EngineFactories = servedEngines()): Promise<{ engine: Engine; failures: string[] }> {
   const failures: string[] = [];
   for (const [name, make] of [["simd", ways.simd], ["ruvector", ways.ruvector]] as const) {

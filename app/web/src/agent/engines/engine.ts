@@ -1,19 +1,19 @@
-// What every engine of vector search promises, and the choosing of the best scores that they share.
+// The interface of all engines of vector search, and the selection of the best scores that they share.
 
-/** The numbers of a vector. */
+/** The number of dimensions of a vector. */
 export const DIMENSIONS = 384;
 
 export type EngineHit = { id: string; score: number };
 
-/** Finds vectors by their cosine; vectors are of length 1, or all zeros, which are like nothing. */
+/** Finds vectors by cosine similarity. Vectors have length 1, or are all zeros and similar to nothing. */
 export interface Engine {
   readonly name: "simd" | "ruvector" | "plain";
   readonly size: number;
-  /** Keeps a copy of the vector; an id that is there already gets the new one. A RangeError unless it has 384 numbers. */
+  /** Store a copy of the vector, replacing that of the same id. Throws RangeError unless it has 384 numbers. */
   add(id: string, vector: Float32Array): void;
-  /** False if there was nothing under that id. */
+  /** Returns false if there is no such id. */
   remove(id: string): boolean;
-  /** The `k` most alike, best first, with their cosines from -1 to 1. */
+  /** The `k` most similar vectors, best first, with cosines from -1 to 1. */
   search(vector: Float32Array, k: number): EngineHit[];
   clear(): void;
 }
@@ -22,7 +22,7 @@ export function checkDimensions(vector: Float32Array): void {
   if (vector.length !== DIMENSIONS) throw new RangeError(`A vector has ${DIMENSIONS} numbers, not ${vector.length}.`);
 }
 
-/** The places of the `k` highest of the first `count` scores, highest first; of equal ones the lower place comes first. */
+/** The indices of the `k` highest of the first `count` scores, highest first. Of equal scores the lower index comes first. */
 export function topIndices(scores: Float32Array, count: number, k: number): number[] {
   const places: number[] = [];
   if (k < 1) return places;
@@ -39,7 +39,7 @@ export function topIndices(scores: Float32Array, count: number, k: number): numb
   return places;
 }
 
-/** Which id stands in which row, without holes: the last row moves to where one was removed. */
+/** The row of each id, without holes: the last row moves to where one was removed. */
 export class RowTable {
   readonly #ids: string[] = [];
   readonly #rows = new Map<string, number>();
@@ -54,7 +54,7 @@ export class RowTable {
     return id;
   }
 
-  /** The row of the id, a new one at the end if it had none. */
+  /** The row of the id; a new one at the end if it has none. */
   place(id: string): number {
     const known = this.#rows.get(id);
     if (known !== undefined) return known;
@@ -62,7 +62,7 @@ export class RowTable {
     return this.#ids.length - 1;
   }
 
-  /** Which row's contents must move where, or null if the id had no row. */
+  /** Which row must be moved where; null if the id has no row. */
   remove(id: string): { from: number; to: number } | null {
     const to = this.#rows.get(id);
     const last = this.#ids.pop();

@@ -1,4 +1,4 @@
-// How long a search among 10,000 vectors takes: `npx vitest bench src/agent/engines`.
+// Benchmark of a search among 10,000 vectors: `npx vitest bench src/agent/engines`.
 
 import { test } from "vitest";
 

@@ -1,4 +1,4 @@
-// A file as a `data:` address, which Vite offers for every kind of file but has no type for.
+// A file as a `data:` URL, for which Vite has no type.
 declare module "*?inline&url" {
   const address: string;
   export default address;

@@ -1,4 +1,4 @@
-// The engine that works everywhere: an exact scan in JavaScript. The other engines are held to what it answers.
+// The engine in plain JavaScript, which works everywhere. The other engines are tested against it.
 
 import { DIMENSIONS, topIndices, checkDimensions, RowTable, type Engine, type EngineHit } from "./engine.ts";
 
@@ -47,7 +47,7 @@ class PlainEngine implements Engine {
     const { length } = vector;
     let even = 0;
     let odd = 0;
-    // Two sums, because each addition would wait for the one before; `?? 0` is never taken, and costs nothing.
+    // Two sums, because each addition depends on the one before. `?? 0` never applies and costs nothing.
     for (let index = 0; index < length; index += 2) {
       even += (vector[index] ?? 0) * (numbers[from + index] ?? 0);
       odd += (vector[index + 1] ?? 0) * (numbers[from + index + 1] ?? 0);

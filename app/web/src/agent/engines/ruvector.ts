@@ -1,12 +1,12 @@
-// The engine of `@ruvector/wasm`, its flat index: for browsers whose WebAssembly has no SIMD.
+// The engine of `@ruvector/wasm` with its flat index, for browsers whose WebAssembly has no SIMD.
 //
-// Its graph index (HNSW) and its store in IndexedDB are names without a function behind them in this version, so neither is used.
+// Its graph index (HNSW) and its IndexedDB storage are not implemented in this version, so they are not used.
 
 import type { InitInput, JsSearchResult, VectorDB } from "@ruvector/wasm";
 
 import { DIMENSIONS, checkDimensions, type Engine, type EngineHit } from "./engine.ts";
 
-/** `source` is the module's bytes; without it, it is loaded from beside the script. */
+/** `source` has the bytes of the module; without it, it is loaded from beside the script. */
 export async function createRuvectorEngine(source?: InitInput): Promise<Engine> {
   const { default: start, VectorDB } = await import("@ruvector/wasm");
   await start(source === undefined ? undefined : { module_or_path: source });
@@ -47,7 +47,7 @@ class RuvectorEngine implements Engine {
   }
 }
 
-/** What it calls a score is a distance, one less the cosine. A result lives in its memory until it is freed. */
+/** Its score is a distance: one minus the cosine. A result stays in its memory until it is freed. */
 function taken(result: JsSearchResult): EngineHit {
   const found = { id: result.id, score: 1 - result.score };
   result.free();

@@ -1,10 +1,10 @@
-// The fastest engine: the exact scan of `../assembly/scan.ts`, on vectors in the memory of WebAssembly.
+// The fastest engine: the exact scan of `../assembly/scan.ts` on vectors in WebAssembly memory.
 
 import { DIMENSIONS, topIndices, checkDimensions, RowTable, type Engine, type EngineHit } from "./engine.ts";
 
 const PAGE = 65_536;
 const STRIDE = DIMENSIONS * 4;
-/** The query lies at the start, then the rows, then a score for each. */
+/** The memory has the query first, then the rows, then a score for each row. */
 const ROWS_AT = 2_048;
 const FIRST_ROWS = 256;
 
@@ -19,7 +19,7 @@ export function hasSimd(): boolean {
   return typeof WebAssembly === "object" && WebAssembly.validate(PROBE);
 }
 
-/** `bytes` are those of the compiled `scan.ts`. */
+/** `bytes` has the compiled `scan.ts`. */
 export async function createSimdEngine(bytes: BufferSource): Promise<Engine> {
   const { instance } = await WebAssembly.instantiate(bytes);
   const { memory, scan } = instance.exports;
@@ -70,7 +70,7 @@ class SimdEngine implements Engine {
     return topIndices(scores, this.size, k).map((row) => ({ id: this.#rows.idAt(row), score: scores[row] ?? 0 }));
   }
 
-  /** Memory of WebAssembly can't shrink; it is used again. */
+  /** WebAssembly memory can't shrink; it is reused. */
   clear(): void {
     this.#rows.clear();
   }

@@ -1,18 +1,18 @@
-// The messages that can be searched: kept in this browser, and in memory while the worker lives.
+// The archive of searchable messages: in the database, and in memory while the worker lives.
 
 import { readAll, write } from "../database.ts";
 import { embed, MAX_TEXT_CHARACTERS, pack, unpack } from "../embed.ts";
 import { MessageIndex, type IndexEntry } from "./message-index.ts";
 
-/** A thread as far as it is indexed; `revision` is that of the thread when its messages were last read. */
+/** An indexed thread. `revision` is its revision when its messages were last read. */
 export type IndexedThread = { id: string; title: string; revision: number };
-/** A message's text; `at` is its time in ms. */
+/** The text of a message. `at` is its time in ms since the epoch. */
 export type IndexedMessage = { id: string; text: string; at: number };
-/** The ids of a thread's newest messages, on all branches and without a gap; of all that it has if `isWhole`. */
+/** The ids of a thread's newest messages on all branches, without gaps; of all its messages if `isWhole`. */
 export type Extent = { ids: readonly string[]; isWhole: boolean };
 /**
- * `ranges` are [start, end) of matching words in `snippet`. Where a title was found, `messageId` is the thread's newest
- * message, and `snippet` is the title.
+ * A search result. `ranges` are [start, end) of matching words in `snippet`. If the title matches, `messageId` is the thread's
+ * newest message and `snippet` is the title.
  */
 export type SearchResult = {
   threadId: string;
@@ -26,11 +26,11 @@ export type SearchResult = {
 };
 export type ArchiveLimits = { messages: number; bytes: number };
 
-/** Beyond these the oldest messages are forgotten. */
+/** Beyond these limits the oldest messages are deleted. */
 export const DEFAULT_LIMITS: ArchiveLimits = { messages: 50_000, bytes: 50 * 2 ** 20 };
-/** What is dropped at once when a bound is reached, so that this is not each message's work. */
+/** The share that is deleted at once when a limit is reached, so that not every message triggers a deletion. */
 const TRIM_SHARE = 0.05;
-/** How many messages are loaded before somebody else has their turn. */
+/** The number of messages that are loaded before other tasks may run. */
 const LOAD_BATCH_SIZE = 100;
 
 type StoredEntry = IndexEntry & { vector: Int8Array };
@@ -40,7 +40,7 @@ export class MessageArchive {
   readonly #database: IDBDatabase | null;
   readonly #limits: ArchiveLimits;
   readonly #threads = new Map<string, IndexedThread>();
-  /** The keys of a thread's entries. */
+  /** The keys of each thread's entries. */
   readonly #members = new Map<string, Set<string>>();
   #bytes = 0;
 
@@ -59,7 +59,7 @@ export class MessageArchive {
     return this.#threads.get(threadId)?.revision ?? null;
   }
 
-  /** Takes up all that was kept, bit by bit, so that others have their turn; nothing else may be asked until it is done. */
+  /** Load the database into memory, in batches so that other tasks may run. Must complete before any other call. */
   async load(): Promise<void> {
     if (!this.#database) return;
     const kept = (await readAll(this.#database, "messages")) as StoredEntry[];
@@ -68,12 +68,12 @@ export class MessageArchive {
       this.#addToMemory(entry, unpack(vector));
       if (count % LOAD_BATCH_SIZE === 0) await new Promise((resolve) => setTimeout(resolve));
     }
-    // Each tab drops the oldest of what it knows, so several may have left more than they should.
+    // Each tab drops the oldest messages that it knows, so several tabs may have stored too many together.
     const dropped = this.#dropOldest();
     if (dropped.length > 0) await this.#write((messagesStore) => dropped.forEach((key) => messagesStore.delete(key)));
   }
 
-  /** Takes up anew what was kept of a thread, which another tab has changed. */
+  /** Load a thread again that another tab has changed. */
   async reload(threadId: string): Promise<void> {
     if (!this.#database) return;
     const kept = (await readAll(this.#database, "messages", { index: "threadId", key: threadId })) as StoredEntry[];
@@ -84,9 +84,8 @@ export class MessageArchive {
   }
 
   /**
-   * Adds messages of a thread, or their new texts, and its title. Messages that are not given stay, unless the extent
-   * shows that the thread has them no more. An older revision than the one that is indexed changes nothing. How many
-   * texts were new is told.
+   * Add new or changed messages of a thread, and its title, and return how many texts were new. Other messages stay, unless
+   * `extent` shows that they were deleted. A revision older than the indexed one changes nothing.
    */
   async add(thread: IndexedThread, messages: readonly IndexedMessage[], extent?: Extent): Promise<number> {
     if (thread.revision < (this.revisionOf(thread.id) ?? 0)) return 0;
@@ -112,7 +111,7 @@ export class MessageArchive {
     this.dropFromMemory(threadId);
     await this.#write((messagesStore, threadsStore) => {
       threadsStore.delete(threadId);
-      // Not only what is held: another tab may have kept more.
+      // By the index of the database: another tab may have stored more entries.
       const keys = messagesStore.index("threadId").getAllKeys(threadId);
       keys.onsuccess = () => {
         for (const key of keys.result) messagesStore.delete(key);
@@ -128,7 +127,7 @@ export class MessageArchive {
     });
   }
 
-  /** Forgets a thread in memory alone. */
+  /** Remove a thread from memory only. */
   dropFromMemory(threadId: string): void {
     for (const key of this.#members.get(threadId) ?? []) this.#drop(key);
     this.#members.delete(threadId);
@@ -144,7 +143,7 @@ export class MessageArchive {
 
   search(query: string, k: number): SearchResult[] {
     const seen = new Set<string>();
-    // A title and the message that stands for it may both be found.
+    // A title and the message that stands for it may both match.
     return this.#index.search(query, k + 1).flatMap(({ threadId, messageId, snippet, ranges, at, score, by }) => {
       const goal = messageId ?? this.#newestMessageId(threadId);
       if (goal === null || seen.has(goal) || seen.size === k) return [];
@@ -153,14 +152,14 @@ export class MessageArchive {
     });
   }
 
-  /** With the title, which is as old as the newest message that was ever given with it. */
+  /** The entries of the messages and of the title, whose time is that of the newest message ever given with it. */
   #entriesOf({ id, title }: IndexedThread, messages: readonly IndexedMessage[]): IndexEntry[] {
     const at = messages.reduce((newest, message) => Math.max(newest, message.at), this.#index.get(id)?.at ?? 0);
     const entries = messages.map((message): IndexEntry => ({ key: message.id, threadId: id, messageId: message.id, text: message.text, at: message.at }));
     return [...entries, { key: id, threadId: id, messageId: null, text: title, at }].map((entry) => ({ ...entry, text: entry.text.trim().slice(0, MAX_TEXT_CHARACTERS) }));
   }
 
-  /** The keys of messages that were deleted: they are not among those that there are, and not older than them either. */
+  /** The keys of deleted messages: those within the extent's range that are not in the extent. */
   #deletedKeys(threadId: string, { ids, isWhole }: Extent): string[] {
     const there = new Set(ids);
     const entries = [...(this.#members.get(threadId) ?? [])].flatMap((key) => this.#index.get(key) ?? []).filter(({ messageId }) => messageId !== null);
@@ -208,7 +207,7 @@ export class MessageArchive {
   }
 }
 
-/** Two for each UTF-16 unit, and the packed vector. */
+/** Two bytes for each UTF-16 unit, and the packed vector. */
 function bytesOf(entry: IndexEntry | null): number {
   return entry ? 2 * entry.text.length + 384 : 0;
 }

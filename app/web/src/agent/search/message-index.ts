@@ -1,4 +1,4 @@
-// The index of messages in memory: those that have the words first, then those that are lexically alike.
+// The index of messages in memory: finds messages that contain the words first, then lexically similar ones.
 
 import { embed } from "../embed.ts";
 import type { Engine } from "../engines/engine.ts";
@@ -6,17 +6,17 @@ import { wordsOf } from "../word-segments.ts";
 import { Postings } from "./postings.ts";
 import { snippetOf, type Snippet } from "./snippet.ts";
 
-/** `at` is its time in ms. A `key` is the message's id, or the thread's for its title. */
+/** `at` is its time in ms since the epoch. `key` is the id of the message, or of the thread for its title. */
 export type IndexEntry = { key: string; threadId: string; messageId: string | null; text: string; at: number };
-/** `by` is "words" where all words of the query begin words of the text, else "likeness"; `score` is from 0 to 1 within each. */
+/** `by` is "words" if every word of the query begins a word of the text, else "likeness". `score` is from 0 to 1 within each. */
 export type IndexHit = IndexEntry & Snippet & { score: number; by: "words" | "likeness" };
 
 const MAX_QUERY_CHARACTERS = 400;
-/** More words than these are not looked at. */
+/** Further words of a query are ignored. */
 const MAX_QUERY_WORDS = 16;
-/** Texts with nothing in common have likenesses of about ±0.05; among many thousands hardly one reaches this by chance. */
+/** Unrelated texts have similarities of about ±0.05; among many thousands hardly one reaches this by chance. */
 const MIN_LIKENESS = 0.2;
-/** Places of removed messages are given up when there are so many, and more than of those that are there. */
+/** The index is compacted when there are this many removed entries, and more than remaining ones. */
 const MAX_HOLES = 1_000;
 
 export class MessageIndex {
@@ -37,7 +37,7 @@ export class MessageIndex {
     return this.#entries[this.#places.get(key) ?? -1] ?? null;
   }
 
-  /** Takes the place of what was under the same key. The vector is that of the text, if it is known. */
+  /** Add an entry, replacing the one with the same key. `vector` is that of the text, if known. */
   put(entry: IndexEntry, vector = embed(entry.text)): void {
     this.remove(entry.key);
     const place = this.#entries.push(entry) - 1;
@@ -63,7 +63,7 @@ export class MessageIndex {
     this.#engine.clear();
   }
 
-  /** At most `k`, best first; of what fits equally well the newest first. */
+  /** Up to `k` hits, best first; of equally good ones the newest first. */
   search(query: string, k: number): IndexHit[] {
     const asked = query.slice(0, MAX_QUERY_CHARACTERS);
     const words = [...new Set(wordsOf(asked).map(({ word }) => word))].slice(0, MAX_QUERY_WORDS);
@@ -77,7 +77,7 @@ export class MessageIndex {
     ];
   }
 
-  /** Those in which each word of the query begins a word; the score is the mean of how much of those words was written. */
+  /** The entries in which each word of the query begins a word. The score is the mean share of those words that the query has. */
   #withWords(words: readonly string[], k: number): { entry: IndexEntry; score: number }[] {
     const count = this.#entries.length;
     const sums = new Float32Array(count).fill(1);

@@ -1,8 +1,8 @@
-// Which places (messages, by number) have which words: for words in full, and for beginnings of words.
+// The inverted index: which entries, by number, contain which words, for whole words and prefixes.
 
-/** Beginnings that so many words share are looked at no further. */
+/** The maximum number of words with the same prefix that are considered. */
 const MAX_COMPLETIONS = 5_000;
-/** New words wait unsorted until there are so many. */
+/** New words stay unsorted up to this number. */
 const MAX_UNSORTED_WORDS = 2_000;
 
 export class Postings {
@@ -10,7 +10,7 @@ export class Postings {
   #sorted: string[] = [];
   #unsorted: string[] = [];
 
-  /** The words of a new place, each at most once. */
+  /** Add the words of a new entry, each at most once. */
   add(place: number, words: Iterable<string>): void {
     for (const word of words) {
       const places = this.#places.get(word);
@@ -24,7 +24,7 @@ export class Postings {
     if (this.#unsorted.length > MAX_UNSORTED_WORDS) this.#sort();
   }
 
-  /** For each of `count` places how well its best word fits: 1 for the word in full, less the more of it is missing, 0 for none. */
+  /** For each of `count` entries, how well its best word matches: 1 for the whole word, less the more is missing, 0 for no match. */
   fits(start: string, count: number): Float32Array {
     const fits = new Float32Array(count);
     for (const word of this.#completions(start)) {
@@ -34,7 +34,7 @@ export class Postings {
     return fits;
   }
 
-  /** Gives each place the number that `renumber` says, and forgets those that get none. */
+  /** Renumber all entries; those without a new number are removed. */
   compact(renumber: (place: number) => number | undefined): void {
     const kept = new Map<string, number[]>();
     for (const [word, places] of this.#places) {
@@ -63,7 +63,7 @@ export class Postings {
   }
 }
 
-/** By UTF-16 units, as `<` does, so that words with one beginning stand together. */
+/** In the order of UTF-16 units, as `<` has it, so that words with the same prefix are adjacent. */
 function byUnits(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }

@@ -1,4 +1,4 @@
-// How long 10,000 messages take to be indexed, loaded and searched: `npx vitest bench src/agent/search`.
+// Benchmark of indexing, loading and searching 10,000 messages: `npx vitest bench src/agent/search`.
 
 import { IDBFactory } from "fake-indexeddb";
 import { test } from "vitest";
@@ -16,7 +16,7 @@ test(`a search among ${MESSAGES} messages`, { timeout: 120_000 }, async () => {
   const chance = random(1);
   const letters = Array.from("etaoinshrdlucmfwypvbgk");
   const vocabulary = Array.from({ length: 20_000 }, () => Array.from({ length: 2 + chance.below(9) }, () => chance.pick(letters)).join(""));
-  // As in speech, a few words are most of the text.
+  // As in natural language, a few words make up most of the text.
   const word = (): string => vocabulary[Math.floor(vocabulary.length * chance.next() ** 4)] ?? "";
   const messages = Array.from({ length: MESSAGES }, (_, at) => ({ id: `m${at}`, at, text: Array.from({ length: WORDS }, word).join(" ") }));
   const archive = new MessageArchive(new MessageIndex(await builtEngines.simd()), await openDatabase(new IDBFactory()));

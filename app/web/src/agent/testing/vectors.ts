@@ -1,4 +1,4 @@
-// Vectors for tests and benches.
+// Vectors for tests and benchmarks.
 
 import type { Random } from "../../khala/testing/random.ts";
 
