@@ -1,4 +1,4 @@
-# Two commands are all one needs: `make serve` and `make test`. Both do their own set-up.
+# `make serve` runs Khala and `make test` tests it. Both set up what is missing.
 
 .DEFAULT_GOAL := help
 PYTHON ?= python3
