@@ -16,11 +16,14 @@ from uuid import UUID
 
 import msgspec
 
-from khala.api import bodies
+from khala.api import types as shared_types
+from khala.api.accounts import types as accounts_types
 from khala.api.http import problem_details
-from khala.api.operations import models
-from khala.api.runs import tool_call_details
-from khala.api.tools import tools
+from khala.api.operations import types as operations_types
+from khala.api.runs import types as runs_types
+from khala.api.sharing import types as sharing_types
+from khala.api.threads import types as threads_types
+from khala.api.tools import types as tools_types
 from khala.blobs import blob_reader, line_views
 from khala.domain import access, accounts, budgets, chat, fold, frames, parts
 from khala.domain.tools import ToolRule
@@ -53,30 +56,39 @@ FROM_SERVERS: dict[str, Struct] = {
     "AccountDelta": frames.AccountDeltaFrame, "Authenticated": frames.Authenticated, "ErrorFrame": frames.ErrorFrame,
     "Pong": frames.Pong,
 }  # fmt: skip
-BODIES: dict[str, Struct] = {
-    "RunBudget": chat.RunBudget, "FunctionTool": chat.ClientFunction, "RunOptions": chat.RunOptions,
-    "NewThread": bodies.NewThread, "ThreadChanges": bodies.ThreadChanges, "Send": bodies.Send,
-    "Regenerate": bodies.Regenerate, "Decision": bodies.Decision, "Cancel": bodies.Cancel, "ReadUpTo": bodies.ReadUpTo,
-    "Claim": bodies.Claim, "KeyedThread": bodies.KeyedThread, "Claims": bodies.Claims, "NewRole": bodies.NewRole,
-    "NewLink": bodies.NewLink, "Registration": bodies.Registration, "Login": bodies.Login,
-    "NewPassword": bodies.NewPassword, "Farewell": bodies.Farewell, "Profile": bodies.Profile,
-    "NewToken": bodies.NewToken, "NewTool": tools.NewTool, "ToolDecision": tools.Decision, "Rules": tools.Rules,
+BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction} | {
+    struct.__name__: struct
+    for struct in (
+        chat.RunBudget, chat.RunOptions,
+        threads_types.NewThread, threads_types.ThreadChanges, threads_types.SendRequest,
+        threads_types.RegenerateRequest, runs_types.DecisionRequest, runs_types.CancelRequest,
+        sharing_types.ReadPosition, sharing_types.ClaimRequest, sharing_types.ThreadClaim,
+        sharing_types.ClaimsRequest, sharing_types.NewRole, sharing_types.NewLink,
+        accounts_types.Registration, accounts_types.Login, accounts_types.NewPassword, accounts_types.AccountDeletion,
+        accounts_types.ProfileChanges, accounts_types.NewToken,
+        tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList,
+    )
 }  # fmt: skip
-ANSWERS: dict[str, Struct] = {
-    "MadeThread": bodies.MadeThread, "Sent": chat.SendResult, "Approval": approvals.Approval, "Access": bodies.Access,
-    "Member": accounts.Member, "Invitation": accounts.Invitation,
-    "Link": accounts.ShareLink, "MadeLink": bodies.MadeLink, "Claimed": accounts.ClaimResult,
-    "LinkedIdentity": accounts.LinkedIdentity, "User": accounts.User, "SignedIn": bodies.SignedIn,
-    "SignedOut": bodies.SignedOut, "Session": accounts.Session, "Token": accounts.ApiToken,
-    "MadeToken": bodies.MadeToken,
-    "Provider": bodies.Provider, "Ways": bodies.Ways, "Used": budgets.BudgetUsage, "Trace": audit.AuditEntry,
-    "Tool": tools.OfferedTool, "UserTool": user_tools.UserTool, "Rule": ToolRule, "Model": models.Offer,
-    "Models": models.Offers, "Line": line_views.BlobLine, "Look": blob_reader.ReadResult,
-    "Kept": tool_call_details.Kept,
-    "Detail": tool_call_details.Detail,
-    "PartPage": bodies.PartPage, "FieldError": problem_details.FieldError, "Problem": problem_details.Problem,
+RENAMED_ANSWERS: dict[str, Struct] = {
+    "Sent": chat.SendResult, "Claimed": accounts.ClaimResult, "Link": accounts.ShareLink, "Token": accounts.ApiToken,
+    "Trace": audit.AuditEntry, "Line": line_views.BlobLine, "Look": blob_reader.ReadResult,
+    "Used": budgets.BudgetUsage, "Rule": ToolRule, "Tool": tools_types.OfferedTool,
+    "Model": operations_types.OfferedModel, "Models": operations_types.OfferedModels,
 }  # fmt: skip
-GENERIC: dict[str, Struct] = {"Page": bodies.Page, "Older": bodies.Older, "Items": bodies.Items}
+ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
+    struct.__name__: struct
+    for struct in (
+        threads_types.CreatedThread, approvals.Approval, sharing_types.ThreadAccess, accounts.Member,
+        accounts.Invitation, sharing_types.CreatedLink, accounts.LinkedIdentity, accounts.User,
+        accounts_types.SignedInUser, accounts_types.SignedOut, accounts.Session, accounts_types.CreatedToken,
+        accounts_types.SignInProvider, accounts_types.SignInMethods, user_tools.UserTool,
+        runs_types.BlobLink, runs_types.ToolCallDetail, runs_types.PartPage,
+        problem_details.FieldError, problem_details.Problem,
+    )
+}  # fmt: skip
+GENERIC: dict[str, Struct] = {
+    struct.__name__: struct for struct in (shared_types.Page, threads_types.OlderMessages, shared_types.Items)
+}
 SECTIONS: tuple[tuple[str, dict[str, Struct]], ...] = (
     ("State", STATE),
     ("Content", BLOCKS),

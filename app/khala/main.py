@@ -16,7 +16,7 @@ from litestar import Litestar
 
 from khala.api.application import application
 from khala.api.context import Context
-from khala.api.http.body_deadline import BodyDeadline
+from khala.api.http.body_limits import BodyDeadline
 from khala.api.http.host_guard import HostGuard
 from khala.api.http.http_protocol import BoundedHttp, UnsignalledServer, address_of, listening
 from khala.api.http.rate_limits import Limiter

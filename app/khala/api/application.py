@@ -22,10 +22,10 @@ from khala.api.accounts.oidc_login import Oidc
 from khala.api.accounts.sign_in import Auth
 from khala.api.blobs.blobs import Blobs
 from khala.api.blobs.uploads import upload
-from khala.api.bodies import MOST_BODY
 from khala.api.context import Context
 from khala.api.http import web_page
 from khala.api.http.allow_header import telling_methods
+from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.http.problem_details import EXAMPLES, HANDLERS
 from khala.api.http.rate_limits import PAGE_FILE_COST
 from khala.api.http.request_origin import SAFE, refuse_cross_site
@@ -38,7 +38,7 @@ from khala.api.openai.completion_options import HEADERS as OPENAI_HEADERS
 from khala.api.openai.document import read_document
 from khala.api.openai.routes import complete, list_models, read_model
 from khala.api.openapi import document
-from khala.api.operations.health import HealthRoutes
+from khala.api.operations.health import HealthRoutes, health
 from khala.api.operations.models import models
 from khala.api.runs.runs import Runs
 from khala.api.runs.tool_call_details import detail
@@ -108,7 +108,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     return Litestar(
         [
             Router("/api", route_handlers=routes, before_request=begin),
-            Router("/", route_handlers=[McpRoutes, detail], before_request=begin),
+            Router("/", route_handlers=[McpRoutes, health, detail], before_request=begin),
             Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=begin),
             mcp_endpoint(context),
             Router("/", route_handlers=web_page.routes(web), before_request=begin_file),
@@ -116,7 +116,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         dependencies={"context": Provide(give_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
         openapi_config=document.config(version, before_request=begin_document),
-        request_max_body_size=MOST_BODY,
+        request_max_body_size=MAX_BODY_BYTES,
         cors_config=_cors(context.origins.allowed),
         before_send=[_headers(context.origins.public_url), telling_methods(), _log],
         logging_config=None,

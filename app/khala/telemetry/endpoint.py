@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
 from khala.api.http.http_protocol import BoundedHttp, UnsignalledServer, address_of, listening
-from khala.api.operations.readiness import Health
+from khala.api.operations.types import HealthReport
 from khala.signals.metrics import BUILD, REGISTRY
 from khala.telemetry.gauges import Gauges
 
@@ -34,7 +34,7 @@ JSON = b"application/json"
 class Endpoint:
     """The ASGI application. `health` says what works now."""
 
-    def __init__(self, gauges: Gauges, health: Callable[[], Awaitable[Health]]) -> None:
+    def __init__(self, gauges: Gauges, health: Callable[[], Awaitable[HealthReport]]) -> None:
         self._gauges = gauges
         self._health = health
         self._own = CollectorRegistry()
@@ -81,7 +81,7 @@ def _joined(first: bytes, second: bytes) -> bytes:
 
 @asynccontextmanager
 async def watched(
-    at: tuple[str, int] | None, gauges: Gauges, health: Callable[[], Awaitable[Health]]
+    at: tuple[str, int] | None, gauges: Gauges, health: Callable[[], Awaitable[HealthReport]]
 ) -> AsyncIterator[None]:
     """Answer at this host and port for as long as this is open; nowhere if it is None."""
     if at is None:

@@ -15,11 +15,13 @@ from khala.api.accounts import session_cookie
 from khala.api.accounts.authentication import BY_ACCOUNT, somebody, user_of
 from khala.api.accounts.exports import ArchiveStream
 from khala.api.accounts.sign_in import ACCOUNT, BODY, DENIED, confirmed
-from khala.api.bodies import Farewell, Items, Profile, storable
+from khala.api.accounts.types import AccountDeletion, ProfileChanges
 from khala.api.context import Context
 from khala.api.http.path_parameters import SessionId
 from khala.api.http.problem_details import documented
 from khala.api.openapi.document import OptionalBody, example
+from khala.api.types import Items
+from khala.api.validation import check_text
 from khala.archive.exporter import export_archive
 from khala.domain.access import Caller
 from khala.domain.accounts import Invitation, Session, User
@@ -80,11 +82,11 @@ class Me(Controller):
         self,
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
-        data: Annotated[Profile, BodyKwarg(examples=example("Another name", name="Tassadar"))],
+        data: Annotated[ProfileChanges, BodyKwarg(examples=example("Another name", name="Tassadar"))],
     ) -> User:
         """Be called so from now on, or nothing with `null`."""
         user_id = user_of(caller)
-        await accounts.rename(context.db, user_id, None if data.name is None else storable(data.name, "name"))
+        await accounts.rename(context.db, user_id, None if data.name is None else check_text(data.name, "name"))
         async with context.db.snapshot() as driver:
             return await accounts.get(driver, user_id)
 
@@ -103,7 +105,7 @@ class Me(Controller):
         caller: NamedDependency[Caller],
         request: Connection,
         data: Annotated[
-            Farewell | None, BodyKwarg(examples=example("With the password", password=ACCOUNT["password"]))
+            AccountDeletion | None, BodyKwarg(examples=example("With the password", password=ACCOUNT["password"]))
         ] = None,
     ) -> Response[None]:
         """Delete the account, its threads, sessions and tokens. It takes the password, where there is one."""

@@ -9,10 +9,12 @@ from litestar.openapi.spec import Example
 from litestar.params import BodyKwarg
 
 from khala.api.accounts.authentication import BY_ACCOUNT, user_of
-from khala.api.bodies import Items, MadeToken, NewToken, future, storable
+from khala.api.accounts.types import CreatedToken, NewToken
 from khala.api.context import Context
 from khala.api.http.path_parameters import TokenId
 from khala.api.http.problem_details import documented
+from khala.api.types import Items
+from khala.api.validation import check_expiry, check_text
 from khala.domain.access import SCOPES, Caller
 from khala.domain.accounts import ApiToken
 from khala.domain.errors import Forbidden, InvalidInput
@@ -43,7 +45,7 @@ class Tokens(Controller):
         data: Annotated[
             NewToken, BodyKwarg(examples=[Example(summary="To read", value={"name": "CI", "scopes": ["read"]})])
         ],
-    ) -> MadeToken:
+    ) -> CreatedToken:
         """Make a secret that acts for the account within its scopes: never more than the caller's own."""
         user_of(caller)
         if len(set(data.scopes)) < len(data.scopes):
@@ -51,9 +53,9 @@ class Tokens(Controller):
         if not set(data.scopes) <= caller.scopes:
             raise Forbidden("A token can't give away more than it has itself.")
         scopes = [scope for scope in SCOPES if scope in data.scopes]
-        name, expires_at = storable(data.name, "name"), future(data.expires_at)
+        name, expires_at = check_text(data.name, "name"), check_expiry(data.expires_at)
         token, secret = await api_tokens.create(context.db, caller, name, scopes, expires_at)
-        return MadeToken(**msgspec.structs.asdict(token), token=secret)
+        return CreatedToken(**msgspec.structs.asdict(token), token=secret)
 
     @get(
         "/",

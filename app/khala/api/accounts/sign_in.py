@@ -11,21 +11,21 @@ from litestar.params import BodyKwarg
 
 from khala.api.accounts import session_cookie, sign_in_throttle
 from khala.api.accounts.authentication import BY_ACCOUNT, user_of
-from khala.api.bodies import (
+from khala.api.accounts.types import (
     Login,
     NewPassword,
-    Provider,
     Registration,
-    SignedIn,
+    SignedInUser,
     SignedOut,
-    Ways,
-    storable,
+    SignInMethods,
+    SignInProvider,
 )
 from khala.api.context import Context
 from khala.api.http.problem_details import documented
 from khala.api.http.request_origin import base_url
 from khala.api.openapi.document import example
 from khala.api.sharing.sharing import claimed
+from khala.api.validation import check_text
 from khala.domain.access import SCOPES, Caller
 from khala.domain.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from khala.identity import passwords
@@ -54,10 +54,10 @@ class Auth(Controller):
         response_description="The ways.",
         responses=documented("rate_limited"),
     )
-    async def ways(self, context: NamedDependency[Context]) -> Ways:
-        """Whether accounts can be made here, and the OpenID Provider if there is one."""
-        oidc = None if context.provider is None else Provider(name=context.provider_name)
-        return Ways(registration=context.registration, oidc=oidc)
+    async def ways(self, context: NamedDependency[Context]) -> SignInMethods:
+        """Whether accounts can be made here, and the OpenID SignInProvider if there is one."""
+        oidc = None if context.provider is None else SignInProvider(name=context.provider_name)
+        return SignInMethods(registration=context.registration, oidc=oidc)
 
     @post(
         "/register",
@@ -75,7 +75,7 @@ class Auth(Controller):
             Registration,
             BodyKwarg(examples=example("An account", **ACCOUNT)),
         ],
-    ) -> Response[SignedIn]:
+    ) -> Response[SignedInUser]:
         """Make an account with an address and a password, sign in, and claim anonymous threads in one go."""
         if not context.registration:
             raise Forbidden("No accounts are made here by oneself.")
@@ -83,7 +83,7 @@ class Auth(Controller):
         password = passwords.validated_password(data.password)
         await sign_in_throttle.count_registration(context.db, caller.network)
         hashed = await passwords.hash_password(password)
-        name = None if data.name is None else storable(data.name, "name")
+        name = None if data.name is None else check_text(data.name, "name")
         user_id = await accounts.register(context.db, email, hashed, name, caller)
         proven = PasswordRecord(user_id=user_id, hash=hashed)
         return await signed_in(context, request, caller, proven, data, status=201)
@@ -102,7 +102,7 @@ class Auth(Controller):
         caller: NamedDependency[Caller],
         request: Connection,
         data: Annotated[Login, BodyKwarg(examples=example("By password", **ACCOUNT))],
-    ) -> Response[SignedIn]:
+    ) -> Response[SignedInUser]:
         """Sign in by address and password, and claim anonymous threads in one go."""
         email = _address(data.email)
         await sign_in_throttle.count_try(context.db, email, caller.network)
@@ -206,14 +206,14 @@ async def signed_in(
     data: Login | Registration,
     *,
     status: int,
-) -> Response[SignedIn]:
+) -> Response[SignedInUser]:
     """A new session in place of the one that the browser came with, and the claims that it brought."""
     secret = await begin(context, request, caller, proven.user_id, proof=proven.hash)
     async with context.db.driver() as driver:
         user = await accounts.get(driver, proven.user_id)
     who = msgspec.structs.replace(caller, user_id=user.id, name=user.name)
     found = await claimed(context, data.claim, who)
-    body = SignedIn(**msgspec.structs.asdict(user), claimed=tuple(found))
+    body = SignedInUser(**msgspec.structs.asdict(user), claimed=tuple(found))
     return Response(body, status_code=status, cookies=[session_cookie.keeping(request, context.origins, secret)])
 
 

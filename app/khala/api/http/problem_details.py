@@ -13,7 +13,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 from litestar.types import ExceptionHandlersMap
 
-from khala.api.bodies import MOST_BODY
+from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.domain.errors import InvalidInput, KhalaError, RequestTimeout
 
 log = structlog.get_logger()
@@ -54,7 +54,7 @@ CODES: dict[int, str] = {
 DETAILS: dict[str, str] = {
     "not_found": "There is nothing at this address.",
     "method_not_allowed": "This address does not take this method.",
-    "payload_too_large": f"A request has at most {MOST_BODY:,} bytes.",
+    "payload_too_large": f"A request has at most {MAX_BODY_BYTES:,} bytes.",
 }
 """What to say where the framework would be silent or tell too much, such as a file's path."""
 

@@ -14,12 +14,12 @@ from msgspec import Meta
 
 from khala.api.accounts import session_cookie
 from khala.api.accounts.authentication import BY_ACCOUNT, of_request, user_of
-from khala.api.bodies import MOST_BODY, Body, Items
 from khala.api.context import Context
-from khala.api.http.body_deadline import read_ahead
+from khala.api.http.body_limits import MAX_BODY_BYTES, read_ahead
 from khala.api.http.problem_details import documented
 from khala.api.http.request_origin import refuse_cross_site
 from khala.api.mcp.offered_tools import Offering
+from khala.api.types import ApiStruct, Items
 from khala.domain.access import Caller, require_scope
 from khala.domain.errors import NotFound, Unauthorized
 from khala.tools.mcp import ServerState, ToolGroup
@@ -27,7 +27,7 @@ from khala.tools.mcp import ServerState, ToolGroup
 ASKED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 
 
-class GroupOfTools(Body, frozen=True, kw_only=True, omit_defaults=False):
+class GroupOfTools(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """Tools that belong together. `patterns` say which; `tools` are those that the caller is offered at `path`."""
 
     name: str
@@ -36,12 +36,6 @@ class GroupOfTools(Body, frozen=True, kw_only=True, omit_defaults=False):
     path: Annotated[str, Meta(description="Where an MCP client is offered them.")]
     patterns: tuple[str, ...]
     tools: list[str]
-
-
-class Up(Body, frozen=True, kw_only=True, omit_defaults=False):
-    """The process is up."""
-
-    ok: bool
 
 
 def endpoint(context: Context) -> ASGIRouteHandler:
@@ -63,7 +57,7 @@ def endpoint(context: Context) -> ASGIRouteHandler:
         await asyncio.to_thread(importlib.import_module, "khala.api.mcp.server")
         from khala.api.mcp.server import serve
 
-        receive = await read_ahead(receive, MOST_BODY)
+        receive = await read_ahead(receive, MAX_BODY_BYTES)
         await serve(Offering(context.tool_registry, caller, group), scope, receive, send)
 
     return mcp
@@ -117,11 +111,6 @@ class McpRoutes(Controller):
         """Names and states only: addresses, commands and environments stay with the operator."""
         user_of(caller)
         return Items(items=context.connections.servers())
-
-    @get("/health", operation_id="health", summary="Is the process up?", response_description="It is.", tags=["Health"])
-    async def health(self) -> Up:
-        """The short answer; `/api/health/ready` tells whether it can do its work."""
-        return Up(ok=True)
 
 
 def _shown(group: ToolGroup, offered: list[str]) -> GroupOfTools:

@@ -18,7 +18,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from khala.api.bodies import MOST_BODY
+from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.mcp.offered_tools import Offering, only_reads
 from khala.domain import ids
 from khala.domain.errors import KhalaError, PayloadTooLarge
@@ -57,7 +57,7 @@ async def serve(offering: Offering, scope: Scope, receive: Receive, send: Send) 
         # Nothing of ours travels in headers.
         get_tool_input_schema=lambda _: None,
     )
-    manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MOST_BODY)
+    manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY_BYTES)
     async with manager.run():
         await manager.handle_request(scope, receive, send)  # type: ignore[arg-type]
 

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import msgspec
 
-from khala.api.bodies import check_storable
 from khala.api.context import Context
 from khala.api.openai.errors import ModelNotFound
 from khala.api.openai.request_body import Completion, Tool
+from khala.api.validation import check_json
 from khala.domain.chat import DEFAULT_STEPS, MAX_FUNCTIONS, MAX_TOOL_PATTERNS, ClientFunction, RunBudget, RunOptions
 from khala.domain.errors import InvalidInput
 from khala.domain.idempotency import RequestIdentity
@@ -143,7 +143,7 @@ def _function(place: int, tool: Tool) -> ClientFunction:
         "description": tool.function.description or "",
         "parameters": tool.function.parameters or {},
     }
-    check_storable(said, path)
+    check_json(said, path)
     try:
         return msgspec.convert(said, ClientFunction)
     except msgspec.ValidationError as error:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from khala.api.bodies import sendable
 from khala.api.context import Context
 from khala.api.openai import history as told
 from khala.api.openai.completion_options import Wish
 from khala.api.openai.history import Answered, File, History, Said, Turn
+from khala.api.validation import check_message_text
 from khala.blobs.content_type import ContentSniffer
 from khala.domain import ids
 from khala.domain.access import Action, Caller
@@ -46,7 +46,7 @@ async def _ask(context: Context, caller: Caller, history: History, wish: Wish) -
     if isinstance(last, Said):
         if not last.files and not last.text.strip():
             raise InvalidInput("A message needs text.", path="messages")
-        sendable(last.text, alone=False)
+        check_message_text(last.text, may_be_empty=True)
     if wish.thread_id is None:
         return await _anew(context, caller, history, wish)
     if isinstance(last, Said):

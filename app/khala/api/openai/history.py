@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from khala.api.bodies import check_storable, storable
 from khala.api.openai.request_body import (
     AssistantMessage,
     DeveloperMessage,
@@ -23,6 +22,7 @@ from khala.api.openai.request_body import (
     file_of,
     text_of,
 )
+from khala.api.validation import check_json, check_text
 from khala.domain.errors import InvalidInput
 from khala.domain.fold import Block, TextBlock, ToolBlock
 from khala.models import tool_arguments
@@ -159,11 +159,11 @@ class _Draft:
             here = f"{path}.tool_calls[{place}]"
             if not 0 < len(call.id) <= MOST_ID or call.id in self._waiting:
                 raise InvalidInput(f"Each call has an id of its own, of at most {MOST_ID} characters.", path=here)
-            self._waiting[storable(call.id, here)] = len(self._blocks)
+            self._waiting[check_text(call.id, here)] = len(self._blocks)
             self._blocks.append(
                 ToolBlock(
                     tool_call_id=self._name(call.id),
-                    tool=storable(call.function.name, here)[:MOST_ID],
+                    tool=check_text(call.function.name, here)[:MOST_ID],
                     state="queued",
                     step=self._step,
                     args=_args(call.function.arguments, here),
@@ -194,22 +194,22 @@ def settled(block: ToolBlock, output: str) -> ToolBlock:
 def _args(text: str, path: str) -> dict[str, Any]:
     """The arguments of an earlier call; a model that wrote none that can be read is told so."""
     args, problem = tool_arguments.read(text)
-    check_storable(args, path)
-    return args if problem is None else {"…": storable(text, path)}
+    check_json(args, path)
+    return args if problem is None else {"…": check_text(text, path)}
 
 
 def _said(path: str, message: UserMessage) -> Said:
     content = message.content
     if content is None or isinstance(content, str):
-        return Said(text=storable(content or "", f"{path}.content"))
+        return Said(text=check_text(content or "", f"{path}.content"))
     texts, files = [], []
     for place, part in enumerate(content):
         here = f"{path}.content[{place}]"
         match part:
             case TextPart():
-                texts.append(storable(part.text, here))
+                texts.append(check_text(part.text, here))
             case RefusalPart():
-                texts.append(storable(part.refusal, here))
+                texts.append(check_text(part.refusal, here))
             case ImagePart() | FilePart():
                 files.append(_file(here, part))
             case _:

@@ -4,7 +4,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from khala.api.bodies import storable
+from khala.api.validation import check_text
 from khala.domain.errors import InvalidInput, PayloadTooLarge
 
 MOST_REQUEST = 8 << 20
@@ -175,7 +175,7 @@ def read(body: bytes) -> Completion:
 def text_of(content: Content, path: str) -> str:
     """The text of a message that can't have anything else. Raises `InvalidInput`."""
     if content is None or isinstance(content, str):
-        return storable(content or "", path)
+        return check_text(content or "", path)
     said = []
     for part in content:
         match part:
@@ -185,7 +185,7 @@ def text_of(content: Content, path: str) -> str:
                 said.append(part.refusal)
             case _:
                 raise InvalidInput("Only a user's message may have files.", path=path)
-    return storable("".join(said), path)
+    return check_text("".join(said), path)
 
 
 def _refuse(asked: Completion) -> None:

@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from khala.api.bodies import MOST_TEXT
+from khala.api.validation import MAX_MESSAGE_CHARACTERS
 from khala.domain.access import SCOPES
 from khala.domain.chat import BUDGET_BOUNDS
 from khala.identity.passwords import MAX_EMAIL_CHARACTERS, MAX_PASSWORD_CHARACTERS, MIN_PASSWORD_CHARACTERS
@@ -38,7 +38,7 @@ PASSWORD: Schema = {
 }
 EMAIL: Schema = {"format": "email", "maxLength": MAX_EMAIL_CHARACTERS}
 FIELDS: dict[str, dict[str, Schema]] = {
-    "Send": {"text": {"maxLength": MOST_TEXT}},
+    "SendRequest": {"text": {"maxLength": MAX_MESSAGE_CHARACTERS}},
     "Registration": {"email": EMAIL, "password": PASSWORD},
     "NewPassword": {"email": EMAIL, "new": PASSWORD},
     "Rule": {"pattern": {"minLength": 1, "maxLength": 200}},
@@ -68,7 +68,7 @@ FIELDS: dict[str, dict[str, Schema]] = {
 """What fields of requests are bound by, beside what their types say."""
 OBJECTS: dict[str, Schema] = {
     "ThreadChanges": {"minProperties": 1},
-    "Send": {
+    "SendRequest": {
         "anyOf": [
             {"properties": {"text": {"type": "string", "pattern": SAYS_SOMETHING}}},
             {"properties": {"attachments": {"type": "array", "minItems": 1}}, "required": ["attachments"]},

@@ -5,7 +5,7 @@ from litestar.di import NamedDependency
 
 from khala.api.context import Context
 from khala.api.http.problem_details import answer
-from khala.api.operations.readiness import Health
+from khala.api.operations.types import HealthReport, Liveness
 
 
 class HealthRoutes(Controller):
@@ -24,9 +24,15 @@ class HealthRoutes(Controller):
         operation_id="ready",
         summary="Can it do its work?",
         response_description="It can.",
-        responses={503: answer(Health, "Something is out of reach.")},
+        responses={503: answer(HealthReport, "Something is out of reach.")},
     )
-    async def ready(self, context: NamedDependency[Context]) -> Response[Health]:
+    async def ready(self, context: NamedDependency[Context]) -> Response[HealthReport]:
         """Whether the database takes writes, notifications arrive, files have room, and the process is to go on."""
         health = await context.readiness.examine(stopping=context.stopping.is_set())
         return Response(health, status_code=200 if health.ok else 503)
+
+
+@get("/health", operation_id="health", summary="Is the process up?", response_description="It is up.", tags=["Health"])
+async def health() -> Liveness:
+    """A short answer. `/api/health/ready` also checks what the process depends on."""
+    return Liveness(ok=True)

@@ -7,29 +7,11 @@ from functools import lru_cache
 from litestar import get
 from litestar.di import NamedDependency
 
-from khala.api.bodies import Body
 from khala.api.context import Context
 from khala.api.http.problem_details import documented
+from khala.api.operations.types import OfferedModel, OfferedModels
 from khala.domain.decimals import format_optional
 from khala.models import prices
-
-
-class Offer(Body, frozen=True, kw_only=True):
-    """A model, as `RunOptions.model` names it. Prices are decimal strings, absent where they are not known."""
-
-    model: str
-    provider: str
-    name: str
-    input_usd_per_million: str | None = None
-    output_usd_per_million: str | None = None
-    context_tokens: int | None = None
-
-
-class Offers(Body, frozen=True, kw_only=True):
-    """The models that may be asked for by name, and the one that answers where none is named."""
-
-    default: str
-    items: list[Offer]
 
 
 @get(
@@ -40,23 +22,23 @@ class Offers(Body, frozen=True, kw_only=True):
     response_description="Models, the default first.",
     responses=documented("rate_limited"),
 )
-async def models(context: NamedDependency[Context]) -> Offers:
+async def models(context: NamedDependency[Context]) -> OfferedModels:
     """The models that may be asked for by name, with list prices per million tokens."""
     # The first look imports the price list, for up to a second.
     return await asyncio.to_thread(offers, context.models)
 
 
 @lru_cache(maxsize=1)
-def offers(names: Sequence[str]) -> Offers:
+def offers(names: Sequence[str]) -> OfferedModels:
     """These models, the default first, with what is known of them."""
-    return Offers(default=names[0], items=[_offer(name) for name in names])
+    return OfferedModels(default=names[0], items=[_offer(name) for name in names])
 
 
-def _offer(model: str) -> Offer:
+def _offer(model: str) -> OfferedModel:
     provider, _, named = model.partition(":")
     name = named or provider
     told, said = prices.per_million(provider, name)
-    return Offer(
+    return OfferedModel(
         model=model,
         provider=provider,
         name=name,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from khala.api.bodies import Body
+from khala.api.operations.types import HealthReport
 from khala.blobs.blob_service import BlobService
 from khala.domain.errors import Unavailable
 from khala.live.listener import Listener
@@ -19,22 +19,6 @@ PROBE_INTERVAL_SECONDS = 5.0
 PROBE_TIMEOUT_SECONDS = 5.0
 
 
-class Health(Body, frozen=True, kw_only=True, omit_defaults=False):
-    """What works; `ok` says whether conversations do.
-
-    `writable`: Postgres commits writes. `disk`: this machine's own folders for files take more. Without `blobs` that
-    are kept in a bucket, only large results and files are out of reach.
-    """
-
-    ok: bool
-    database: bool
-    writable: bool
-    feed: bool
-    blobs: bool
-    disk: bool
-    stopping: bool
-
-
 class Readiness:
     """Examines what one process needs; of those who ask at once, all share one probe."""
 
@@ -45,13 +29,13 @@ class Readiness:
         self._writes = _Probe(self._takes_writes)
         self._room = _Probe(blob_service.has_room)
 
-    async def examine(self, *, stopping: bool) -> Health:
+    async def examine(self, *, stopping: bool) -> HealthReport:
         """What works now."""
         database, feed = await self._answers(), self._listener.connected
         writable, room, blobs = await asyncio.gather(self._writes.well(), self._room.well(), self._blob_service.well())
         # A full folder is this machine's fault; a bucket that is away is so for every process, which all go on without.
         disk = room and (blobs or not self._blob_service.store.local)
-        return Health(
+        return HealthReport(
             ok=database and writable and feed and disk and not stopping,
             database=database,
             writable=database and writable,

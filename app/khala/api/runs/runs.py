@@ -11,11 +11,13 @@ from litestar.params import BodyKwarg, QueryParameter
 from msgspec.structs import replace
 
 from khala.api.accounts.authentication import BY_KEY
-from khala.api.bodies import Cancel, Decision, Items, PartPage, check_storable, storable
 from khala.api.context import Context
 from khala.api.http.path_parameters import CallId, RunId
 from khala.api.http.problem_details import answer, documented
 from khala.api.openapi.document import OptionalBody, example
+from khala.api.runs.types import CancelRequest, DecisionRequest, PartPage
+from khala.api.types import Items
+from khala.api.validation import check_json, check_text
 from khala.domain.access import Caller
 from khala.domain.chat import ACTIVE, Receipt, Run
 from khala.domain.errors import InvalidInput, PayloadTooLarge, Unavailable
@@ -121,18 +123,18 @@ class Runs(Controller):
         caller: NamedDependency[Caller],
         run_id: RunId,
         call_id: CallId,
-        data: Annotated[Decision, BodyKwarg(examples=example("Yes", approved=True))],
+        data: Annotated[DecisionRequest, BodyKwarg(examples=example("Yes", approved=True))],
     ) -> Approval:
         """Answer a call that waits. The first answer stands; the same again changes nothing, another one is 409.
 
         Only the person for whom the call acts may send `editedArgs`.
         """
-        question = await approvals.get_question(context.db, run_id, storable(call_id, "call_id"), caller)
+        question = await approvals.get_question(context.db, run_id, check_text(call_id, "call_id"), caller)
         if data.edited_args is not None:
             await _check(question, data.edited_args)
         answer = ApprovalDecision(
             approved=data.approved,
-            reason=None if data.reason is None else storable(data.reason, "reason"),
+            reason=None if data.reason is None else check_text(data.reason, "reason"),
             edited_args=data.edited_args if data.approved else None,
             digest=data.digest,
         )
@@ -156,7 +158,7 @@ class Runs(Controller):
         caller: NamedDependency[Caller],
         run_id: RunId,
         data: Annotated[
-            Cancel | None, BodyKwarg(examples=[Example(summary="With a reason", value={"reason": "Off topic"})])
+            CancelRequest | None, BodyKwarg(examples=[Example(summary="With a reason", value={"reason": "Off topic"})])
         ] = None,
     ) -> Response[Run]:
         """End the run. What it has said stays; a run that has ended stays as it is, and answers 200."""
@@ -166,7 +168,7 @@ class Runs(Controller):
 
 
 async def _check(question: ApprovalQuestion, args: dict[str, Any]) -> None:
-    check_storable(args, "editedArgs")
+    check_json(args, "editedArgs")
     if len(msgspec.json.encode(args)) > arguments.MOST_ARGS:
         raise PayloadTooLarge(f"editedArgs have at most {arguments.MOST_ARGS:,} bytes.")
     try:

@@ -1,15 +1,15 @@
 """Details of single tool calls, by a token that a stream on autopilot has told."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import PathParameter
 
 from khala.api.accounts.authentication import BY_KEY
-from khala.api.bodies import Body
 from khala.api.context import Context
 from khala.api.http.problem_details import documented
+from khala.api.runs.types import BlobLink, ToolCallDetail
 from khala.domain.access import Caller
 from khala.domain.fold import ToolBlock
 from khala.domain.parts import BlobRef
@@ -17,37 +17,6 @@ from khala.store.runs import detail_tokens
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "not_found", "rate_limited", "unavailable")
 DetailToken = Annotated[str, PathParameter(description="The token, which `task_group_start` told.", max_length=100)]
-
-
-class Kept(Body, frozen=True, kw_only=True):
-    """A blob, and where its bytes are."""
-
-    blob_id: str
-    size: int
-    sha256: str
-    media_type: str
-    preview: str = ""
-    name: str | None = None
-    url: str
-
-
-class Detail(Body, frozen=True, kw_only=True, omit_defaults=False):
-    """A tool call with all that it came to: `output`, null until there is some, or a `blob`, where it is large.
-
-    Arguments that are large are in a blob, too.
-    """
-
-    task_id: str
-    tool: str
-    state: str
-    step: int
-    args: dict[str, Any] | None
-    args_blob: Kept | None
-    reason: str | None
-    summary: str | None
-    output: Any
-    blob: Kept | None
-    duration_ms: int | None
 
 
 @get(
@@ -59,15 +28,17 @@ class Detail(Body, frozen=True, kw_only=True, omit_defaults=False):
     response_description="The task, as far as it has come.",
     responses=documented(*DENIED),
 )
-async def detail(context: NamedDependency[Context], caller: NamedDependency[Caller], token: DetailToken) -> Detail:
+async def detail(
+    context: NamedDependency[Context], caller: NamedDependency[Caller], token: DetailToken
+) -> ToolCallDetail:
     """The whole of a tool call, for whoever may read its thread. A token ends by itself; then it is 404."""
     async with context.db.driver() as driver:
         found = await detail_tokens.find(driver, token, caller)
     return _told(found)
 
 
-def _told(block: ToolBlock) -> Detail:
-    return Detail(
+def _told(block: ToolBlock) -> ToolCallDetail:
+    return ToolCallDetail(
         task_id=block.tool_call_id,
         tool=block.tool,
         state=block.state,
@@ -82,10 +53,10 @@ def _told(block: ToolBlock) -> Detail:
     )
 
 
-def _kept(ref: BlobRef | None) -> Kept | None:
+def _kept(ref: BlobRef | None) -> BlobLink | None:
     if ref is None:
         return None
-    return Kept(
+    return BlobLink(
         blob_id=str(ref.blob_id),
         size=ref.size,
         sha256=ref.sha256,

@@ -7,12 +7,23 @@ from litestar.di import NamedDependency
 from litestar.params import BodyKwarg
 
 from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, user_of
-from khala.api.bodies import Access, Claim, Claims, Items, KeyedThread, MadeLink, NewLink, NewRole, ReadUpTo, future
 from khala.api.context import Context
 from khala.api.http.path_parameters import LinkId, ThreadId, UserId
 from khala.api.http.problem_details import documented
 from khala.api.http.request_origin import base_url
 from khala.api.openapi.document import example
+from khala.api.sharing.types import (
+    ClaimRequest,
+    ClaimsRequest,
+    CreatedLink,
+    NewLink,
+    NewRole,
+    ReadPosition,
+    ThreadAccess,
+    ThreadClaim,
+)
+from khala.api.types import Items
+from khala.api.validation import check_expiry
 from khala.domain.access import Action, Caller, key_hash
 from khala.domain.accounts import ClaimResult, Member, ShareLink
 from khala.domain.chat import Thread
@@ -26,7 +37,7 @@ BODY = ("payload_too_large", "unsupported_media_type")
 EXPIRES = "2030-01-01T00:00:00Z"
 
 
-async def claimed(context: Context, threads: list[KeyedThread], caller: Caller) -> list[ClaimResult]:
+async def claimed(context: Context, threads: list[ThreadClaim], caller: Caller) -> list[ClaimResult]:
     """Claim each of these threads by itself; what can't be claimed keeps no other from it."""
     found = []
     for thread in threads:
@@ -58,7 +69,7 @@ class Sharing(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[Claim, BodyKwarg(examples=example("By its key", anonKey="k" * 43))],
+        data: Annotated[ClaimRequest, BodyKwarg(examples=example("By its key", anonKey="k" * 43))],
     ) -> Thread:
         """Own a thread that was begun without an account. Runs go on; the key opens nothing any more."""
         user_of(caller)
@@ -78,7 +89,7 @@ class Sharing(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[ReadUpTo, BodyKwarg(examples=example("Up to here", revision=12))],
+        data: Annotated[ReadPosition, BodyKwarg(examples=example("Up to here", revision=12))],
     ) -> None:
         """Note up to which revision the user has read. It never goes back."""
         user_id = user_of(caller)
@@ -114,12 +125,12 @@ class Sharing(Controller):
     )
     async def access(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
-    ) -> Access:
+    ) -> ThreadAccess:
         """The most that the caller's account and keys open, and until when if that is known to end."""
         async with context.db.driver() as driver:
             found = await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
         assert found.role is not None
-        return Access(role=found.role, expires_at=found.expires_at)
+        return ThreadAccess(role=found.role, expires_at=found.expires_at)
 
     @get(
         "/members",
@@ -188,12 +199,12 @@ class Sharing(Controller):
         request: Request[Any, Any, Any],
         thread_id: ThreadId,
         data: Annotated[NewLink, BodyKwarg(examples=example("To look on", role="viewer", expiresAt=EXPIRES))],
-    ) -> MadeLink:
+    ) -> CreatedLink:
         """Let whoever has the link read, or write. It opens the live thread, not a copy."""
-        expires_at = future(data.expires_at)
+        expires_at = check_expiry(data.expires_at)
         link, key = await sharing.create_link(context.db, thread_id, data.role, expires_at, caller)
         url = f"{base_url(request, context.origins)}/t/{thread_id}#share={key}"
-        return MadeLink(
+        return CreatedLink(
             id=link.id,
             role=link.role,
             created_at=link.created_at,
@@ -247,7 +258,7 @@ async def claim_threads(
     context: NamedDependency[Context],
     caller: NamedDependency[Caller],
     data: Annotated[
-        Claims,
+        ClaimsRequest,
         BodyKwarg(
             examples=example("One", items=[{"threadId": "0190a3c4-7b2e-7c1a-9f00-000000000001", "anonKey": "k" * 43}])
         ),

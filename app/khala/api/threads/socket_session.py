@@ -7,9 +7,9 @@ from uuid import UUID
 import msgspec
 
 from khala.api.accounts.authentication import of_token, with_keys
-from khala.api.bodies import NUL
 from khala.api.context import Context
 from khala.api.http import strict_fields
+from khala.api.validation import NUL
 from khala.domain import frames, unknown_fields
 from khala.domain.access import Caller, require_scope
 from khala.domain.errors import Forbidden, InvalidInput, KhalaError, PayloadTooLarge, RateLimited, Unauthorized

@@ -12,23 +12,21 @@ from litestar.params import BodyKwarg, QueryParameter
 from structlog.contextvars import bind_contextvars
 
 from khala.api.accounts.authentication import BY_KEY, somebody, with_keys
-from khala.api.bodies import (
-    MadeThread,
-    NewThread,
-    Older,
-    Page,
-    Regenerate,
-    Send,
-    ThreadChanges,
-    check_storable,
-    sendable,
-    storable,
-)
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import answer, documented
 from khala.api.openapi.document import OptionalBody, example
+from khala.api.threads.types import (
+    CreatedThread,
+    NewThread,
+    OlderMessages,
+    RegenerateRequest,
+    SendRequest,
+    ThreadChanges,
+)
 from khala.api.tools import client_functions
+from khala.api.types import Page
+from khala.api.validation import check_json, check_message_text, check_text
 from khala.domain import ids
 from khala.domain.access import Action, Caller, validated_anon_key
 from khala.domain.chat import Message, RunOptions, SendResult, Snapshot, Thread
@@ -60,7 +58,7 @@ class Threads(Controller):
         responses=documented(
             "invalid_input", "unauthorized", "forbidden", "conflict", *BODY, "rate_limited", "unavailable"
         )
-        | {200: answer(MadeThread, "It was there already, and is the caller's.")},
+        | {200: answer(CreatedThread, "It was there already, and is the caller's.")},
     )
     async def create(
         self,
@@ -69,11 +67,11 @@ class Threads(Controller):
         data: Annotated[
             NewThread | None, BodyKwarg(examples=example("A thread of one's own", title="Trip to Aiur"))
         ] = None,
-    ) -> Response[MadeThread]:
+    ) -> Response[CreatedThread]:
         """Make a thread and its welcome message. The same id and caller again changes nothing and answers 200."""
         data = data or NewThread()
         key = None if caller.user_id else _key(data)
-        title = None if data.title is None else storable(data.title, "title")
+        title = None if data.title is None else check_text(data.title, "title")
         thread, new = await threads.create(
             context.db,
             data.id or ids.new(),
@@ -81,7 +79,7 @@ class Threads(Controller):
             title=title,
             welcome=context.welcome,
         )
-        return Response(MadeThread(thread=thread, anon_key=key if new else None), status_code=201 if new else 200)
+        return Response(CreatedThread(thread=thread, anon_key=key if new else None), status_code=201 if new else 200)
 
     @get(
         "/",
@@ -138,12 +136,12 @@ class Threads(Controller):
         thread_id: ThreadId,
         before: Before,
         limit: Limit = 50,
-    ) -> Older[Message]:
+    ) -> OlderMessages[Message]:
         """The messages before the one that `before` names, in order."""
         async with context.db.snapshot() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
             items, more = await thread_feed.read_older(driver, thread_id, before=before, limit=limit)
-        return Older(items=items, has_more=more)
+        return OlderMessages(items=items, has_more=more)
 
     @patch(
         "/{thread_id:uuid}",
@@ -165,7 +163,7 @@ class Threads(Controller):
             raise InvalidInput("Nothing to change: send a title, a visibility or an activeLeaf.", path="title")
         if data.visibility == "public" and not context.public_threads:
             raise Forbidden("Public threads are not switched on here.")
-        title = storable(data.title, "title") if isinstance(data.title, str) else data.title
+        title = check_text(data.title, "title") if isinstance(data.title, str) else data.title
         return await threads.update_thread(
             context.db, thread_id, caller, title=title, visibility=data.visibility, active_leaf=data.active_leaf
         )
@@ -214,14 +212,14 @@ class Threads(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[Send, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
+        data: Annotated[SendRequest, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
     ) -> Response[SendResult]:
         """Store a message and start its answer. The same `messageId` again adds nothing and answers 200."""
         await _check(data.options, context)
         question = SendRequest(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),
-            text=sendable(data.text, alone=not data.attachments),
+            text=check_message_text(data.text, may_be_empty=bool(data.attachments)),
             attachments=tuple(data.attachments),
             parent_id=data.parent_id,
             options=data.options,
@@ -245,7 +243,7 @@ class Threads(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[Regenerate, BodyKwarg(examples=example("Another answer", messageId=str(UUID(int=7))))],
+        data: Annotated[RegenerateRequest, BodyKwarg(examples=example("Another answer", messageId=str(UUID(int=7))))],
     ) -> Response[SendResult]:
         """Start another answer to a user's message, beside those there are. The same `answerId` again adds nothing."""
         await _check(data.options, context)
@@ -260,7 +258,7 @@ async def _check(options: RunOptions, context: Context) -> None:
     """Raise `InvalidInput` for options that can't be kept, or ask for what is not offered."""
     if options.model is not None and not context.allows_model(options.model):
         raise InvalidInput("This model is not offered here.", path="options.model")
-    check_storable(options, "options")
+    check_json(options, "options")
     await client_functions.check(options.functions, every="options.functions", each="options.functions.{}")
 
 

@@ -1,27 +1,27 @@
 """Tools over REST: what there is, what users have made, and what becomes of calls."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from litestar import Controller, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, PathParameter, QueryParameter
-from msgspec import Meta
 
 from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, user_of
-from khala.api.bodies import Body, Items, check_storable, storable
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented
 from khala.api.openapi.document import example
+from khala.api.tools.types import NewTool, OfferedTool, ToolDecision, ToolRuleList
+from khala.api.types import Items
+from khala.api.validation import check_json, check_text
 from khala.domain.access import Action, Caller
-from khala.domain.tools import MAX_RULES, CostClass, RuleAction, ToolActor, ToolPermission, ToolRule, ToolSpec
+from khala.domain.tools import RuleAction, ToolActor, ToolRule, ToolSpec
 from khala.store.sharing import access
 from khala.store.tools import tool_rules, user_tools
-from khala.store.tools.user_tools import ToolLanguage, UserTool, UserToolDefinition
-from khala.tools.user_tools import MOST_CODE, checked
+from khala.store.tools.user_tools import UserTool, UserToolDefinition
+from khala.tools.user_tools import checked
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 IN_THREAD = (*DENIED, "thread_not_found")
@@ -44,48 +44,8 @@ InThread = Annotated[
 ]
 
 
-class OfferedTool(Body, frozen=True, kw_only=True, omit_defaults=False):
-    """A tool that the caller may use. `action` is what becomes of a call by all rules, `timeout` in seconds."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-    permissions: list[ToolPermission]
-    timeout: float
-    cost: CostClass
-    idempotent: bool
-    source: str
-    action: RuleAction
-
-
-class NewTool(Body, frozen=True, kw_only=True):
-    """A tool to be made: a program that reads its arguments as JSON on stdin and writes its result to stdout."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-    language: ToolLanguage
-    code: Annotated[str, Meta(max_length=MOST_CODE)]
-    permissions: Annotated[Sequence[ToolPermission], Meta(max_length=4)] = ()
-    timeout: int = 30
-    idempotent: bool = False
-
-
-class Decision(Body, frozen=True, kw_only=True):
-    """The user's word on a tool; with its `digest`, on just the one that they saw."""
-
-    approved: bool
-    digest: Annotated[str, Meta(max_length=64)] | None = None
-
-
-class Rules(Body, frozen=True, kw_only=True):
-    """Rules, of which the last that fits goes."""
-
-    items: Annotated[list[ToolRule], Meta(max_length=MAX_RULES)]
-
-
 RULES = Annotated[
-    Rules, BodyKwarg(examples=example("Ask before fetching", items=[{"pattern": "fetch_*", "action": "ask"}]))
+    ToolRuleList, BodyKwarg(examples=example("Ask before fetching", items=[{"pattern": "fetch_*", "action": "ask"}]))
 ]
 
 
@@ -133,7 +93,7 @@ class Tools(Controller):
         user_id = user_of(caller)
         definition = UserToolDefinition(
             name=data.name,
-            description=storable(data.description, "description"),
+            description=check_text(data.description, "description"),
             parameters=data.parameters,
             language=data.language,
             permissions=tuple(dict.fromkeys(data.permissions)),
@@ -141,8 +101,8 @@ class Tools(Controller):
             idempotent=data.idempotent,
         )
         # In a thread: the check of a schema may take a tenth of a second.
-        await asyncio.to_thread(checked, definition, storable(data.code, "code"), taken=context.tool_registry.taken)
-        check_storable(data.parameters, "parameters")
+        await asyncio.to_thread(checked, definition, check_text(data.code, "code"), taken=context.tool_registry.taken)
+        check_json(data.parameters, "parameters")
         return await user_tools.add(context.db, user_id, definition, data.code)
 
     @get(
@@ -172,12 +132,12 @@ class Tools(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         name: ToolName,
-        data: Annotated[Decision, BodyKwarg(examples=example("Yes", approved=True))],
+        data: Annotated[ToolDecision, BodyKwarg(examples=example("Yes", approved=True))],
     ) -> UserTool:
         """Say whether a tool may be used. The first word stands; to take it back, delete the tool."""
         user_id = user_of(caller)
         return await user_tools.decide(
-            context.db, user_id, storable(name, "name"), approve=data.approved, digest=data.digest
+            context.db, user_id, check_text(name, "name"), approve=data.approved, digest=data.digest
         )
 
     @delete(
@@ -189,7 +149,7 @@ class Tools(Controller):
     )
     async def remove(self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: ToolName) -> None:
         """Delete a tool of one's own. Calls of it fail from now on."""
-        await user_tools.remove(context.db, user_of(caller), storable(name, "name"))
+        await user_tools.remove(context.db, user_of(caller), check_text(name, "name"))
 
 
 def _offered(spec: ToolSpec, action: RuleAction) -> OfferedTool:
@@ -276,7 +236,7 @@ class ToolRules(Controller):
         return Items(items=data.items)
 
 
-def _checked(data: Rules) -> list[ToolRule]:
+def _checked(data: ToolRuleList) -> list[ToolRule]:
     for place, rule in enumerate(data.items):
-        storable(rule.pattern, f"items.{place}.pattern")
+        check_text(rule.pattern, f"items.{place}.pattern")
     return data.items

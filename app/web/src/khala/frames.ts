@@ -482,14 +482,6 @@ export type ServerFrame =
 
 // What requests bring
 
-/** The most that one run may use; where the operator's limit is lower, that counts. `usd` is best a string. */
-export interface RunBudget {
-  usd?: string;
-  tokens?: number;
-  seconds?: number;
-  toolCalls?: number;
-}
-
 /**
  * A tool that whoever sends carries out: a run that calls it ends with reason `toolCalls`.
  *
@@ -499,6 +491,14 @@ export interface FunctionTool {
   name: string;
   description?: string;
   parameters?: Record<string, unknown>;
+}
+
+/** The most that one run may use; where the operator's limit is lower, that counts. `usd` is best a string. */
+export interface RunBudget {
+  usd?: string;
+  tokens?: number;
+  seconds?: number;
+  toolCalls?: number;
 }
 
 /**
@@ -521,22 +521,22 @@ export interface RunOptions {
   instructions?: string;
 }
 
-/** A thread to be made. Send the id and the key of your own making, and the request may be repeated. */
+/** A thread to create. If the client generates the id and the key, it can safely repeat the request. */
 export interface NewThread {
   id?: string;
   anonKey?: string;
   title?: string;
 }
 
-/** What shall change of a thread; what is absent stays. */
+/** Changes of a thread. Fields that are absent stay as they are. */
 export interface ThreadChanges {
   title?: string | null;
   visibility?: "private" | "link" | "public";
   activeLeaf?: string;
 }
 
-/** A message to be answered. Send an id of your own making, and the request may be repeated. */
-export interface Send {
+/** A message to answer. If the client generates `messageId`, it can safely repeat the request. */
+export interface SendRequest {
   text: string;
   messageId?: string;
   parentId?: string | null;
@@ -544,98 +544,107 @@ export interface Send {
   options?: RunOptions;
 }
 
-/** A message that is to have another answer. Send an id of your own making for that, and it may be repeated. */
-export interface Regenerate {
+/** A message to answer again. If the client generates `answerId`, it can safely repeat the request. */
+export interface RegenerateRequest {
   messageId: string;
   answerId?: string;
   options?: RunOptions;
 }
 
-/** What becomes of a call that waits. `digest` is that of the call which was seen; `editedArgs` replace its own. */
-export interface Decision {
+/**
+ * The decision on a pending tool call.
+ *
+ * `digest` names the version of the call that the user saw. `editedArgs` replace the arguments of the call.
+ */
+export interface DecisionRequest {
   approved: boolean;
   reason?: string;
   editedArgs?: Record<string, unknown>;
   digest?: string;
 }
 
-/** Why a run is called off, for the log. */
-export interface Cancel {
+/** The reason why a run is canceled, for the log. */
+export interface CancelRequest {
   reason?: string;
 }
 
-/** The revision up to which the user has read. */
-export interface ReadUpTo {
+/** The revision up to which the user has read the thread. */
+export interface ReadPosition {
   revision: number;
 }
 
-/** The key of the thread that is to be the caller's. */
-export interface Claim {
+/** The key of the anonymous thread to claim. */
+export interface ClaimRequest {
   anonKey: string;
 }
 
-/** A thread that is to be the caller's, and its key. */
-export interface KeyedThread {
+/** An anonymous thread to claim, and its key. */
+export interface ThreadClaim {
   threadId: string;
   anonKey: string;
 }
 
-/** Threads that are to be the caller's, each claimed by itself. */
-export interface Claims {
-  items: KeyedThread[];
+/** Anonymous threads to claim. Each claim succeeds or fails independently. */
+export interface ClaimsRequest {
+  items: ThreadClaim[];
 }
 
-/** What a user may do in the thread from now on. */
+/** The new role of a user in the thread. */
 export interface NewRole {
   role: Role;
 }
 
-/** A share link to be made. */
+/** A share link to create. */
 export interface NewLink {
   role: "viewer" | "editor";
   expiresAt?: string;
 }
 
-/** An account to be made, and anonymous threads to take along. */
+/** An account to create, and anonymous threads to claim for it. */
 export interface Registration {
   email: string;
   password: string;
   name?: string;
-  claim?: KeyedThread[];
+  claim?: ThreadClaim[];
 }
 
-/** Somebody signs in, and takes anonymous threads along. */
+/** The credentials of an account, and anonymous threads to claim for it. */
 export interface Login {
   email: string;
   password: string;
-  claim?: KeyedThread[];
+  claim?: ThreadClaim[];
 }
 
-/** The password that is to be; `current` of an account that has one, `email` to sign in by of one that has none. */
+/**
+ * The new password.
+ *
+ * An account that has a password must send it as `current`. An account that has none must send the `email` to sign in
+ * with.
+ */
 export interface NewPassword {
   new: string;
   current?: string;
   email?: string;
 }
 
-/** The account's password, where it has one. */
-export interface Farewell {
+/** The account's password. An account without a password sends none. */
+export interface AccountDeletion {
   password?: string;
 }
 
-/** What the user is called. */
-export interface Profile {
+/** The user's new name, or null for none. */
+export interface ProfileChanges {
   name: string | null;
 }
 
-/** An API token to be made. */
+/** An API token to create. */
 export interface NewToken {
   name: string;
   scopes?: Scope[];
   expiresAt?: string;
 }
 
-/** A tool to be made: a program that reads its arguments as JSON on stdin and writes its result to stdout. */
+/** A tool to create: a program that reads its arguments as JSON from stdin and writes its result to stdout. */
 export interface NewTool {
   name: string;
   description: string;
@@ -647,24 +656,18 @@ export interface NewTool {
   idempotent?: boolean;
 }
 
-/** The user's word on a tool; with its `digest`, on just the one that they saw. */
+/** The user's decision on a tool of their own. With `digest`, it applies only to the version that they saw. */
 export interface ToolDecision {
   approved: boolean;
   digest?: string;
 }
 
-/** Rules, of which the last that fits goes. */
-export interface Rules {
+/** Rules for tool calls. The last rule that matches applies. */
+export interface ToolRuleList {
   items: Rule[];
 }
 
 // What answers carry
-
-/** The thread; and the key of an anonymous one, which is told only now. */
-export interface MadeThread {
-  thread: Thread;
-  anonKey?: string;
-}
 
 /** What a send made, or had made when it was tried before. */
 export interface Sent {
@@ -675,46 +678,10 @@ export interface Sent {
   revision: number;
 }
 
-/** A question and the answer to it, if there is one. */
-export interface Approval {
-  runId: string;
-  toolCallId: string;
-  tool: string;
-  args: Record<string, unknown>;
-  digest: string;
-  state: "pending" | "approved" | "denied" | "expired";
-  reason?: string;
-  editedArgs?: Record<string, unknown>;
-  decidedBy?: string;
-  decidedName?: string;
-  createdAt: string;
-  expiresAt: string;
-  decidedAt?: string;
-  mayEdit?: boolean;
-}
-
-/** What the caller may do in a thread, and until when if that ends by itself. */
-export interface Access {
-  role: Role;
-  expiresAt?: string;
-}
-
-/** A user with a role in a thread, or one who is `invited` to have it and may only read until they accept. */
-export interface Member {
-  userId: string;
-  name?: string;
-  role: Role;
-  status: "member" | "invited";
-}
-
-/** A role in a thread that the account may accept or decline; `invitedBy` is what the sender is called now. */
-export interface Invitation {
+/** What became of one claim among several: without `code` the thread is the caller's. */
+export interface Claimed {
   threadId: string;
-  title?: string;
-  role: Role;
-  inviterId?: string;
-  invitedBy?: string;
-  createdAt: string;
+  code?: string;
 }
 
 /** A share link, without its key. */
@@ -723,65 +690,6 @@ export interface Link {
   role: Role;
   createdAt: string;
   expiresAt?: string;
-}
-
-/** A share link, and its key, which is told only now; `url` opens it in a browser, with the key behind `#`. */
-export interface MadeLink {
-  id: string;
-  role: Role;
-  createdAt: string;
-  expiresAt?: string;
-  shareKey: string;
-  url: string;
-}
-
-/** What became of one claim among several: without `code` the thread is the caller's. */
-export interface Claimed {
-  threadId: string;
-  code?: string;
-}
-
-/** A way to sign in to an account at an OpenID Provider. */
-export interface LinkedIdentity {
-  issuer: string;
-  email?: string;
-}
-
-/** An account. `password` says whether it can be signed in to by one. */
-export interface User {
-  id: string;
-  name?: string;
-  email?: string;
-  password: boolean;
-  identities: LinkedIdentity[];
-  createdAt: string;
-}
-
-/** The account, and what became of the claims. */
-export interface SignedIn {
-  id: string;
-  name?: string;
-  email?: string;
-  password: boolean;
-  identities: LinkedIdentity[];
-  createdAt: string;
-  claimed: Claimed[];
-}
-
-/** The session is over. Going to `endSessionUrl` ends it at the OpenID Provider, too. */
-export interface SignedOut {
-  endSessionUrl?: string;
-}
-
-/** A browser that is signed in; `current` is the one that asks. */
-export interface Session {
-  id: string;
-  current: boolean;
-  userAgent?: string;
-  network?: string;
-  createdAt: string;
-  seenAt: string;
-  expiresAt: string;
 }
 
 /** An API token, without its secret. */
@@ -794,41 +702,6 @@ export interface Token {
   expiresAt?: string;
 }
 
-/** An API token, and its secret, which is told only now. */
-export interface MadeToken {
-  id: string;
-  name: string;
-  scopes: Scope[];
-  createdAt: string;
-  usedAt?: string;
-  expiresAt?: string;
-  token: string;
-}
-
-/** An OpenID Provider by whom one may sign in; `name` is for people. */
-export interface Provider {
-  name: string;
-}
-
-/** How one may sign in. */
-export interface Ways {
-  registration: boolean;
-  oidc: Provider | null;
-}
-
-/**
- * What is used of a limit. Numbers are decimal strings; `used` is what ended runs used, `reserved` what is held
- * back for those under way; both are 0 again at `endsAt`.
- */
-export interface Used {
-  scope: "run" | "thread" | "user" | "accounts" | "key" | "network" | "anonymous";
-  measure: "usd" | "tokens" | "runs" | "seconds";
-  used: string;
-  reserved: string;
-  most: string;
-  endsAt?: string;
-}
-
 /** One change. `detail` never holds a secret. */
 export interface Trace {
   id: string;
@@ -837,57 +710,6 @@ export interface Trace {
   network?: string;
   detail: Record<string, unknown>;
   createdAt: string;
-}
-
-/** A tool that the caller may use. `action` is what becomes of a call by all rules, `timeout` in seconds. */
-export interface Tool {
-  name: string;
-  description: string;
-  parameters: Record<string, unknown>;
-  permissions: ("fs" | "network" | "code" | "ui")[];
-  timeout: number;
-  cost: "free" | "cheap" | "costly";
-  idempotent: boolean;
-  source: string;
-  action: "allow" | "ask" | "deny";
-}
-
-/** A tool as its user sees it. `digest` stands for just this one, code and all: SHA-256, as hex digits. */
-export interface UserTool {
-  name: string;
-  description: string;
-  parameters: Record<string, unknown>;
-  language: "python" | "javascript";
-  permissions?: ("fs" | "network" | "code" | "ui")[];
-  timeout?: number;
-  idempotent?: boolean;
-  code: string;
-  digest: string;
-  state: "pending" | "approved" | "rejected";
-  createdAt: string;
-  decidedAt?: string;
-}
-
-/** What becomes of calls of the tools whose name fits the pattern (`*` and `?` stand for what they do in shells). */
-export interface Rule {
-  pattern: string;
-  action: "allow" | "ask" | "deny";
-}
-
-/** A model, as `RunOptions.model` names it. Prices are decimal strings, absent where they are not known. */
-export interface Model {
-  model: string;
-  provider: string;
-  name: string;
-  inputUsdPerMillion?: string;
-  outputUsdPerMillion?: string;
-  contextTokens?: number;
-}
-
-/** The models that may be asked for by name, and the one that answers where none is named. */
-export interface Models {
-  default: string;
-  items: Model[];
 }
 
 /**
@@ -913,8 +735,195 @@ export interface Look {
   binary?: boolean;
 }
 
-/** A blob, and where its bytes are. */
-export interface Kept {
+/**
+ * What is used of a limit. Numbers are decimal strings; `used` is what ended runs used, `reserved` what is held
+ * back for those under way; both are 0 again at `endsAt`.
+ */
+export interface Used {
+  scope: "run" | "thread" | "user" | "accounts" | "key" | "network" | "anonymous";
+  measure: "usd" | "tokens" | "runs" | "seconds";
+  used: string;
+  reserved: string;
+  most: string;
+  endsAt?: string;
+}
+
+/** What becomes of calls of the tools whose name fits the pattern (`*` and `?` stand for what they do in shells). */
+export interface Rule {
+  pattern: string;
+  action: "allow" | "ask" | "deny";
+}
+
+/** A tool that the caller may use. `action` is the result of all rules for it. `timeout` is in seconds. */
+export interface Tool {
+  name: string;
+  description: string;
+  parameters: Record<string, unknown>;
+  permissions: ("fs" | "network" | "code" | "ui")[];
+  timeout: number;
+  cost: "free" | "cheap" | "costly";
+  idempotent: boolean;
+  source: string;
+  action: "allow" | "ask" | "deny";
+}
+
+/** A model, named as in `RunOptions.model`. Prices are decimal strings, and absent if they are unknown. */
+export interface Model {
+  model: string;
+  provider: string;
+  name: string;
+  inputUsdPerMillion?: string;
+  outputUsdPerMillion?: string;
+  contextTokens?: number;
+}
+
+/** The models that a request may name, and the default model. */
+export interface Models {
+  default: string;
+  items: Model[];
+}
+
+/** The thread, and the key of an anonymous one. The key is returned only once. */
+export interface CreatedThread {
+  thread: Thread;
+  anonKey?: string;
+}
+
+/** A question and the answer to it, if there is one. */
+export interface Approval {
+  runId: string;
+  toolCallId: string;
+  tool: string;
+  args: Record<string, unknown>;
+  digest: string;
+  state: "pending" | "approved" | "denied" | "expired";
+  reason?: string;
+  editedArgs?: Record<string, unknown>;
+  decidedBy?: string;
+  decidedName?: string;
+  createdAt: string;
+  expiresAt: string;
+  decidedAt?: string;
+  mayEdit?: boolean;
+}
+
+/** The caller's role in a thread, and when it expires, if it does. */
+export interface ThreadAccess {
+  role: Role;
+  expiresAt?: string;
+}
+
+/** A user with a role in a thread, or one who is `invited` to have it and may only read until they accept. */
+export interface Member {
+  userId: string;
+  name?: string;
+  role: Role;
+  status: "member" | "invited";
+}
+
+/** A role in a thread that the account may accept or decline; `invitedBy` is what the sender is called now. */
+export interface Invitation {
+  threadId: string;
+  title?: string;
+  role: Role;
+  inviterId?: string;
+  invitedBy?: string;
+  createdAt: string;
+}
+
+/** A share link and its key, which is returned only once. `url` opens the thread in a browser. */
+export interface CreatedLink {
+  id: string;
+  role: Role;
+  createdAt: string;
+  expiresAt?: string;
+  shareKey: string;
+  url: string;
+}
+
+/** A way to sign in to an account at an OpenID Provider. */
+export interface LinkedIdentity {
+  issuer: string;
+  email?: string;
+}
+
+/** An account. `password` says whether it can be signed in to by one. */
+export interface User {
+  id: string;
+  name?: string;
+  email?: string;
+  password: boolean;
+  identities: LinkedIdentity[];
+  createdAt: string;
+}
+
+/** The account, and the result of each claim. */
+export interface SignedInUser {
+  id: string;
+  name?: string;
+  email?: string;
+  password: boolean;
+  identities: LinkedIdentity[];
+  createdAt: string;
+  claimed: Claimed[];
+}
+
+/** The session has ended. To end the session at the OpenID Provider too, go to `endSessionUrl`. */
+export interface SignedOut {
+  endSessionUrl?: string;
+}
+
+/** A browser that is signed in; `current` is the one that asks. */
+export interface Session {
+  id: string;
+  current: boolean;
+  userAgent?: string;
+  network?: string;
+  createdAt: string;
+  seenAt: string;
+  expiresAt: string;
+}
+
+/** An API token and its secret. The secret is returned only once. */
+export interface CreatedToken {
+  id: string;
+  name: string;
+  scopes: Scope[];
+  createdAt: string;
+  usedAt?: string;
+  expiresAt?: string;
+  token: string;
+}
+
+/** An OpenID Provider that users can sign in with. `name` is for display. */
+export interface SignInProvider {
+  name: string;
+}
+
+/** The ways to sign in to this server. */
+export interface SignInMethods {
+  registration: boolean;
+  oidc: SignInProvider | null;
+}
+
+/** A tool as its user sees it. `digest` stands for just this one, code and all: SHA-256, as hex digits. */
+export interface UserTool {
+  name: string;
+  description: string;
+  parameters: Record<string, unknown>;
+  language: "python" | "javascript";
+  permissions?: ("fs" | "network" | "code" | "ui")[];
+  timeout?: number;
+  idempotent?: boolean;
+  code: string;
+  digest: string;
+  state: "pending" | "approved" | "rejected";
+  createdAt: string;
+  decidedAt?: string;
+}
+
+/** A blob and the URL of its content. */
+export interface BlobLink {
   blobId: string;
   size: number;
   sha256: string;
@@ -925,25 +934,26 @@ export interface Kept {
 }
 
 /**
- * A tool call with all that it came to: `output`, null until there is some, or a `blob`, where it is large.
+ * A tool call with its complete result.
  *
- * Arguments that are large are in a blob, too.
+ * The result is `output`, or `blob` if it is large. Both are null until there is a result. Large arguments are in
+ * `argsBlob`.
  */
-export interface Detail {
+export interface ToolCallDetail {
   taskId: string;
   tool: string;
   state: string;
   step: number;
   args: Record<string, unknown> | null;
-  argsBlob: Kept | null;
+  argsBlob: BlobLink | null;
   reason: string | null;
   summary: string | null;
   output: unknown;
-  blob: Kept | null;
+  blob: BlobLink | null;
   durationMs: number | null;
 }
 
-/** Parts of a run; ask on with `after=nextAfter` until `done`, which says that the run has ended and this is all. */
+/** Parts of a run. Repeat with `after=nextAfter` until `done`: the run has ended and all its parts were read. */
 export interface PartPage {
   items: Part[];
   nextAfter: number;
@@ -965,19 +975,19 @@ export interface Problem {
   errors?: FieldError[];
 }
 
-/** One page of a list; `nextCursor` leads on if there is more. */
+/** One page of a list. `nextCursor` is present if there are more pages. */
 export interface Page<T> {
   items: T[];
   nextCursor?: string;
 }
 
 /** Older messages, in order. */
-export interface Older<T> {
+export interface OlderMessages<T> {
   items: T[];
   hasMore: boolean;
 }
 
-/** A whole list. */
+/** A complete list. */
 export interface Items<T> {
   items: T[];
 }

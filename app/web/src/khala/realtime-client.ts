@@ -1,6 +1,6 @@
 // The realtime client: one connection that follows one thread and the account's thread list, each by its revision.
 
-import type { AccountDelta, AccountFrame, DeltaFrame, ErrorFrame, Message, Older, Part, Participant, ServerFrame, SnapshotFrame } from "./frames.ts";
+import type { AccountDelta, AccountFrame, DeltaFrame, ErrorFrame, Message, OlderMessages, Part, Participant, ServerFrame, SnapshotFrame } from "./frames.ts";
 import type { ConnectionState, RealtimeOptions, SocketListener } from "./reconnecting-socket.ts";
 import { ReconnectingSocket } from "./reconnecting-socket.ts";
 import type { AccessKeys } from "./requests.ts";
@@ -124,7 +124,7 @@ export class RealtimeClient {
   }
 
   /** Add a page of older messages to the state; does nothing if another thread is followed by now. */
-  addOlderMessages(threadId: string, page: Older<Message>): void {
+  addOlderMessages(threadId: string, page: OlderMessages<Message>): void {
     if (this.#target?.threadId === threadId) this.#replaceState(withOlderMessages(this.#state, page));
   }
 

@@ -3,7 +3,7 @@
 // States are immutable values. What did not change stays the same object.
 
 import { fold } from "./fold.ts";
-import type { AccountDelta, AccountFrame, Block, DeltaFrame, RunFailure, Finish, Invitation, Listed, Message, Older, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
+import type { AccountDelta, AccountFrame, Block, DeltaFrame, RunFailure, Finish, Invitation, Listed, Message, OlderMessages, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
 
 /** A message with its content, and further facts from its parts. */
 export interface MessageState extends Omit<Message, "content"> {
@@ -71,7 +71,7 @@ export function applyDelta(state: ThreadState, frame: DeltaFrame): { state: Thre
 }
 
 /** The state with a page of older messages in front. */
-export function withOlderMessages(state: ThreadState, page: Older<Message>): ThreadState {
+export function withOlderMessages(state: ThreadState, page: OlderMessages<Message>): ThreadState {
   const held = new Set(state.messages.map((message) => message.id));
   const older = page.items.filter((message) => !held.has(message.id));
   return { ...state, messages: [...older.map(toMessageState), ...state.messages], hasMore: page.hasMore };

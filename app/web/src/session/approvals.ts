@@ -1,6 +1,6 @@
 // Approvals of a session: reports each waiting call once with its whole arguments, and decides it at most once.
 
-import type { Approval, Decision, ToolBlock } from "../khala/frames.ts";
+import type { Approval, DecisionRequest, ToolBlock } from "../khala/frames.ts";
 import { ApiError } from "../khala/requests.ts";
 import type { MessageState } from "../khala/state.ts";
 import type { ApproveTool, FromSession } from "../workers/session.messages.ts";
@@ -48,7 +48,7 @@ export class Approvals {
     const pending = this.#pending.get(toolId);
     if (!pending) throw new SessionError("not_found", "No call with this `toolId` waits for approval.");
     const { runId, toolCallId, digest } = pending;
-    const decision: Decision = { approved, ...(reason && { reason }), ...(args && { editedArgs: args }), ...(digest && { digest }) };
+    const decision: DecisionRequest = { approved, ...(reason && { reason }), ...(args && { editedArgs: args }), ...(digest && { digest }) };
     this.#remember(toolId);
     try {
       const { state } = await this.#server.requestWithRetry<Approval>("POST", `/api/runs/${runId}/approvals/${encodeURIComponent(toolCallId)}`, decision);

@@ -1,6 +1,6 @@
 // A session: one thread of a Khala server behind a message protocol, which PROTOCOL.md specifies.
 
-import type { Finish, MadeThread, RunOptions, Sent, Thread, ToolBlock } from "../khala/frames.ts";
+import type { Finish, CreatedThread, RunOptions, Sent, Thread, ToolBlock } from "../khala/frames.ts";
 import { textOf } from "../khala/fold.ts";
 import { newId, newKey } from "../khala/ids.ts";
 import type { AccessKeys } from "../khala/requests.ts";
@@ -213,7 +213,7 @@ function ending(): Ending {
 /** The named thread, or a new one. */
 async function opened(server: Server, { threadId, key }: { threadId: string | undefined; key: string | undefined }): Promise<Thread> {
   if (threadId) return (await server.requestWithRetry<{ thread: Thread }>("GET", `/api/threads/${threadId}?limit=1`)).thread;
-  return (await server.requestWithRetry<MadeThread>("POST", "/api/threads", { id: newId(), ...(key && { anonKey: key }) })).thread;
+  return (await server.requestWithRetry<CreatedThread>("POST", "/api/threads", { id: newId(), ...(key && { anonKey: key }) })).thread;
 }
 
 /** The arguments of a call, also if they are stored in a blob. */

@@ -1,6 +1,6 @@
 // The account that is signed in. The session cookie is not readable by scripts, so a note in the browser's storage says who it is.
 
-import type { Claimed, KeyedThread, SignedIn, SignedOut, User, Ways as Told } from "../khala/frames.ts";
+import type { Claimed, ThreadClaim, SignedInUser, SignedOut, User, SignInMethods as Told } from "../khala/frames.ts";
 import { request, withRetry, isRequestError } from "../khala/requests.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import type { BrowserStorage } from "./browser-storage.ts";
@@ -110,7 +110,7 @@ export class BrowserAccount implements Account {
       const openId = this.#context.openThreadId();
       const mine = this.#keyring.claimable().sort((one, other) => Number(other.id === openId) - Number(one.id === openId));
       const first = mine.slice(0, MAX_CLAIMS_PER_REQUEST);
-      const { claimed, ...user } = await request<SignedIn>("POST", `/api/auth/${way}`, { body: { ...fields, claim: first.map(toKeyedThread) } });
+      const { claimed, ...user } = await request<SignedInUser>("POST", `/api/auth/${way}`, { body: { ...fields, claim: first.map(toKeyedThread) } });
       this.#dropClaimed(first, claimed);
       this.#setUser(user);
       await this.#claim(mine.slice(MAX_CLAIMS_PER_REQUEST));
@@ -192,7 +192,7 @@ export async function saveTitle(id: string, title: string): Promise<void> {
   }
 }
 
-function toKeyedThread({ id, key }: AnonymousChat): KeyedThread {
+function toKeyedThread({ id, key }: AnonymousChat): ThreadClaim {
   return { threadId: id, anonKey: key };
 }
 

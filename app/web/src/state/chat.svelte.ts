@@ -1,6 +1,6 @@
 // The open chat: its state and its actions.
 
-import type { BlobRef, Listed, Member, Message, Older, Role, RunOptions, Sent, Thread } from "../khala/frames.ts";
+import type { BlobRef, Listed, Member, Message, OlderMessages, Role, RunOptions, Sent, Thread } from "../khala/frames.ts";
 import { newId } from "../khala/ids.ts";
 import { request, withRetry, upload } from "../khala/requests.ts";
 import type { Batch } from "../workers/stream.messages.ts";
@@ -247,7 +247,7 @@ export class OpenChat implements ChatView {
     const oldest = this.#view.all[0];
     if (!oldest || this.#isLoadingEarlier) return;
     this.#isLoadingEarlier = true;
-    const page = await this.#attempt<Older<Message>>("load earlier messages", "GET", `/messages?before=${oldest.id}&limit=50`);
+    const page = await this.#attempt<OlderMessages<Message>>("load earlier messages", "GET", `/messages?before=${oldest.id}&limit=50`);
     this.#isLoadingEarlier = false;
     if (page) this.#context.stream.post({ type: "earlier", threadId: this.id, page });
   }

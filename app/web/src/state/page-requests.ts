@@ -1,6 +1,6 @@
 // Requests on behalf of the person. Errors are reported to the person.
 
-import type { MadeThread } from "../khala/frames.ts";
+import type { CreatedThread } from "../khala/frames.ts";
 import { ApiError, backoffMs, request, withRetry, isRequestError, sleep } from "../khala/requests.ts";
 import type { KnownChat } from "./keyring.ts";
 import { errorMessage } from "./error-messages.ts";
@@ -44,10 +44,10 @@ export class PageRequests {
    * Create the chat on the server, retrying for as long as `wanted()` is true; null once it is false. `waits(until)` is called
    * before each pause with its end in ms since the epoch. Throws ApiError if the server refuses.
    */
-  async create(chat: KnownChat, { wanted, waits }: { wanted: () => boolean; waits: (until: number) => void }): Promise<MadeThread | null> {
+  async create(chat: KnownChat, { wanted, waits }: { wanted: () => boolean; waits: (until: number) => void }): Promise<CreatedThread | null> {
     for (let attempt = 0; wanted(); attempt++) {
       try {
-        return await request<MadeThread>("POST", "/api/threads", { body: { id: chat.id, ...(chat.key && { anonKey: chat.key }) } });
+        return await request<CreatedThread>("POST", "/api/threads", { body: { id: chat.id, ...(chat.key && { anonKey: chat.key }) } });
       } catch (error) {
         if (!isRequestError(error)) throw error;
         const { status, retryAfter } = error instanceof ApiError ? error : { status: 503, retryAfter: null };

@@ -2,7 +2,7 @@
 
 import { Outbox, OutboxFullError, sendMessage } from "../khala/outbox.ts";
 import type { NewOutboxEntry, OutboxEntry } from "../khala/outbox.ts";
-import type { BlobRef, MadeThread, Sent } from "../khala/frames.ts";
+import type { BlobRef, CreatedThread, Sent } from "../khala/frames.ts";
 import { ApiError, request } from "../khala/requests.ts";
 import { IndexedDbStore, MemoryStore } from "../khala/stores.ts";
 import type { Store } from "../khala/stores.ts";
@@ -92,7 +92,7 @@ export class SendQueue {
     const { threadId } = entry;
     if (!this.#isOurs(entry)) throw new ApiError(401, { code: "unauthorized", detail: "This was written from an account that’s signed out." });
     const chat = this.#keyring.find(threadId);
-    if (chat && !chat.created) await request<MadeThread>("POST", "/api/threads", { body: { id: threadId, ...(chat.key && { anonKey: chat.key }) } });
+    if (chat && !chat.created) await request<CreatedThread>("POST", "/api/threads", { body: { id: threadId, ...(chat.key && { anonKey: chat.key }) } });
     return sendMessage(entry);
   }
 }

@@ -1,7 +1,7 @@
 // The messages between the page and the stream worker. The page answers each batch with `taken` once it has shown it. The
 // worker posts the next batch only after that, with all changes in between.
 
-import type { Invitation, Listed, Message, Older, Participant } from "../khala/frames.ts";
+import type { Invitation, Listed, Message, OlderMessages, Participant } from "../khala/frames.ts";
 import type { ThreadPatch } from "../khala/patches.ts";
 
 export type ThreadKeys = { anonKey?: string; shareKey?: string };
@@ -16,7 +16,7 @@ export type ToStream =
   /** The identity is about to change. The worker reconnects at `release`. */
   | { type: "hold" }
   | { type: "release" }
-  | { type: "earlier"; threadId: string; page: Older<Message> }
+  | { type: "earlier"; threadId: string; page: OlderMessages<Message> }
   | { type: "wake"; isOnline: boolean }
   | { type: "taken" }
   /** Delete the stored snapshot of this thread, or of all threads. */

@@ -1,4 +1,4 @@
-"""Bounds the time that a request's body may take: a silent or trickling body is answered with 408."""
+"""Limits of request bodies: their size, and the time that they may take (else 408)."""
 
 import asyncio
 import time
@@ -10,75 +10,77 @@ from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 from khala.domain.errors import RequestTimeout
 from khala.domain.transfer_rate import TransferRatePolicy
 
+MAX_BODY_BYTES = 1 << 20
+"""For routes without a limit of their own."""
 NO_BODY = (b"0", b"")
-"""Lengths of a body that is none."""
+"""Values of `Content-Length` that announce no body."""
 
 
 class BodyDeadline:
-    """The same application. Reading a body that is slower than `pace` raises `RequestTimeout` there."""
+    """ASGI middleware. Reading a body that is slower than `pace` raises `RequestTimeout` in the application."""
 
     def __init__(self, app: ASGIApp, pace: TransferRatePolicy) -> None:
         self._app = app
         self._pace = pace
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; one that announces no body is passed on as it is."""
-        if scope["type"] == ScopeType.HTTP and _announced(scope):
+        """Serve the request. A request without a body has no deadline."""
+        if scope["type"] == ScopeType.HTTP and _has_body(scope):
             receive = _TimedBody(receive, self._pace).receive
         await self._app(scope, receive, send)
 
 
 class _TimedBody:
-    """One request's body, and how long the server has waited for it."""
+    """The body of one request, and how long the server has waited for it."""
 
     def __init__(self, receive: Receive, pace: TransferRatePolicy) -> None:
         self._receive = receive
         self._pace = pace
         self._waited = 0.0
         self._received = 0
-        self._whole = False
+        self._complete = False
 
     async def receive(self) -> ReceiveMessage:
-        """The next message. Once the body is whole, there is no deadline: then only the client's end is waited for."""
-        if self._whole:
+        """Return the next message. A complete body has no deadline: only the client's disconnect is still awaited."""
+        if self._complete:
             return await self._receive()
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, self._pace.left(self._waited, self._received))):
                 message = await self._receive()
         except TimeoutError as error:
             raise RequestTimeout("The request's body came too slowly, or not at all.") from error
-        self._waited += time.monotonic() - began
-        self._note(message)
+        self._waited += time.monotonic() - started_at
+        self._record(message)
         return message
 
-    def _note(self, message: ReceiveMessage) -> None:
+    def _record(self, message: ReceiveMessage) -> None:
         if message["type"] == "http.request":
             self._received += len(message["body"])
-        self._whole = message["type"] != "http.request" or not message["more_body"]
+        self._complete = message["type"] != "http.request" or not message["more_body"]
 
 
-async def read_ahead(receive: Receive, most: int) -> Receive:
-    """Read the body until it is whole or has more than `most` bytes; the result gives the same again, and what follows.
+async def read_ahead(receive: Receive, max_bytes: int) -> Receive:
+    """Read the body until it is complete or exceeds `max_bytes`, and return a `receive` that replays it.
 
-    For an application that would take `RequestTimeout` for an error of its own.
+    For an application that would handle `RequestTimeout` as an error of its own.
     """
     messages: deque[ReceiveMessage] = deque()
     size, more = 0, True
-    while more and size <= most:
+    while more and size <= max_bytes:
         message = await receive()
         messages.append(message)
         more = message["type"] == "http.request" and message["more_body"]
         size += len(message["body"]) if message["type"] == "http.request" else 0
 
-    async def again() -> ReceiveMessage:
+    async def replay() -> ReceiveMessage:
         return messages.popleft() if messages else await receive()
 
-    return again
+    return replay
 
 
-def _announced(scope: Scope) -> bool:
-    """Whether the head says that a body follows."""
+def _has_body(scope: Scope) -> bool:
+    """Return whether the headers announce a body."""
     return any(
         name == b"transfer-encoding" or (name == b"content-length" and value.strip() not in NO_BODY)
         for name, value in scope["headers"]

@@ -1,0 +1,66 @@
+"""Request and response bodies of runs."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from khala.api.types import ApiStruct
+from khala.domain.parts import Part
+
+
+class DecisionRequest(ApiStruct, frozen=True, kw_only=True):
+    """The decision on a pending tool call.
+
+    `digest` names the version of the call that the user saw. `editedArgs` replace the arguments of the call.
+    """
+
+    approved: bool
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    edited_args: dict[str, Any] | None = None
+    digest: Annotated[str, Meta(max_length=64)] | None = None
+
+
+class CancelRequest(ApiStruct, frozen=True, kw_only=True):
+    """The reason why a run is canceled, for the log."""
+
+    reason: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class PartPage(ApiStruct, frozen=True, kw_only=True):
+    """Parts of a run. Repeat with `after=nextAfter` until `done`: the run has ended and all its parts were read."""
+
+    items: list[Part]
+    next_after: int
+    done: bool
+
+
+class BlobLink(ApiStruct, frozen=True, kw_only=True):
+    """A blob and the URL of its content."""
+
+    blob_id: str
+    size: int
+    sha256: str
+    media_type: str
+    preview: str = ""
+    name: str | None = None
+    url: str
+
+
+class ToolCallDetail(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+    """A tool call with its complete result.
+
+    The result is `output`, or `blob` if it is large. Both are null until there is a result. Large arguments are in
+    `args_blob`.
+    """
+
+    task_id: str
+    tool: str
+    state: str
+    step: int
+    args: dict[str, Any] | None
+    args_blob: BlobLink | None
+    reason: str | None
+    summary: str | None
+    output: Any
+    blob: BlobLink | None
+    duration_ms: int | None
