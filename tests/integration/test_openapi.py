@@ -293,22 +293,22 @@ async def test_a_key_has_the_same_bounds_in_the_document_and_in_the_server(docum
 
 
 VALID: dict[str, list[Any]] = {
-    "Send": [{"text": "x"}, {"text": "", "attachments": [str(uuid.uuid4())]}],
+    "SendRequest": [{"text": "x"}, {"text": "", "attachments": [str(uuid.uuid4())]}],
     "ThreadChanges": [{"title": None}, {"visibility": "link"}],
     "RunBudget": [{"usd": "0.0001", "tokens": 1, "seconds": 0.1, "toolCalls": 0}, {"usd": "10000", "seconds": 604_800}],
     "NewTool": [{"name": "a-b_c", "description": "x", "parameters": {}, "language": "python", "code": " x"}],
-    "Rule": [{"pattern": "*", "action": "ask"}],
+    "ToolRule": [{"pattern": "*", "action": "ask"}],
     "Registration": [{"email": "a@example.com", "password": "abababab"}],
 }
 INVALID: dict[str, list[Any]] = {
-    "Send": [{"text": " \n"}, {"text": "", "attachments": []}, {"text": "\0"}, {"text": "x" * 100_001}, {"txt": "x"},
-             {"text": "x", "options": {"budget": {"usdd": 1}}}],
+    "SendRequest": [{"text": " \n"}, {"text": "", "attachments": []}, {"text": "\0"}, {"text": "x" * 100_001},
+                    {"txt": "x"}, {"text": "x", "options": {"budget": {"usdd": 1}}}],
     "ThreadChanges": [{}, {"title": "x" * 201}, {"name": "x"}],
     "RunBudget": [{"usd": "0"}, {"usd": "0.00001"}, {"usd": 10_001}, {"usd": "10000.01"}, {"tokens": 0},
                   {"seconds": 0.01}, {"toolCalls": 1001}],
     "NewTool": [VALID["NewTool"][0] | wrong for wrong in (
         {"name": "a__b"}, {"name": "1"}, {"description": ""}, {"code": " "}, {"timeout": 61}, {"permissions": ["fs"]})],
-    "Rule": [{"pattern": "", "action": "ask"}, {"pattern": "x" * 201, "action": "ask"}],
+    "ToolRule": [{"pattern": "", "action": "ask"}, {"pattern": "x" * 201, "action": "ask"}],
     "Registration": [{"email": "a@example.com", "password": "aaaaaaaa"}, {"email": "a@example.com", "password": "ab"}],
 }  # fmt: skip
 
@@ -323,5 +323,13 @@ async def test_the_document_has_the_bounds_that_the_server_has(document: dict[st
 async def test_only_requests_are_closed_to_fields_that_are_not_known(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     closed = {name for name, schema in schemas.items() if schema.get("additionalProperties") is False}
-    assert {"Send", "RunOptions", "RunBudget", "Function", "NewThread", "KeyedThread", "Rule"} <= closed
+    assert {
+        "SendRequest",
+        "RunOptions",
+        "RunBudget",
+        "ClientFunction",
+        "NewThread",
+        "ThreadClaim",
+        "ToolRule",
+    } <= closed
     assert not {"Thread", "Message", "Run", "Snapshot", "Problem", "User"} & closed
