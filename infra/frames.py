@@ -60,7 +60,7 @@ BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction} | {
     struct.__name__: struct
     for struct in (
         chat.RunBudget, chat.RunOptions,
-        threads_types.NewThread, threads_types.ThreadChanges, threads_types.SendRequest,
+        threads_types.NewThread, threads_types.ThreadChanges, threads_types.NewMessage,
         threads_types.RegenerateRequest, runs_types.DecisionRequest, runs_types.CancelRequest,
         sharing_types.ReadPosition, sharing_types.ClaimRequest, sharing_types.ThreadClaim,
         sharing_types.ClaimsRequest, sharing_types.NewRole, sharing_types.NewLink,

@@ -293,7 +293,7 @@ async def test_a_key_has_the_same_bounds_in_the_document_and_in_the_server(docum
 
 
 VALID: dict[str, list[Any]] = {
-    "SendRequest": [{"text": "x"}, {"text": "", "attachments": [str(uuid.uuid4())]}],
+    "NewMessage": [{"text": "x"}, {"text": "", "attachments": [str(uuid.uuid4())]}],
     "ThreadChanges": [{"title": None}, {"visibility": "link"}],
     "RunBudget": [{"usd": "0.0001", "tokens": 1, "seconds": 0.1, "toolCalls": 0}, {"usd": "10000", "seconds": 604_800}],
     "NewTool": [{"name": "a-b_c", "description": "x", "parameters": {}, "language": "python", "code": " x"}],
@@ -301,8 +301,9 @@ VALID: dict[str, list[Any]] = {
     "Registration": [{"email": "a@example.com", "password": "abababab"}],
 }
 INVALID: dict[str, list[Any]] = {
-    "SendRequest": [{"text": " \n"}, {"text": "", "attachments": []}, {"text": "\0"}, {"text": "x" * 100_001},
-                    {"txt": "x"}, {"text": "x", "options": {"budget": {"usdd": 1}}}],
+    "NewMessage": [{"text": " \n"}, {"text": "", "attachments": []}, {"text": "\0"}, {"text": "x" * 100_001},
+                    {"txt": "x"},
+                    {"text": "x", "options": {"budget": {"usdd": 1}}}],
     "ThreadChanges": [{}, {"title": "x" * 201}, {"name": "x"}],
     "RunBudget": [{"usd": "0"}, {"usd": "0.00001"}, {"usd": 10_001}, {"usd": "10000.01"}, {"tokens": 0},
                   {"seconds": 0.01}, {"toolCalls": 1001}],
@@ -324,7 +325,7 @@ async def test_only_requests_are_closed_to_fields_that_are_not_known(document: d
     schemas = document["components"]["schemas"]
     closed = {name for name, schema in schemas.items() if schema.get("additionalProperties") is False}
     assert {
-        "SendRequest",
+        "NewMessage",
         "RunOptions",
         "RunBudget",
         "ClientFunction",

@@ -7,7 +7,7 @@ import pytest
 
 from khala.api.accounts.types import Registration
 from khala.api.openai.request_body import Completion
-from khala.api.threads.types import SendRequest
+from khala.api.threads.types import NewMessage
 from khala.domain import frames
 from khala.domain.chat import RunOptions
 from khala.domain.unknown_fields import MAX_NAME_CHARACTERS, find, nearest_name
@@ -19,18 +19,18 @@ DETAIL = "messages[0].content[0].image_url.detail"
 @pytest.mark.parametrize(
     ("kind", "value", "found"),
     [
-        (SendRequest, {"text": "", "messageId": "x", "options": {"model": "m", "budget": {"usd": 1}}}, []),
-        (SendRequest, {"text": "", "mesageId": "x"}, [("mesageId", "messageId")]),
-        (SendRequest | None, {"options": {"autoPilot": True}}, [("options.autoPilot", "autopilot")]),
+        (NewMessage, {"text": "", "messageId": "x", "options": {"model": "m", "budget": {"usd": 1}}}, []),
+        (NewMessage, {"text": "", "mesageId": "x"}, [("mesageId", "messageId")]),
+        (NewMessage | None, {"options": {"autoPilot": True}}, [("options.autoPilot", "autopilot")]),
         (
-            SendRequest,
+            NewMessage,
             {"options": {"budget": {"usdd": 1}, "zz": 1}},
             [("options.budget.usdd", "usd"), ("options.zz", None)],
         ),
-        (SendRequest, {"options": {"functions": [{}, {"nam": "x"}]}}, [("options.functions[1].nam", "name")]),
-        (SendRequest, {"options": {"functions": [{"parameters": {"anything": {"goes": 1}}}]}}, []),
-        (SendRequest, {"options": 7, "text": []}, []),
-        (SendRequest, [1], []),
+        (NewMessage, {"options": {"functions": [{}, {"nam": "x"}]}}, [("options.functions[1].nam", "name")]),
+        (NewMessage, {"options": {"functions": [{"parameters": {"anything": {"goes": 1}}}]}}, []),
+        (NewMessage, {"options": 7, "text": []}, []),
+        (NewMessage, [1], []),
         (Registration, {"claim": [{"threadid": 1}]}, [("claim[0].threadid", "threadId")]),
         (frames.ClientFrame, {"type": "subscribe", "aftr": 3}, [("aftr", "after")]),
         (frames.ClientFrame, {"type": "presence", "state": {"free": True}}, []),
@@ -46,14 +46,14 @@ def test_fields_that_a_type_does_not_have_are_found_where_they_are(
 
 
 def test_a_message_says_what_was_likely_meant() -> None:
-    (one,) = find({"options": {"max_steps": 3}}, SendRequest)
+    (one,) = find({"options": {"max_steps": 3}}, NewMessage)
     assert one.message == "There is no field max_steps here. Did you mean maxSteps?"
-    (other,) = find({"xyz": 3}, SendRequest)
+    (other,) = find({"xyz": 3}, NewMessage)
     assert other.message == "There is no field xyz here."
 
 
 def test_a_name_of_any_length_is_shown_in_short_and_compared_with_nothing() -> None:
-    (one,) = find({"text" * 10_000: 1}, SendRequest)
+    (one,) = find({"text" * 10_000: 1}, NewMessage)
     assert (one.path, one.hint) == (("text" * 10_000)[:MAX_NAME_CHARACTERS], None)
     assert nearest_name("x" * (MAX_NAME_CHARACTERS + 1), {"x" * MAX_NAME_CHARACTERS: None}) is None
 

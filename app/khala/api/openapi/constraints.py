@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from khala.api.accounts.types import NewPassword, NewToken, Registration
 from khala.api.sharing.types import NewLink
-from khala.api.threads.types import SendRequest, ThreadChanges
+from khala.api.threads.types import NewMessage, ThreadChanges
 from khala.api.tools.types import NewTool
 from khala.api.validation import MAX_MESSAGE_CHARACTERS
 from khala.domain.access import SCOPES
@@ -43,7 +43,7 @@ PASSWORD: Schema = {
 }
 EMAIL: Schema = {"format": "email", "maxLength": MAX_EMAIL_CHARACTERS}
 FIELDS: dict[type, dict[str, Schema]] = {
-    SendRequest: {"text": {"maxLength": MAX_MESSAGE_CHARACTERS}},
+    NewMessage: {"text": {"maxLength": MAX_MESSAGE_CHARACTERS}},
     Registration: {"email": EMAIL, "password": PASSWORD},
     NewPassword: {"email": EMAIL, "new": PASSWORD},
     ToolRule: {"pattern": {"minLength": 1, "maxLength": 200}},
@@ -73,7 +73,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
 """Constraints of single fields."""
 OBJECTS: dict[type, Schema] = {
     ThreadChanges: {"minProperties": 1},
-    SendRequest: {
+    NewMessage: {
         "anyOf": [
             {"properties": {"text": {"type": "string", "pattern": NOT_BLANK}}},
             {"properties": {"attachments": {"type": "array", "minItems": 1}}, "required": ["attachments"]},

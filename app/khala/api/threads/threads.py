@@ -18,10 +18,10 @@ from khala.api.http.problem_details import answer, documented
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.threads.types import (
     CreatedThread,
+    NewMessage,
     NewThread,
     OlderMessages,
     RegenerateRequest,
-    SendRequest,
     ThreadChanges,
 )
 from khala.api.tools import client_functions
@@ -212,7 +212,7 @@ class Threads(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[SendRequest, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
+        data: Annotated[NewMessage, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
     ) -> Response[SendResult]:
         """Store a message and start its answer. The same `messageId` again adds nothing and answers 200."""
         await _check(data.options, context)

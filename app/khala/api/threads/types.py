@@ -42,7 +42,7 @@ class ThreadChanges(ApiStruct, frozen=True, kw_only=True):
     active_leaf: UUID | msgspec.UnsetType = msgspec.UNSET
 
 
-class SendRequest(ApiStruct, frozen=True, kw_only=True):
+class NewMessage(ApiStruct, frozen=True, kw_only=True):
     """A message to answer. If the client generates `messageId`, it can safely repeat the request."""
 
     text: str

@@ -536,7 +536,7 @@ export interface ThreadChanges {
 }
 
 /** A message to answer. If the client generates `messageId`, it can safely repeat the request. */
-export interface SendRequest {
+export interface NewMessage {
   text: string;
   messageId?: string;
   parentId?: string | null;
