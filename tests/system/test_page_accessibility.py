@@ -61,7 +61,7 @@ def test_axe_finds_nothing_in_any_dialog(chat: Chat, scheme: Literal["light", "d
     chat.page.keyboard.press("Escape")
     chat.register("ada@example.com", "Ada")
     chat.share("Can view")
-    opens = [("button", "Share"), ("button", "Ada"), ("button", "Search in messages"), ("button", "Agents")]
+    opens = [("button", "Share"), ("button", "Ada"), ("button", "Search messages"), ("button", "Agents")]
     for role, name in opens:
         chat.page.get_by_role(role, name=name).first.click()  # type: ignore[arg-type]
         expect(chat.page.get_by_role("dialog")).to_be_visible()

@@ -10,7 +10,7 @@ export function matchSegments(text: string, ranges: readonly (readonly [number, 
     if (to > end) pieces.push({ text: text.slice(end, to), isMatch });
     end = Math.max(end, to);
   };
-  for (const [from, to] of ranges.toSorted(([one], [other]) => one - other)) {
+  for (const [from, to] of ranges.toSorted(([a], [b]) => a - b)) {
     add(Math.min(from, text.length), false);
     add(Math.min(to, text.length), true);
   }

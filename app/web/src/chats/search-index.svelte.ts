@@ -28,8 +28,8 @@ export function indexChats(): void {
     if (thread === null || (!asked && thread.revision <= MAX_EMPTY_REVISION)) return;
     if (!asked) return removeFromIndex(id); // it was reset
     const { revision } = thread;
-    const rested = (): void => void tell((client) => untrack(() => client.index({ id, title, revision }, chat.messages.flatMap(indexedMessages), { ids: chat.ids, isWhole: !chat.hasMore })));
-    const timer = setTimeout(rested, IDLE_MS);
+    const index = (): void => void withClient((client) => untrack(() => client.index({ id, title, revision }, chat.messages.flatMap(indexedMessages), { ids: chat.ids, isWhole: !chat.hasMore })));
+    const timer = setTimeout(index, IDLE_MS);
     return () => clearTimeout(timer);
   });
 
@@ -45,7 +45,7 @@ export function indexChats(): void {
     const before = store.get(READER_KEY) ?? ANONYMOUS;
     if (before === now) return;
     if (before === ANONYMOUS) return store.set(READER_KEY, now);
-    void tell(async (client) => {
+    void withClient(async (client) => {
       await client.clear();
       store.set(READER_KEY, now);
     });
@@ -70,14 +70,14 @@ function recordRuns(): void {
     const { agent } = run;
     run = null;
     const question = chat.messages.find(({ id }) => id === answer.head.parentId);
-    const took = recordedRunOf({ ...answer.head, content: answer.blocks.map(({ block }) => block) }, agent);
-    if (took && question?.author === null) void tell((client) => client.remember(question.text, took));
+    const recorded = recordedRunOf({ ...answer.head, content: answer.blocks.map(({ block }) => block) }, agent);
+    if (recorded && question?.author === null) void withClient((client) => client.remember(question.text, recorded));
   });
 }
 
 /** Removes a chat from the index. */
 export function removeFromIndex(threadId: string): void {
-  void tell((client) => client.forget(threadId));
+  void withClient((client) => client.forget(threadId));
 }
 
 function isIdle(chat: ChatView | null): chat is ChatView {
@@ -90,9 +90,9 @@ function indexedMessages({ id, head, text, displayStatus: standing }: MessageVie
   return isStored && text.trim() !== "" ? [{ id, text, at: Date.parse(head.createdAt) }] : [];
 }
 
-async function tell(say: (client: Client) => Promise<unknown>): Promise<void> {
+async function withClient(use: (client: Client) => Promise<unknown>): Promise<void> {
   try {
-    await say(await import("../agent/client.ts"));
+    await use(await import("../agent/client.ts"));
   } catch (error) {
     console.info("The search index could not be updated.", error);
   }

@@ -32,12 +32,12 @@ export class Attachment {
 export class Attachments {
   entries: readonly Attachment[] = $state.raw([]);
   readonly #upload: ChatView["upload"];
-  readonly #say: (words: string) => void;
+  readonly #notify: (words: string) => void;
 
-  /** `upload` is the chat's; `say(words)` shows a message to the person. */
-  constructor(upload: ChatView["upload"], say: (words: string) => void) {
+  /** `upload` is the chat's; `notify(words)` shows a message to the person. */
+  constructor(upload: ChatView["upload"], notify: (words: string) => void) {
     this.#upload = upload;
-    this.#say = say;
+    this.#notify = notify;
   }
 
   /** The reason why the attachments can't be sent yet, or null. */
@@ -48,7 +48,7 @@ export class Attachments {
 
   add(files: readonly File[]): void {
     const room = MAX_FILES - this.entries.length;
-    if (files.length > room) this.#say(`You can attach up to ${MAX_FILES} files.`);
+    if (files.length > room) this.#notify(`You can attach up to ${MAX_FILES} files.`);
     const fresh = files.slice(0, room).map((file) => new Attachment(file.name, file.size, { file }));
     this.entries = [...this.entries, ...fresh];
     for (const entry of fresh) void this.send(entry);
@@ -72,7 +72,7 @@ export class Attachments {
 
   remove(entry: Attachment): void {
     entry.abort.abort();
-    this.entries = this.entries.filter((one) => one !== entry);
+    this.entries = this.entries.filter((other) => other !== entry);
   }
 
   /** Removes and returns the uploaded attachments, to send them. */

@@ -185,12 +185,12 @@ function enhance(element: HTMLElement): void {
 async function highlightFrame(frame: Element): Promise<void> {
   const code = frame.querySelector("code");
   const text = code?.textContent ?? "";
-  const found = await highlight(text, frame.querySelector(".language")?.textContent ?? "");
-  if (found && code?.textContent === text) code.replaceChildren(found);
+  const highlighted = await highlight(text, frame.querySelector(".language")?.textContent ?? "");
+  if (highlighted && code?.textContent === text) code.replaceChildren(highlighted);
 }
 
 async function typesetFormula(formula: Element): Promise<void> {
   const source = formula.textContent;
-  const found = await typeset(source);
-  if (found && formula.textContent === source) formula.replaceChildren(found);
+  const mathml = await typeset(source);
+  if (mathml && formula.textContent === source) formula.replaceChildren(mathml);
 }

@@ -22,8 +22,8 @@ export function safeUrl(href: string): string | null {
 }
 
 function link(href: string, title: string | null | undefined, inner: string): string {
-  const said = title ? ` title="${escapeHtml(title)}"` : "";
-  return `<a href="${escapeHtml(href)}"${said} target="_blank" rel="noopener noreferrer nofollow">${inner}</a>`;
+  const attribute = title ? ` title="${escapeHtml(title)}"` : "";
+  return `<a href="${escapeHtml(href)}"${attribute} target="_blank" rel="noopener noreferrer nofollow">${inner}</a>`;
 }
 
 /** Within a link an image becomes its alt text, because links can't be nested. */

@@ -17,9 +17,9 @@ const WORDS = /^[\sA-Za-z0-9,.;:/–'’%-]*$/;
 
 /** The formula between single dollars at the start of `text`, or null for a price or plain text. */
 export function dollarFormula(text: string): string | null {
-  const found = DOLLARS.exec(text.slice(0, MAX_FORMULA_CHARACTERS))?.[1];
-  if (found === undefined) return null;
-  return WORDS.test(found) && PRICE.test(found) && /\s/.test(found) ? null : found;
+  const formula = DOLLARS.exec(text.slice(0, MAX_FORMULA_CHARACTERS))?.[1];
+  if (formula === undefined) return null;
+  return WORDS.test(formula) && PRICE.test(formula) && /\s/.test(formula) ? null : formula;
 }
 
 /** The text before the first empty line, at most `most` characters; no formula spans an empty line. */

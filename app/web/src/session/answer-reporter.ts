@@ -10,40 +10,40 @@ type StepInProgress = Extract<StepMessage, { done: false }>;
 export class AnswerReporter {
   readonly #id: string;
   readonly #send: (step: StepInProgress) => void;
-  #told: (string | number)[] = [];
+  #reported: (string | number)[] = [];
 
   /** `id` is the id of the `chat` request. */
-  constructor(id: string, say: (step: StepInProgress) => void) {
+  constructor(id: string, send: (step: StepInProgress) => void) {
     this.#id = id;
-    this.#send = say;
+    this.#send = send;
   }
 
   /** Reports what is new in the message; returns whether the message has ended. */
-  see(message: MessageState): boolean {
+  update(message: MessageState): boolean {
     message.content.forEach((block, index) => {
       if (block.type === "text") this.#text(index, block.text);
       else if (block.type === "tool") this.#tool(index, toolStep(message, block));
-      else if (block.type === "notice" && this.#told[index] === undefined) this.#notice(index, block);
+      else if (block.type === "notice" && this.#reported[index] === undefined) this.#notice(index, block);
     });
     return answerStatus(message) !== "writing";
   }
 
   #text(index: number, text: string): void {
-    const told = Number(this.#told[index] ?? 0);
-    if (text.length <= told) return;
-    this.#told[index] = text.length;
-    this.#send({ type: "step", id: this.#id, done: false, text: text.slice(told) });
+    const reported = Number(this.#reported[index] ?? 0);
+    if (text.length <= reported) return;
+    this.#reported[index] = text.length;
+    this.#send({ type: "step", id: this.#id, done: false, text: text.slice(reported) });
   }
 
   #tool(index: number, tool: ToolStep): void {
     const key = JSON.stringify([tool.state, tool.reason, tool.summary, tool.args]);
-    if (this.#told[index] === key) return;
-    this.#told[index] = key;
+    if (this.#reported[index] === key) return;
+    this.#reported[index] = key;
     this.#send({ type: "step", id: this.#id, done: false, tool });
   }
 
   #notice(index: number, { code, message }: { code: string; message: string }): void {
-    this.#told[index] = code;
+    this.#reported[index] = code;
     this.#send({ type: "step", id: this.#id, done: false, notice: { code, message } });
   }
 }
@@ -55,6 +55,6 @@ export function toolIdOf(message: Pick<MessageState, "id">, block: Pick<ToolBloc
 
 function toolStep(message: MessageState, block: ToolBlock): ToolStep {
   const { tool, state, step, args, argsBlob, reason, summary, output, blob, durationMs } = block;
-  const told = { toolId: toolIdOf(message, block), tool, state, step, args, argsBlob, reason, summary, output, blob, durationMs };
-  return Object.fromEntries(Object.entries(told).filter(([, value]) => value !== undefined)) as ToolStep;
+  const fields = { toolId: toolIdOf(message, block), tool, state, step, args, argsBlob, reason, summary, output, blob, durationMs };
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as ToolStep;
 }

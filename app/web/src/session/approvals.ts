@@ -19,20 +19,20 @@ export class Approvals {
   readonly #pending = new Map<string, Pending>();
   readonly #decided = new Set<string>();
 
-  constructor(server: Pick<Server, "requestWithRetry">, say: (message: FromSession) => void) {
+  constructor(server: Pick<Server, "requestWithRetry">, send: (message: FromSession) => void) {
     this.#server = server;
-    this.#send = say;
+    this.#send = send;
   }
 
   /** Reports the answer's waiting calls that were not reported yet, and forgets those that no longer wait. `id` is the chat's. */
-  see(id: string, message: MessageState): void {
+  update(id: string, message: MessageState): void {
     for (const block of message.content) {
       if (block.type !== "tool") continue;
       const toolId = toolIdOf(message, block);
       if (block.state !== "blocked") this.#pending.delete(toolId);
       else if (!this.#pending.has(toolId) && !this.#decided.has(toolId) && message.runId) {
         this.#pending.set(toolId, { runId: message.runId, toolCallId: block.toolCallId, ...(block.digest && { digest: block.digest }) });
-        this.#tell(id, toolId, message.runId, block);
+        this.#report(id, toolId, message.runId, block);
       }
     }
   }
@@ -60,7 +60,7 @@ export class Approvals {
     }
   }
 
-  #tell(id: string, toolId: string, runId: string, block: ToolBlock): void {
+  #report(id: string, toolId: string, runId: string, block: ToolBlock): void {
     const { tool, args, digest, expiresAt } = block;
     const about = { type: "tool_pending", id, toolId, tool, ...(digest && { digest }), ...(expiresAt && { expiresAt }) } as const;
     if (args) return this.#send({ ...about, args });
@@ -74,7 +74,7 @@ export class Approvals {
   async #wholeArgs(runId: string, toolCallId: string): Promise<Record<string, unknown>> {
     const { items } = await this.#server.requestWithRetry<{ items: Approval[] }>("GET", `/api/runs/${runId}/approvals`);
     const found = items.find((approval) => approval.toolCallId === toolCallId);
-    if (!found) throw new SessionError("not_found", "What the call is given could not be found.");
+    if (!found) throw new SessionError("not_found", "The arguments of the call could not be found.");
     return found.args;
   }
 

@@ -6,17 +6,17 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})(.*)$/;
 
 /** The HTML documents of the closed code blocks marked `html component` or `js component`, in order. */
 export function componentsOf(text: string): string[] {
-  const found: string[] = [];
+  const documents: string[] = [];
   let open: { fence: string; info: string; lines: string[] } | null = null;
   for (const line of text.split(/\r?\n/)) {
     const [, fence = "", info = ""] = FENCE.exec(line) ?? [];
     if (open && fence.startsWith(open.fence) && info.trim() === "") {
-      found.push(...documentOf(open.info, open.lines.join("\n")));
+      documents.push(...documentOf(open.info, open.lines.join("\n")));
       open = null;
     } else if (open) open.lines.push(line);
     else if (fence) open = { fence, info, lines: [] };
   }
-  return found.slice(0, MAX_COMPONENTS);
+  return documents.slice(0, MAX_COMPONENTS);
 }
 
 /** Whether the info string of a code block marks a component. */

@@ -16,9 +16,9 @@ export type Bundle = { readonly name: string; readonly text: string; readonly fi
 export function bundleFiles(files: readonly RepoFile[]): { bundles: Bundle[]; bytes: number } {
   if (files.length === 0) throw new SessionError("invalid_input", "There are no files.");
   if (files.length > MAX_FILES) throw new SessionError("too_large", `There are ${files.length} files; at most ${MAX_FILES} are taken.`);
-  const sorted = files.toSorted((one, other) => (one.path < other.path ? -1 : 1));
+  const sorted = files.toSorted((a, b) => (a.path < b.path ? -1 : 1));
   const sections = sorted.map((file) => ({ text: section(file), bytes: sizeOf(file) }));
-  const bytes = sections.reduce((sum, one) => sum + one.bytes, 0);
+  const bytes = sections.reduce((sum, section) => sum + section.bytes, 0);
   if (bytes > MAX_TOTAL_BYTES) throw new SessionError("too_large", `The files have ${bytes} bytes together; at most ${MAX_TOTAL_BYTES} are taken.`);
   return { bundles: joinSections(sections), bytes };
 }

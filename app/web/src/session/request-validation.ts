@@ -21,8 +21,8 @@ export function validateRequest(message: unknown): ToSession | InvalidRequest {
   if (typeof id !== "string" || id.length < 1 || id.length > 64) return invalidRequest(null, "invalid_input", "`id` must be a text of 1 to 64 characters.");
   if (typeof type !== "string" || !Object.hasOwn(VALIDATORS, type)) return invalidRequest(id, "unknown_type", "`type` must be one of init, chat, approve_tool, load_repo and cancel.");
   if (!isFields(payload)) return invalidRequest(id, "invalid_input", "`payload` must be an object.");
-  const found = VALIDATORS[type as ToSession["type"]](payload);
-  return "wrong" in found ? invalidRequest(id, "invalid_input", found.wrong) : ({ id, type, payload: found.payload } as ToSession);
+  const result = VALIDATORS[type as ToSession["type"]](payload);
+  return "wrong" in result ? invalidRequest(id, "invalid_input", result.wrong) : ({ id, type, payload: result.payload } as ToSession);
 }
 
 type Validators = { [Type in ToSession["type"]]: (payload: Fields) => Read<Extract<ToSession, { type: Type }>["payload"]> };

@@ -43,8 +43,8 @@ export class Session {
   #running: Running | null = null;
   #attachments: string[] = [];
 
-  constructor(say: (message: FromSession) => void, options: SessionOptions) {
-    this.#send = say;
+  constructor(send: (message: FromSession) => void, options: SessionOptions) {
+    this.#send = send;
     this.#options = options;
   }
 
@@ -119,7 +119,7 @@ export class Session {
       const { userMessageId, assistantMessageId, runId } = await sent;
       this.#attachments = this.#attachments.slice(attachments.length);
       running.messageId = assistantMessageId;
-      this.#look(running);
+      this.#report(running);
       const message = await running.end.promise;
       const offers = chosen.functions?.some(({ name }) => name === PREVIEW_TOOL) ?? false;
       for (const html of await this.#components(live, message, offers)) this.#send({ type: "preview_component", id, html });
@@ -140,16 +140,16 @@ export class Session {
 
   #take(state: ThreadState): void {
     this.#state = state;
-    if (this.#running) this.#look(this.#running);
+    if (this.#running) this.#report(this.#running);
   }
 
   /** Reports what is new in the awaited answer. An answer that a reset removed never ends; see `#miss`. */
-  #look(running: Running): void {
+  #report(running: Running): void {
     if (!running.messageId) return;
     const message = this.#state.messages.find(({ id }) => id === running.messageId);
     if (!message) return void running.sent.then(({ revision }) => this.#miss(running, revision), () => undefined);
-    const ended = running.answer.see(message);
-    this.#live?.approvals.see(running.id, message);
+    const ended = running.answer.update(message);
+    this.#live?.approvals.update(running.id, message);
     if (ended) running.end.resolve(message);
   }
 
@@ -177,7 +177,7 @@ export class Session {
   async #fetched(url: string): Promise<readonly RepoFile[]> {
     if (!this.#options.fetchRepo) throw new SessionError("unsupported", "Addresses can't be loaded from here, because a page may ask its own server only. Send `files` instead.");
     const files = await this.#options.fetchRepo(url);
-    if (!files.every(isRepoFile)) throw new SessionError("internal", "What was fetched are no files.");
+    if (!files.every(isRepoFile)) throw new SessionError("internal", "`fetchRepo` did not return a list of files.");
     return files;
   }
 
