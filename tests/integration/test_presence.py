@@ -366,7 +366,7 @@ async def test_a_thread_in_which_nothing_happens_costs_no_query(db: Database, mo
         for ear in ears[:29]:
             await join(live, db, ear, thread_id)
         async with asyncio.timeout(5):
-            while thread_id not in live.presence._told or live.presence._unread:
+            while thread_id not in live.presence._lists or live.presence._unread:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(2 * presence.UPDATE_INTERVAL_SECONDS)  # a read that was under way
         known = len(reads)

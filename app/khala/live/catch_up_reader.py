@@ -1,4 +1,4 @@
-"""The reader: brings observers up to date who join, lag or come back, many at once, with few reads."""
+"""Catch-up reads for observers that join, lag or reconnect: many observers share few reads."""
 
 import asyncio
 from typing import TypeAlias, assert_never
@@ -11,13 +11,13 @@ from khala.store.postgres.database import Database
 from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 
 MAX_CONCURRENT_READS = 8
-"""Reads at the same time; the others wait, and leave the pool's other connections to requests."""
+"""Reads at the same time; further reads wait, which leaves the pool's other connections to requests."""
 
 ReadKey: TypeAlias = tuple[Feed, UUID, int]
 
 
 class CatchUpReader:
-    """Reads topics from a revision on. Who asks for the same at the same time shares one read and one encoding."""
+    """Reads topics from a revision on. Equal reads at the same time share one query and one encoding."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -25,13 +25,13 @@ class CatchUpReader:
         self._turns = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     async def read(self, feed: Feed, topic_id: UUID, after: int) -> CatchUpRead | None:
-        """What has changed after that revision, or all; no body for nothing, None for what is gone."""
+        """The changes after this revision, or a snapshot. No body if nothing changed; None if the topic is gone."""
         key = (feed, topic_id, after)
         task = self._reading.get(key)
         if task is None:
             task = self._reading[key] = asyncio.create_task(self._read(key))
             task.add_done_callback(_retrieve)
-        # Shielded: who asked first may leave while others wait for the same.
+        # Shielded: the first observer may leave while others wait for the same read.
         return await asyncio.shield(task)
 
     async def _read(self, key: ReadKey) -> CatchUpRead | None:
@@ -39,16 +39,16 @@ class CatchUpReader:
         shared = True
         try:
             async with self._turns, self._db.snapshot() as driver:
-                # Who comes from now on may know of more than this read will see, and reads anew.
+                # A later observer may know of a newer revision than this read will see: it starts a new read.
                 del self._reading[key]
                 shared = False
                 found = (await feed.read_changes(driver, {topic_id: after}))[topic_id]
                 match found.change:
-                    case FeedDelta() as news:
-                        return _encoded(news, found.access_id)
+                    case FeedDelta() as delta:
+                        return _encoded(delta, found.access_id)
                     case SnapshotNeeded(reset=reset):
-                        whole = await feed.read_snapshot(driver, topic_id, reset=reset and after >= 0)
-                        return None if whole is None else _encoded(whole, found.access_id)
+                        snapshot = await feed.read_snapshot(driver, topic_id, reset=reset and after >= 0)
+                        return None if snapshot is None else _encoded(snapshot, found.access_id)
                     case Unchanged():
                         return CatchUpRead(None, None, found.access_id)
                     case TopicGone():
@@ -60,11 +60,11 @@ class CatchUpReader:
                 del self._reading[key]
 
 
-def _encoded(news: FeedDelta | FeedSnapshot, access_id: UUID | None) -> CatchUpRead:
-    return CatchUpRead(EncodedFrame.encode(news.frame), news.revision, access_id)
+def _encoded(change: FeedDelta | FeedSnapshot, access_id: UUID | None) -> CatchUpRead:
+    return CatchUpRead(EncodedFrame.encode(change.frame), change.revision, access_id)
 
 
 def _retrieve(done: "asyncio.Task[CatchUpRead | None]") -> None:
-    """Whoever asked may have left, and an error that nobody hears is no news."""
+    """Retrieve the error, so that asyncio does not log it where every observer has left."""
     if not done.cancelled():
         done.exception()

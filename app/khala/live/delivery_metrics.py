@@ -1,4 +1,4 @@
-"""Deliveries: how far behind the feed is; and in a run's trace, when its first text and its end were handed over."""
+"""Metrics of delivery: the lag of the feed; and in a run's trace, when its first text and its end were delivered."""
 
 import asyncio
 import time
@@ -24,16 +24,16 @@ log = structlog.get_logger()
 FIRST_TEXT, END = "first_text", "end"
 KINDS = {KIND_OF[TextDelta]: FIRST_TEXT, KIND_OF[Finish]: END}
 MAX_TRACKED_RUNS = 10_000
-"""Runs that are remembered because their first text was handed over."""
+"""Runs that are remembered because their first text was delivered."""
 MAX_PENDING = 1000
-"""Deliveries that wait to be told; the oldest is dropped for another one."""
+"""Deliveries that wait to be traced; over that, the oldest is dropped."""
 MAX_PER_QUERY = 100
 QUERY_INTERVAL_SECONDS = 1.0
-"""Seconds between two looks into the database, at least."""
+"""Seconds between two queries, at least."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """Something of a run was handed to all who follow its thread, between two times in nanoseconds since 1970."""
+    """Something of a run was delivered to all observers of its thread, between two times in nanoseconds since 1970."""
 
     run_id: UUID
     what: str
@@ -42,7 +42,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class DeliveryRecorder:
-    """What one process has handed over. Without traces nothing is kept, and nothing asked of the database."""
+    """Records the deliveries of one process. Without tracing it stores nothing and queries nothing."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -51,21 +51,21 @@ class DeliveryRecorder:
         self._wake = asyncio.Event()
 
     def record(self, found: Iterable[TopicRead], began: float) -> None:
-        """All of this was handed over now; the read of it began at this time, in monotonic seconds."""
-        news = [one.change.frame for one in found if isinstance(one.change, FeedDelta)]
-        told = [frame.parts for frame in news if isinstance(frame, DeltaFrame) and frame.parts]
-        if not told:
+        """Record that all of this was delivered now; its read began at `began`, in monotonic seconds."""
+        frames = [one.change.frame for one in found if isinstance(one.change, FeedDelta)]
+        delivered = [frame.parts for frame in frames if isinstance(frame, DeltaFrame) and frame.parts]
+        if not delivered:
             return
         now = time.time_ns()
-        oldest = min(parts[0].created_at for parts in told).timestamp()
+        oldest = min(parts[0].created_at for parts in delivered).timestamp()
         metrics.FEED_LAG.observe(max(0.0, now / traces.NANOSECONDS - oldest))
         if traces.enabled():
             since = now - int((time.monotonic() - began) * traces.NANOSECONDS)
-            for parts in told:
+            for parts in delivered:
                 self._remember(parts, since, now)
 
     async def run(self) -> None:
-        """Tell of what was kept, for ever."""
+        """Record pending deliveries in traces, for ever."""
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -1,4 +1,4 @@
-"""A frame as bytes: encoded once, for however many sockets and streams."""
+"""Frames as bytes: each is encoded once for all sockets and event streams."""
 
 import struct
 
@@ -9,7 +9,7 @@ TEXT_FRAME = 0x81
 
 
 class EncodedFrame:
-    """What one frame says, as JSON."""
+    """One frame as JSON."""
 
     __slots__ = ("_message", "data")
 
@@ -19,7 +19,7 @@ class EncodedFrame:
 
     @classmethod
     def encode(cls, frame: msgspec.Struct) -> "EncodedFrame":
-        """The frame, encoded."""
+        """Encode the frame."""
         return cls(msgspec.json.encode(frame))
 
     def __len__(self) -> int:
@@ -27,12 +27,12 @@ class EncodedFrame:
 
     @property
     def text(self) -> str:
-        """As the data of a server-sent event."""
+        """The frame as the data of a server-sent event."""
         return self.data.decode()
 
     @property
     def websocket_message(self) -> bytes:
-        """As a WebSocket text message. A server's messages are not masked: the same bytes for all."""
+        """The frame as a WebSocket text message. Servers don't mask messages, so all sockets get the same bytes."""
         if self._message is None:
             self._message = _head(len(self.data)) + self.data
         return self._message

@@ -1,7 +1,7 @@
-"""The poll: what is watched is looked at now and then anyhow, so that a lost NOTIFY costs seconds and never data.
+"""The fallback poll: reads every watched topic again regularly, so that a lost NOTIFY costs seconds, never data.
 
-One small query a process, whatever is watched: while the database's snapshot is the same, every read would see what
-the reads before it have seen.
+It costs one small query for each process, however many topics are watched: while the database's snapshot is the same, a
+read would return what the read before it returned.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from khala.store.postgres.database import Database
 log = structlog.get_logger()
 
 POLL_INTERVAL_SECONDS = 5.0
-"""Seconds between two looks."""
+"""Seconds between two queries."""
 
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
-"""Which transactions that write have ended: two that are equal see the same rows."""
+"""The writing transactions that have ended: two equal snapshots see the same rows."""
 
 
 class FallbackPoll:
-    """Has all looked at again when something was committed since the last time, by whomever."""
+    """Calls `refresh_all` when any transaction has committed since the last query."""
 
     def __init__(self, db: Database, is_watched: Callable[[], bool], refresh_all: Callable[[], None]) -> None:
         self._db = db
@@ -30,7 +30,7 @@ class FallbackPoll:
         self._refresh_all = refresh_all
 
     async def run(self) -> None:
-        """Look, for ever; while nothing is watched, not even that."""
+        """Poll, for ever; no query while no topic is watched."""
         seen = None
         while True:
             await asyncio.sleep(POLL_INTERVAL_SECONDS)

@@ -1,4 +1,7 @@
-"""Feeds: what can be followed, each by a revision of its own: a thread, and an account's list of threads."""
+"""Feeds: the kinds of topics that observers can follow: threads, and accounts' thread lists.
+
+Each topic has a revision of its own.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -19,11 +22,11 @@ from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 SNAPSHOT_MESSAGES = 100
 """Messages in a snapshot."""
 OWNER_ONLY_ACCESS = UUID(int=0)
-"""The `access_id` of what is open to its owner and nobody else, for ever."""
+"""The `access_id` of topics that only their owner may ever follow."""
 
 
 class FeedDelta(msgspec.Struct, frozen=True):
-    """What changed after revision `since` up to `revision`, as a frame."""
+    """The changes after revision `since` up to `revision`, as a frame."""
 
     since: int
     revision: int
@@ -34,48 +37,48 @@ FeedChange: TypeAlias = FeedDelta | SnapshotNeeded | TopicGone | Unchanged
 
 
 class TopicRead(msgspec.Struct, frozen=True):
-    """What one read has found of one topic, and the `access_id` under which it stood at that moment."""
+    """The result of one read of one topic, with the topic's `access_id` at that moment."""
 
     change: FeedChange
     access_id: UUID | None
 
 
 class FeedSnapshot(msgspec.Struct, frozen=True):
-    """A topic as it is, as a frame."""
+    """A whole topic, as a frame."""
 
     revision: int
     frame: msgspec.Struct
 
 
 class Feed(Protocol):
-    """One kind of topic. The reads of one call see one state."""
+    """One kind of topic. All queries of one call see the same state."""
 
     async def read_changes_in_one_query(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
-        """As `since`, but in no transaction, and only of the topics of which a single query tells all."""
+        """As `read_changes`, but without a transaction, and only for the topics for which a single query is enough."""
 
     async def read_changes(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
-        """For each topic, what changed after the given revision: so many queries, however many topics."""
+        """For each topic, the changes after the given revision. The number of queries does not depend on the topics."""
 
     async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
-        """A topic as it is, which `since` has found a moment ago; `reset` if it was emptied. None if it is gone."""
+        """A whole topic, which `read_changes` found a moment ago; `reset` if it was emptied. None if it is gone."""
 
     async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
-        """For each topic and caller whether they may follow it now: one query."""
+        """For each topic and caller, whether the caller may follow the topic now: one query."""
 
     def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """The last frame of a subscription that ends for this reason."""
 
 
 class ThreadFeed:
-    """Threads, open to whom their access says."""
+    """Threads, which their access rules open to callers."""
 
     async def read_changes_in_one_query(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
-        return _seen(await thread_feed.read_changes_in_one_query(driver, cursors))
+        return _topic_reads(await thread_feed.read_changes_in_one_query(driver, cursors))
 
     async def read_changes(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
-        return _seen(await thread_feed.read_changes(driver, cursors))
+        return _topic_reads(await thread_feed.read_changes(driver, cursors))
 
     async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """See `Feed`."""
@@ -91,27 +94,30 @@ class ThreadFeed:
         return frames.GoneFrame(thread_id=topic_id, code=code)
 
 
-def _seen(looks: Mapping[UUID, thread_feed.ThreadRead]) -> dict[UUID, TopicRead]:
-    return {thread_id: TopicRead(_news(thread_id, look.change), look.access_id) for thread_id, look in looks.items()}
+def _topic_reads(reads: Mapping[UUID, thread_feed.ThreadRead]) -> dict[UUID, TopicRead]:
+    return {
+        thread_id: TopicRead(_thread_change(thread_id, read.change), read.access_id)
+        for thread_id, read in reads.items()
+    }
 
 
-def _news(thread_id: UUID, change: thread_feed.ThreadChange) -> FeedChange:
+def _thread_change(thread_id: UUID, change: thread_feed.ThreadChange) -> FeedChange:
     if isinstance(change, Delta):
         return FeedDelta(change.since, change.revision, frames.delta_frame(thread_id, change))
     return change
 
 
 class AccountFeed:
-    """Lists of threads, each open to its user for as long as what showed the account stands."""
+    """Thread lists, each open to its user for as long as the credential is valid."""
 
     async def read_changes_in_one_query(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
-        """See `Feed`. A list takes two queries."""
+        """See `Feed`. A thread list needs two queries, so the answer is empty."""
         return {}
 
     async def read_changes(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
         found = await account_feed.since(driver, cursors)
-        return {user_id: TopicRead(_listed(change), OWNER_ONLY_ACCESS) for user_id, change in found.items()}
+        return {user_id: TopicRead(_account_change(change), OWNER_ONLY_ACCESS) for user_id, change in found.items()}
 
     async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """See `Feed`."""
@@ -133,7 +139,7 @@ class AccountFeed:
         return frames.ErrorFrame(code="unauthorized", message="This account is not signed in here any more.")
 
 
-def _listed(change: account_feed.AccountChange) -> FeedChange:
+def _account_change(change: account_feed.AccountChange) -> FeedChange:
     if isinstance(change, AccountDeltaFrame):
         return FeedDelta(change.since, change.revision, change)
     return change

@@ -1,11 +1,11 @@
-"""The pulse of a connection: when it was last heard, and a way to ask."""
+"""The heartbeat of a connection: when the other side was last heard, and a ping."""
 
 import time
 from collections.abc import Callable
 
 
 class Heartbeat:
-    """Times are monotonic seconds. `ping` asks the other side for a sign of life."""
+    """When one connection was last heard, in monotonic seconds. `ping` requests a sign of life."""
 
     def __init__(self, ping: Callable[[], None]) -> None:
         self.last_heard_at = time.monotonic()
@@ -13,20 +13,20 @@ class Heartbeat:
         self._ping = ping
 
     def record(self) -> None:
-        """Something was heard."""
+        """Record that something was received."""
         self.last_heard_at = time.monotonic()
 
     def close(self) -> None:
-        """The connection is gone: nobody is asked any more, nor kept by being asked."""
-        self._ping = _nobody
+        """Send no more pings: the connection is gone. Also drops the reference to it."""
+        self._ping = _do_nothing
 
     def ping_if_silent(self, seconds: float) -> None:
-        """Ping, if nothing was heard and nothing asked for this time."""
+        """Ping if nothing was received, and no ping sent, for this time."""
         now = time.monotonic()
         if now - max(self.last_heard_at, self._pinged_at) >= seconds:
             self._pinged_at = now
             self._ping()
 
 
-def _nobody() -> None:
-    """Ask nobody."""
+def _do_nothing() -> None:
+    """Do nothing."""

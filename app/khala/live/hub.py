@@ -1,4 +1,4 @@
-"""The hub: reads all topics that have changed in one go, encodes each frame once, and hands it to every observer."""
+"""The hub: reads all changed topics at once, encodes each frame once, and hands it to every observer."""
 
 import asyncio
 import time
@@ -25,26 +25,26 @@ from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 log = structlog.get_logger()
 
 RETRY_INTERVAL_SECONDS = 0.25
-"""Seconds before another try to read, when the database is away."""
+"""Seconds before a failed read is retried."""
 BROADCAST_CHUNK = 200
-"""Observers served in one go before others get their turn."""
+"""Subscriptions that are served before other tasks get a turn."""
 
 
 class Topic:
-    """What is watched: the revision up to which its observers were told, -1 at first, and who they are.
+    """A watched topic: its subscriptions, and the revision up to which they were served (-1 at first).
 
-    Who is neither behind nor in doubt was let in under `access_id` or a later one, since whatever changes the access
-    makes a revision, and whoever reads that far compares.
+    Invariant: every subscription that is neither behind nor suspended was authorised at this `access_id` or a later
+    one. A change of access makes a revision, and every read up to that revision compares the `access_id`.
     """
 
     def __init__(self) -> None:
         self.revision = -1
         self.access_id: UUID | None = None
-        self.observers: set[Subscription] = set()
+        self.subscriptions: set[Subscription] = set()
 
 
 class Hub:
-    """All observers of one feed. It reads through `db`; observers that catch up read by `reader`."""
+    """All subscriptions to one feed. The hub reads through `db`; observers that catch up read by `reader`."""
 
     def __init__(
         self, db: Database, reader: CatchUpReader, feed: Feed, guard: Guard, deliveries: DeliveryRecorder
@@ -69,7 +69,7 @@ class Hub:
     def subscribe(
         self, client: Observer, topic_id: UUID, after: int | None, authorization: Authorization
     ) -> Subscription:
-        """Follow the topic on this connection: its pump catches up from `after` or by a snapshot, and goes on."""
+        """Follow the topic on this connection. The pump catches up from `after`, or by a snapshot without it."""
         earlier = self.find_subscription(client, topic_id)
         if earlier is not None:
             self._end(earlier)
@@ -77,7 +77,7 @@ class Hub:
         topic = self._topics.setdefault(topic_id, Topic())
         subscription = Subscription(self, client, topic_id, cursor, authorization)
         client.subscriptions[self, topic_id] = subscription
-        topic.observers.add(subscription)
+        topic.subscriptions.add(subscription)
         metrics.SUBSCRIPTIONS.inc()
         self._guard.watch(subscription)
         notified_since = authorization.credential_notices != self._guard.credential_notices
@@ -87,55 +87,58 @@ class Hub:
         return subscription
 
     def unsubscribe(self, client: Observer, topic_id: UUID) -> None:
-        """Follow the topic no more on this connection."""
+        """Stop following the topic on this connection."""
         subscription = self.find_subscription(client, topic_id)
         if subscription is not None:
             self._end(subscription)
             client.on_left(subscription)
 
     def find_subscription(self, client: Observer, topic_id: UUID) -> Subscription | None:
-        """How the connection follows the topic, if it does."""
+        """The connection's subscription to the topic, if there is one."""
         return client.subscriptions.get((self, topic_id))
 
     def close(self, client: Observer) -> None:
-        """The connection is gone."""
+        """End all subscriptions of this connection to the feed: the connection is gone."""
         for source, topic_id in list(client.subscriptions):
             if source is self:
                 self.unsubscribe(client, topic_id)
 
     def revoke(self, subscription: Subscription, code: str) -> None:
-        """End it, drop what waits in the outbox for it, and say why."""
+        """End the subscription, drop its frames from the outbox, and send a last frame with the reason."""
         self._end(subscription)
         subscription.client.on_left(subscription)
         subscription.client.send(OutgoingFrame(EncodedFrame.encode(self._feed.end_frame(subscription.topic_id, code))))
 
     def recheck(self, subscription: Subscription) -> None:
-        """It may have changed whether its caller may follow."""
+        """Check again whether the caller may follow; until then the subscription gets nothing."""
         self._guard.recheck(subscription)
 
     async def authorizations(self, subscriptions: list[Subscription]) -> list[Authorization | None]:
-        """What the callers of these may do now."""
+        """The current authorizations of these subscriptions' callers."""
         async with self._db.driver() as driver:
             return await self._feed.authorizations(driver, [(one.topic_id, one.caller) for one in subscriptions])
 
     async def read(self, topic_id: UUID, after: int) -> CatchUpRead | None:
-        """What brings an observer up to date: see `CatchUpReader.read`."""
+        """Read what an observer lacks: see `CatchUpReader.read`."""
         return await self._reader.read(self._feed, topic_id, after)
 
     def is_caught_up(self, subscription: Subscription) -> bool:
-        """A topic of which nobody was told yet, or that nobody else watches, is followed from where this one is."""
+        """Whether the subscription is at the topic's revision, or ahead of it.
+
+        A topic that no other subscription follows, or that was never served, takes the revision of this one.
+        """
         topic = self._topics[subscription.topic_id]
-        if topic.revision < 0 or len(topic.observers) == 1:
+        if topic.revision < 0 or len(topic.subscriptions) == 1:
             topic.revision = max(topic.revision, subscription.cursor)
         return subscription.cursor >= topic.revision
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody follows anything."""
+        """Whether there is any subscription."""
         return bool(self._topics)
 
     def handle_notification(self, payload: str) -> None:
-        """The listener's word that these topics have changed, or that any may have."""
+        """Handle a notification: these topics have changed, or any may have."""
         if payload == EVERYTHING:
             self.refresh_all()
             return
@@ -144,12 +147,12 @@ class Hub:
             self._wake.set()
 
     def refresh_all(self) -> None:
-        """Any topic may have changed."""
+        """Read all topics again: any may have changed."""
         self._all = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Tell observers what has changed, for ever."""
+        """Serve changed topics, for ever."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -167,15 +170,15 @@ class Hub:
                 raise
 
     def _end(self, subscription: Subscription) -> None:
-        """This observer is gone; the last one takes the topic along."""
+        """Remove the subscription, and its topic with the last one."""
         subscription.end()
         self._guard.forget(subscription)
         topic = self._topics.get(subscription.topic_id)
         if topic is None:
             return
-        topic.observers.discard(subscription)
+        topic.subscriptions.discard(subscription)
         metrics.SUBSCRIPTIONS.dec()
-        if not topic.observers:
+        if not topic.subscriptions:
             del self._topics[subscription.topic_id]
 
     def _wake_again(self, topics: set[UUID]) -> None:
@@ -183,9 +186,9 @@ class Hub:
         self._wake.set()
 
     async def _read_changes(self, woken: set[UUID]) -> None:
-        """Mostly one query tells all, for which a transaction would take two more round trips."""
+        """Read the changed topics and serve them: mostly by one query, as a transaction costs two more round trips."""
         rest = {topic_id: self._topics[topic_id].revision for topic_id in woken}
-        # Behind a pooler only what begins a transaction sets what the session lacks.
+        # Behind a pooler, only a transaction has the settings that a session lacks.
         if rest and not self._db.pooled:
             began = time.monotonic()
             async with self._db.driver() as driver:
@@ -199,13 +202,13 @@ class Hub:
             await self._deliver(rest, found, began)
 
     async def _deliver(self, cursors: Mapping[UUID, int], found: Mapping[UUID, TopicRead], began: float) -> None:
-        """What was read from these cursors on, by a read that began then."""
-        for topic_id, one in found.items():
+        """Serve topics that were read from these cursors on; the read began at `began` (monotonic seconds)."""
+        for topic_id, read in found.items():
             topic = self._topics.get(topic_id)
             if topic is not None and topic.revision == cursors[topic_id]:
-                await self._deliver_topic(topic, one)
+                await self._deliver_topic(topic, read)
             elif topic is not None:
-                # Its first reader has moved it meanwhile, perhaps not as far as this read has seen: look again.
+                # A catch-up has moved the topic meanwhile, perhaps not as far as this read has seen: read again.
                 self._wake_again({topic_id})
         if found:
             metrics.FEED_TOPICS.observe(len(found))
@@ -215,29 +218,29 @@ class Hub:
         if found.access_id is not None and topic.access_id != found.access_id:
             self._recheck_unauthorized(topic, found.access_id)
         match found.change:
-            case FeedDelta() as news:
-                topic.revision = news.revision
-                await self._broadcast(topic, EncodedFrame.encode(news.frame), news.since, news.revision)
+            case FeedDelta() as delta:
+                topic.revision = delta.revision
+                await self._broadcast(topic, EncodedFrame.encode(delta.frame), delta.since, delta.revision)
             case SnapshotNeeded():
                 topic.revision = found.change.revision
-                for observer in topic.observers:
-                    observer.fall_back(observer.cursor)
+                for subscription in topic.subscriptions:
+                    subscription.fall_back(subscription.cursor)
             case TopicGone():
-                for observer in list(topic.observers):
-                    self.revoke(observer, GONE)
+                for subscription in list(topic.subscriptions):
+                    self.revoke(subscription, GONE)
             case Unchanged():
                 pass
             case _:
                 assert_never(found.change)
 
     def _recheck_unauthorized(self, topic: Topic, access_id: UUID) -> None:
-        """What is handed on from now on was read under another access than these were let in under."""
+        """Suspend the subscriptions that were authorised at another `access_id` than the frames from now on."""
         topic.access_id = access_id
-        for observer in [one for one in topic.observers if one.access_id != access_id]:
-            self._guard.recheck(observer)
+        for subscription in [one for one in topic.subscriptions if one.access_id != access_id]:
+            self._guard.recheck(subscription)
 
     async def _broadcast(self, topic: Topic, body: EncodedFrame, since: int, revision: int) -> None:
-        for count, observer in enumerate(list(topic.observers), 1):
-            observer.offer(body, since, revision)
+        for count, subscription in enumerate(list(topic.subscriptions), 1):
+            subscription.offer(body, since, revision)
             if count % BROADCAST_CHUNK == 0:
                 await asyncio.sleep(0)

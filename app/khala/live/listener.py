@@ -1,4 +1,4 @@
-"""The listener: one LISTEN connection a process; it notices when it is dead, and has all looked at when it is back."""
+"""The LISTEN connection of a process. It detects that it is dead; after a reconnect, everything is read again."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from khala.store.postgres.database import EVERYTHING, driver_url
 log = structlog.get_logger()
 
 HEARTBEAT_INTERVAL_SECONDS = 5.0
-"""Seconds between two proofs that the connection is alive."""
+"""Seconds between two checks that the connection is alive."""
 RECONNECT = Backoff(first_seconds=0.1, max_seconds=5.0)
 """Delays between two tries to connect."""
 
@@ -28,7 +28,7 @@ class Listener:
 
     @property
     def connected(self) -> bool:
-        """Whether notifications arrive now."""
+        """Whether notifications are received now."""
         return self._connection is not None and not self._connection.is_closed()
 
     async def run(self) -> None:
@@ -72,7 +72,7 @@ class Listener:
 
 
 async def _within(seconds: float, event: asyncio.Event) -> bool:
-    """Whether it happened in this time."""
+    """Whether the event is set within this time."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

@@ -1,8 +1,9 @@
-"""Wake-ups over NATS: what a group commit has changed is told after it, so that no commit waits for another's NOTIFY.
+"""Wake-ups over NATS: published after a group commit, so that no commit waits for the NOTIFY of another.
 
-Like a NOTIFY it says "look again" and nothing else, at most once and in any order. What gets lost, with a process
-between its commit and the telling, or with the server, costs an observer the hub's slow poll at most. After a reconnect
-all look at everything. While the server is away the writer notifies by Postgres, to which all listen anyhow.
+Like a NOTIFY, a wake-up says only that something has changed. It is delivered at most once and in any order. A wake-up
+is lost where a process dies between its commit and the publication, or with the server; it then costs an observer one
+fallback poll at most. After a reconnect, everything is read again. While the server is unavailable the writer notifies
+by Postgres, to which every process listens in any case.
 """
 
 import asyncio
@@ -22,25 +23,25 @@ from khala.store.postgres.database import EVERYTHING, RUNS_CHANNEL, THREADS_CHAN
 log = structlog.get_logger()
 
 PUBLISHED_CHANNELS = (THREADS_CHANNEL, RUNS_CHANNEL)
-"""The channels of what a group commit tells."""
+"""The channels of the wake-ups of a group commit."""
 HEARTBEAT_INTERVAL_SECONDS = 5
-"""Seconds between two proofs that the connection is alive, and for one."""
+"""Seconds between two checks that the connection is alive, and the timeout of a check."""
 CONNECT_TIMEOUT_SECONDS = 5.0
-"""Seconds to connect, whatever the number of servers."""
+"""Seconds to connect, for all servers together."""
 CLOSE_TIMEOUT_SECONDS = 1.0
-"""Seconds to say goodbye."""
+"""Seconds to close the connection."""
 RECONNECT = Backoff(first_seconds=0.1, max_seconds=5.0)
 """Delays between two tries to connect."""
 MAX_PENDING_BYTES = 1 << 18
-"""Bytes that may wait for the server to take them; over that, Postgres notifies."""
+"""Bytes that may wait until the server takes them; above that, Postgres notifies."""
 MAX_PENDING_MESSAGES = 1 << 10
-"""Messages that may wait to be heard; over that, everything is looked at instead."""
+"""Received messages that may wait for their handler; above that, everything is read again instead."""
 
 WakeHandlers = Mapping[str, Callable[[str], None]]
 
 
 class NatsBus:
-    """One connection a process: it tells, and passes what it hears to each channel's handler."""
+    """The NATS connection of a process: publishes wake-ups, and passes received ones to their channel's handler."""
 
     def __init__(self, url: NatsServers) -> None:
         self._url = url
@@ -49,12 +50,12 @@ class NatsBus:
 
     @property
     def connected(self) -> bool:
-        """Whether what is told now goes out."""
+        """Whether a wake-up that is published now goes out."""
         client = self._client
         return client is not None and client.is_connected and client.pending_data_size <= MAX_PENDING_BYTES
 
     async def publish(self, channel: str, payload: str) -> None:
-        """Wake all who hear this channel; without a connection nobody. It does not wait for the server."""
+        """Wake all listeners of this channel; does nothing without a connection. Does not wait for the server."""
         if self._client is None or not self.connected:
             return
         try:
@@ -63,7 +64,7 @@ class NatsBus:
             log.warning("wake_untold", channel=channel, error=str(error))
 
     async def check(self) -> None:
-        """Connect once, and try the channels. Raises `ConnectionError`, which says to whom and why not."""
+        """Connect once and subscribe to the channels. Raises `ConnectionError` with the servers and the reason."""
         try:
             async with self._connection(dict.fromkeys(PUBLISHED_CHANNELS, _ignore)):
                 return
@@ -72,7 +73,7 @@ class NatsBus:
             raise ConnectionError(f"KHALA_WAKE_URL: NATS at {self._url} is out of reach: {why}") from error
 
     async def run(self, handlers: WakeHandlers) -> None:
-        """Hear, for ever."""
+        """Receive, for ever."""
         failures = 1
         while True:
             try:
@@ -92,7 +93,10 @@ class NatsBus:
             raise ConnectionResetError(connection.why)
 
     async def _refresh_all(self, handlers: WakeHandlers) -> None:
-        """Something may have been missed here; and by others, of what was told here before the loss was noticed."""
+        """Read everything again: this process may have missed wake-ups.
+
+        Others may have missed what was published here before the loss was detected, so they are woken, too.
+        """
         for handler in handlers.values():
             handler(EVERYTHING)
         for channel in PUBLISHED_CHANNELS if self._broken else ():
@@ -100,7 +104,7 @@ class NatsBus:
 
     @asynccontextmanager
     async def _connection(self, handlers: WakeHandlers) -> AsyncIterator["_Connection"]:
-        """Subscribed to all channels. It is not mended when it breaks: a new one is made."""
+        """A connection that is subscribed to all channels. A broken connection is replaced by a new one."""
         connection = _Connection(handlers)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
@@ -116,7 +120,7 @@ class NatsBus:
 
 
 class _Connection:
-    """A connection, and why it is of no use any more."""
+    """One connection, and the reason of its failure."""
 
     def __init__(self, handlers: WakeHandlers) -> None:
         self.client = Client()
@@ -142,31 +146,31 @@ class _Connection:
             )
         except NoServersError as error:
             raise ConnectionRefusedError(self.why) from error
-        # Another server of theirs may have failed before this one.
+        # Another server of the list may have failed before this one.
         self._failed.clear()
 
     async def subscribe(self, subject: str, channel: str) -> None:
-        """Hear it; returns when nothing more of it can be missed. Raises `PermissionError`."""
+        """Subscribe; returns when no further message can be missed. Raises `PermissionError`."""
 
         async def heard(message: Msg) -> None:
             self._receive(channel, message.data)
 
         await self.client.subscribe(subject, cb=heard, pending_msgs_limit=MAX_PENDING_MESSAGES)
-        # A flush overtakes what is pending, and takes it along: the second one comes after the subscription.
+        # The first flush may overtake the pending subscription; the second one comes after it.
         for _ in range(2):
             await self.client.flush(HEARTBEAT_INTERVAL_SECONDS)
         if self._failed.is_set():
             raise PermissionError(self.why)
 
     async def failed(self, seconds: float) -> bool:
-        """Whether it fails in this time."""
+        """Whether the connection fails within this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 return await self._failed.wait()
         return self.client.is_closed
 
     async def close(self) -> None:
-        """Let go of it, whatever state it is in."""
+        """Close the connection, in any state."""
         with suppress(OSError, NatsError, TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
                 await self.client.close()
@@ -187,4 +191,4 @@ class _Connection:
 
 
 def _ignore(payload: str) -> None:
-    """Nobody listens yet."""
+    """Ignore a wake-up that arrives during the check."""

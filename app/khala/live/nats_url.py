@@ -1,7 +1,7 @@
-"""Where the NATS server is that carries wake-ups, as `KHALA_WAKE_URL` says it: `nats://name:password@host:4222/prefix`.
+"""The URL of the NATS server that carries wake-ups (`KHALA_WAKE_URL`): `nats://name:password@host:4222/prefix`.
 
-A name without a password is a token. Several servers of one cluster are separated by commas, with the credentials and
-the prefix of the first. The connection is encrypted if the server asks for that.
+A name without a password is a token. Several servers of one cluster are separated by commas; the credentials and the
+prefix are those of the first. The connection is encrypted if the server requires it.
 """
 
 import re
@@ -10,13 +10,13 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 DEFAULT_PREFIX = "khala"
-"""What subjects begin with, unless the URL says otherwise: databases that share a server need one each."""
+"""The prefix of subjects, unless the URL has another: databases that share a server need one each."""
 DEFAULT_PORT = 4222
 EXAMPLE = "must be like nats://name:password@host:4222"
 
 
 class NatsServers(msgspec.Struct, frozen=True, kw_only=True):
-    """Servers as URLs without credentials; these are kept apart, and out of every text that is made of it."""
+    """NATS servers as URLs without credentials. The credentials are separate fields, which no text form contains."""
 
     servers: tuple[str, ...]
     prefix: str = DEFAULT_PREFIX
@@ -32,7 +32,7 @@ class NatsServers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(given: str) -> NatsServers:
-    """The URL's meaning. Raises `ValueError`, which says what it must be and repeats nothing of it."""
+    """Parse the URL. Raises `ValueError`, which says what is expected and repeats nothing of the URL."""
     try:
         split = [urlsplit(one.strip()) for one in given.split(",")]
     except ValueError as error:

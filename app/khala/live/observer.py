@@ -1,10 +1,10 @@
-"""Observers: what one client watches, at once or through an outbox that can't grow without bound.
+"""Observers: one client's subscriptions, with a bounded outbox.
 
-A frame goes straight to the connection while that takes it and nothing waits before it; what has to wait goes to the
-outbox, which the pump empties. A subscription's cursor is the revision up to which frames were handed to either. When
-the outbox is full, what it holds is dropped and the cursors go back; once the client has drained, it reads on from
-there. One recovery path for late joiners, laggards and reconnects. Whoever is in doubt, because it may have changed who
-may follow, is handed nothing until the guard has looked.
+A frame goes straight to the connection while the connection takes it and no other frame waits. Frames that have to wait
+go to the outbox, which the pump empties. A subscription's cursor is the revision up to which frames were handed to
+either. When the outbox is full, its frames are dropped and the cursors go back; once the client has drained, it reads
+on from there. Late joiners, laggards and reconnects share this one recovery path. A subscription whose access may have
+changed is suspended: it gets nothing until the access guard has checked it.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from khala.signals import metrics
 log = structlog.get_logger()
 
 MAX_OUTBOX_BYTES = 256 * 1024
-"""What one client's outbox may hold."""
+"""Bytes that one client's outbox may hold."""
 RETRY_INTERVAL_SECONDS = 0.5
-"""Seconds before another try to read, when the database is away."""
+"""Seconds before a failed read is retried."""
 GONE = "thread_not_found"
-"""Why a deleted thread can't be followed."""
+"""The reason code of a subscription to a thread that was deleted."""
 FORBIDDEN = "forbidden"
-"""Why a thread can't be followed any more by somebody who could."""
+"""The reason code of a subscription whose caller has lost access."""
 
 
 class OutgoingFrame(msgspec.Struct, frozen=True):
-    """An encoded frame on its way; `revision` is the topic's after it, None for frames of no topic's chain."""
+    """An encoded frame in an outbox; `revision` is the topic's after it, None for frames outside of a topic's chain."""
 
     body: EncodedFrame
     revision: int | None = None
@@ -45,7 +45,7 @@ class OutgoingFrame(msgspec.Struct, frozen=True):
 
 
 class CatchUpRead(msgspec.Struct, frozen=True):
-    """What brings an observer up to date: a frame, none if nothing is missing, and under which access it was read."""
+    """The result of a catch-up read: a frame, none if nothing is missing, and the topic's `access_id` at the read."""
 
     body: EncodedFrame | None
     revision: int | None
@@ -53,34 +53,34 @@ class CatchUpRead(msgspec.Struct, frozen=True):
 
 
 SendFrame: TypeAlias = Callable[[OutgoingFrame], Awaitable[None]]
-"""Sends a frame, as soon as the client takes it."""
+"""Sends a frame as soon as the client takes it."""
 TryWrite: TypeAlias = Callable[[bytes], bool]
-"""Sends a message of `EncodedFrame` now, or says that it has to wait."""
+"""Sends a WebSocket message now, or returns False if it has to wait."""
 
 
 class SubscriptionSource(Protocol):
-    """Where a subscription's frames come from: a hub."""
+    """The source of a subscription's frames: a hub."""
 
     async def read(self, topic_id: UUID, after: int) -> CatchUpRead | None:
-        """What brings an observer up to date; None if the topic is gone."""
+        """Read what an observer lacks; None if the topic is gone."""
 
     async def authorizations(self, subscriptions: "list[Subscription]") -> list[Authorization | None]:
-        """What the callers of these, which are all of this source, may do now."""
+        """The current authorizations of the callers of these subscriptions, which are all of this source."""
 
     def is_caught_up(self, subscription: "Subscription") -> bool:
-        """It has read up to its cursor; whether that is where the topic's other observers are."""
+        """Whether the subscription, which has read up to its cursor, is where the topic's others are."""
 
     def recheck(self, subscription: "Subscription") -> None:
-        """It may have changed whether its caller may follow."""
+        """Check again whether the caller may follow."""
 
     def revoke(self, subscription: "Subscription", code: str) -> None:
-        """End it, and say why."""
+        """End the subscription, and send the reason."""
 
 
 class Subscription:
-    """One client's following of one topic."""
+    """One observer following one topic."""
 
-    # There are many, and each frame touches all of a topic's: what is small is quick.
+    # There are many, and each frame touches all of its topic: small objects are faster.
     __slots__ = (
         "access_id",
         "behind",
@@ -109,15 +109,15 @@ class Subscription:
         self.suspended = False
         self.ended = False
         self.had_presence = False
-        """Whether it was ever told of somebody who is present."""
+        """Whether the last presence list that was sent had an entry."""
 
     @property
     def readable(self) -> bool:
-        """Whether it is to read for itself now."""
+        """Whether it has to catch up by a read of its own now."""
         return self.behind and not self.suspended and not self.ended
 
     def offer(self, body: EncodedFrame, since: int, revision: int) -> None:
-        """The topic's next frame: taken if it joins what was taken before, else the client will read for itself."""
+        """Take the topic's next frame if it follows the cursor; else the observer will catch up."""
         if self.behind or self.cursor >= revision:
             return
         if self.cursor != since or self.suspended:
@@ -128,18 +128,18 @@ class Subscription:
                 self.client.enqueue(OutgoingFrame(body, revision, self, since))
 
     def fall_back(self, cursor: int) -> None:
-        """Go back to this revision, and read on from there when the client has drained."""
+        """Go back to this revision, and read on from there once the client has drained."""
         self.cursor = min(self.cursor, cursor)
         self.behind = True
         self.client.wake()
 
     def suspend(self) -> None:
-        """Hand it nothing until it is trusted again; what waits in the outbox for it is dropped."""
+        """Get nothing until `confirm`; frames in the outbox are dropped."""
         self.suspended = True
         self.client.drop_frames(self)
 
     def end(self) -> None:
-        """Nothing more is offered, and what waits in the outbox for it is dropped."""
+        """End: no more frames are taken, and those in the outbox are dropped."""
         self.ended = self.behind = True
         self.client.remove(self)
 
@@ -154,7 +154,7 @@ class Subscription:
 class Observer:
     """One connection: its subscriptions and its outbox. `pump` sends what `write` could not.
 
-    `left` is told of every subscription that ends, unless another takes its place.
+    `on_left` is called with every subscription that ends, unless another takes its place.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Observer:
         self._write = write
         self._sending = False
         self.secret = uuid4()
-        """What the connection's names in threads are made of."""
+        """The secret from which the connection's participant ids are derived."""
         self.subscriptions: dict[tuple[SubscriptionSource, UUID], Subscription] = {}
         self._outbox: deque[OutgoingFrame] = deque()
         self._bytes = 0
@@ -177,26 +177,26 @@ class Observer:
         self._woken = asyncio.Event()
 
     def count_topics(self, source: SubscriptionSource) -> int:
-        """How many topics of this source it follows."""
+        """The number of topics of this source that it follows."""
         return sum(one.source is source for one in self.subscriptions.values())
 
     def wake(self) -> None:
-        """There is something for the pump to do."""
+        """Wake the pump: there is something to do."""
         self._woken.set()
 
     def try_send(self, body: EncodedFrame) -> bool:
-        """Send it now, unless others come before it or the client doesn't take it yet; whether it was sent."""
+        """Send a frame now, unless others wait or the connection does not take it. Returns whether it was sent."""
         if self._sending or self._outbox or self._write is None:
             return False
         return self._write(body.websocket_message)
 
     def send(self, out: OutgoingFrame) -> None:
-        """Send a frame now, or queue it."""
+        """Send a frame now, or enqueue it."""
         if not self.try_send(out.body):
             self.enqueue(out)
 
     def enqueue(self, out: OutgoingFrame) -> None:
-        """Queue a frame, or drop the topics' frames if there is no room for it."""
+        """Add a frame to the outbox; if it is over its limit then, drop all frames of topics."""
         self._outbox.append(out)
         self._bytes += len(out.body)
         if self._bytes > MAX_OUTBOX_BYTES:
@@ -204,12 +204,12 @@ class Observer:
         self._woken.set()
 
     def set_presence(self, subscription: Subscription, body: EncodedFrame) -> None:
-        """Who is present in its thread: a frame that takes the place of one that was not sent yet."""
+        """Send this presence list of the subscription's thread; it replaces one that was not sent yet."""
         self._presence[subscription] = body
         self._woken.set()
 
     def drop_frames(self, subscription: Subscription) -> None:
-        """Take the topic's frames back out of the outbox; if any were there, it will have to read them again."""
+        """Drop the subscription's frames from the outbox; if there were any, it will read them again."""
         dropped = [out for out in self._outbox if out.subscription is subscription]
         if dropped:
             self._outbox = deque(out for out in self._outbox if out.subscription is not subscription)
@@ -217,13 +217,13 @@ class Observer:
             subscription.fall_back(dropped[0].since)
 
     def remove(self, subscription: Subscription) -> None:
-        """Nothing more is sent of it."""
+        """Remove the subscription and all that waits for it."""
         self.subscriptions.pop((subscription.source, subscription.topic_id), None)
         self._presence.pop(subscription, None)
         self.drop_frames(subscription)
 
     async def pump(self, send: SendFrame) -> None:
-        """Send what is queued and let who fell behind catch up, for ever."""
+        """Send the outbox, and catch up for subscriptions that are behind, for ever."""
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -240,7 +240,7 @@ class Observer:
             await self._send(out, send)
 
     async def _send(self, out: OutgoingFrame, send: SendFrame) -> None:
-        """Send a frame; whatever comes meanwhile waits behind it."""
+        """Send a frame; frames that come meanwhile wait behind it."""
         self._sending = True
         try:
             await send(out)
@@ -262,7 +262,7 @@ class Observer:
             self._woken.set()
 
     async def _catch_up(self, subscription: Subscription, send: SendFrame) -> None:
-        """One read from the cursor on; the pump comes again while that does not make it level with the others."""
+        """One read from the cursor on; the pump repeats it until the subscription has caught up."""
         if not subscription.readable:
             return
         read = await subscription.source.read(subscription.topic_id, subscription.cursor)

@@ -1,7 +1,7 @@
-"""Presence: who is here now, told to everybody who follows the thread over a socket, in every process.
+"""Presence: who has a thread open now, sent to everybody who follows the thread over a socket, in every process.
 
-What is said here is written, and what is read is told, at most once in a while each; whoever waits gets the newest.
-A thread that nothing happens in costs no query, however many follow it.
+Writes, and reads with their frames, are batched: at most one of each per `UPDATE_INTERVAL_SECONDS`, with the newest
+state. A thread without changes costs no query, however many follow it.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ log = structlog.get_logger()
 UPDATE_INTERVAL_SECONDS = 0.2
 """Seconds between two writes, and between two reads."""
 HEARTBEAT_INTERVAL_SECONDS = 2.0
-"""Seconds between two proofs that this process is alive."""
+"""Seconds between two heartbeats of this process."""
 CHECK_INTERVAL_SECONDS = 0.5
-"""Seconds between two looks at who was heard."""
+"""Seconds between two checks for silent connections."""
 PING_AFTER_SECONDS = 3.0
-"""Seconds of silence after which a socket is asked for a sign of life, while it is present somewhere."""
+"""Seconds of silence after which a socket is pinged, while it is present somewhere."""
 ABSENT_AFTER_SECONDS = 8.0
-"""Seconds of silence after which it is not present any more, until it is heard again."""
+"""Seconds of silence after which a connection is not present, until it is heard again."""
 RETRY_INTERVAL_SECONDS = 0.5
-"""Seconds before another try, when the database is away."""
+"""Seconds before a failed read or write is retried, and the timeout of the clean-up at the end."""
 EMPTY_LIST = EncodedFrame(b"")
-"""What is told where nobody is."""
+"""The list of a thread in which nobody is present."""
 
 
 class PresenceEntry:
-    """One connection's presence in one thread, as it was said last."""
+    """One connection's presence in one thread."""
 
     def __init__(self, subscription: Subscription, state: str) -> None:
         self.subscription = subscription
@@ -50,7 +50,7 @@ class PresenceEntry:
         self.user_id = subscription.caller.user_id
 
     def row(self, participant_id: UUID) -> PresenceRow:
-        """As it is stored; the name is the account's."""
+        """The entry as it is stored; the name is the account's."""
         caller = self.subscription.caller
         return PresenceRow(
             thread_id=self.subscription.topic_id,
@@ -61,7 +61,7 @@ class PresenceEntry:
         )
 
     def check(self) -> bool:
-        """Whether it has become silent, was heard again, or has lost its account."""
+        """Ping a silent connection. Returns whether it has become silent, was heard again, or has lost its account."""
         heartbeat, before = self.subscription.client.heartbeat, (self.away, self.user_id)
         if heartbeat is not None:
             heartbeat.ping_if_silent(PING_AFTER_SECONDS)
@@ -71,34 +71,34 @@ class PresenceEntry:
 
 
 class PresenceService:
-    """All of this process who are present, and all who are told."""
+    """The presence of this process's connections, and the lists that their subscriptions get."""
 
     def __init__(self, db: Database, guard: Guard) -> None:
         self.process_id = uuid4()
         self._db = db
         self._guard = guard
-        self._here: dict[tuple[Observer, UUID], PresenceEntry] = {}
+        self._entries: dict[tuple[Observer, UUID], PresenceEntry] = {}
         self._unwritten: dict[tuple[Observer, UUID], UUID] = {}
         self._watchers: dict[UUID, dict[Observer, Subscription]] = defaultdict(dict)
-        self._told: dict[UUID, EncodedFrame] = {}
+        self._lists: dict[UUID, EncodedFrame] = {}
         self._unread: set[UUID] = set()
         self._to_write = asyncio.Event()
         self._to_read = asyncio.Event()
 
     def add_watcher(self, subscription: Subscription) -> None:
-        """It follows a thread, perhaps in the place of another: it is told who is there, and of every change."""
+        """Send the thread's presence list to this subscription, now and at every change. It may replace another one."""
         client, thread_id = subscription.client, subscription.topic_id
         self._watchers[thread_id][client] = subscription
-        here = self._here.get((client, thread_id))
-        if here is not None:
-            here.subscription = subscription
-        if thread_id in self._told:
-            self._send_list(subscription, self._told[thread_id])
+        entry = self._entries.get((client, thread_id))
+        if entry is not None:
+            entry.subscription = subscription
+        if thread_id in self._lists:
+            self._send_list(subscription, self._lists[thread_id])
         else:
             self._mark_unread(thread_id)
 
     def remove_watcher(self, subscription: Subscription) -> None:
-        """It follows no more, and is not present."""
+        """Remove an ended subscription, and its presence."""
         client, thread_id = subscription.client, subscription.topic_id
         watchers = self._watchers.get(thread_id)
         if watchers is None or watchers.get(client) is not subscription:
@@ -106,36 +106,36 @@ class PresenceService:
         del watchers[client]
         if not watchers:
             del self._watchers[thread_id]
-            self._told.pop(thread_id, None)
+            self._lists.pop(thread_id, None)
         self.remove(subscription)
 
     def update(self, subscription: Subscription, state: str) -> None:
-        """It is present, with this state as JSON text; the same again changes nothing."""
+        """Set the connection present with this state, as JSON text; repeating it changes nothing."""
         key = (subscription.client, subscription.topic_id)
-        here = self._here.get(key)
-        if here is None:
-            self._here[key] = PresenceEntry(subscription, state)
-        elif here.state == state:
+        entry = self._entries.get(key)
+        if entry is None:
+            self._entries[key] = PresenceEntry(subscription, state)
+        elif entry.state == state:
             return
         else:
-            here.state = state
+            entry.state = state
         self._mark_unwritten(key)
 
     def remove(self, subscription: Subscription) -> None:
-        """It is present no more."""
+        """Set the connection absent."""
         key = (subscription.client, subscription.topic_id)
-        if self._here.pop(key, None) is not None:
+        if self._entries.pop(key, None) is not None:
             self._mark_unwritten(key)
 
     def handle_notification(self, payload: str) -> None:
-        """The listener's word that in these threads, or in any, it has changed who is present."""
+        """Handle a notification: presence has changed in these threads, or in any."""
         named = list(self._watchers) if payload == EVERYTHING else map(UUID, payload.split(","))
         for thread_id in named:
             if thread_id in self._watchers:
                 self._mark_unread(thread_id)
 
     async def run(self) -> None:
-        """Write, read, beat and listen, for ever."""
+        """Write, read, send heartbeats and check for silence, for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat_on(self._to_write, self._write_all))
             group.create_task(self._repeat_on(self._to_read, self._read_all))
@@ -143,7 +143,7 @@ class PresenceService:
             group.create_task(self._watch_silence())
 
     async def close(self) -> None:
-        """Take all of this process away: it ends."""
+        """Remove all entries of this process, which ends."""
         try:
             async with asyncio.timeout(RETRY_INTERVAL_SECONDS), self._db.driver() as driver:
                 await presence.clear(driver, self.process_id)
@@ -152,8 +152,8 @@ class PresenceService:
 
     def _mark_unwritten(self, key: tuple[Observer, UUID]) -> None:
         client, thread_id = key
-        PRESENT.set(len(self._here))
-        # One of the connection in each thread, which tells nothing of its other threads.
+        PRESENT.set(len(self._entries))
+        # A participant id for each thread: it reveals nothing of the connection's other threads.
         self._unwritten[key] = uuid5(client.secret, str(thread_id))
         self._to_write.set()
 
@@ -162,7 +162,7 @@ class PresenceService:
         self._to_read.set()
 
     def _send_list(self, subscription: Subscription, body: EncodedFrame) -> None:
-        """Pass the list on; that nobody is there is news only to who was told of somebody."""
+        """Send the list; an empty one only to a subscription whose last list was not empty."""
         if body or subscription.had_presence:
             subscription.had_presence = bool(body)
             nobody = frames.PresenceFrame(thread_id=subscription.topic_id, participants=())
@@ -185,20 +185,20 @@ class PresenceService:
 
     async def _write_all(self) -> None:
         due, self._unwritten = self._unwritten, {}
-        there = {key: self._here[key] for key in due if key in self._here and not self._here[key].away}
-        said = [here.row(due[key]) for key, here in there.items()]
-        left = [(key[1], participant_id) for key, participant_id in due.items() if key not in there]
+        present = {key: self._entries[key] for key in due if key in self._entries and not self._entries[key].away}
+        rows = [entry.row(due[key]) for key, entry in present.items()]
+        left = [(key[1], participant_id) for key, participant_id in due.items() if key not in present]
         try:
             async with self._db.driver() as driver:
-                made = await presence.write(driver, self.process_id, said, left)
+                was_cleared = await presence.write(driver, self.process_id, rows, left)
         except BaseException:
             self._unwritten = due | self._unwritten
             raise
-        if made:
+        if was_cleared:
             self._rewrite_all(but=due)
 
     def _rewrite_all(self, *, but: dict[tuple[Observer, UUID], UUID]) -> None:
-        for key in self._here:
+        for key in self._entries:
             if key not in but:
                 self._mark_unwritten(key)
 
@@ -212,27 +212,27 @@ class PresenceService:
         except BaseException:
             self._unread |= due
             raise
-        for thread_id, company in found.items():
+        for thread_id, present in found.items():
             if thread_id in self._watchers:
-                self._broadcast(thread_id, company)
+                self._broadcast(thread_id, present)
 
-    def _broadcast(self, thread_id: UUID, company: PresenceList) -> None:
-        frame = frames.PresenceFrame(thread_id=thread_id, participants=company.participants, more=company.more)
-        body = EncodedFrame.encode(frame) if company.participants else EMPTY_LIST
-        told = self._told.get(thread_id)
-        if told is not None and told.data == body.data:
+    def _broadcast(self, thread_id: UUID, present: PresenceList) -> None:
+        frame = frames.PresenceFrame(thread_id=thread_id, participants=present.participants, more=present.more)
+        body = EncodedFrame.encode(frame) if present.participants else EMPTY_LIST
+        last = self._lists.get(thread_id)
+        if last is not None and last.data == body.data:
             return
-        self._told[thread_id] = body
+        self._lists[thread_id] = body
         for subscription in list(self._watchers[thread_id].values()):
-            if subscription.access_id != company.access_id:
-                # Read under another access than it was let in under: it waits for the guard.
+            if subscription.access_id != present.access_id:
+                # The list was read at another `access_id` than the subscription's: the guard checks first.
                 self._guard.recheck(subscription)
             self._send_list(subscription, body)
 
     async def _run_heartbeat(self) -> None:
         while True:
             try:
-                if self._here or any(self._told.values()):
+                if self._entries or any(self._lists.values()):
                     await self._record_heartbeat()
             except Unavailable as error:
                 log.warning("beat_failed", error=str(error.__cause__))
@@ -246,7 +246,7 @@ class PresenceService:
 
     async def _watch_silence(self) -> None:
         while True:
-            for key, here in self._here.items():
-                if here.check():
+            for key, entry in self._entries.items():
+                if entry.check():
                     self._mark_unwritten(key)
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)

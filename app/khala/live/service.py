@@ -1,4 +1,4 @@
-"""Live, as a whole: the hubs of both feeds, the guard and presence, for the composition root and the API."""
+"""The live layer as a whole: the hubs of both feeds, the access guard and presence, for `main` and the API."""
 
 from collections.abc import Awaitable, Callable
 
@@ -21,7 +21,7 @@ from khala.store.postgres.database import (
 
 
 class LiveService:
-    """The feed reads through `inner`; clients are let in, and catch up, through `db`."""
+    """The hubs read through `inner`; observers are authorised, and catch up, through `db`."""
 
     def __init__(self, db: Database, inner: Database) -> None:
         reader = CatchUpReader(db)
@@ -34,7 +34,7 @@ class LiveService:
 
     @property
     def handlers(self) -> dict[str, Callable[[str], None]]:
-        """By channel, who hears what the listener hears."""
+        """By channel, the handler of its notifications."""
         return {
             THREADS_CHANNEL: self.threads.handle_notification,
             ACCOUNTS_CHANNEL: self.accounts.handle_notification,
@@ -44,7 +44,7 @@ class LiveService:
 
     @property
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What runs for as long as the process does."""
+        """The loops that run as long as the process does, by name."""
         return {
             "hub": self.threads.run,
             "accounts": self.accounts.run,
@@ -55,11 +55,11 @@ class LiveService:
         }
 
     def create_observer(self, heartbeat: Heartbeat | None = None, write: TryWrite | None = None) -> Observer:
-        """A new connection without subscriptions; what `write` can't send, its pump does."""
+        """An observer for a new connection, without subscriptions. Its pump sends the frames that `write` does not."""
         return Observer(heartbeat=heartbeat, write=write, on_left=self.presence.remove_watcher)
 
     def close(self, client: Observer) -> None:
-        """The connection is gone."""
+        """End all subscriptions of the observer: its connection is gone."""
         for hub in (self.threads, self.accounts):
             hub.close(client)
 

@@ -131,8 +131,8 @@ MUTANTS = (
         name="strangers-are-not-doubted",
         file="app/khala/live/hub.py",
         old=(
-            "        for observer in [one for one in topic.observers if one.access_id != access_id]:\n"
-            "            self._guard.recheck(observer)\n"
+            "        for subscription in [one for one in topic.subscriptions if one.access_id != access_id]:\n"
+            "            self._guard.recheck(subscription)\n"
         ),
         new="",
         tests=(
@@ -245,7 +245,7 @@ MUTANTS = (
     Mutant(
         name="the-poll-never-rests",
         file="app/khala/live/fallback_poll.py",
-        old=("            if not self._watching():\n                continue\n"),
+        old=("            if not self._is_watched():\n                continue\n"),
         new="",
         tests=("tests/unit/test_poll.py",),
         why="A process that nobody follows would ask the database for nothing.",
@@ -287,7 +287,7 @@ MUTANTS = (
     Mutant(
         name="the-same-state-is-told-again",
         file="app/khala/live/presence.py",
-        old=("        elif here.state == state:\n            return\n"),
+        old=("        elif entry.state == state:\n            return\n"),
         new="",
         tests=("tests/integration/test_presence.py::test_the_same_state_again_is_not_told",),
         why="A client that repeats its state would cost a write and a frame for all each time.",
@@ -295,7 +295,7 @@ MUTANTS = (
     Mutant(
         name="presence-of-another-access-is-told",
         file="app/khala/live/presence.py",
-        old="            if subscription.access_id != company.access_id:",
+        old="            if subscription.access_id != present.access_id:",
         new="            if subscription.access_id is None:",
         tests=(
             "tests/integration/test_presence.py::test_a_participant_whose_access_is_cut_is_gone_and_is_told_no_more",
