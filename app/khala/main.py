@@ -113,7 +113,7 @@ async def tools(
     async with background({"mcp": connections.run}):
         sandbox = await Sandbox.find()  # while the servers start
         # A run that is taken over goes on with its tools, and would take one for missing that is not there yet.
-        await connections.settled(SETTLING)
+        await connections.wait_settled(SETTLING)
         yield ToolRegistry(db, blob_service, sandbox=sandbox, connections=connections, options=settings.tools.options)
 
 

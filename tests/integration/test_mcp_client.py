@@ -210,8 +210,8 @@ async def test_a_server_that_never_starts_is_no_trouble_of_the_others(journal: P
         await eventually(lambda: state(connections).state == "ready")
         await eventually(lambda: all(state(connections, one).error for one in ("missing", "dying", "deaf")))
         assert (await use(connections, "peculiar__echo", text="well")).output == "well"
-        assert state(connections, "missing").error == "There is no such program."
-        assert state(connections, "deaf").error == "Nobody answers at the server's address."
+        assert state(connections, "missing").error == "The program was not found."
+        assert state(connections, "deaf").error == "The server does not respond at its address."
         assert state(connections, "silent").state == "connecting"
         assert {tool.spec.source for tool in connections.tools().values()} == {"peculiar"}
         assert "hush" not in str(connections.servers())

@@ -33,7 +33,7 @@ async def inside() -> AsyncIterator[Sandbox]:
 
 async def test_this_machine_runs_every_language(inside: Sandbox) -> None:
     assert inside.languages == set(LANGUAGES)
-    assert package.missing() is None
+    assert package.missing_requirement() is None
 
 
 async def test_a_start_tells_of_an_unfit_runtime_only_where_the_language_has_no_other(
@@ -208,7 +208,7 @@ async def test_the_server_goes_on_while_the_worst_runs(inside: Sandbox) -> None:
 
 
 async def test_so_many_run_at_once_and_no_more() -> None:
-    small = await sandbox(SandboxOptions(at_once=1, patience=0.3))
+    small = await sandbox(SandboxOptions(max_sandboxes=1, wait_seconds=0.3))
     marker = _marker()
     first = asyncio.create_task(said(small, f"sleep {marker}", "shell", seconds=60))
     await until(lambda: bool(running(marker)))
@@ -223,7 +223,7 @@ async def test_so_many_run_at_once_and_no_more() -> None:
 
 async def test_without_the_tool_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "apt-get install bubblewrap" in (package.missing() or "")
+    assert "apt-get install bubblewrap" in (package.missing_requirement() or "")
     assert await Sandbox.find() is None
 
 
@@ -235,14 +235,14 @@ async def test_a_tool_that_can_not_isolate_is_refused(monkeypatch: pytest.Monkey
         tool.chmod(0o755)
         Path(folder).chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-        assert "unprivileged_userns_clone" in (package.missing() or "")
+        assert "unprivileged_userns_clone" in (package.missing_requirement() or "")
         assert await Sandbox.find() is None
 
 
 @pytest.mark.parametrize(("platform", "name"), [("darwin", "macOS"), ("win32", "Windows")])
 async def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch, platform: str, name: str) -> None:
     monkeypatch.setattr(sys, "platform", platform)
-    assert name in (package.missing() or "")
+    assert name in (package.missing_requirement() or "")
     assert await Sandbox.find() is None
 
 

@@ -190,7 +190,7 @@ async def test_processes_and_threads_are_counted(inside: Sandbox) -> None:
         "import subprocess\nmade = []\ntry:\n  while True: made.append(subprocess.Popen(['sleep', '60']))\n"
         "except OSError: print(len(made))",
     )
-    assert 1 < int(heard.out) < inside.options.processes
+    assert 1 < int(heard.out) < inside.options.max_processes
 
 
 HOARDS = {
@@ -298,7 +298,7 @@ async def test_a_control_group_counts_what_the_kernel_holds(inside: Sandbox) -> 
     if inside.groups is None:
         pytest.skip("this process may make no control groups with a memory limit here")
     # Nobody counts mappings here, and what the processes themselves hold is less than half of their memory.
-    options = msgspec.structs.replace(inside.options, maps=1 << 40, memory=300 << 20, kernel=0)
+    options = msgspec.structs.replace(inside.options, max_maps=1 << 40, memory=300 << 20, kernel=0)
     counted = Sandbox(inside.tool, inside.runtimes, options, groups=inside.groups)
     heard = await said(counted, MAPPINGS.replace("range(40)", "range(28)"), seconds=40)
     assert (heard.end.reason, heard.end.code) == ("memory", None), heard
@@ -506,6 +506,6 @@ async def test_the_first_process_is_no_way_around_the_limits(inside: Sandbox) ->
     assert "Uid:\t65534\t65534\t65534\t65534\n" in heard.out
     assert "Seccomp:\t2\n" in heard.out
     limits = {line[:26].strip(): line[26:].split()[:2] for line in heard.out.splitlines() if line.startswith("Max ")}
-    assert limits["Max processes"] == [str(inside.options.processes)] * 2
+    assert limits["Max processes"] == [str(inside.options.max_processes)] * 2
     assert limits["Max data size"] == [str(inside.options.memory)] * 2
-    assert limits["Max open files"] == [str(inside.options.open_files)] * 2
+    assert limits["Max open files"] == [str(inside.options.max_open_files)] * 2

@@ -13,7 +13,7 @@ from khala.store.postgres.database import Database
 from khala.store.tools import user_tools
 from khala.store.tools.user_tools import UserToolDefinition
 from khala.tools.port import Tool
-from khala.tools.sandbox import Sandbox, missing
+from khala.tools.sandbox import Sandbox, missing_requirement
 from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
 from tests.support.calls_of_tools import call, user
 from tests.support.cast import Person, person
@@ -52,7 +52,7 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def tool_registry(store: Database) -> ToolRegistry:
     sandbox = await Sandbox.find()
-    assert sandbox is not None, missing()
+    assert sandbox is not None, missing_requirement()
     return ToolRegistry(store, None, sandbox=sandbox, connections=None, options=ToolRegistryOptions())
 
 
@@ -104,7 +104,7 @@ async def test_a_tool_is_offered_once_its_user_approves_and_to_nobody_else(
     assert "shout" not in (await tool_registry.offered(user((await person(store)).id))).tools
     said = await call(offered["shout"], maker.actor, text="en taro adun")
     assert said.json == {"said": "EN TARO ADUN"}
-    assert "text: this is missing" in (await call(offered["shout"], maker.actor)).text
+    assert "text: required" in (await call(offered["shout"], maker.actor)).text
 
 
 async def test_the_first_word_on_a_tool_stands(maker: Maker, tool_registry: ToolRegistry) -> None:

@@ -378,7 +378,7 @@ async def test_todos_are_numbered_and_a_call_that_is_repeated_adds_one(db: Datab
         "todos": [{"id": 1, "text": "Probe", "done": True}, {"id": 2, "text": "Pylon"}]
     }
     assert (await call(TodoComplete(db), actor, id=3)).result.code == "not_found"
-    assert "id: this is missing" in (await call(TodoComplete(db), actor)).text
+    assert "id: required" in (await call(TodoComplete(db), actor)).text
 
 
 async def test_todos_that_are_added_at_once_get_numbers_of_their_own_within_the_limit(

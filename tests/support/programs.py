@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from khala.domain.errors import PayloadTooLarge
-from khala.tools.sandbox import Language, Program, ProgramExit, Sandbox, SandboxOptions, missing
+from khala.tools.sandbox import Language, Program, ProgramExit, Sandbox, SandboxOptions, missing_requirement
 
 
 class Heard:
@@ -49,7 +49,7 @@ async def sandbox(options: SandboxOptions | None = None) -> Sandbox:
     """The sandbox; where there is none the test fails, and says what is missing."""
     found = await Sandbox.find(options)
     if found is None:
-        pytest.fail(missing() or "There is no sandbox, and nobody knows why.")
+        pytest.fail(missing_requirement() or "There is no sandbox, and nobody knows why.")
     return found
 
 

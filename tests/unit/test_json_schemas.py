@@ -28,7 +28,7 @@ def weighed(schema: dict[str, Any], sizes: dict[str, int] | None = None) -> Sche
 def on_loop(schema: object, value: object) -> tuple[bool, bool]:
     """Whether a check, and what does not fit, may be found on the event loop."""
     checks = ToolSchema(msgspec.json.encode(of(schema)))
-    size = arguments.measured({"x": value})
+    size = arguments.measure({"x": value})
     return checks.checks_fast(size), checks.reports_fast(size)
 
 
@@ -130,7 +130,7 @@ async def test_only_so_many_checks_wait_for_a_process(monkeypatch: pytest.Monkey
     with pytest.raises(ToolError, match="Too many arguments") as refused:
         await process_pool.problems({}, {})
     assert refused.value.code == "unavailable"
-    assert await first == ["a: this is missing"]
+    assert await first == ["a: required"]
     assert await process_pool.problems({}, {}) == []
 
 

@@ -8,10 +8,10 @@ import pytest
 from khala.domain.tools import ToolSpec
 from khala.tools.port import ToolError
 from khala.tools.validation import process_pool
-from khala.tools.validation.arguments import MAX_ARGS_DEPTH, MOST_ARGS, check, schema_problem
+from khala.tools.validation.arguments import MAX_ARGS_BYTES, MAX_ARGS_DEPTH, check, schema_problem
 from khala.tools.validation.validator import MAX_PROBLEM_LENGTH, MAX_PROBLEMS
 
-TOO_LONG = "bad_arguments: These arguments take too long to check."
+TOO_LONG = "bad_arguments: The arguments take too long to check."
 FILE = {
     "type": "object",
     "properties": {
@@ -34,7 +34,7 @@ def problem(parameters: dict[str, Any], args: dict[str, Any]) -> str | None:
 
 def test_a_missing_argument_is_an_error_and_never_filled_in() -> None:
     args: dict[str, Any] = {"lines": 1}
-    assert problem(FILE, args) == "bad_arguments: The arguments don't fit: path: this is missing."
+    assert problem(FILE, args) == "bad_arguments: The arguments don't match the schema: path: required."
     assert args == {"lines": 1}
     args = {"path": "a"}
     assert problem(FILE, args) is None
@@ -49,12 +49,12 @@ def test_a_missing_argument_is_an_error_and_never_filled_in() -> None:
         ({"path": "a", "lines": True}, 'lines: true is not of type "integer"'),
         ({"path": "a", "lines": 0}, "lines: 0 is less than the minimum of 1"),
         ({"path": "a", "tags": ["x", 2]}, 'tags.1: 2 is not of type "string"'),
-        ({"path": "a", "paht": "b"}, "paht: there is no such argument"),
+        ({"path": "a", "paht": "b"}, "paht: unknown argument"),
         ({"path": None}, 'path: null is not of type "string"'),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_place(args: dict[str, Any], named: str) -> None:
-    assert problem(FILE, args) == f"bad_arguments: The arguments don't fit: {named}."
+    assert problem(FILE, args) == f"bad_arguments: The arguments don't match the schema: {named}."
 
 
 def test_what_is_said_of_many_or_large_mistakes_is_bounded() -> None:
@@ -112,14 +112,14 @@ def test_patterns_take_linear_time() -> None:
     }
     slow["additionalProperties"] = False
     assert "does not match" in (problem(slow, {"a": "a" * 5000 + "!"}) or "")
-    assert "no such argument" in (problem(slow, {"b" * 5000 + "!": 1}) or "")
+    assert "unknown argument" in (problem(slow, {"b" * 5000 + "!": 1}) or "")
 
 
 def test_formats_are_not_asserted_and_equal_numbers_are_one() -> None:
     assert problem({"type": "object", "properties": {"a": {"format": "email"}}}, {"a": "nobody"}) is None
     unique = {"type": "object", "properties": {"a": {"uniqueItems": True}}}
     assert problem(unique, {"a": [1, True, "1", {"b": 1}, {"b": 2}]}) is None
-    assert "twice" in (problem(unique, {"a": [{"b": 1, "c": 2}, {"c": 2.0, "b": 1}]}) or "")
+    assert "unique" in (problem(unique, {"a": [{"b": 1, "c": 2}, {"c": 2.0, "b": 1}]}) or "")
 
 
 DRAFT_7 = {
@@ -187,7 +187,7 @@ SLOW = "(((x|y| ){1,5}){1,5}){1,5}z"
     ids=["an enum", "many errors", "many names", "many patterns"],
 )
 def test_what_takes_too_long_is_killed(schema: dict[str, Any], value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr(process_pool, "CHECK_TIMEOUT_SECONDS", 1.0)
     assert schema_problem(of(schema)) is None
     assert problem(of(schema), {"x": value}) == TOO_LONG
 
@@ -200,7 +200,7 @@ TREE = {
 
 
 def test_a_schema_that_applies_itself_more_and_more_often_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr(process_pool, "CHECK_TIMEOUT_SECONDS", 1.0)
     assert schema_problem(TREE) is None
     args: dict[str, Any] = {}
     for _ in range(100):
@@ -240,7 +240,7 @@ def test_what_takes_long_but_not_too_long_is_checked(schema: dict[str, Any], val
 def test_what_others_write_is_taken(schema: dict[str, Any], fits: dict[str, Any], fails: dict[str, Any]) -> None:
     assert schema_problem(schema) is None
     assert problem(schema, fits) is None
-    assert "don't fit" in (problem(schema, fails) or "")
+    assert "don't match" in (problem(schema, fails) or "")
 
 
 def test_what_is_large_in_an_ordinary_way_is_checked() -> None:
@@ -261,16 +261,19 @@ def test_no_message_holds_all_of_a_large_argument(branch: object) -> None:
 
 
 def test_arguments_have_a_most_of_bytes_whatever_the_schema() -> None:
-    fits = MOST_ARGS - len('{"x":""}')
+    fits = MAX_ARGS_BYTES - len('{"x":""}')
     assert problem({"type": "object"}, {"x": "y" * fits}) is None
     assert problem({"type": "object"}, {"x": "y" * (fits + 1)}) == (
         "too_large: The arguments of a call have at most 262,144 bytes."
     )
-    assert "can't be told as JSON" in (problem({"type": "object"}, {"x": "\ud800"}) or "")
+    assert "can't be encoded as JSON" in (problem({"type": "object"}, {"x": "\ud800"}) or "")
 
 
 def test_what_is_never_allowed_is_told_with_its_place() -> None:
-    assert problem(of(False), {"x": 1}) == "bad_arguments: The arguments don't fit: x: nothing may be here."
+    assert (
+        problem(of(False), {"x": 1})
+        == "bad_arguments: The arguments don't match the schema: x: nothing is allowed here."
+    )
     assert problem(of({"items": {"not": False}}), {"x": [1, 2]}) is None
     assert problem(of({"$ref": "#/$defs/no"}, **{"$defs": {"no": False}}), {"x": 1}) is not None
 
@@ -331,7 +334,7 @@ def test_arguments_that_are_nested_too_deeply_are_told() -> None:
     for _ in range(MAX_ARGS_DEPTH - 1):
         args = [args]
     assert problem({"type": "object"}, {"x": args}) is None
-    assert problem({"type": "object"}, {"x": [args]}) == "bad_arguments: These arguments are nested too deeply."
+    assert problem({"type": "object"}, {"x": [args]}) == "bad_arguments: The arguments are nested too deeply."
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from khala.models.model_names import BadModelError, ModelRef
 from khala.models.port import ModelFailed, Prompt, Turn
 from khala.models.providers import Providers
 from khala.settings import Settings
-from khala.tools.sandbox import Sandbox, missing
+from khala.tools.sandbox import Sandbox, missing_requirement
 
 LEAST_FREE = 1 << 30
 """Bytes of free disk under which the doctor warns."""
@@ -25,7 +25,7 @@ PROBE = Prompt(system="", turns=(Turn(role="user", text="Answer with the one wor
 
 async def sandbox() -> Finding:
     """Which languages agents' code may be in."""
-    why_not = await asyncio.to_thread(missing)
+    why_not = await asyncio.to_thread(missing_requirement)
     found = None if why_not else await Sandbox.find()
     if found is None:
         return ok("sandbox", f"none here, so no code is run: {why_not}")

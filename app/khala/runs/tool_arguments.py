@@ -45,8 +45,8 @@ class ArgumentStore:
         encoded = msgspec.json.encode(use.args)
         if len(encoded) <= MAX_INLINE_ARGUMENT_BYTES and self._inline.take(len(encoded)):
             return msgspec.structs.replace(call, args=use.args), problem
-        if len(encoded) > arguments.MOST_ARGS:
-            message = f"The arguments of a call have at most {arguments.MOST_ARGS:,} bytes."
+        if len(encoded) > arguments.MAX_ARGS_BYTES:
+            message = f"The arguments of a call have at most {arguments.MAX_ARGS_BYTES:,} bytes."
             return call, ToolError(message, code="too_large")
         try:
             return msgspec.structs.replace(call, args_blob=await self._store(encoded, actor)), problem

@@ -169,8 +169,8 @@ class Runs(Controller):
 
 async def _check(question: ApprovalQuestion, args: dict[str, Any]) -> None:
     check_json(args, "editedArgs")
-    if len(msgspec.json.encode(args)) > arguments.MOST_ARGS:
-        raise PayloadTooLarge(f"editedArgs have at most {arguments.MOST_ARGS:,} bytes.")
+    if len(msgspec.json.encode(args)) > arguments.MAX_ARGS_BYTES:
+        raise PayloadTooLarge(f"editedArgs have at most {arguments.MAX_ARGS_BYTES:,} bytes.")
     try:
         await arguments.check(ToolSpec(name=question.tool, description="", parameters=question.parameters), args)
     except ToolError as problem:

@@ -11,7 +11,7 @@ import msgspec
 
 from khala.domain.chat import ClientFunction
 from khala.domain.errors import InvalidInput, Unavailable
-from khala.tools.validation.arguments import MOST_SCHEMA, schema_problem
+from khala.tools.validation.arguments import MAX_SCHEMA_BYTES, schema_problem
 
 MOST_PARAMETERS = 256 * 1024
 """Bytes of all functions' parameters together, as JSON."""
@@ -48,8 +48,10 @@ def _check(functions: Sequence[ClientFunction], every: str, each: str) -> None:
     if sum(map(len, schemas)) > MOST_PARAMETERS:
         raise InvalidInput(f"The functions' parameters have at most {MOST_PARAMETERS:,} bytes together.", path=every)
     for place, schema in enumerate(schemas):
-        if len(schema) > MOST_SCHEMA:
-            raise InvalidInput(f"A schema has at most {MOST_SCHEMA:,} bytes.", path=f"{each.format(place)}.parameters")
+        if len(schema) > MAX_SCHEMA_BYTES:
+            raise InvalidInput(
+                f"A schema has at most {MAX_SCHEMA_BYTES:,} bytes.", path=f"{each.format(place)}.parameters"
+            )
     if _objects([one.parameters for one in functions]) > MOST_SCHEMAS:
         raise InvalidInput(f"The functions' parameters have at most {MOST_SCHEMAS:,} objects together.", path=every)
     for place, schema in enumerate(schemas):

@@ -1,4 +1,4 @@
-"""Tools of other programs, by the Model Context Protocol: which servers there are, and connections that last."""
+"""Client of the Model Context Protocol: the configured servers, their connections, and their tools."""
 
 from khala.tools.mcp.config import McpConfig, McpConfigError, McpServerConfig, ToolGroup
 from khala.tools.mcp.connection import ServerState

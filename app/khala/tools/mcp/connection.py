@@ -1,4 +1,4 @@
-"""A connection to one server that is made again whenever it is lost, and the calls that go over it."""
+"""A connection to one MCP server, which is restored whenever it is lost, and the calls over it."""
 
 import asyncio
 import importlib
@@ -27,28 +27,30 @@ log = structlog.get_logger()
 RECONNECT = Backoff(first_seconds=0.2, max_seconds=30.0, min_factor=0.5, max_factor=1.0)
 STABLE_SECONDS = 30.0
 """A connection that lasted this long resets the delays before the next ones."""
-OPENING = 20.0
-"""Seconds that a server has to start and to tell its tools."""
-LISTING = 10.0
-REFRESH = 60.0
-"""Seconds between two looks at a server that says nothing by itself."""
-SETTLING = 0.25
-"""Seconds between two looks at one that says much."""
-PATIENCE = 2.0
-"""Seconds that a call waits for a server that is being reached."""
-REPEATING = 10.0
-"""Seconds that an idempotent call waits for the connection over which it is repeated."""
-CLOSING = (4.0, 0.5)
-"""Seconds that a connection has to end, and then to be ended."""
-MOST_CALLS = 200
-"""Calls of one server under way at once."""
-LONGEST_LOGGED = 500
-MOST_FAILURES = 2
-"""Looks in a row that may fail before the connection is given up."""
+OPEN_TIMEOUT_SECONDS = 20.0
+"""Time for a server to start and to list its tools."""
+LIST_TIMEOUT_SECONDS = 10.0
+CHECK_INTERVAL_SECONDS = 60.0
+"""Time between two checks of a server that sends no notification."""
+MIN_CHECK_INTERVAL_SECONDS = 0.25
+"""Least time between two checks."""
+CONNECT_WAIT_SECONDS = 2.0
+"""Time that a call waits for a connection."""
+REPEAT_WAIT_SECONDS = 10.0
+"""Time that an idempotent call waits for the connection over which it is repeated."""
+CLOSE_TIMEOUTS_SECONDS = (4.0, 0.5)
+"""Time for a connection to close after each cancellation."""
+MAX_CALLS = 200
+"""Calls of one server at once."""
+MAX_LOGGED_CHARACTERS = 500
+MAX_MESSAGE_CHARACTERS = 2000
+"""Characters of a server's error message."""
+MAX_FAILED_CHECKS = 2
+"""Failed checks in a row after which the connection is given up."""
 
 
 class ServerState(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """How it is with a server. `attempts` counts tries to connect since it was last ready; `tools` those it has now."""
+    """The state of a server. `attempts` counts tries to connect since it was last ready; `tools` counts its tools."""
 
     name: str
     transport: Literal["stdio", "http"]
@@ -60,31 +62,31 @@ class ServerState(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class McpConnection:
-    """The connection. `run` keeps it; everything else may be called at any time."""
+    """The connection to one server. `run` maintains it; all other methods may be called at any time."""
 
     def __init__(
-        self, server: McpServerConfig, adapted: "Callable[[McpConnection, list[types.Tool]], dict[str, Tool]]"
+        self, server: McpServerConfig, adapt: "Callable[[McpConnection, list[types.Tool]], dict[str, Tool]]"
     ) -> None:
-        """`adapted` makes tools of what the server lists, by their full names."""
+        """`adapt` turns the tools that the server lists into tools by full name."""
         self.server = server
         self.tools: dict[str, Tool] = {}
         self.settled = asyncio.Event()
-        """Set once it was ready, or has failed, for the first time."""
-        self._adapted = adapted
+        """Set when the server is ready, or has failed, for the first time."""
+        self._adapt = adapt
         self._session: McpSession | None = None
-        self._watch = ConnectionSignal()
-        self._seen = 0
-        self._turn = asyncio.Event()
+        self._signal = ConnectionSignal()
+        self._responses = 0
+        self._responded = asyncio.Event()
         self._short_lives = 0
-        self._under_way = 0
+        self._active_calls = 0
         self._attempts = 0
         self._error: str | None = None
         self._connected_at: datetime | None = None
 
     @property
     def state(self) -> ServerState:
-        """How it is now."""
-        ready = self._alive() is not None
+        """The current state."""
+        ready = self._open_session() is not None
         return ServerState(
             name=self.server.name,
             transport=self.server.transport,
@@ -96,123 +98,127 @@ class McpConnection:
         )
 
     async def run(self) -> None:
-        """Keep the connection, for ever. A server that can't be reached is tried again, less and less often."""
+        """Maintain the connection until cancelled. Tries to reach a server are repeated with increasing delays."""
         await asyncio.to_thread(importlib.import_module, "khala.tools.mcp.session")
         while True:
             began = time.monotonic()
-            await self._lived()
+            await self._connect_once()
             self._short_lives = 1 if time.monotonic() - began >= STABLE_SECONDS else self._short_lives + 1
             wait = RECONNECT.delay(self._short_lives, random.random())
             log.info("mcp_server_lost", server=self.server.name, error=self._error, retry_in=round(wait, 2))
             await asyncio.sleep(wait)
 
-    async def _lived(self) -> None:
-        """One life of the connection, in a task of its own: the SDK cancels the task that entered its client."""
+    async def _connect_once(self) -> None:
+        """Run one connection until its end, in a task of its own: the SDK cancels the task that entered its client."""
         self._attempts += 1
-        life = asyncio.create_task(self._live(), name=f"mcp {self.server.name}")
+        task = asyncio.create_task(self._run_connection(), name=f"mcp {self.server.name}")
         try:
-            await asyncio.wait({life})
+            await asyncio.wait({task})
         finally:
-            # Ours to end when we are cancelled ourselves; it takes the time that the server takes to end.
-            for seconds in CLOSING:
-                if not life.done():
-                    life.cancel()
-                    await asyncio.wait({life}, timeout=seconds)
+            # Also when this is cancelled. It takes as long as the server takes to end.
+            for seconds in CLOSE_TIMEOUTS_SECONDS:
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait({task}, timeout=seconds)
             self._session = None
-        error = None if life.cancelled() else life.exception()
-        self._error = _told(error)
+        error = None if task.cancelled() else task.exception()
+        self._error = _public_message(error)
         self.settled.set()
         if error is not None:
-            log.debug("mcp_connection_ended", server=self.server.name, error=repr(_first(error))[:LONGEST_LOGGED])
+            log.debug(
+                "mcp_connection_ended", server=self.server.name, error=repr(_first(error))[:MAX_LOGGED_CHARACTERS]
+            )
 
-    async def _live(self) -> None:
-        from khala.tools.mcp.session import opened
+    async def _run_connection(self) -> None:
+        from khala.tools.mcp.session import open_session
 
-        self._watch = watch = ConnectionSignal()
+        self._signal = signal = ConnectionSignal()
         async with AsyncExitStack() as stack:
-            async with asyncio.timeout(OPENING):
-                session = await stack.enter_async_context(opened(self.server, watch))
-                self.tools = await asyncio.to_thread(self._adapted, self, await session.tools())
-            self._began(session)
+            async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
+                session = await stack.enter_async_context(open_session(self.server, signal))
+                self.tools = await asyncio.to_thread(self._adapt, self, await session.tools())
+            self._set_ready(session)
             try:
-                await self._watched(session, watch)
+                await self._monitor(session, signal)
             finally:
-                # Before the session ends, so that nobody begins a call on it.
+                # Before the session ends, so that no call begins on it.
                 self._session = None
 
-    def _began(self, session: "McpSession") -> None:
+    def _set_ready(self, session: "McpSession") -> None:
         self._session, self._error, self._attempts = session, None, 0
         self._connected_at = datetime.now(UTC)
         self.settled.set()
-        self._was_seen()
+        self._record_response()
         log.info("mcp_server_ready", server=self.server.name, tools=len(self.tools))
 
-    def _was_seen(self) -> None:
-        """The server has answered: whoever waits for that goes on."""
-        self._seen += 1
-        turn, self._turn = self._turn, asyncio.Event()
-        turn.set()
+    def _record_response(self) -> None:
+        """Count a response of the server, and wake the calls that wait for one."""
+        self._responses += 1
+        responded, self._responded = self._responded, asyncio.Event()
+        responded.set()
 
-    async def _watched(self, session: "McpSession", watch: ConnectionSignal) -> None:
-        """Ask for the tools now and then, and whenever there is a reason to; return when the connection is no good."""
+    async def _monitor(self, session: "McpSession", signal: ConnectionSignal) -> None:
+        """List the tools regularly and whenever a check is requested. Return when the connection is lost."""
         failures = 0
-        while failures < MOST_FAILURES:
-            await watch.woken(REFRESH if not failures else SETTLING)
-            if watch.ended:
+        while failures < MAX_FAILED_CHECKS:
+            await signal.wait(CHECK_INTERVAL_SECONDS if not failures else MIN_CHECK_INTERVAL_SECONDS)
+            if signal.ended:
                 return
-            over = await self._looked(session)
-            failures = 0 if over is None else MOST_FAILURES if over else failures + 1
-            await asyncio.sleep(SETTLING)
+            over = await self._check(session)
+            failures = 0 if over is None else MAX_FAILED_CHECKS if over else failures + 1
+            await asyncio.sleep(MIN_CHECK_INTERVAL_SECONDS)
 
-    async def _looked(self, session: "McpSession") -> bool | None:
-        """None if the server told its tools; else whether the session is over."""
+    async def _check(self, session: "McpSession") -> bool | None:
+        """List the tools. Returns None on success, else whether the session is over."""
         from khala.tools.mcp.session import McpRequestError
 
         try:
-            async with asyncio.timeout(LISTING):
-                self.tools = await asyncio.to_thread(self._adapted, self, await session.tools())
+            async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
+                self.tools = await asyncio.to_thread(self._adapt, self, await session.tools())
         except TimeoutError:
             return False
         except McpRequestError as error:
-            log.debug("mcp_look_failed", server=self.server.name, error=error.message)
+            log.debug("mcp_check_failed", server=self.server.name, error=error.message)
             return error.over
-        self._was_seen()
+        self._record_response()
         return None
 
     async def call(
         self, tool: str, args: dict[str, Any], call: CallContext, *, idempotent: bool
     ) -> "types.CallToolResult":
-        """Call a tool by the server's own name for it. Raises `ToolError`."""
-        if self._under_way >= MOST_CALLS:
-            raise ToolError(f"{self.server.name} has too much to do. Try again later.", code="unavailable")
-        self._under_way += 1
+        """Call a tool by its name at the server. Raises `ToolError`."""
+        if self._active_calls >= MAX_CALLS:
+            raise ToolError(f"{self.server.name} is busy with too many calls. Try again later.", code="unavailable")
+        self._active_calls += 1
         try:
             async with asyncio.timeout(self.server.timeout):
-                return await self._called(tool, args, call, idempotent=idempotent)
+                return await self._call(tool, args, call, idempotent=idempotent)
         except TimeoutError as error:
             seconds = f"{self.server.timeout:g} seconds"
             raise ToolError(f"{self.server.name} did not answer within {seconds}.", code="timeout") from error
         finally:
-            self._under_way -= 1
+            self._active_calls -= 1
 
-    async def _called(
+    async def _call(
         self, tool: str, args: dict[str, Any], call: CallContext, *, idempotent: bool
     ) -> "types.CallToolResult":
         from khala.tools.mcp.session import McpRequestError
 
-        session = await self._reached(PATIENCE)
-        seen = self._seen
+        session = await self._wait_for_session(CONNECT_WAIT_SECONDS)
+        responses = self._responses
         try:
             return await session.call(tool, args, call.idempotency_key, call.progress)
         except McpRequestError as error:
             if not error.over:
                 raise ToolError(_bounded(error.message), code=error.code) from error
-            self._watch.doubt()
+            self._signal.request_check()
             if error.sent and not idempotent:
                 raise self._unknown(error) from error
             first = error
-        # Once more: nothing was done, or doing it again is the same.
-        session = await self._reached(REPEATING if first.sent else PATIENCE, after=seen)
+        # Repeat the call: nothing was done, or the tool is idempotent.
+        session = await self._wait_for_session(
+            REPEAT_WAIT_SECONDS if first.sent else CONNECT_WAIT_SECONDS, after=responses
+        )
         try:
             return await session.call(tool, args, call.idempotency_key, call.progress)
         except McpRequestError as error:
@@ -220,32 +226,32 @@ class McpConnection:
                 raise ToolError(_bounded(error.message), code=error.code) from error
             raise (self._unknown(error) if error.sent or first.sent else self._unavailable()) from error
 
-    async def _reached(self, seconds: float, *, after: int = 0) -> "McpSession":
-        """A session with a server that has answered since, within so many seconds."""
+    async def _wait_for_session(self, seconds: float, *, after: int = 0) -> "McpSession":
+        """A session whose server has responded more than `after` times. Raises `ToolError` after so many seconds."""
         try:
             async with asyncio.timeout(seconds):
-                while (session := self._alive()) is None or self._seen <= after:
-                    await self._turn.wait()
+                while (session := self._open_session()) is None or self._responses <= after:
+                    await self._responded.wait()
                 return session
         except TimeoutError as error:
             raise self._unavailable() from error
 
-    def _alive(self) -> "McpSession | None":
-        return None if self._watch.ended else self._session
+    def _open_session(self) -> "McpSession | None":
+        return None if self._signal.ended else self._session
 
     def _unavailable(self) -> ToolError:
-        return ToolError(f"{self.server.name} is out of reach for now. Nothing was done.", code="unavailable")
+        return ToolError(f"{self.server.name} can't be reached now. Nothing was done.", code="unavailable")
 
     def _unknown(self, error: "McpRequestError") -> ToolError:
-        return ToolError(f"{error.message} Nobody knows whether {self.server.name} did it.", code="unknown")
+        return ToolError(f"{error.message} It is unknown whether {self.server.name} executed the call.", code="unknown")
 
 
 def _bounded(message: str) -> str:
-    return message[:2000] or "The server says that it failed, and not how."
+    return message[:MAX_MESSAGE_CHARACTERS] or "The server reported a failure without a message."
 
 
-def _told(error: BaseException | None) -> str:
-    """What callers may know of it: never what a server or a library says, which may hold secrets."""
+def _public_message(error: BaseException | None) -> str:
+    """A message for callers. It never contains text of a server or a library, which may contain secrets."""
     from khala.tools.mcp.session import McpRequestError
     from khala.tools.mcp.stdio import ProgramNotFoundError
 
@@ -253,15 +259,15 @@ def _told(error: BaseException | None) -> str:
         case None:
             return "The connection was lost."
         case ProgramNotFoundError():
-            return "There is no such program."
+            return "The program was not found."
         case TimeoutError():
-            return f"It was not ready within {OPENING:g} seconds."
+            return f"The server was not ready within {OPEN_TIMEOUT_SECONDS:g} seconds."
         case McpRequestError() as broken if not broken.sent or broken.over:
             return broken.message
         case OSError():
-            return "It could not be started."
+            return "The server could not be started."
         case _:
-            return "It does not speak the protocol as it should."
+            return "The server does not follow the protocol."
 
 
 def _first(error: BaseException | None) -> BaseException | None:

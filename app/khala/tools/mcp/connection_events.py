@@ -1,40 +1,40 @@
-"""What a transport tells its connection about: that something is doubtful, or that it is over."""
+"""Signals from a transport to its connection, and our own JSON-RPC error codes for failed requests."""
 
 import asyncio
 
-MOST_MESSAGE = 16 << 20
-"""Bytes of one message of a server's."""
+MAX_MESSAGE_BYTES = 16 << 20
+"""Bytes of one message of a server."""
 UNREACHABLE = -32090
-"""Our own code for a request that was never sent, because nobody listens."""
+"""The request was not sent, because the server is unreachable."""
 LOST = -32091
-"""Our own code for a request that was sent, and whose answer never came."""
+"""The request was sent, and its response did not arrive."""
 FORGOTTEN = -32092
-"""Our own code for a request that was refused, because the server does not know our session."""
+"""The request was refused, because the server does not know the session."""
 TOO_LARGE = -32093
-"""Our own code for an answer that is over `MOST_MESSAGE`."""
+"""The response is longer than `MAX_MESSAGE_BYTES`."""
 REFUSED = -32094
-"""Our own code for a request that was refused with 401 or 403."""
+"""The request was refused with 401 or 403."""
 
 
 class ConnectionSignal:
-    """Wakes the connection. All methods are called on the event loop."""
+    """Wakes the task of a connection. All methods are called on the event loop."""
 
     def __init__(self) -> None:
         self.ended = False
-        """Whether nothing can be sent any more."""
+        """Whether the transport has ended, so that nothing can be sent."""
         self._woken = asyncio.Event()
 
-    def doubt(self) -> None:
-        """Somebody should look whether the server is still there, and what it offers now."""
+    def request_check(self) -> None:
+        """Request a check of whether the server still responds, and of its tools."""
         self._woken.set()
 
     def end(self) -> None:
-        """The transport is over."""
+        """Report that the transport has ended."""
         self.ended = True
         self._woken.set()
 
-    async def woken(self, seconds: float) -> None:
-        """Return when there is something to look at, or after so many seconds."""
+    async def wait(self, seconds: float) -> None:
+        """Return when a check was requested or the transport has ended, or after so many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()

@@ -1,4 +1,4 @@
-"""All connections, side by side: one that fails is nobody else's trouble."""
+"""The connections to all configured MCP servers. A failing connection does not affect the others."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from khala.tools.port import Tool
 
 
 class McpConnections:
-    """The servers of a configuration. Without any, all of this is nothing."""
+    """The connections of a configuration; there may be none."""
 
     def __init__(self, config: McpConfig) -> None:
         prefixes = tool_names.prefixes(config.servers)
@@ -21,23 +21,23 @@ class McpConnections:
         ]
 
     async def run(self) -> None:
-        """Keep all connections, for ever; cancelled, it ends all servers that it has started, within 5 seconds."""
+        """Keep all connections until cancelled, which ends all started servers within 5 seconds."""
         async with asyncio.TaskGroup() as group:
             for connection in self._connections:
                 group.create_task(connection.run(), name=f"mcp {connection.server.name}")
             await asyncio.Event().wait()
 
-    async def settled(self, within: float) -> None:
-        """Wait until each is ready or has failed for the first time, for so many seconds at most."""
+    async def wait_settled(self, timeout_seconds: float) -> None:
+        """Wait until each server is ready or has failed for the first time, or until the timeout."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(timeout_seconds):
                 for connection in self._connections:
                     await connection.settled.wait()
 
     def tools(self) -> Mapping[str, Tool]:
-        """What the servers offer at this moment, by full name. A lost server's tools stay, and fail as unavailable."""
+        """The current tools of all servers, by full name. Calls of tools of a lost server fail as `unavailable`."""
         return {name: tool for connection in self._connections for name, tool in connection.tools.items()}
 
     def servers(self) -> list[ServerState]:
-        """How it is with each."""
+        """The state of each server."""
         return [connection.state for connection in self._connections]

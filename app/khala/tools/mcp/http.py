@@ -1,4 +1,4 @@
-"""A server at an address: streamable HTTP, where what fails on the way fails one request and not all of them."""
+"""The transport to a server at an address (streamable HTTP). A failed request does not end the session."""
 
 import re
 from collections.abc import AsyncIterator
@@ -13,56 +13,57 @@ from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import (
     FORGOTTEN,
     LOST,
-    MOST_MESSAGE,
+    MAX_MESSAGE_BYTES,
     REFUSED,
     TOO_LARGE,
     UNREACHABLE,
     ConnectionSignal,
 )
 
-CONNECTING = 10.0
-"""Seconds to connect, to get a connection, and to send a request."""
-ASIDE = 5.0
-"""Seconds for what answers no call."""
-LEAVING = 1.0
-"""Seconds for each step of saying that a session is over."""
-SLACK = 10.0
-"""Seconds of silence beyond a call's own time-out after which its connection is closed."""
-MOST_CONNECTIONS = 300
+CONNECT_TIMEOUT_SECONDS = 10.0
+"""Time to connect, to get a connection, and to send a request."""
+NOTIFY_TIMEOUT_SECONDS = 5.0
+"""Time for the response to a notification."""
+CLOSE_TIMEOUT_SECONDS = 1.0
+"""Time for each step of closing a session."""
+READ_SLACK_SECONDS = 10.0
+"""Silence beyond a call's own timeout after which its connection is closed."""
+MAX_CONNECTIONS = 300
+MAX_IDLE_CONNECTIONS = 20
 NOTIFICATION = re.compile(rb'"method"\s*:\s*"notifications/')
 
 
 @asynccontextmanager
-async def reached(server: McpServerConfig, watch: ConnectionSignal) -> AsyncIterator[Any]:
-    """The streams of a session with the server."""
-    limits = httpx2.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=20)
+async def connect(server: McpServerConfig, signal: ConnectionSignal) -> AsyncIterator[Any]:
+    """The message streams of a session with the server."""
+    limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS)
     inner = httpx2.AsyncHTTPTransport(limits=limits)
-    # Uncompressed, so that what is counted is what there is.
+    # Uncompressed, so that the bound on bytes is one on memory.
     headers = {"User-Agent": "khala", **server.headers, "Accept-Encoding": "identity"}
     async with (
         httpx2.AsyncClient(
-            transport=_ReportingTransport(inner, server, watch), headers=headers, trust_env=False
+            transport=_ReportingTransport(inner, server, signal), headers=headers, trust_env=False
         ) as client,
-        streamable_http_client(server.url or "", http_client=client, max_sse_event_size=MOST_MESSAGE) as streams,
+        streamable_http_client(server.url or "", http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
 
 
 class _ReportingTransport(httpx2.AsyncBaseTransport):
-    """Turns what goes wrong with a request into an answer that says so, and bounds what comes."""
+    """Turns a failed request into an error response, and bounds the size of responses."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, server: McpServerConfig, watch: ConnectionSignal) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, server: McpServerConfig, signal: ConnectionSignal) -> None:
         self._inner = inner
         self._timeout = server.timeout
-        self._watch = watch
+        self._signal = signal
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send it. Raises nothing where an answer can tell of it."""
+        """Send the request. Failures of the transport become error responses."""
         request.extensions["timeout"] = self._timeouts(request)
         try:
             response = await self._inner.handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
-            return self._failed(UNREACHABLE, "Nobody answers at the server's address.")
+            return self._failed(UNREACHABLE, "The server does not respond at its address.")
         except (httpx2.TransportError, OSError):
             return self._failed(LOST, "The connection to the server was lost.")
         return await self._checked(request, response)
@@ -72,34 +73,34 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     def _timeouts(self, request: httpx2.Request) -> dict[str, float | None]:
-        usual: dict[str, float | None] = dict.fromkeys(("connect", "write", "pool"), CONNECTING)
+        usual: dict[str, float | None] = dict.fromkeys(("connect", "write", "pool"), CONNECT_TIMEOUT_SECONDS)
         if request.method == "GET":
-            # What the server says unasked may take as long as it likes.
+            # The stream of notifications may be silent for any time.
             return usual | {"read": None}
         if request.method == "DELETE":
-            return dict.fromkeys(("connect", "write", "pool", "read"), LEAVING)
-        aside = NOTIFICATION.search(request.content[:200]) is not None
-        return usual | {"read": ASIDE if aside else self._timeout + SLACK}
+            return dict.fromkeys(("connect", "write", "pool", "read"), CLOSE_TIMEOUT_SECONDS)
+        is_notification = NOTIFICATION.search(request.content[:200]) is not None
+        return usual | {"read": NOTIFY_TIMEOUT_SECONDS if is_notification else self._timeout + READ_SLACK_SECONDS}
 
     def _failed(self, code: int, message: str) -> httpx2.Response:
-        """An answer in the server's stead; it says to which request where it is read."""
-        self._watch.doubt()
+        """An error response. The reader adds the id of its request."""
+        self._signal.request_check()
         body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
         return httpx2.Response(503, headers={"content-type": "application/json"}, content=msgspec.json.encode(body))
 
     async def _checked(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            return self._failed(TOO_LARGE, "The server compresses what was to come uncompressed.")
+            return self._failed(TOO_LARGE, "The server compresses responses, which Khala does not accept.")
         if response.status_code == 404 and "mcp-session-id" in request.headers:
             await response.aclose()
-            return self._failed(FORGOTTEN, "The server has forgotten this session.")
+            return self._failed(FORGOTTEN, "The server does not know this session any more.")
         if response.status_code in (401, 403):
             await response.aclose()
-            return self._failed(REFUSED, f"The server refuses these credentials ({response.status_code}).")
+            return self._failed(REFUSED, f"The server refuses the credentials ({response.status_code}).")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if response.headers.get("content-type", "").startswith("text/event-stream"):
-            stream = _MonitoredStream(response.stream, self._watch)
+            stream = _MonitoredStream(response.stream, self._signal)
             return _with_body(response, stream)
         return await self._read(response, response.stream)
 
@@ -108,8 +109,8 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
         try:
             async for chunk in stream:
                 body += chunk
-                if len(body) > MOST_MESSAGE:
-                    return self._failed(TOO_LARGE, f"The answer has more than {MOST_MESSAGE:,} bytes.")
+                if len(body) > MAX_MESSAGE_BYTES:
+                    return self._failed(TOO_LARGE, f"The response has more than {MAX_MESSAGE_BYTES:,} bytes.")
         except (httpx2.TransportError, OSError):
             return self._failed(LOST, "The connection to the server was lost.")
         finally:
@@ -124,19 +125,19 @@ def _with_body(response: httpx2.Response, stream: httpx2.AsyncByteStream) -> htt
 
 
 class _MonitoredStream(httpx2.AsyncByteStream):
-    """A stream of events, whose end by a fault makes the connection look."""
+    """A stream of events that requests a check of the connection if it breaks off."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, watch: ConnectionSignal) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, signal: ConnectionSignal) -> None:
         self._stream = stream
-        self._watch = watch
+        self._signal = signal
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The bytes."""
+        """Yield the bytes."""
         try:
             async for chunk in self._stream:
                 yield chunk
         except (httpx2.TransportError, OSError):
-            self._watch.doubt()
+            self._signal.request_check()
             raise
 
     async def aclose(self) -> None:

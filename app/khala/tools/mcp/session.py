@@ -1,4 +1,4 @@
-"""One session with a server, from its handshake to its end: what the SDK's client is used for, and all of it."""
+"""One session with a server, from its handshake to its end. It is the only user of the SDK's client."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,114 +15,116 @@ from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, ConnectionSignal
 from khala.tools.mcp.tool_list import ToolListFilter
 
-MOST_PAGES = 100
-MOST_TOOLS = 500
-"""Tools of one server; what it has beyond them is left out."""
+MAX_PAGES = 100
+MAX_TOOLS = 500
+"""Tools of one server; further tools are left out."""
 TOO_LARGE_EVENT = "SSE stream failed"
-"""What the SDK says of an answer that is over its limit: it is not to be asked for again."""
-KEY = "khala/idempotencyKey"
-"""Under which the idempotency key of a call stands in its `_meta`."""
+"""The SDK's message for a response over its limit; such a request is not repeated."""
+IDEMPOTENCY_KEY_FIELD = "khala/idempotencyKey"
+"""The field of a call's `_meta` with its idempotency key."""
 
 
 class McpRequestError(Exception):
-    """A request came to nothing; `sent` says whether the server may have done it all the same."""
+    """A request failed. `sent` says whether the server may have executed it nevertheless."""
 
     def __init__(self, message: str, *, sent: bool, over: bool, code: str = "failed") -> None:
         super().__init__(message)
         self.message = message
         self.sent = sent
         self.over = over
-        """Whether the session can't go on."""
+        """Whether the session has ended."""
         self.code = code
-        """As in `ToolError`, where the session goes on."""
+        """As in `ToolError`, if the session continues."""
 
 
 @asynccontextmanager
-async def opened(server: McpServerConfig, watch: ConnectionSignal) -> AsyncIterator["McpSession"]:
-    """A session that is ready for calls. Raises `McpRequestError`, `OSError` or what the SDK raises."""
-    transport = http.reached(server, watch) if server.transport == "http" else stdio.started(server, watch)
+async def open_session(server: McpServerConfig, signal: ConnectionSignal) -> AsyncIterator["McpSession"]:
+    """A session that is ready for calls. Raises `McpRequestError`, `OSError` or an error of the SDK."""
+    transport = http.connect(server, signal) if server.transport == "http" else stdio.start(server, signal)
 
-    async def heard(message: types.ServerNotification | Exception) -> None:
+    async def handle(message: types.ServerNotification | Exception) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            watch.doubt()
+            signal.request_check()
 
     info = types.Implementation(name="khala", version=version("khala"))
     async with (
         transport as (read, write),
-        ClientSession(ToolListFilter(read, server.name), write, message_handler=heard, client_info=info) as client,
+        ClientSession(ToolListFilter(read, server.name), write, message_handler=handle, client_info=info) as client,
     ):
         try:
-            await _greet(client)
+            await _handshake(client)
         except MCPError as error:
-            raise _broken(error) from error
+            raise _request_error(error) from error
         yield McpSession(client)
 
 
-async def _greet(client: ClientSession) -> None:
+async def _handshake(client: ClientSession) -> None:
     try:
         await client.initialize()
     except MCPError as error:
         if error.code != UNSUPPORTED_PROTOCOL_VERSION:
             raise
-        # It speaks only the protocol that has no handshake any more.
+        # The server speaks only the newer protocol, which has no handshake.
         await client.discover()
 
 
 class McpSession:
-    """What can be asked of a server that is there. Raises `McpRequestError`."""
+    """A session with a server. All methods raise `McpRequestError`."""
 
     def __init__(self, client: ClientSession) -> None:
         self._client = client
 
     async def tools(self) -> list[types.Tool]:
-        """All its tools, up to `MOST_TOOLS`."""
+        """All tools of the server, up to `MAX_TOOLS`."""
         capabilities = self._client.server_capabilities
         if capabilities is None or capabilities.tools is None:
             return []
         found: list[types.Tool] = []
         cursor: str | None = None
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await self._page(cursor)
             found += page.tools
             cursor = page.next_cursor
-            if not cursor or len(found) >= MOST_TOOLS:
+            if not cursor or len(found) >= MAX_TOOLS:
                 break
-        return found[:MOST_TOOLS]
+        return found[:MAX_TOOLS]
 
     async def call(
-        self, tool: str, args: dict[str, Any], key: str, tell: Callable[[str], None]
+        self, tool: str, args: dict[str, Any], key: str, report: Callable[[str], None]
     ) -> types.CallToolResult:
-        """Call a tool, under this idempotency key. Cancelling the task that waits cancels the call at the server."""
+        """Call a tool with this idempotency key. Cancelling the task cancels the call at the server."""
 
         # The parameters are named as the SDK names them.
-        async def told(progress: float, total: float | None, message: str | None) -> None:
-            tell(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
+        async def report_progress(progress: float, total: float | None, message: str | None) -> None:
+            report(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
-        meta = {"_meta": {KEY: key}}
+        meta = {"_meta": {IDEMPOTENCY_KEY_FIELD: key}}
         params = types.CallToolRequestParams.model_validate({"name": tool, "arguments": args, **meta})
         try:
             return await self._client.send_request(
-                types.CallToolRequest(params=params), types.CallToolResult, progress_callback=told
+                types.CallToolRequest(params=params), types.CallToolResult, progress_callback=report_progress
             )
         except MCPError as error:
-            raise _broken(error) from error
+            raise _request_error(error) from error
         except (ValidationError, ValueError) as error:
-            raise McpRequestError("The server's answer is no tool's result.", sent=True, over=False) from error
+            raise McpRequestError(
+                "The server's response is not a valid result of a tool.", sent=True, over=False
+            ) from error
 
     async def _page(self, cursor: str | None) -> types.ListToolsResult:
         try:
             params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
             return await self._client.list_tools(params=params)
         except MCPError as error:
-            raise _broken(error) from error
+            raise _request_error(error) from error
         except (ValidationError, ValueError) as error:
-            raise McpRequestError("The server's list of tools is none.", sent=True, over=False) from error
+            raise McpRequestError("The server's list of tools is invalid.", sent=True, over=False) from error
 
 
-def _broken(error: MCPError) -> McpRequestError:
+def _request_error(error: MCPError) -> McpRequestError:
     match error.code:
         case code if code == CONNECTION_CLOSED and error.message.startswith(TOO_LARGE_EVENT):
-            return McpRequestError("The server's answer is too large.", sent=True, over=False, code="too_large")
+            return McpRequestError("The server's response is too large.", sent=True, over=False, code="too_large")
         case code if code == UNREACHABLE:
             return McpRequestError(error.message, sent=False, over=True)
         case code if code in (FORGOTTEN, REFUSED):

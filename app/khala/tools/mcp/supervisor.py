@@ -1,8 +1,8 @@
-"""The parent of one stdio server: ends it, and all that it has started, when it ends or when nobody needs it any more.
+"""Supervises one stdio server: ends the server and all its children when the server, Khala or the supervisor ends.
 
-Started as `python -I -S supervisor.py PARENT COMMAND ARGUMENT…`, where PARENT is the process without which the server
-has no use. It imports nothing of ours, so that it starts in a moment. Its exit status is the server's, or 127 if that
-can't be started.
+It is started as `python -I -S supervisor.py PARENT COMMAND ARGUMENT…`, where PARENT is the id of Khala's process. It
+imports nothing of Khala, so that it starts at once. Its exit status is the server's, or 127 if the server can't be
+started.
 """
 
 import ctypes
@@ -17,18 +17,18 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-LOOK = 1.0
-"""Seconds between two looks at whether the parent lives, where the kernel doesn't tell."""
-GRACE = 1.0
-"""Seconds that a server has to end when it is asked to."""
+POLL_INTERVAL_SECONDS = 1.0
+"""Time between two checks of whether the parent lives, where the kernel sends no signal."""
+GRACE_SECONDS = 1.0
+"""Time for a server to end after SIGTERM."""
 
 
 def main(parent: int, command: list[str]) -> int:
-    """Keep the server until its end or ours; returns the exit status."""
-    woken, asked = _signals()
+    """Run the server until it ends or this process is asked to end. Returns the exit status."""
+    wake_fd, received = _install_signal_handlers()
     prctl = _prctl()
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    # What the server's children leave behind becomes our child, and can be found.
+    # Orphans among the server's descendants become children of this process, where it finds them.
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent:
         return 1
@@ -39,39 +39,39 @@ def main(parent: int, command: list[str]) -> int:
     except OSError as error:
         print(f"{command[0]} can't be started: {error.strerror}", file=sys.stderr)  # noqa: T201  # for the log
         return 127
-    _let_go()
-    while server.poll() is None and not asked and os.getppid() == parent:
-        select.select([woken], [], [], LOOK)
-        _drain(woken)
+    _release_pipes()
+    while server.poll() is None and not received and os.getppid() == parent:
+        select.select([wake_fd], [], [], POLL_INTERVAL_SECONDS)
+        _drain(wake_fd)
     _end(server)
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
 
-def _signals() -> tuple[int, list[int]]:
-    """A descriptor that is readable when a signal came, and the list to which those are added that ask us to end."""
-    asked: list[int] = []
-    woken, wake = os.pipe()
-    os.set_blocking(woken, False)
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+def _install_signal_handlers() -> tuple[int, list[int]]:
+    """A descriptor that is readable after a signal, and the list of received signals that ask this process to end."""
+    received: list[int] = []
+    readable, writable = os.pipe()
+    os.set_blocking(readable, False)
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(name, lambda number, _: asked.append(number))
+        signal.signal(name, lambda number, _: received.append(number))
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return woken, asked
+    return readable, received
 
 
 def _prctl() -> Callable[[int, int], object]:
     if sys.platform != "linux":
         return lambda *_: None
     libc = ctypes.CDLL(None)
-    return lambda what, value: libc.prctl(what, value, 0, 0, 0)
+    return lambda option, value: libc.prctl(option, value, 0, 0, 0)
 
 
-def _let_go() -> None:
-    """Hold no end of the server's pipes, so that they close when it closes them."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+def _release_pipes() -> None:
+    """Close this process's ends of the server's pipes, so that they close when the server closes them."""
+    null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
-        os.dup2(nothing, descriptor)
+        os.dup2(null, descriptor)
 
 
 def _drain(descriptor: int) -> None:
@@ -82,28 +82,28 @@ def _drain(descriptor: int) -> None:
 
 
 def _end(server: "subprocess.Popen[bytes]") -> None:
-    """Ask the server's group to end, and then end everything that is left."""
-    deadline = time.monotonic() + GRACE
+    """Terminate the server's process group, then kill all processes that are left."""
+    deadline = time.monotonic() + GRACE_SECONDS
     _signal_group(server.pid, signal.SIGTERM)
     while server.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     _signal_group(server.pid, signal.SIGKILL)
     server.wait()
-    while (left := _children()) and time.monotonic() < deadline + GRACE:
+    while (left := _children()) and time.monotonic() < deadline + GRACE_SECONDS:
         for pid in left:
             _kill(pid)
         time.sleep(0.01)
 
 
-def _signal_group(group: int, how: signal.Signals) -> None:
+def _signal_group(group: int, number: signal.Signals) -> None:
     try:
-        os.killpg(group, how)
+        os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
         return
 
 
 def _children() -> list[int]:
-    """What has become our child by losing its own parent, on Linux."""
+    """Ids of all child processes, adopted orphans included; empty where there is no /proc."""
     path = Path(f"/proc/self/task/{os.getpid()}/children")
     try:
         return [int(pid) for pid in path.read_text().split()]

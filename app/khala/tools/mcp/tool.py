@@ -1,9 +1,8 @@
-"""A server's tool as one of ours. What the server says of it is not trusted: it is bounded, and checked."""
+"""Adapts tools of an MCP server. The server's descriptions are not trusted: they are bounded and checked."""
 
 import re
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import structlog
 
 from khala.domain.tools import ToolPermission, ToolSpec
@@ -18,25 +17,24 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-LONGEST_DESCRIPTION = 2000
-LONGEST_NAME = 256
-MOST_SCHEMA = 64 * 1024
-"""Bytes of a tool's schema."""
+MAX_DESCRIPTION_CHARACTERS = 2000
+MAX_NAME_CHARACTERS = 256
+MAX_REMEMBERED_REFUSALS = 1000
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
-"""What would make a text look other than it is."""
+"""Characters that would make a text look different from what it is."""
 
 
 class McpTool:
-    """A tool of a server."""
+    """A tool of an MCP server."""
 
     def __init__(self, connection: "McpConnection", name: str, spec: ToolSpec) -> None:
-        """`name` is the server's own."""
+        """`name` is the tool's name at the server."""
         self.spec = spec
         self._connection = connection
         self._name = name
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Call it."""
+        """Call the tool at the server."""
         from khala.tools.mcp.results import result
 
         answer = await self._connection.call(self._name, args, call, idempotent=self.spec.idempotent)
@@ -44,7 +42,7 @@ class McpTool:
 
 
 class McpToolAdapter:
-    """Makes tools of what one server lists; what is no good is left out, and logged when it first is."""
+    """Adapts the listed tools of one server. An invalid tool is left out, and logged when it first appears."""
 
     def __init__(self, server: McpServerConfig, prefix: str) -> None:
         self._server = server
@@ -52,19 +50,21 @@ class McpToolAdapter:
         self._refused: set[str] = set()
 
     def __call__(self, connection: "McpConnection", listed: "list[types.Tool]") -> dict[str, Tool]:
-        """By full name, in the server's order."""
-        good = {one.name: one for one in listed if self._takes(one)}
-        full = tool_names.full_names(self._prefix, good)
-        return {full[name]: McpTool(connection, name, self._spec(full[name], one)) for name, one in good.items()}
+        """The valid tools by full name, in the server's order."""
+        valid = {one.name: one for one in listed if self._is_valid(one)}
+        full = tool_names.full_names(self._prefix, valid)
+        return {full[name]: McpTool(connection, name, self._spec(full[name], one)) for name, one in valid.items()}
 
-    def _takes(self, tool: "types.Tool") -> bool:
+    def _is_valid(self, tool: "types.Tool") -> bool:
         problem = _problem(tool)
         if problem is None:
             self._refused.discard(tool.name)
             return True
         if tool.name not in self._refused:
-            self._refused = {*list(self._refused)[:1000], tool.name}
-            log.warning("mcp_tool_left_out", server=self._server.name, tool=tool.name[:LONGEST_NAME], problem=problem)
+            self._refused = {*list(self._refused)[:MAX_REMEMBERED_REFUSALS], tool.name}
+            log.warning(
+                "mcp_tool_left_out", server=self._server.name, tool=tool.name[:MAX_NAME_CHARACTERS], problem=problem
+            )
         return False
 
     def _spec(self, full_name: str, tool: "types.Tool") -> ToolSpec:
@@ -85,19 +85,14 @@ class McpToolAdapter:
 
 
 def _problem(tool: "types.Tool") -> str | None:
-    """Why this can't be offered."""
+    """The reason why the tool can't be offered; None if it can."""
     from khala.tools.validation.arguments import schema_problem
 
-    if not tool.name or len(tool.name) > LONGEST_NAME:
-        return f"A name has 1 to {LONGEST_NAME} characters."
-    try:
-        if len(msgspec.json.encode(tool.input_schema)) > MOST_SCHEMA:
-            return f"A schema has at most {MOST_SCHEMA:,} bytes."
-    except (TypeError, ValueError, RecursionError, OverflowError):
-        return "The schema is no JSON."
+    if not tool.name or len(tool.name) > MAX_NAME_CHARACTERS:
+        return f"A name has 1 to {MAX_NAME_CHARACTERS} characters."
     return schema_problem({"type": "object", **tool.input_schema})
 
 
 def _bounded(text: str) -> str:
     plain = CONTROL.sub("", text).strip()
-    return plain if len(plain) <= LONGEST_DESCRIPTION else plain[: LONGEST_DESCRIPTION - 1] + "…"
+    return plain if len(plain) <= MAX_DESCRIPTION_CHARACTERS else plain[: MAX_DESCRIPTION_CHARACTERS - 1] + "…"

@@ -1,4 +1,4 @@
-"""What a server says, without those of its tools that are none: the SDK would refuse the whole list for one of them."""
+"""Filters invalid tools out of a server's messages, because the SDK refuses a whole list with one invalid tool."""
 
 from types import TracebackType
 from typing import Any, Self
@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 log = structlog.get_logger()
 
-LONGEST_NAME = 100
+MAX_LOGGED_NAME_CHARACTERS = 100
+MAX_LOGGED_TOOLS = 1000
 
 
 class ToolListFilter:
-    """A stream of a server's messages."""
+    """A stream of a server's messages, without invalid tools."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception], server: str) -> None:
         self._stream = stream
@@ -25,12 +26,12 @@ class ToolListFilter:
 
     @property
     def last_context(self) -> Any:
-        """The sender's context, where the stream has it."""
+        """The sender's context, if the stream has one."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
         """The next message."""
-        return self._looked_through(await self._stream.receive())
+        return self._filtered(await self._stream.receive())
 
     async def aclose(self) -> None:
         """Close the stream."""
@@ -40,7 +41,7 @@ class ToolListFilter:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return self._looked_through(await self._stream.__anext__())
+        return self._filtered(await self._stream.__anext__())
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
@@ -51,19 +52,19 @@ class ToolListFilter:
     ) -> bool | None:
         return await self._stream.__aexit__(kind, error, trace)
 
-    def _looked_through(self, message: SessionMessage | Exception) -> SessionMessage | Exception:
+    def _filtered(self, message: SessionMessage | Exception) -> SessionMessage | Exception:
         if isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCResponse):
             result = message.message.result
             if isinstance(result.get("tools"), list) and "content" not in result:
-                result["tools"] = [tool for tool in result["tools"] if self._takes(tool)]
+                result["tools"] = [tool for tool in result["tools"] if self._is_valid(tool)]
         return message
 
-    def _takes(self, tool: Any) -> bool:
-        """Whether it is a tool; what says nothing of the type of its arguments means an object."""
+    def _is_valid(self, tool: Any) -> bool:
+        """Whether this is a valid tool. A missing type of the arguments means an object."""
         problem = _problem(tool)
         if problem is not None:
-            name = str(tool.get("name") if isinstance(tool, dict) else tool)[:LONGEST_NAME]
-            if name not in self._logged and len(self._logged) < 1000:
+            name = str(tool.get("name") if isinstance(tool, dict) else tool)[:MAX_LOGGED_NAME_CHARACTERS]
+            if name not in self._logged and len(self._logged) < MAX_LOGGED_TOOLS:
                 self._logged.add(name)
                 log.warning("mcp_tool_left_out", server=self._server, tool=name, problem=problem)
         return problem is None
@@ -71,13 +72,13 @@ class ToolListFilter:
 
 def _problem(tool: Any) -> str | None:
     if not isinstance(tool, dict) or not isinstance(tool.get("inputSchema"), dict):
-        return "It has no schema."
-    # What results look like is checked by nobody here.
+        return "The tool has no schema of its arguments."
+    # Results are not checked against a schema.
     tool.pop("outputSchema", None)
     if tool["inputSchema"].setdefault("type", "object") != "object":
-        return "Its arguments are no object."
+        return "The arguments are not an object."
     try:
         types.Tool.model_validate(tool, by_name=False)
     except ValidationError:
-        return "It is not as a tool should be."
+        return "The definition of the tool is invalid."
     return None

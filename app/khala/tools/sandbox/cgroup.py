@@ -1,7 +1,8 @@
-"""Control groups: bound what a sandbox holds in all, what the kernel keeps for it included.
+"""Control groups: bound the memory of a sandbox in total, including what the kernel allocates for it.
 
 Rlimits count addresses and processes. The kernel's own tables (of mappings, of pipes) are counted by the memory
-controller only: cgroup v2, or v1 where a machine still has it. It takes a group that this process may make groups in.
+controller only: cgroup v2, or v1 on machines that still have it. This process must have a group in which it may create
+groups.
 """
 
 import itertools
@@ -15,12 +16,12 @@ import msgspec
 
 PREFIX = "khala-sandbox-"
 TRIAL_BYTES = 64 << 20
-REMOVE_SECONDS = 0.5
+REMOVE_TIMEOUT_SECONDS = 0.5
 _numbers = itertools.count()
 
 
 class CgroupLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one version. `fixed` are written where they exist; `{limit}` is the limit in bytes."""
+    """The files of one cgroup version. `fixed` are written if they exist; `{limit}` is the limit in bytes."""
 
     limit: str
     fixed: tuple[tuple[str, str], ...]
@@ -45,11 +46,11 @@ class MemoryGroup:
         self._layout = layout
 
     def add(self, pid: int) -> None:
-        """Count this process from now on, and all that it begins. Raises `OSError`."""
+        """Count this process, and all processes that it starts from now on. Raises `OSError`."""
         (self._path / "cgroup.procs").write_text(str(pid))
 
     def exceeded(self) -> bool:
-        """Whether the kernel has ended a process of the group for its memory."""
+        """Whether the kernel has killed a process of the group for its memory."""
         with suppress(OSError):
             for line in (self._path / self._layout.events).read_text().splitlines():
                 name, _, count = line.partition(" ")
@@ -58,8 +59,8 @@ class MemoryGroup:
         return False
 
     def remove(self) -> None:
-        """Remove the group, whose processes have ended or are about to. What can't be removed now, `find` removes."""
-        deadline = time.monotonic() + REMOVE_SECONDS
+        """Remove the group, whose processes have ended or are about to. A group that is left is removed by `find`."""
+        deadline = time.monotonic() + REMOVE_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             try:
                 self._path.rmdir()
@@ -72,14 +73,14 @@ class MemoryGroup:
 
 
 class MemoryGroupFactory:
-    """Makes groups below one that this process may write to."""
+    """Creates groups below a group that this process may write to."""
 
     def __init__(self, base: Path, layout: CgroupLayout) -> None:
         self.base = base
         self.layout = layout
 
-    def make(self, limit: int, processes: int) -> MemoryGroup:
-        """A new group of at most so many bytes, without swap. Raises `OSError`."""
+    def create(self, limit: int, processes: int) -> MemoryGroup:
+        """Create a group with at most so many bytes, without swap. Raises `OSError`."""
         path = self.base / f"{PREFIX}{os.getpid()}-{next(_numbers)}"
         path.mkdir()
         try:
@@ -94,13 +95,13 @@ class MemoryGroupFactory:
 
 
 def find(proc: Path = Path("/proc")) -> MemoryGroupFactory | None:
-    """Where groups can be made, found out by making one; None where nobody lets this process."""
+    """A factory of groups, found by creating a group; None if this process may create none."""
     for base, layout in candidates(proc):
         groups = MemoryGroupFactory(base, layout)
         try:
             if layout is V2:
                 _enable(base)
-            groups.make(TRIAL_BYTES, 1).remove()
+            groups.create(TRIAL_BYTES, 1).remove()
         except OSError:
             continue
         _clear(base, proc)
@@ -109,7 +110,7 @@ def find(proc: Path = Path("/proc")) -> MemoryGroupFactory | None:
 
 
 def candidates(proc: Path) -> Iterator[tuple[Path, CgroupLayout]]:
-    """This process's own group and those above it, the nearest first; of version 1 its own only."""
+    """This process's own group and its ancestors, the nearest first; with version 1 only its own."""
     try:
         mounts = [line.split() for line in (proc / "self/mountinfo").read_text().splitlines()]
         own = [line.split(":", 2) for line in (proc / "self/cgroup").read_text().splitlines()]
@@ -127,7 +128,7 @@ def candidates(proc: Path) -> Iterator[tuple[Path, CgroupLayout]]:
 
 
 def _enable(base: Path) -> None:
-    """Let groups below it have the controllers. A group with processes of its own refuses, as the kernel demands."""
+    """Enable the controllers for groups below. The kernel refuses this for a group that has processes of its own."""
     enabled = (base / "cgroup.subtree_control").read_text().split()
     if "memory" not in enabled:
         (base / "cgroup.subtree_control").write_text("+memory")
@@ -137,7 +138,7 @@ def _enable(base: Path) -> None:
 
 
 def _clear(base: Path, proc: Path) -> None:
-    """Remove groups of processes that are gone."""
+    """Remove groups that ended processes have left."""
     for path in base.glob(f"{PREFIX}*"):
         pid = path.name.removeprefix(PREFIX).partition("-")[0]
         if pid.isdigit() and not (proc / pid).exists():

@@ -1,4 +1,4 @@
-"""The command line that makes a sandbox: what the program sees, and the limits it starts with."""
+"""Builds the command line of a sandbox: what the program sees, and the limits with which it starts."""
 
 import os
 import platform
@@ -11,15 +11,15 @@ from khala.tools.sandbox.program import Program, SandboxOptions
 from khala.tools.sandbox.runtimes import MERGED, SYSTEM, LanguageRuntime
 
 NOBODY = 65534
-"""Who the program is, inside."""
+"""User and group id of the program inside the sandbox."""
 PASSWD = b"nobody:x:65534:65534:nobody:/tmp:/bin/sh\n"
 GROUP = b"nogroup:x:65534:\n"
 HOSTNAME = "sandbox"
 DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
-"""Without /dev/zero, of which a program could map memory that nothing counts; /dev/full reads the same."""
+"""Not /dev/zero: a program could map memory of it that is not counted. /dev/full reads the same."""
 CODE, STDIN = "/run/code", "/run/stdin"
 READY = b"ready\n"
-"""What the sandbox says before it waits for the word to begin."""
+"""Output of the sandbox when it is set up; then it waits for the signal to start."""
 SCRATCH = "/tmp"  # noqa: S108  # the sandbox's own
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -30,11 +30,12 @@ ENVIRONMENT = {
     "USER": "nobody",
 }
 LINKS = ("/etc/alternatives", "/etc/ld.so.cache")
-"""Of the machine's own settings only where commands and libraries lie."""
+"""The only files of the machine's /etc: they say where commands and libraries are."""
 
-# This is the sandbox's first process: when it goes, all go. It begins only when the server says so, and not when the
-# server is gone, nor without any of its limits. It holds no more privileges than the program, and the same filter.
-FIRST = """
+# The first process of the sandbox: when it ends, all processes of the sandbox end. It starts the program only when the
+# server sends a line, not if the server is gone, and not if a limit can't be set. It has no more privileges than the
+# program, and the same system call filter.
+INIT_SCRIPT = """
 set -e
 echo ready
 read -r go || exit 126
@@ -53,19 +54,19 @@ exit $?
 
 
 class SandboxCommand(msgspec.Struct):
-    """A command line, and the descriptors that it refers to; whoever started it closes them."""
+    """A command line, and the descriptors that it refers to. The caller closes them after starting it."""
 
     arguments: list[str]
     descriptors: list[int]
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Close the descriptors."""
         for descriptor in self.descriptors:
             os.close(descriptor)
 
 
 def build(bwrap: str, runtime: LanguageRuntime, program: Program, options: SandboxOptions) -> SandboxCommand:
-    """The command for one run. The program's text and input are on no disk."""
+    """The command for one program. Its code and input are only in memory, not on a disk."""
     command = SandboxCommand([bwrap], [])
     code = f"{CODE}{runtime.suffix}"
     files = {
@@ -74,30 +75,30 @@ def build(bwrap: str, runtime: LanguageRuntime, program: Program, options: Sandb
         code: program.code.encode("utf-8", "replace"),
         STDIN: program.stdin,
     }
-    _apart(command)
-    _system(command)
-    _own(command, options)
+    _add_isolation(command)
+    _add_system(command)
+    _add_own_files(command, options)
     for path, content in files.items():
-        command.arguments += ["--perms", "0444", "--file", str(_held(command, content)), path]
+        command.arguments += ["--perms", "0444", "--file", str(_memory_file(command, content)), path]
     for path in runtime.shown:
         command.arguments += ["--ro-bind", path, path]
     for path in runtime.hidden:
         command.arguments += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
     for path in ("/dev", "/"):
         command.arguments += ["--remount-ro", path]
-    command.arguments += ["--chdir", SCRATCH, "--", "/bin/sh", "-c", _first(runtime, program, options), "sandbox"]
+    command.arguments += ["--chdir", SCRATCH, "--", "/bin/sh", "-c", _init_script(runtime, program, options), "sandbox"]
     command.arguments += [*runtime.command, code]
     return command
 
 
-def _apart(command: SandboxCommand) -> None:
+def _add_isolation(command: SandboxCommand) -> None:
     command.arguments += ["--unshare-all", "--unshare-user", "--disable-userns", "--hostname", HOSTNAME]
     command.arguments += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL"]
     command.arguments += ["--die-with-parent", "--as-pid-1", "--new-session"]
-    command.arguments += ["--seccomp", str(_held(command, seccomp.compiled(platform.machine())))]
+    command.arguments += ["--seccomp", str(_memory_file(command, seccomp.compile_filter(platform.machine())))]
 
 
-def _system(command: SandboxCommand) -> None:
+def _add_system(command: SandboxCommand) -> None:
     for path in (*SYSTEM, *LINKS):
         command.arguments += ["--ro-bind-try", path, path]
     for path in MERGED:
@@ -108,8 +109,8 @@ def _system(command: SandboxCommand) -> None:
             command.arguments += ["--ro-bind-try", path, path]
 
 
-def _own(command: SandboxCommand, options: SandboxOptions) -> None:
-    """What is the sandbox's alone. It comes after the system, so that nothing of the machine's covers it."""
+def _add_own_files(command: SandboxCommand, options: SandboxOptions) -> None:
+    """Add files and folders of the sandbox itself. They follow the system's, so that none of those covers them."""
     command.arguments += ["--proc", "/proc", "--perms", "0755", "--size", "4096", "--tmpfs", "/dev"]
     for path in DEVICES:
         command.arguments += ["--dev-bind", path, path]
@@ -120,8 +121,8 @@ def _own(command: SandboxCommand, options: SandboxOptions) -> None:
         command.arguments += ["--perms", "1777", "--size", str(options.disk), "--tmpfs", path]
 
 
-def _held(command: SandboxCommand, content: bytes) -> int:
-    """A descriptor from which this can be read, and that the command keeps."""
+def _memory_file(command: SandboxCommand, content: bytes) -> int:
+    """A descriptor of a file in memory with this content. The command owns it."""
     descriptor = os.memfd_create("sandbox")
     command.descriptors.append(descriptor)
     with os.fdopen(os.dup(descriptor), "wb") as file:
@@ -130,16 +131,16 @@ def _held(command: SandboxCommand, content: bytes) -> int:
     return descriptor
 
 
-def _first(runtime: LanguageRuntime, program: Program, options: SandboxOptions) -> str:
+def _init_script(runtime: LanguageRuntime, program: Program, options: SandboxOptions) -> str:
     cpu = int(program.seconds) + 1
-    kibibytes = (options.memory + runtime.reserves) // 1024
-    return FIRST.format(
+    kibibytes = (options.memory + runtime.reserved_bytes) // 1024
+    return INIT_SCRIPT.format(
         cpu=cpu,
         cpu_hard=cpu + 1,
         file_blocks=options.file // 512,
-        open_files=options.open_files,
+        open_files=options.max_open_files,
         memory=kibibytes,
-        address_space="" if runtime.reserves else f"ulimit -v {kibibytes}",
-        processes=options.processes,
+        address_space="" if runtime.reserved_bytes else f"ulimit -v {kibibytes}",
+        processes=options.max_processes,
         stdin=STDIN,
     )

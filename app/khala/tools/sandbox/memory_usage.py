@@ -1,4 +1,4 @@
-"""How much memory a tree of processes holds, read from /proc."""
+"""Measures the memory of a tree of processes, from /proc."""
 
 import itertools
 import os
@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 
 FOLDERS = ("tmp", "dev/shm")
-MOST_PROCESSES = 1000
-OWN = ("RssAnon:", "VmSwap:", "VmPTE:")
-ENDED = b"0 0 0 0 0 0 0\n"
-"""What statm says of a thread that has ended."""
+MAX_PROCESSES = 1000
+OWN_MEMORY_FIELDS = ("RssAnon:", "VmSwap:", "VmPTE:")
+ENDED_STATM = b"0 0 0 0 0 0 0\n"
+"""Content of statm of a thread that has ended."""
 FDINFO_BYTES = 16 * 1024
 LOCK_LINE = b"\nlock:"
-"""The beginning of each line on a lock in fdinfo, which is never its first line."""
+"""The beginning of each line about a lock in fdinfo; it is never the first line."""
 
 
 class SandboxUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that are resident or lie in files, and how many files, mappings and record locks there are."""
+    """Bytes of memory and of files in memory, and the numbers of files, mappings and record locks."""
 
     memory: int
     files: int
@@ -27,25 +27,25 @@ class SandboxUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def children(pid: int) -> list[int]:
-    """Whom the process began and has not outlived. Raises OSError where it is gone."""
+    """Ids of the living child processes. Raises `OSError` if the process is gone."""
     tasks = (Path("/proc") / str(pid) / "task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
-def measured(first: int, most_maps: int, max_locks: int) -> SandboxUsage | None:
-    """What the sandbox that begins with this process uses, or None when it is gone.
+def measure(first: int, max_maps: int, max_locks: int) -> SandboxUsage | None:
+    """The usage of the sandbox with this first process; None if it is gone.
 
-    Memory that processes share after a fork is counted for each: the sum is rather too high than too low. Mappings are
-    counted until there are more than `most_maps`, record locks until there are more than `max_locks`.
+    Memory that processes share after a fork is counted for each of them, so the sum may be too high, but not too low.
+    Mappings are counted up to `max_maps` and record locks up to `max_locks`, plus a few more.
     """
     try:
-        stored, files = _stored(first)
+        file_bytes, files = _files(first)
         tree = _tree(first)
-        folders = [_living(pid) for pid in tree]
+        folders = [_living_thread(pid) for pid in tree]
         return SandboxUsage(
-            memory=stored + sum(map(_resident, folders)),
+            memory=file_bytes + sum(map(_resident, folders)),
             files=files,
-            maps=_maps(folders, most_maps),
+            maps=_count_maps(folders, max_maps),
             locks=_count_locks(folders, max_locks),
         )
     except (FileNotFoundError, ProcessLookupError):
@@ -55,7 +55,7 @@ def measured(first: int, most_maps: int, max_locks: int) -> SandboxUsage | None:
 def _tree(first: int) -> list[int]:
     found = [first]
     for pid in found:
-        if len(found) > MOST_PROCESSES:
+        if len(found) > MAX_PROCESSES:
             break
         try:
             found += children(pid)
@@ -65,41 +65,41 @@ def _tree(first: int) -> list[int]:
 
 
 def _resident(folder: str) -> int:
-    """Bytes of the process's own memory, its page tables among it; not of files."""
+    """Bytes of the process's own memory and page tables, without mapped files."""
     try:
         lines = Path(folder, "status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(OWN))
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(OWN_MEMORY_FIELDS))
 
 
-def _maps(folders: list[str], most: int) -> int:
-    """How many mappings the processes have, or a few more than `most`: so many are never listed."""
+def _count_maps(folders: list[str], limit: int) -> int:
+    """Count the mappings of the processes; stop shortly after `limit`."""
     count = 0
     for folder in folders:
-        if count > most:
+        if count > limit:
             break
         try:
             with Path(folder, "maps").open("rb") as file:
-                count += sum(1 for _ in itertools.islice(file, most + 1 - count))
+                count += sum(1 for _ in itertools.islice(file, limit + 1 - count))
         except PermissionError:
-            # It has made itself unreadable, as only a program does that hides something.
-            return most + 1
+            # The process has made itself unreadable, which only a program does that hides something.
+            return limit + 1
         except (FileNotFoundError, ProcessLookupError):
             continue
     return count
 
 
-def _living(pid: int) -> str:
-    """Return the folder in /proc of a thread that holds the process's memory and descriptors.
+def _living_thread(pid: int) -> str:
+    """Return the folder in /proc of a living thread of the process.
 
-    The thread that a process is named after may have ended before the others; then nothing is read of it any more. All
-    threads share one memory, and one table of descriptors: the filter sees to that.
+    The main thread may end before the others, and then /proc shows nothing about it. All threads share one memory and
+    one table of descriptors, which the system call filter ensures.
     """
     folder = f"/proc/{pid}"
     with suppress(FileNotFoundError, ProcessLookupError):
         for task in Path(folder, "task").iterdir():
-            if (task / "statm").read_bytes() != ENDED:
+            if (task / "statm").read_bytes() != ENDED_STATM:
                 return str(task)
     return folder
 
@@ -145,11 +145,11 @@ def _count_descriptor_locks(path: str, limit: int) -> int:
     return count
 
 
-def _stored(first: int) -> tuple[int, int]:
-    """Bytes and number of the files in the sandbox's own folders."""
+def _files(first: int) -> tuple[int, int]:
+    """Bytes and number of the files in the sandbox's own folders, which are in memory."""
     size, files = 0, 0
     for folder in FOLDERS:
-        found = os.statvfs(f"/proc/{first}/root/{folder}")
-        size += (found.f_blocks - found.f_bfree) * found.f_frsize
-        files += found.f_files - found.f_ffree
+        status = os.statvfs(f"/proc/{first}/root/{folder}")
+        size += (status.f_blocks - status.f_bfree) * status.f_frsize
+        files += status.f_files - status.f_ffree
     return size, files

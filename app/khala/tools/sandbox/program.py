@@ -1,4 +1,4 @@
-"""What a sandbox runs, within which limits, and how that ended."""
+"""Programs that a sandbox runs, their limits, and how they end."""
 
 from typing import Literal, TypeAlias
 
@@ -11,7 +11,7 @@ MIB = 1024 * 1024
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """Source code, what it reads on its standard input, and how many seconds it may take."""
+    """Source code, standard input, and the time limit in seconds."""
 
     language: Language
     code: str
@@ -22,9 +22,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 class ProgramExit(msgspec.Struct, frozen=True, kw_only=True):
     """How a program ended.
 
-    `code` is None where it was ended for it: at its `timeout`, over its `memory` (or number of files, mappings or
-    record locks), or for its `output`. A program that died of a signal has 128 and the signal's number. `seconds`
-    passed by the clock on the wall. `stderr` is the end of what it wrote there.
+    `code` is None if the program was ended by its `timeout`, by a limit of `memory` (or of the number of files,
+    mappings or record locks), or by its limit of `output`. After a signal it is 128 plus the signal's number.
+    `seconds` is wall-clock time. `stderr` is the end of its standard error.
     """
 
     code: int | None
@@ -34,29 +34,29 @@ class ProgramExit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of each sandbox, and how many there are at once in this process. Sizes are bytes.
+    """Limits of each sandbox, and how many sandboxes this process runs at once. Sizes are in bytes.
 
-    `memory` holds for each process, and for all together including their files; `disk` for `/tmp` and for `/dev/shm`;
-    `file` for one file; `stderr` is how much of its end is kept, `stderr_most` how much may be written.
+    `memory` applies to each process, and to all together with their files; `disk` to `/tmp` and to `/dev/shm`; `file`
+    to one file. Of standard error the last `stderr` bytes are kept, and `max_stderr` may be written.
     """
 
-    at_once: int = 4
-    patience: float = 10.0
-    """Seconds to wait for one of them to become free."""
+    max_sandboxes: int = 4
+    wait_seconds: float = 10.0
+    """Time to wait for a free place."""
     memory: int = 512 * MIB
     kernel: int = 64 * MIB
-    """What the kernel may hold for the sandbox beyond `memory`, where a control group counts it."""
-    maps: int = 16_384
-    """Mappings of all processes together, each of which takes some 250 bytes of the kernel's."""
+    """Memory that the kernel may allocate for the sandbox beyond `memory`, where a control group counts it."""
+    max_maps: int = 16_384
+    """Mappings of all processes together; each takes about 250 bytes of kernel memory."""
     max_locks: int = 4096
-    """Record locks of all processes together, each of which takes some 200 bytes of the kernel's: one for each
-    descriptor that they may have."""
+    """Record locks of all processes together, one for each possible descriptor; each takes about 200 bytes of kernel
+    memory."""
     disk: int = 64 * MIB
     file: int = 64 * MIB
-    files: int = 10_000
-    processes: int = 64
+    max_files: int = 10_000
+    max_processes: int = 64
     """Processes and threads together."""
-    open_files: int = 64
+    max_open_files: int = 64
     """In each process."""
     stderr: int = 16 * 1024
-    stderr_most: int = 16 * MIB
+    max_stderr: int = 16 * MIB

@@ -1,4 +1,4 @@
-"""Which language runtimes this machine might have, and what of it each needs to see."""
+"""The language runtimes that this machine may have, and the files that each needs."""
 
 import importlib.util
 import os
@@ -11,37 +11,37 @@ import msgspec
 
 from khala.tools.sandbox.program import MIB, Language
 
-V8_RESERVES = 1024 * MIB
-TRIALS: dict[Language, str] = {
+V8_RESERVED_BYTES = 1024 * MIB
+TEST_PROGRAMS: dict[Language, str] = {
     "shell": 'n=$((20 + 1)); (echo "hello $n")',
     "python": "import json, subprocess, threading\nprint('hello', json.loads('21'))",
     "javascript": "console.log('hello', JSON.parse('21'))",
 }
-ANSWER = b"hello 21\n"
-"""What each trial prints where its runtime works."""
+TEST_OUTPUT = b"hello 21\n"
+"""Output of each test program if its runtime works."""
 SYSTEM = ("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo")
-"""What every sandbox sees. Not all of /usr: people keep things of their own in /usr/src and /usr/local."""
+"""Folders that every sandbox sees. Not all of /usr: /usr/src and /usr/local may have private files."""
 MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
-"""On most machines links into /usr."""
+"""Folders that are links into /usr on most machines."""
 
 
 class LanguageRuntime(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to run a language: `command` is followed by the path of the code.
+    """A way to run a language: `command`, followed by the path of the code.
 
-    `shown` are folders and files to see beyond the system's, `hidden` folders among them to find empty.
-    `reserves`: bytes of memory that it asks for and hardly uses. Where there are any, the limit of a process's memory
-    is so much higher, and holds for what is private and writable only, not for addresses.
+    `shown` are folders and files that it needs beyond the system's, `hidden` folders among them that appear empty.
+    `reserved_bytes`: memory that it reserves and hardly uses. If there is any, the limit of a process's memory is so
+    much higher, and applies to private writable memory only, not to addresses.
     """
 
     command: tuple[str, ...]
     suffix: str
     shown: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    reserves: int = 0
+    reserved_bytes: int = 0
 
 
 def candidates(language: Language, memory: int) -> Iterator[LanguageRuntime]:
-    """Runtimes to try, best first; `memory` is how many bytes a process will have."""
+    """The runtimes to try, best first. `memory` is the memory of a process in bytes."""
     match language:
         case "shell":
             yield LanguageRuntime(command=("/bin/sh",), suffix=".sh")
@@ -52,7 +52,7 @@ def candidates(language: Language, memory: int) -> Iterator[LanguageRuntime]:
 
 
 def _pythons() -> Iterator[LanguageRuntime]:
-    """Our own interpreter; the system's where the sandbox's user may not walk to ours."""
+    """Khala's own interpreter, then the system's, if the sandbox's user has no access to the folder of the first."""
     yield _python(Path(sys.executable).resolve(), Path(sys.base_prefix).resolve())
     for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if Path(path).exists():
@@ -60,8 +60,7 @@ def _pythons() -> Iterator[LanguageRuntime]:
 
 
 def _python(executable: Path, prefix: Path) -> LanguageRuntime:
-    # Isolated, without what is installed beside the standard library; unbuffered, so that what was printed isn't lost
-    # with a program that is ended.
+    # Isolated: the standard library only. Unbuffered: output is not lost when the program is ended.
     command = (str(executable), "-I", "-B", "-u", "-X", "utf8")
     packages = [
         str(path)
@@ -94,5 +93,5 @@ def _node(path: Path, memory: int) -> LanguageRuntime:
     # V8 reserves far more addresses than it uses.
     heap = f"--max-old-space-size={max(64, memory * 3 // 4 // MIB)}"
     return LanguageRuntime(
-        command=(str(path), heap), suffix=".js", shown=() if system else (str(path),), reserves=V8_RESERVES
+        command=(str(path), heap), suffix=".js", shown=() if system else (str(path),), reserved_bytes=V8_RESERVED_BYTES
     )

@@ -1,4 +1,4 @@
-"""The sandbox: one program, its output as it comes, and how it ended."""
+"""The sandbox: runs one program, passes its output on as it arrives, and enforces its limits."""
 
 import asyncio
 import time
@@ -16,23 +16,24 @@ from khala.tools.sandbox.cgroup import MemoryGroup, MemoryGroupFactory
 from khala.tools.sandbox.command import build
 from khala.tools.sandbox.memory_usage import SandboxUsage
 from khala.tools.sandbox.program import ExitReason, Language, Program, ProgramExit, SandboxOptions
-from khala.tools.sandbox.runtimes import ANSWER, TRIALS, LanguageRuntime, candidates
-from khala.tools.sandbox.sandbox_process import SandboxProcess, SandboxSetupError, opened, pump
+from khala.tools.sandbox.runtimes import TEST_OUTPUT, TEST_PROGRAMS, LanguageRuntime, candidates
+from khala.tools.sandbox.sandbox_process import SandboxProcess, SandboxSetupError, pump, start
 
-TICK = 0.02
-"""Seconds between looks at the memory, if looking takes less than a tenth of that."""
-MAX_TICK = 0.1
-"""At most so many seconds: a program must not be able to put off the next look by making looks slow."""
-DRAIN_SECONDS = 10.0
-"""For what a program wrote before it ended, and the sink has yet to take."""
-SIGNALS = range(129, 193)
-CPU_TIME_IS_UP = 128 + 24
+MIN_CHECK_INTERVAL_SECONDS = 0.02
+"""Time between two measurements of the memory; ten times a measurement's duration if that is longer."""
+MAX_CHECK_INTERVAL_SECONDS = 0.1
+"""Bounds the interval: a program must not delay the next measurement by making measurements slow."""
+DRAIN_TIMEOUT_SECONDS = 10.0
+"""Time for the sink to take the output that is left when a program has ended."""
+SIGNAL_CODES = range(129, 193)
+CPU_LIMIT_CODE = 128 + 24
+"""Exit code after SIGXCPU."""
 
 log = structlog.get_logger()
 
 
-class _Over(Exception):
-    """A limit is passed."""
+class _LimitExceeded(Exception):
+    """The program exceeds a limit."""
 
     def __init__(self, reason: ExitReason) -> None:
         super().__init__(reason)
@@ -40,7 +41,7 @@ class _Over(Exception):
 
 
 class Sandbox:
-    """Runs programs apart from everything. How: `docs/sandbox.md`."""
+    """Runs programs in isolation; `docs/sandbox.md` says how."""
 
     def __init__(
         self,
@@ -50,43 +51,43 @@ class Sandbox:
         *,
         groups: MemoryGroupFactory | None = None,
     ) -> None:
-        """`groups`: where each sandbox gets a control group, if there are any here."""
+        """`tool` is the path of bubblewrap; `groups` creates a control group for each sandbox, if possible here."""
         self.tool = tool
         self.groups = groups
         self.runtimes = runtimes
         self.options = options
-        self._places = asyncio.Semaphore(options.at_once)
-        # One thread for all looks at memory: they never wait behind somebody's slow name server.
-        self._looks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
+        self._places = asyncio.Semaphore(options.max_sandboxes)
+        # One thread for all measurements, so that they never wait for a slow name server.
+        self._measuring = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
 
     @classmethod
     async def find(cls, options: SandboxOptions | None = None) -> "Sandbox | None":
-        """A sandbox with the languages that work here; None where this machine can't isolate: see `missing()`."""
+        """A sandbox with the languages that work here; None if `missing_requirement` says why there can be none."""
         options = options or SandboxOptions()
-        tool = self_test.found()
-        if tool is None or await asyncio.to_thread(self_test.missing) is not None:
+        tool = self_test.find_tool()
+        if tool is None or await asyncio.to_thread(self_test.missing_requirement) is not None:
             return None
         groups = await asyncio.to_thread(cgroup.find)
-        trying = cls(tool, {}, options, groups=groups)
+        trial = cls(tool, {}, options, groups=groups)
         languages: tuple[Language, ...] = get_args(Language)
-        found = {language: await trying._fit(language) for language in languages}
-        working = {language: runtime for language, runtime in found.items() if runtime}
+        runtimes = {language: await trial._find_runtime(language) for language in languages}
+        working = {language: runtime for language, runtime in runtimes.items() if runtime}
         return cls(tool, working, options, groups=groups)
 
     @property
     def languages(self) -> frozenset[Language]:
-        """What programs can be written in."""
+        """The languages that programs can be written in."""
         return frozenset(self.runtimes)
 
     async def run(self, program: Program, sink: Sink) -> ProgramExit:
-        """Run it; what it writes to its standard output goes to the sink as it comes.
+        """Run the program; its standard output goes to the sink as it arrives.
 
-        When this returns, raises or is cancelled, no process of it is left. Raises what the sink raises, except
-        `PayloadTooLarge`, which ends the program; `ToolError` where no sandbox is to be had.
+        When this returns, raises or is cancelled, no process of the program is left. Raises what the sink raises,
+        except `PayloadTooLarge`, which ends the program, and `ToolError` if no sandbox is available.
         """
         runtime = self.runtimes.get(program.language)
         if runtime is None:
-            raise ToolError(f"Programs in {program.language} can't be run here.", code="unavailable")
+            raise ToolError(f"This server can't run programs in {program.language}.", code="unavailable")
         async with self._place():
             try:
                 return await self._run(runtime, program, sink)
@@ -95,39 +96,39 @@ class Sandbox:
                 raise ToolError("The sandbox could not be set up.", code="unavailable") from error
 
     async def _run(self, runtime: LanguageRuntime, program: Program, sink: Sink) -> ProgramExit:
-        async with opened(build(self.tool, runtime, program, self.options), self._group()) as process:
-            return await self._attended(process, program, sink)
+        async with start(build(self.tool, runtime, program, self.options), self._create_group()) as process:
+            return await self._attend(process, program, sink)
 
-    def _group(self) -> MemoryGroup | None:
-        """A new control group. Raises `SandboxSetupError`: where groups bound sandboxes, none runs without."""
+    def _create_group(self) -> MemoryGroup | None:
+        """A new control group. Raises `SandboxSetupError`: on a machine with groups no sandbox runs without one."""
         if self.groups is None:
             return None
         try:
-            return self.groups.make(self.options.memory + self.options.kernel, self.options.processes)
+            return self.groups.create(self.options.memory + self.options.kernel, self.options.max_processes)
         except OSError as error:
-            raise SandboxSetupError(f"No control group could be made: {error}") from error
+            raise SandboxSetupError(f"No control group could be created: {error}") from error
 
-    async def _fit(self, language: Language) -> LanguageRuntime | None:
-        """The first runtime of the language that works. Logs why the others don't only where none does."""
-        unfit: dict[str, str] = {}
+    async def _find_runtime(self, language: Language) -> LanguageRuntime | None:
+        """The first runtime of the language that works; if none does, the reasons are logged."""
+        failures: dict[str, str] = {}
         for runtime in candidates(language, self.options.memory):
-            answer = _Answer()
+            output = _MemorySink()
             try:
-                end = await self._run(runtime, Program(language=language, code=TRIALS[language]), answer)
-                if answer.said == ANSWER:
+                end = await self._run(runtime, Program(language=language, code=TEST_PROGRAMS[language]), output)
+                if output.data == TEST_OUTPUT:
                     return runtime
                 why = end.stderr.decode(errors="replace")
             except SandboxSetupError as error:
                 why = str(error)
-            unfit[runtime.command[0]] = why.strip()
-        if unfit:
-            log.warning("sandbox_language_missing", language=language, unfit=unfit)
+            failures[runtime.command[0]] = why.strip()
+        if failures:
+            log.warning("sandbox_language_missing", language=language, unfit=failures)
         return None
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self.options.patience):
+            async with asyncio.timeout(self.options.wait_seconds):
                 await self._places.acquire()
         except TimeoutError as error:
             raise ToolError("Too many programs are running. Try again later.", code="unavailable") from error
@@ -136,92 +137,97 @@ class Sandbox:
         finally:
             self._places.release()
 
-    async def _attended(self, process: SandboxProcess, program: Program, sink: Sink) -> ProgramExit:
+    async def _attend(self, process: SandboxProcess, program: Program, sink: Sink) -> ProgramExit:
         started = time.perf_counter()
-        stderr = _Tail(self.options.stderr, self.options.stderr_most)
+        stderr = _Tail(self.options.stderr, self.options.max_stderr)
         code: int | None = None
         try:
-            code = await self._ended(process, program.seconds, sink, stderr)
+            code = await self._wait(process, program.seconds, sink, stderr)
             if process.exceeded():
-                raise _Over("memory")
+                raise _LimitExceeded("memory")
             reason = _reason(code)
-        except _Over as over:
-            code, reason = None, over.reason
+        except _LimitExceeded as error:
+            code, reason = None, error.reason
         return ProgramExit(code=code, reason=reason, seconds=time.perf_counter() - started, stderr=bytes(stderr.end))
 
-    async def _ended(self, process: SandboxProcess, seconds: float, sink: Sink, stderr: "_Tail") -> int:
-        """The exit code. Raises `_Over` where the program has to be ended, and what the sink raises."""
+    async def _wait(self, process: SandboxProcess, seconds: float, sink: Sink, stderr: "_Tail") -> int:
+        """The exit code. Raises `_LimitExceeded` if the program has to be ended, and what the sink raises."""
         try:
-            async with asyncio.timeout(seconds) as limit, asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(seconds) as timeout, asyncio.TaskGroup() as tasks:
                 tasks.create_task(pump(process.stdout, sink.write))
                 tasks.create_task(pump(process.stderr, stderr.write))
                 watch = tasks.create_task(self._watch(process))
                 code = await process.ended()
                 watch.cancel()
-                limit.reschedule(asyncio.get_running_loop().time() + DRAIN_SECONDS)
+                timeout.reschedule(asyncio.get_running_loop().time() + DRAIN_TIMEOUT_SECONDS)
         except TimeoutError as error:
-            raise _Over("timeout") from error
+            raise _LimitExceeded("timeout") from error
         except BaseExceptionGroup as group:
             raise _first_cause(group) from group
         return code
 
     async def _watch(self, process: SandboxProcess) -> None:
-        """Looks at what the tree holds, for as long as it lives. Raises `_Over`."""
+        """Measure the usage while the process lives. Raises `_LimitExceeded`."""
         loop = asyncio.get_running_loop()
         while True:
             began = time.perf_counter()
-            usage = await loop.run_in_executor(self._looks, process.usage, self.options.maps, self.options.max_locks)
+            usage = await loop.run_in_executor(
+                self._measuring, process.usage, self.options.max_maps, self.options.max_locks
+            )
             if usage is None:
                 return
-            if self._over(usage) or process.exceeded():
-                raise _Over("memory")
-            await asyncio.sleep(min(MAX_TICK, max(TICK, 10 * (time.perf_counter() - began))))
+            if self._exceeds(usage) or process.exceeded():
+                raise _LimitExceeded("memory")
+            await asyncio.sleep(
+                min(MAX_CHECK_INTERVAL_SECONDS, max(MIN_CHECK_INTERVAL_SECONDS, 10 * (time.perf_counter() - began)))
+            )
 
-    def _over(self, usage: SandboxUsage) -> bool:
-        most = self.options
+    def _exceeds(self, usage: SandboxUsage) -> bool:
+        limits = self.options
         return (
-            usage.memory > most.memory
-            or usage.files > most.files
-            or usage.maps > most.maps
-            or usage.locks > most.max_locks
+            usage.memory > limits.memory
+            or usage.files > limits.max_files
+            or usage.maps > limits.max_maps
+            or usage.locks > limits.max_locks
         )
 
 
 class _Tail:
-    """Keeps the end of what is written; raises `_Over` past the most that may be."""
+    """Keeps the end of the output; raises `_LimitExceeded` past `limit` bytes."""
 
-    def __init__(self, size: int, most: int) -> None:
+    def __init__(self, size: int, limit: int) -> None:
         self.end = bytearray()
         self._size = size
-        self._left = most
+        self._left = limit
 
     async def write(self, data: bytes) -> None:
         self._left -= len(data)
         self.end += data
         del self.end[: -self._size]
         if self._left < 0:
-            raise _Over("output")
+            raise _LimitExceeded("output")
 
 
 def _reason(code: int) -> ExitReason:
-    if code == CPU_TIME_IS_UP:
+    if code == CPU_LIMIT_CODE:
         return "timeout"
-    return "signal" if code in SIGNALS else "exited"
+    return "signal" if code in SIGNAL_CODES else "exited"
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first thing that went wrong in one of the tasks; what the rest came to follows from it."""
+    """The first error of one of the tasks; the others follow from it."""
     cause: BaseException = group
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
-    return _Over("output") if isinstance(cause, PayloadTooLarge) else cause
+    return _LimitExceeded("output") if isinstance(cause, PayloadTooLarge) else cause
 
 
-class _Answer:
-    """Takes what a trial prints."""
+class _MemorySink:
+    """Keeps the output of a test program, up to one byte more than expected."""
 
     def __init__(self) -> None:
-        self.said = b""
+        self.data = b""
 
     async def write(self, data: bytes) -> None:
-        self.said = (self.said + data)[: len(ANSWER) + 1]
+        """Add output."""
+        self.data = (self.data + data)[: len(TEST_OUTPUT) + 1]

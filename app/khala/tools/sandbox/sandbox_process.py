@@ -1,4 +1,4 @@
-"""One tree of processes in namespaces of its own: begun together, ended together."""
+"""The process tree of one sandbox, in namespaces of its own. It is started and ended as a whole."""
 
 import asyncio
 import os
@@ -15,21 +15,21 @@ from khala.tools.sandbox.command import ENVIRONMENT, READY, SandboxCommand
 from khala.tools.sandbox.memory_usage import SandboxUsage
 
 UNPRIVILEGED = 65533
-"""Who a sandbox is on this machine when the server is root. Nobody else's: the embedded Postgres is 65534."""
-CHUNK = 64 * 1024
-LAUNCH_SECONDS = 10.0
-END_SECONDS = 5.0
-MOST_COMPLAINT = 1000
+"""User and group id of a sandbox on this machine when the server is root. The embedded Postgres has 65534."""
+CHUNK_BYTES = 64 * 1024
+START_TIMEOUT_SECONDS = 10.0
+END_TIMEOUT_SECONDS = 5.0
+MAX_ERROR_BYTES = 1000
 
 log = structlog.get_logger()
 
 
 class SandboxSetupError(Exception):
-    """No sandbox came about; the message says why, in the words of whoever failed."""
+    """No sandbox could be set up. The message is the one of the component that failed."""
 
 
 class SandboxProcess:
-    """A running sandbox. `stdout` and `stderr` are descriptors to read from without blocking."""
+    """A running sandbox. `stdout` and `stderr` are non-blocking descriptors."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", monitor: int, first: int, pid: int, group: MemoryGroup | None
@@ -42,54 +42,54 @@ class SandboxProcess:
         self.stdout = _descriptor(process.stdout)
         self.stderr = _descriptor(process.stderr)
 
-    def usage(self, most_maps: int, max_locks: int) -> SandboxUsage | None:
-        """What the tree uses now, or None when it is gone. Mappings and locks are counted up to these limits."""
-        return memory_usage.measured(self._pid, most_maps, max_locks)
+    def usage(self, max_maps: int, max_locks: int) -> SandboxUsage | None:
+        """The current usage of the tree; None if it is gone. Mappings and locks are counted up to these limits."""
+        return memory_usage.measure(self._pid, max_maps, max_locks)
 
     def exceeded(self) -> bool:
-        """Whether the kernel has ended one of its processes because all of them held too much."""
+        """Whether the kernel has killed a process because the tree exceeded its memory."""
         return self._group is not None and self._group.exceeded()
 
     async def ended(self) -> int:
-        """The exit code, once no process of the tree is left."""
+        """Return the exit code when no process of the tree is left."""
         await _readable(self._monitor)
         return self._process.wait()
 
     def kill(self) -> None:
-        """End the tree. The kernel ends all processes with the first one."""
+        """Kill the tree. The kernel ends all processes with the first one."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._first, signal.SIGKILL)
 
 
 @asynccontextmanager
-async def opened(command: SandboxCommand, group: MemoryGroup | None = None) -> AsyncIterator[SandboxProcess]:
+async def start(command: SandboxCommand, group: MemoryGroup | None = None) -> AsyncIterator[SandboxProcess]:
     """A running sandbox, in the group if one is given. Leaving the block ends both. Raises `SandboxSetupError`."""
     async with AsyncExitStack() as stack:
         if group is not None:
             stack.push_async_callback(asyncio.to_thread, group.remove)
-        process = spawned(command)
+        process = spawn(command)
         monitor = os.pidfd_open(process.pid)
         stack.callback(os.close, monitor)
-        stack.push_async_callback(_gone, process, monitor)
+        stack.push_async_callback(_wait_gone, process, monitor)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 stack.callback(stream.close)
                 os.set_blocking(stream.fileno(), False)
-        # On the way out the first process dies before anything is closed: see below.
-        yield await _begun(process, monitor, group, stack)
+        # On exit the first process is killed before anything is closed: see below.
+        yield await _begin(process, monitor, group, stack)
 
 
-async def _begun(
+async def _begin(
     process: "subprocess.Popen[bytes]", monitor: int, group: MemoryGroup | None, stack: AsyncExitStack
 ) -> SandboxProcess:
-    await _ready(process)
-    pid, first = _first(process)
+    await _wait_ready(process)
+    pid, first = _first_process(process)
     stack.callback(os.close, first)
     if group is not None:
         _join(group, pid)
     sandbox = SandboxProcess(process, monitor, first, pid, group)
     stack.callback(sandbox.kill)
-    # Until now it waited, so that it can't outlive a server that is killed before it could watch.
+    # Only now does it start the program, so the program can't outlive a server that is killed before it watches it.
     with suppress(BrokenPipeError):
         os.write(_descriptor(process.stdin), b"\n")
     return sandbox
@@ -99,23 +99,23 @@ def _join(group: MemoryGroup, pid: int) -> None:
     try:
         group.add(pid)
     except OSError as error:
-        raise SandboxSetupError(f"It could not be put into its control group: {error}") from error
+        raise SandboxSetupError(f"The sandbox could not be added to its control group: {error}") from error
 
 
-def _first(process: "subprocess.Popen[bytes]") -> tuple[int, int]:
-    """The sandbox's first process: its number on this machine, and a descriptor that stands for it."""
+def _first_process(process: "subprocess.Popen[bytes]") -> tuple[int, int]:
+    """The first process of the sandbox: its id on this machine, and a descriptor of it."""
     try:
         [pid] = memory_usage.children(process.pid)
         return pid, os.pidfd_open(pid)
     except (OSError, ValueError) as error:
-        raise SandboxSetupError("It ended before it began.") from error
+        raise SandboxSetupError("The sandbox ended before it began.") from error
 
 
-def spawned(command: SandboxCommand) -> "subprocess.Popen[bytes]":
-    """Starts it in this very thread: the kernel ends it with the thread that began it. Raises `SandboxSetupError`."""
+def spawn(command: SandboxCommand) -> "subprocess.Popen[bytes]":
+    """Start the command, in the current thread: the kernel ends it with that thread. Raises `SandboxSetupError`."""
     root = os.geteuid() == 0
     try:
-        return subprocess.Popen(  # noqa: S603  # our own command; the program is a file for it
+        return subprocess.Popen(  # noqa: S603  # Khala's own command; the program is a file for it
             command.arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -135,51 +135,51 @@ def spawned(command: SandboxCommand) -> "subprocess.Popen[bytes]":
         command.close()
 
 
-async def _ready(process: "subprocess.Popen[bytes]") -> None:
-    """Waits for the sandbox's word that it is set up."""
-    said = b""
+async def _wait_ready(process: "subprocess.Popen[bytes]") -> None:
+    """Wait until the sandbox reports that it is set up."""
+    output = b""
     try:
-        async with asyncio.timeout(LAUNCH_SECONDS):
-            while len(said) < len(READY):
-                more = await _read(_descriptor(process.stdout), len(READY) - len(said))
+        async with asyncio.timeout(START_TIMEOUT_SECONDS):
+            while len(output) < len(READY):
+                more = await _read(_descriptor(process.stdout), len(READY) - len(output))
                 if not more:
-                    raise SandboxSetupError(await _complaint(process))
-                said += more
+                    raise SandboxSetupError(await _error_output(process))
+                output += more
     except TimeoutError as error:
-        raise SandboxSetupError(f"It was not set up within {LAUNCH_SECONDS:.0f} seconds.") from error
+        raise SandboxSetupError(f"The sandbox was not set up within {START_TIMEOUT_SECONDS:.0f} seconds.") from error
 
 
-async def _complaint(process: "subprocess.Popen[bytes]") -> str:
-    said = await _read(_descriptor(process.stderr), MOST_COMPLAINT)
-    return said.decode(errors="replace").strip() or "It ended before it was set up."
+async def _error_output(process: "subprocess.Popen[bytes]") -> str:
+    error = await _read(_descriptor(process.stderr), MAX_ERROR_BYTES)
+    return error.decode(errors="replace").strip() or "The sandbox ended before it was set up."
 
 
-async def _gone(process: "subprocess.Popen[bytes]", monitor: int) -> None:
-    """Waits until the tree is gone, and sees to it where it isn't on the way already."""
+async def _wait_gone(process: "subprocess.Popen[bytes]", monitor: int) -> None:
+    """Wait until the tree is gone, and kill it if it is not after a timeout."""
     try:
         if process.poll() is None:
-            async with asyncio.timeout(END_SECONDS):
+            async with asyncio.timeout(END_TIMEOUT_SECONDS):
                 await _readable(monitor)
     except TimeoutError:
         log.warning("sandbox_lingers", pid=process.pid)
     finally:
-        # Also on cancellation: then nobody waits for what the kernel is about to do.
+        # Also on cancellation, which does not wait for the kernel.
         if process.poll() is None:
             process.kill()
 
 
 async def pump(descriptor: int, write: Callable[[bytes], Awaitable[None]]) -> None:
-    """Passes on what comes, chunk by chunk, until nobody can write any more."""
-    while data := await _read(descriptor, CHUNK):
+    """Pass output on, chunk by chunk, until all writers have closed it."""
+    while data := await _read(descriptor, CHUNK_BYTES):
         await write(data)
-        # A flood must not keep everybody else waiting.
+        # A flood of output must not block the event loop.
         await asyncio.sleep(0)
 
 
-async def _read(descriptor: int, most: int) -> bytes:
+async def _read(descriptor: int, size: int) -> bytes:
     while True:
         try:
-            return os.read(descriptor, most)
+            return os.read(descriptor, size)
         except BlockingIOError:
             await _readable(descriptor)
 
@@ -197,5 +197,5 @@ async def _readable(descriptor: int) -> None:
 def _descriptor(stream: object) -> int:
     fileno = getattr(stream, "fileno", None)
     if fileno is None:
-        raise SandboxSetupError("There is no pipe to it.")
+        raise SandboxSetupError("The sandbox has no pipe.")
     return int(fileno())

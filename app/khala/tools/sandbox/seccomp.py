@@ -1,8 +1,8 @@
-"""Which system calls a sandboxed program may not make: a filter for the kernel, in its own byte code.
+"""The seccomp filter of a sandbox: the system calls that its programs may not make, as byte code for the kernel.
 
-Namespaces take away what could be reached; this takes away what a program needs only to attack the kernel, to hide
-memory from being counted, or to reach past its namespaces (AF_VSOCK knows none). The list says what is refused, not
-what is allowed, so that language runtimes of all versions work.
+Namespaces remove what a program could reach. The filter removes what a program needs only to attack the kernel, to hide
+memory from being counted, or to reach past its namespaces (AF_VSOCK has none). It lists refused calls, not allowed
+ones, so that language runtimes of all versions work.
 """
 
 import errno
@@ -17,19 +17,18 @@ LOAD, EQUAL, AT_LEAST, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 24, 40
 X32 = 0x40000000
 NEW_NAMESPACES = 0x7E020000
-"""Every CLONE_NEW… that `clone` takes."""
+"""All flags CLONE_NEW… of `clone`."""
 AF_UNIX = 1
 PR_SET_PDEATHSIG = 1
 CLONE_FILES, CLONE_THREAD = 0x400, 0x10000
 OFD_LOCKS = (37, 38)
-"""F_OFD_SETLK and F_OFD_SETLKW: such locks belong to an open file, and one that lies in a socket has locks that
-nothing counts."""
+"""F_OFD_SETLK and F_OFD_SETLKW: these locks belong to an open file, and those of a file in a socket are not counted."""
 SHARED_ANONYMOUS = 0x21
 """MAP_SHARED and MAP_ANONYMOUS."""
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """A processor's number in the audit interface, and its column in the tables below."""
+    """An architecture's number in the audit interface, and its column in the tables below."""
 
     audit: int
     column: int
@@ -37,7 +36,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 MACHINES = {"x86_64": Machine(0xC000003E, 0), "aarch64": Machine(0xC00000B7, 1)}
 
-# Numbers on x86_64 and aarch64; None where a machine lacks the call.
+# Numbers on x86_64 and aarch64; None if an architecture lacks the call.
 REFUSED: dict[str, tuple[int | None, int | None]] = {
     # Other processes' memory and descriptors.
     "ptrace": (101, 117),
@@ -46,7 +45,7 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "process_madvise": (440, 440),
     "kcmp": (312, 272),
     "pidfd_getfd": (438, 438),
-    # Memory that belongs to no process, so that nothing counts it.
+    # Memory that belongs to no process, and so is not counted.
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -103,8 +102,8 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "iopl": (172, None),
     "ioperm": (173, None),
 }
-# Callers know how to do without these. What `clone3` is to do lies in memory, where no filter can look.
-UNKNOWN: dict[str, tuple[int, int]] = {
+# Programs have fallbacks for these. The arguments of `clone3` are in memory, which a filter can't read.
+UNSUPPORTED: dict[str, tuple[int, int]] = {
     "clone3": (435, 435),
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
@@ -114,42 +113,42 @@ SOCKET, SOCKETPAIR, CLONE, PRCTL, MMAP = (41, 198), (53, 199), (56, 220), (157, 
 FCNTL = (72, 25)
 
 
-def known(machine: str) -> bool:
-    """Whether there is a filter for this kind of processor, named as `platform.machine()` does."""
+def supports(machine: str) -> bool:
+    """Whether there is a filter for this architecture, named as by `platform.machine()`."""
     return machine in MACHINES
 
 
-def compiled(machine: str) -> bytes:
-    """The filter: an array of `struct sock_filter`. KeyError for a machine that is not known."""
+def compile_filter(machine: str) -> bytes:
+    """The filter: an array of `struct sock_filter`. Raises `KeyError` for an unsupported architecture."""
     target = MACHINES[machine]
     column = target.column
     lines = _only(target)
     for number in (calls[column] for calls in REFUSED.values()):
         if number is not None:
             lines += _refuse(number, errno.EPERM)
-    for calls in UNKNOWN.values():
+    for calls in UNSUPPORTED.values():
         lines += _refuse(calls[column], errno.ENOSYS)
     lines += _unless_equal(SOCKET[column], AF_UNIX, errno.EAFNOSUPPORT)
     lines += _unless_equal(SOCKETPAIR[column], AF_UNIX, errno.EAFNOSUPPORT)
     lines += _if_any_bit(CLONE[column], NEW_NAMESPACES)
-    # The whole tree has to die with the server: nobody may take that back.
+    # The whole tree ends with the server, which no process may revert.
     lines += _if_equal(PRCTL[column], PR_SET_PDEATHSIG)
-    # The server counts record locks by a process's one table of descriptors: no thread may have another.
+    # The server counts record locks by a process's table of descriptors, so no thread may have a table of its own.
     lines += _if_bits(CLONE[column], CLONE_THREAD | CLONE_FILES, CLONE_THREAD, offset=FIRST_ARGUMENT)
     for command in OFD_LOCKS:
         lines += _by_argument(FCNTL[column], _line(EQUAL, command, otherwise=1), errno.ENOLCK, offset=SECOND_ARGUMENT)
-    # What is shared and has no file stays when it is unmapped in part, or all but unmapped, and nothing tells how much.
+    # Shared memory without a file remains when it is partly unmapped, and nothing says how much.
     lines += _if_bits(MMAP[column], SHARED_ANONYMOUS, SHARED_ANONYMOUS, offset=FOURTH_ARGUMENT)
     return b"".join([*lines, _line(RETURN, ALLOW)])
 
 
 def _line(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
-    """One instruction; jumps say how many of the next to leave out."""
+    """One instruction. Jumps are numbers of instructions to skip."""
     return struct.pack("=HBBI", code, then, otherwise, value)
 
 
 def _only(target: Machine) -> list[bytes]:
-    """Ends whoever speaks to the kernel as another processor would; leaves the call's number loaded."""
+    """Kill processes that use the system calls of another architecture; leave the call's number loaded."""
     lines = [
         _line(LOAD, ARCHITECTURE),
         _line(EQUAL, target.audit, then=1),
@@ -178,7 +177,7 @@ def _if_any_bit(number: int, bits: int) -> list[bytes]:
 
 
 def _if_bits(number: int, mask: int, bits: int, *, offset: int) -> list[bytes]:
-    """Refuses the call where an argument has, of the mask's bits, exactly these."""
+    """Refuse the call if an argument has exactly these of the mask's bits."""
     return [
         _line(EQUAL, number, otherwise=5),
         _line(LOAD, offset),
@@ -190,7 +189,7 @@ def _if_bits(number: int, mask: int, bits: int, *, offset: int) -> list[bytes]:
 
 
 def _by_argument(number: int, test: bytes, error: int, *, offset: int = FIRST_ARGUMENT) -> list[bytes]:
-    """Refuses the call where the test of the low half of one argument, the first or another, doesn't leave that out."""
+    """Refuse the call unless the test of the low half of an argument skips the refusal."""
     return [
         _line(EQUAL, number, otherwise=4),
         _line(LOAD, offset),

@@ -1,4 +1,4 @@
-"""Whether this machine can isolate programs, found out by doing it, and what to do where it can't."""
+"""Tests whether this machine can isolate programs, by running one, and says what to do if it can't."""
 
 import platform
 import shutil
@@ -9,38 +9,38 @@ from pathlib import Path
 from khala.tools.sandbox import seccomp
 from khala.tools.sandbox.command import READY, build
 from khala.tools.sandbox.program import Program, SandboxOptions
-from khala.tools.sandbox.runtimes import ANSWER, TRIALS, candidates
-from khala.tools.sandbox.sandbox_process import LAUNCH_SECONDS, MOST_COMPLAINT, SandboxSetupError, spawned
+from khala.tools.sandbox.runtimes import TEST_OUTPUT, TEST_PROGRAMS, candidates
+from khala.tools.sandbox.sandbox_process import MAX_ERROR_BYTES, START_TIMEOUT_SECONDS, SandboxSetupError, spawn
 
 TOOL = "bwrap"
 SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
-INSTALL = "Install bubblewrap 0.8 or newer: `apt-get install bubblewrap`, or your system's package of that name."
+INSTALL_ADVICE = "Install bubblewrap 0.8 or newer: `apt-get install bubblewrap`, or your system's package of that name."
 TOO_OLD = ("Unknown option", "requires")
-FORBIDDEN = ("namespace", "ermission", "not permitted", "Cannot fork")
-ALLOW = (
-    "Linux has to be 5.14 or newer, and let ordinary users make namespaces: see `sysctl user.max_user_namespaces`, "
+NOT_PERMITTED = ("namespace", "ermission", "not permitted", "Cannot fork")
+PERMISSION_ADVICE = (
+    "Linux must be 5.14 or newer, and let ordinary users create namespaces: see `sysctl user.max_user_namespaces`, "
     "`kernel.unprivileged_userns_clone` (1) and, on Ubuntu, `kernel.apparmor_restrict_unprivileged_userns` (0). "
-    "In a container it takes `--security-opt seccomp=unconfined --security-opt systempaths=unconfined`."
+    "In a container use `--security-opt seccomp=unconfined --security-opt systempaths=unconfined`."
 )
 
 
-def missing() -> str | None:
-    """What to install or to switch on so that code can run here, in words; None where nothing is missing."""
+def missing_requirement() -> str | None:
+    """Advice on what to install or enable so that programs can run here; None if nothing is missing."""
     if sys.platform != "linux":
         name = SYSTEMS.get(sys.platform, sys.platform)
-        return f"Code runs in a sandbox, which takes Linux; this is {name}. Run the server in a Linux VM or container."
-    if not seccomp.known(platform.machine()):
-        return f"Code runs in a sandbox, which takes a processor of x86_64 or aarch64; this is {platform.machine()}."
-    tool = found()
+        return f"The sandbox needs Linux; this is {name}. Run the server in a Linux VM or container."
+    if not seccomp.supports(platform.machine()):
+        return f"The sandbox needs a processor of x86_64 or aarch64; this is {platform.machine()}."
+    tool = find_tool()
     if tool is None:
-        return f"Code runs in a sandbox, and bubblewrap is not installed. {INSTALL}"
+        return f"The sandbox needs bubblewrap, which is not installed. {INSTALL_ADVICE}"
     if not _lists_children():
-        return "The kernel doesn't say in /proc who is whose child: it needs CONFIG_PROC_CHILDREN."
-    return _tried(tool)
+        return "The sandbox needs a kernel with CONFIG_PROC_CHILDREN, which lists child processes in /proc."
+    return _test(tool)
 
 
-def found() -> str | None:
-    """Where the tool is that makes sandboxes."""
+def find_tool() -> str | None:
+    """The path of bubblewrap; None if it is not installed."""
     return shutil.which(TOOL)
 
 
@@ -48,27 +48,27 @@ def _lists_children() -> bool:
     return Path("/proc/thread-self/children").exists()
 
 
-def _tried(tool: str) -> str | None:
-    """What a sandbox complains of that is set up and runs a trivial program."""
+def _test(tool: str) -> str | None:
+    """Run a trivial program in a sandbox; return advice if that fails."""
     runtime = next(candidates("shell", 0))
-    program = Program(language="shell", code=TRIALS["shell"])
+    program = Program(language="shell", code=TEST_PROGRAMS["shell"])
     try:
-        process = spawned(build(tool, runtime, program, SandboxOptions()))
+        process = spawn(build(tool, runtime, program, SandboxOptions()))
     except (SandboxSetupError, OSError) as error:
-        return _told(str(error))
+        return _advice(str(error))
     with process:
         try:
-            said, complaint = process.communicate(b"\n", timeout=LAUNCH_SECONDS)
+            output, error_output = process.communicate(b"\n", timeout=START_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            return _told(f"A trivial program took more than {LAUNCH_SECONDS:.0f} seconds.")
-    if said == READY + ANSWER:
+            return _advice(f"A trivial program took more than {START_TIMEOUT_SECONDS:.0f} seconds.")
+    if output == READY + TEST_OUTPUT:
         return None
-    return _told(complaint.decode(errors="replace")[-MOST_COMPLAINT:].strip())
+    return _advice(error_output.decode(errors="replace")[-MAX_ERROR_BYTES:].strip())
 
 
-def _told(complaint: str) -> str:
-    told = f"No sandbox could be made: {complaint or 'nobody says why.'}"
-    if any(sign in complaint for sign in TOO_OLD):
-        return f"{told} {INSTALL}"
-    return f"{told} {ALLOW}" if any(sign in complaint for sign in FORBIDDEN) else told
+def _advice(error: str) -> str:
+    message = f"No sandbox could be set up: {error or 'no reason was given.'}"
+    if any(sign in error for sign in TOO_OLD):
+        return f"{message} {INSTALL_ADVICE}"
+    return f"{message} {PERMISSION_ADVICE}" if any(sign in error for sign in NOT_PERMITTED) else message

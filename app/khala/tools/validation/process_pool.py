@@ -1,4 +1,4 @@
-"""Checks of arguments that may take long: each in a process of its own, a few at once, killed at a deadline."""
+"""Runs long checks of arguments in processes: a few at once, each killed after a timeout."""
 
 import asyncio
 import subprocess
@@ -16,40 +16,41 @@ log = structlog.get_logger()
 
 MAX_PROCESSES = 2
 MAX_WAITING = 16
-"""Checks that wait for a process, or are in one."""
-DEADLINE_SECONDS = 10.0
-"""Of one check, with the start of its process; the process may use less of a processor's time."""
+"""Checks that wait for a process or run in one."""
+CHECK_TIMEOUT_SECONDS = 10.0
+"""Time of one check with the start of its process. The processor time has a lower limit of its own."""
 
 _THREADS = ThreadPoolExecutor(MAX_PROCESSES, thread_name_prefix="heavy_checks")
 _PLACES = threading.BoundedSemaphore(MAX_WAITING)
 
 
 async def problems(schema: Any, args: Any) -> list[str]:
-    """What does not fit.
+    """The mismatches of the arguments with the schema.
 
-    Raises `ToolError`: `bad_arguments` for what takes too long, or too much memory; `unavailable` where too many wait.
+    Raises `ToolError`: `bad_arguments` if the check takes too long or too much memory; `unavailable` if too many checks
+    wait.
     """
-    asked = msgspec.json.encode([schema, args])
+    request = msgspec.json.encode([schema, args])
     if not _PLACES.acquire(blocking=False):
-        raise ToolError("Too many arguments are being checked. Try again later.", code="unavailable")
-    checking = _THREADS.submit(_checked, asked)
-    # The place is free when the check has ended, which may be after this task is cancelled.
+        raise ToolError("Too many arguments are being checked at once. Try again later.", code="unavailable")
+    checking = _THREADS.submit(_check, request)
+    # The place is freed when the check ends, which may be after this task is cancelled.
     checking.add_done_callback(lambda _: _PLACES.release())
     return await asyncio.wrap_future(checking)
 
 
-def _checked(asked: bytes) -> list[str]:
+def _check(request: bytes) -> list[str]:
     try:
         ended = subprocess.run(  # noqa: S603  # our own program
             process.COMMAND,
-            input=asked,
+            input=request,
             capture_output=True,
-            timeout=DEADLINE_SECONDS,
+            timeout=CHECK_TIMEOUT_SECONDS,
             env=process.environment(),
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        log.warning("arguments_check_killed", seconds=DEADLINE_SECONDS)
+        log.warning("arguments_check_killed", seconds=CHECK_TIMEOUT_SECONDS)
         raise _too_long() from error
     except OSError as error:
         log.exception("arguments_check_not_started")
@@ -61,4 +62,4 @@ def _checked(asked: bytes) -> list[str]:
 
 
 def _too_long() -> ToolError:
-    return ToolError("These arguments take too long to check.", code="bad_arguments")
+    return ToolError("The arguments take too long to check.", code="bad_arguments")
