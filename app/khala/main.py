@@ -15,15 +15,24 @@ import uvicorn
 from litestar import Litestar
 
 from khala.api.application import application
-from khala.api.context import Context
+from khala.api.context import (
+    BlobContext,
+    Context,
+    LimitContext,
+    ModelContext,
+    ProcessContext,
+    SignInContext,
+    ThreadContext,
+    ToolContext,
+)
 from khala.api.http.body_limits import BodyDeadline
 from khala.api.http.host_guard import HostGuard
-from khala.api.http.http_protocol import BoundedHttp, UnsignalledServer, address_of, listening
-from khala.api.http.rate_limits import Limiter
-from khala.api.http.request_origin import Origins
-from khala.api.http.request_telemetry import Observed
-from khala.api.http.websocket_protocol import Line
-from khala.api.operations.readiness import Readiness
+from khala.api.http.http_protocol import BoundedHttpProtocol, UnsignalledServer, open_listening_socket, socket_url
+from khala.api.http.rate_limits import RateLimiter
+from khala.api.http.request_origin import OriginPolicy
+from khala.api.http.request_telemetry import RequestTelemetry
+from khala.api.http.websocket_protocol import WebSocketProtocol
+from khala.api.operations.readiness import ReadinessService
 from khala.blobs import store_url as blob_settings
 from khala.blobs import temporary_folder
 from khala.blobs.blob_service import BlobService
@@ -210,7 +219,7 @@ async def running(
     are made and runs are going to be executed.
     """
     async with AsyncExitStack() as stack:
-        bound = stack.enter_context(listening(settings.server.host, settings.server.port, backlog=2048))
+        bound = stack.enter_context(open_listening_socket(settings.server.host, settings.server.port, backlog=2048))
         bus = await bus_of(settings)
         db = await stack.enter_async_context(database(settings))
         await migrations.upgrade(db.direct_url)
@@ -225,7 +234,7 @@ async def running(
         if workshop:
             handlers[RUNS_CHANNEL] = workshop.executor.notified
         listener = Listener(db.direct_url, handlers)
-        readiness = Readiness(db, listener, blob_service)
+        readiness = ReadinessService(db, listener, blob_service)
         stack.push_async_callback(readiness.aclose)
         stopping = asyncio.Event()
         await stack.enter_async_context(
@@ -252,7 +261,7 @@ async def running(
         if workshop:
             await stack.enter_async_context(workshop.working())
         stack.push_async_callback(_linger, stopping, settings.server.drain_seconds)
-        yield Running(address_of(bound), serving)
+        yield Running(socket_url(bound), serving)
 
 
 def watchdog(settings: Settings, *, counts_marks: bool = True) -> AbstractAsyncContextManager[Callable[[], None]]:
@@ -297,7 +306,7 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         workshop = Workshop(settings, db, tool_registry, blob_service, bus, apart)
         handlers = {RUNS_CHANNEL: workshop.executor.notified}
         listener = Listener(db.direct_url, handlers)
-        readiness = Readiness(db, listener, blob_service)
+        readiness = ReadinessService(db, listener, blob_service)
         stack.push_async_callback(readiness.aclose)
         await stack.enter_async_context(
             watched(
@@ -351,51 +360,53 @@ def _application(
     tool_registry: ToolRegistry,
     connections: McpConnections,
     live: LiveService,
-    readiness: Readiness,
+    readiness: ReadinessService,
     provider: OidcProvider | None,
     stopping: asyncio.Event,
 ) -> Litestar:
     context = Context(
         db=db,
-        blob_service=blob_service,
-        most_upload=settings.blobs.max_upload_bytes,
-        tool_registry=tool_registry,
-        connections=connections,
-        groups=settings.mcp.groups,
         live=live,
-        readiness=readiness,
-        limits=SendLimits(
-            per_owner=settings.limits.runs_per_owner,
-            waiting=settings.limits.queue_limit,
-            budgets=settings.limits.budgets,
-        ),
-        welcome=settings.server.welcome,
-        allows_model=settings.allows_model,
-        models=settings.listed_models,
-        detail_lasts=timedelta(minutes=settings.runs.detail_minutes),
-        origins=Origins(
+        origins=OriginPolicy(
             allowed=settings.server.origins,
             public_url=settings.server.public_url,
             proxies=settings.server.trusted_proxies,
             count_loopback=settings.limits.limit_loopback_networks,
         ),
-        limiter=Limiter(settings.limits.requests_per_minute, count_loopback=settings.limits.limit_loopback_requests),
-        provider=provider,
-        provider_name=settings.accounts.oidc.name if settings.accounts.oidc else "",
-        registration=settings.accounts.registration == "open",
-        public_threads=settings.server.public_threads,
-        stopping=stopping,
+        blobs=BlobContext(service=blob_service, max_upload_bytes=settings.blobs.max_upload_bytes),
+        tools=ToolContext(registry=tool_registry, mcp_connections=connections, groups=settings.mcp.groups),
+        models=ModelContext(listed=settings.listed_models, is_allowed=settings.allows_model),
+        threads=ThreadContext(
+            welcome=settings.server.welcome,
+            allow_public=settings.server.public_threads,
+            detail_token_lifetime=timedelta(minutes=settings.runs.detail_minutes),
+        ),
+        limits=_limits(settings),
+        sign_in=SignInContext(
+            provider=provider,
+            provider_name=settings.accounts.oidc.name if settings.accounts.oidc else "",
+            allow_registration=settings.accounts.registration == "open",
+        ),
+        process=ProcessContext(readiness=readiness, stopping=stopping),
     )
     return application(context, web=WEB, version=version("khala"))
+
+
+def _limits(settings: Settings) -> LimitContext:
+    limits = settings.limits
+    return LimitContext(
+        sends=SendLimits(per_owner=limits.runs_per_owner, waiting=limits.queue_limit, budgets=limits.budgets),
+        requests=RateLimiter(limits.requests_per_minute, count_loopback=limits.limit_loopback_requests),
+    )
 
 
 def _config(app: Litestar, settings: Settings) -> uvicorn.Config:
     timed = BodyDeadline(app, TransferRatePolicy(pause=settings.server.body_pause_seconds))
     return uvicorn.Config(
-        Observed(HostGuard(timed, settings.server.allowed_hosts)),
+        RequestTelemetry(HostGuard(timed, settings.server.allowed_hosts)),
         lifespan="off",
-        http=BoundedHttp,
-        ws=Line,
+        http=BoundedHttpProtocol,
+        ws=WebSocketProtocol,
         # Deflate costs 60 % more CPU a frame and 150 KB a socket, for frames of half a kilobyte.
         ws_per_message_deflate=False,
         ws_max_size=MOST_SOCKET_FRAME,

@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 
 from khala.api.application import application
 from khala.api.context import Context
-from khala.api.http.request_origin import Origins
+from khala.api.http.request_origin import OriginPolicy
 from khala.api.mcp.server import NEEDS_ACCOUNT
 from khala.domain import frames
 from khala.store.postgres.database import Database
@@ -187,7 +187,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 def known_routes() -> set[str]:
     nothing = dict.fromkeys(Context.__struct_fields__)
-    context = Context(**(nothing | {"origins": Origins()}))  # type: ignore[arg-type]
+    context = Context(**(nothing | {"origins": OriginPolicy()}))  # type: ignore[arg-type]
     app = application(context, web=Path(__file__).parent, version="0")
     return {f"{kind} {_plain(route.path_format)}" for route in app.routes for kind in _kinds(route)}
 

@@ -274,7 +274,7 @@ async def test_a_head_without_end_is_cut_off(server: Inside, start: bytes) -> No
 
 
 async def test_a_head_that_never_comes_is_not_waited_for(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "SLOWEST_HEAD", 0.1)
+    monkeypatch.setattr(heads, "HEAD_TIMEOUT_SECONDS", 0.1)
     for start in (b"", b"GET", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
         address = urlsplit(server.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)

@@ -14,8 +14,8 @@ import pytest_asyncio
 from websockets import InvalidStatus, Origin, Subprotocol
 from websockets.asyncio.client import connect
 
-from khala.api.http.http_protocol import BoundedHttp
-from khala.api.http.websocket_protocol import Line
+from khala.api.http.http_protocol import BoundedHttpProtocol
+from khala.api.http.websocket_protocol import WebSocketProtocol
 from tests.support.client import Thread
 from tests.support.frames import socket
 from tests.support.inside import Inside
@@ -275,7 +275,7 @@ async def test_what_a_socket_was_goes_with_it_and_waits_for_no_collector(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[weakref.ref[object]] = []
-    for kind in (BoundedHttp, Line):
+    for kind in (BoundedHttpProtocol, WebSocketProtocol):
         begin = kind.connection_made
 
         def connection_made(self: Any, transport: Any, begin: Callable[[Any, Any], None] = begin) -> None:

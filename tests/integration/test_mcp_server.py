@@ -17,7 +17,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from khala.api.mcp import server as mcp_server
-from khala.api.mcp.offered_tools import Offering
+from khala.api.mcp.offered_tools import McpToolCatalog
 from khala.domain.access import SCOPES, Scope
 from khala.domain.tools import ToolSpec
 from khala.store.accounts import api_tokens
@@ -202,10 +202,10 @@ class Shouting:
 
 @pytest.fixture
 def shouting(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def tools(_: Offering) -> dict[str, Tool]:
+    async def tools(_: McpToolCatalog) -> dict[str, Tool]:
         return {"shout": Shouting()}
 
-    monkeypatch.setattr(Offering, "tools", tools)
+    monkeypatch.setattr(McpToolCatalog, "tools", tools)
 
 
 @pytest.mark.usefixtures("shouting")

@@ -10,9 +10,10 @@ import pytest
 import pytest_asyncio
 
 from khala.api.application import application
-from khala.api.context import Context
-from khala.api.http.rate_limits import Limiter
-from khala.api.http.request_origin import Origins
+from khala.api.context import Context, LimitContext
+from khala.api.http.rate_limits import RateLimiter
+from khala.api.http.request_origin import OriginPolicy
+from khala.store.threads.sends import SendLimits
 from tests.support.inside import Inside
 from tests.support.shared import shared
 
@@ -59,7 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def serving(folder: Path) -> httpx.AsyncClient:
     """The application with this folder, and without anything that its other routes need."""
     nothing = dict.fromkeys(Context.__struct_fields__)
-    context = Context(**(nothing | {"origins": Origins(), "limiter": Limiter(0, count_loopback=False)}))  # type: ignore[arg-type]
+    limits = LimitContext(sends=SendLimits(), requests=RateLimiter(0, count_loopback=False))
+    context = Context(**(nothing | {"origins": OriginPolicy(), "limits": limits}))  # type: ignore[arg-type]
     # Litestar types the messages of ASGI, httpx leaves them open.
     transport = httpx.ASGITransport(application(context, web=folder, version="0"))  # type: ignore[arg-type]
     return httpx.AsyncClient(transport=transport, base_url="http://khala", headers={"Accept-Encoding": "identity"})

@@ -175,7 +175,7 @@ async def test_an_mcp_client_whose_body_never_comes_is_not_waited_for(server: In
 
 
 async def test_a_body_that_nobody_reads_is_not_taken_for_ever(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "UNREAD_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(heads, "UNREAD_BODY_TIMEOUT_SECONDS", 0.3)
     async with wire(server) as slow:
         slow.head("POST /nothing/here", content_length="100000")
         trickling = asyncio.create_task(slow.trickle())
@@ -186,7 +186,7 @@ async def test_a_body_that_nobody_reads_is_not_taken_for_ever(server: Inside, mo
 async def test_a_connection_ends_with_its_body_whatever_the_application_waits_for(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heads, "BODY_SECONDS", PAUSE / 4)
+    monkeypatch.setattr(heads, "BODY_TIMEOUT_SECONDS", PAUSE / 4)
     async with wire(server) as slow:
         slow.head("POST /api/threads", content_type="application/json", content_length="100")
         assert await slow.rest() == b""
@@ -211,7 +211,7 @@ async def test_a_handshake_that_can_not_be_read_is_refused_and_the_connection_cl
 
 
 async def test_half_a_handshake_is_not_waited_for(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "SLOWEST_HEAD", 0.3)
+    monkeypatch.setattr(heads, "HEAD_TIMEOUT_SECONDS", 0.3)
     async with wire(server) as slow:
         slow.send(b"GET /api/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
         assert await slow.rest() == b""

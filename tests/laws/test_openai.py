@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.api.openai.chunks import Answer, without_excuse
-from khala.api.openai.run_events import Event, GroupEnd, GroupStart, Narrator, Text, Update
+from khala.api.openai.chunks import Answer, without_failure_text
+from khala.api.openai.run_events import Event, EventEncoder, GroupEnd, GroupStart, Text, Update
 from khala.domain import ids
 from khala.domain.chat import SendResult
 from khala.domain.parts import (
@@ -86,7 +86,7 @@ def test_however_text_comes_the_chunks_and_the_whole_say_it(texts: list[str], cu
 def test_a_failure_is_told_once_and_nothing_else_is_lost(said: str, why: str, joined: bool) -> None:
     told = [TextDelta(text=f"{said}\n\n{why}")] if joined else [TextDelta(text=said), TextDelta(text=f"\n\n{why}")]
     parts = stored(*told, RunFailure(code="internal", message=why), FINISH)
-    texts = [data.text for data, _ in without_excuse(parts) if isinstance(data, TextDelta)]
+    texts = [data.text for data, _ in without_failure_text(parts) if isinstance(data, TextDelta)]
     assert "".join(texts) == said
 
 
@@ -122,10 +122,10 @@ def test_groups_begin_whole_and_end_when_all_tasks_have(rounds: list[list[tuple[
 
 
 def told(parts: list[list[Part]]) -> list[Event]:
-    narrator = Narrator(SENT)
+    narrator = EventEncoder(SENT)
     events: list[Event] = []
     for batch in parts:
-        for data, at in without_excuse(batch):
+        for data, at in without_failure_text(batch):
             events += narrator.take(data, at)
             if narrator.untold:
                 events.append(narrator.tell({call: f"token of {call}" for call in narrator.untold}))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from khala.api.threads.socket_session import Conversation, _prolongs
+from khala.api.threads.socket_session import SocketSession, _prolongs
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.live.observer import Observer
@@ -36,5 +36,5 @@ def test_only_the_same_account_prolongs_what_it_follows(new: Caller, *, prolongs
 def test_a_connection_acts_for_its_account_until_that_ends(ends: datetime | None, user_id: object) -> None:
     context: Any = SimpleNamespace(live=None)
     account = Caller(user_id=USER, name="Tassadar", expires_at=ends, network="203.0.113.0/24")
-    current = Conversation(context, Observer(), account)._current()
+    current = SocketSession(context, Observer(), account)._current()
     assert (current.user_id, current.network) == (user_id, "203.0.113.0/24")

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from khala import main, settings
 from khala.api.http.body_limits import MAX_BODY_BYTES
-from khala.api.openai.request_body import MOST_REQUEST
+from khala.api.openai.request_body import MAX_COMPLETION_BODY_BYTES
 from khala.api.threads import event_stream
 from tests.support.nginx import SHIPPED, rendered
 from tests.support.required import program
@@ -106,7 +106,7 @@ def test_settings_are_those_of_the_documentation(path: Path) -> None:
 
 def test_nginx_takes_no_larger_bodies_than_khala_and_no_smaller_ones() -> None:
     found = [int(number) << 20 for number in re.findall(r"client_max_body_size (\d+)m;", SHIPPED.read_text())]
-    assert found == [MAX_BODY_BYTES, DEFAULTS.blobs.max_upload_bytes, MOST_REQUEST]
+    assert found == [MAX_BODY_BYTES, DEFAULTS.blobs.max_upload_bytes, MAX_COMPLETION_BODY_BYTES]
 
 
 def test_nginx_waits_longer_than_khala_is_ever_silent() -> None:

@@ -7,7 +7,7 @@ import uvicorn
 from uvicorn.server import ServerState
 from websockets.protocol import State
 
-from khala.api.http.websocket_protocol import Line
+from khala.api.http.websocket_protocol import WebSocketProtocol
 from khala.live.encoded_frame import EncodedFrame
 
 MESSAGE = EncodedFrame(b"{}").websocket_message
@@ -32,19 +32,19 @@ async def nothing(scope: object, receive: object, send: object) -> None:
 
 
 @pytest.fixture
-async def line() -> Line:
-    made = Line(uvicorn.Config(nothing), ServerState(), {})
+async def line() -> WebSocketProtocol:
+    made = WebSocketProtocol(uvicorn.Config(nothing), ServerState(), {})
     made.transport = Transport()  # type: ignore[assignment]
     made.conn.state = State.OPEN
     return made
 
 
-def written(line: Line) -> list[bytes]:
+def written(line: WebSocketProtocol) -> list[bytes]:
     assert isinstance(line.transport, Transport)
     return line.transport.written
 
 
-async def test_a_line_takes_messages_until_its_buffer_is_full_and_when_it_has_drained(line: Line) -> None:
+async def test_a_line_takes_messages_until_its_buffer_is_full_and_when_it_has_drained(line: WebSocketProtocol) -> None:
     assert line.write(MESSAGE)
     line.pause_writing()
     assert not line.write(MESSAGE)
@@ -53,7 +53,7 @@ async def test_a_line_takes_messages_until_its_buffer_is_full_and_when_it_has_dr
     assert written(line) == [MESSAGE] * 2
 
 
-async def test_a_delivery_waits_for_room_also_when_another_has_filled_it_first(line: Line) -> None:
+async def test_a_delivery_waits_for_room_also_when_another_has_filled_it_first(line: WebSocketProtocol) -> None:
     line.pause_writing()
     delivery = asyncio.create_task(line.deliver(MESSAGE))
     await asyncio.sleep(0)
@@ -69,14 +69,16 @@ async def test_a_delivery_waits_for_room_also_when_another_has_filled_it_first(l
 
 
 @pytest.mark.parametrize("state", [State.CONNECTING, State.CLOSING, State.CLOSED])
-async def test_nothing_is_written_to_who_is_not_there_and_a_delivery_ends(line: Line, state: State) -> None:
+async def test_nothing_is_written_to_who_is_not_there_and_a_delivery_ends(
+    line: WebSocketProtocol, state: State
+) -> None:
     line.conn.state = state
     assert not line.write(MESSAGE)
     await asyncio.wait_for(line.deliver(MESSAGE), 5)
     assert written(line) == []
 
 
-async def test_a_delivery_to_a_connection_that_is_lost_meanwhile_ends(line: Line) -> None:
+async def test_a_delivery_to_a_connection_that_is_lost_meanwhile_ends(line: WebSocketProtocol) -> None:
     line.pause_writing()
     delivery = asyncio.create_task(line.deliver(MESSAGE))
     await asyncio.sleep(0)

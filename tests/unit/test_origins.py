@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from litestar.connection import ASGIConnection
 
 from khala.api.accounts import session_cookie
-from khala.api.http.rate_limits import Limiter
+from khala.api.http.rate_limits import RateLimiter
 from khala.api.http.request_origin import (
     Connection,
-    Origins,
-    address_of,
+    OriginPolicy,
+    client_address,
+    client_machine,
+    client_network,
     is_https,
     is_local,
-    machine_of,
-    network_of,
-    networks,
+    parse_networks,
 )
 from khala.domain.errors import RateLimited
 
-PROXIES = networks(["10.0.0.0/8", "fd00::/8"])
-BEHIND = Origins(proxies=PROXIES)
+PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8"])
+BEHIND = OriginPolicy(proxies=PROXIES)
 
 
 def connection(peer: str | None, *hops: str, scheme: str = "http", **headers: str) -> Connection:
@@ -35,8 +35,8 @@ def connection(peer: str | None, *hops: str, scheme: str = "http", **headers: st
     return ASGIConnection(scope)
 
 
-def told(peer: str | None, *hops: str, origins: Origins = BEHIND) -> str | None:
-    found = address_of(connection(peer, *hops), origins)
+def told(peer: str | None, *hops: str, origins: OriginPolicy = BEHIND) -> str | None:
+    found = client_address(connection(peer, *hops), origins)
     return None if found is None else str(found)
 
 
@@ -100,15 +100,18 @@ def test_what_a_client_puts_before_its_own_hop_changes_nothing(client: Any, forg
 def test_networks_and_machines_are_what_somebody_cant_easily_change(
     peer: str, network: str | None, machine: str | None
 ) -> None:
-    assert (network_of(connection(peer), Origins()), machine_of(connection(peer), Origins())) == (network, machine)
+    assert (client_network(connection(peer), OriginPolicy()), client_machine(connection(peer), OriginPolicy())) == (
+        network,
+        machine,
+    )
 
 
 def test_this_machine_counts_where_it_shall_and_behind_a_proxy_that_nobody_declared() -> None:
-    assert network_of(connection("127.0.0.1"), Origins(count_loopback=True)) == "127.0.0.0/24"
-    assert network_of(connection("127.0.0.1", "198.51.100.7"), Origins()) == "127.0.0.0/24"
-    assert not is_local(connection("127.0.0.1", "127.0.0.1"), Origins())
-    declared = Origins(proxies=networks(["127.0.0.1"]))
-    assert network_of(connection("127.0.0.1", "198.51.100.7"), declared) == "198.51.100.0/24"
+    assert client_network(connection("127.0.0.1"), OriginPolicy(count_loopback=True)) == "127.0.0.0/24"
+    assert client_network(connection("127.0.0.1", "198.51.100.7"), OriginPolicy()) == "127.0.0.0/24"
+    assert not is_local(connection("127.0.0.1", "127.0.0.1"), OriginPolicy())
+    declared = OriginPolicy(proxies=parse_networks(["127.0.0.1"]))
+    assert client_network(connection("127.0.0.1", "198.51.100.7"), declared) == "198.51.100.0/24"
 
 
 def test_a_proxy_that_is_trusted_says_whether_there_is_tls_and_nobody_else() -> None:
@@ -117,7 +120,7 @@ def test_a_proxy_that_is_trusted_says_whether_there_is_tls_and_nobody_else() -> 
     assert not is_https(connection("10.0.0.1", x_forwarded_proto="https, http"), BEHIND)
     assert not is_https(connection("203.0.113.9", x_forwarded_proto="https"), BEHIND)
     assert is_https(connection("203.0.113.9", scheme="https"), BEHIND)
-    assert is_https(connection("203.0.113.9"), Origins(public_url="https://chat.example"))
+    assert is_https(connection("203.0.113.9"), OriginPolicy(public_url="https://chat.example"))
 
 
 @pytest.mark.parametrize(
@@ -140,36 +143,36 @@ def test_a_proxy_that_is_trusted_says_whether_there_is_tls_and_nobody_else() -> 
 def test_an_origin_is_our_own_if_it_is_the_host_that_was_asked_or_the_public_one(
     origin: str, host: str, own: bool
 ) -> None:
-    assert Origins(public_url="https://public.example/khala").own(origin, host, https=False) == own
+    assert OriginPolicy(public_url="https://public.example/khala").own(origin, host, https=False) == own
 
 
 def test_where_we_are_reached_by_tls_a_page_without_is_none_of_ours() -> None:
-    assert Origins().own("https://chat.example", "chat.example", https=True)
-    assert not Origins().own("http://chat.example", "chat.example", https=True)
+    assert OriginPolicy().own("https://chat.example", "chat.example", https=True)
+    assert not OriginPolicy().own("http://chat.example", "chat.example", https=True)
 
 
-def let_through(limiter: Limiter, asked: Connection, *, tries: int = 700) -> int:
+def let_through(limiter: RateLimiter, asked: Connection, *, tries: int = 700) -> int:
     """How many of so many requests at once the limiter lets through."""
     through = 0
     for _ in range(tries):
         with contextlib.suppress(RateLimited):
-            limiter.check(asked, Origins())
+            limiter.check(asked, OriginPolicy())
             through += 1
     return through
 
 
 def test_by_default_this_machine_is_not_limited_unless_an_undeclared_proxy_is_on_it() -> None:
-    limiter = Limiter(600, count_loopback=False)
+    limiter = RateLimiter(600, count_loopback=False)
     assert let_through(limiter, connection("127.0.0.1")) == 700
     assert let_through(limiter, connection("::1", x_anon_key="k" * 40)) == 700
     assert 600 <= let_through(limiter, connection("127.0.0.1", "203.0.113.9")) < 650
     assert 600 <= let_through(limiter, connection("203.0.113.9")) < 650
-    assert 600 <= let_through(Limiter(600, count_loopback=True), connection("127.0.0.1")) < 650
-    assert let_through(Limiter(0, count_loopback=True), connection("203.0.113.9")) == 700
+    assert 600 <= let_through(RateLimiter(600, count_loopback=True), connection("127.0.0.1")) < 650
+    assert let_through(RateLimiter(0, count_loopback=True), connection("203.0.113.9")) == 700
 
 
 def test_an_ipv6_machine_is_limited_whatever_address_of_its_own_it_takes() -> None:
-    limiter = Limiter(600, count_loopback=False)
+    limiter = RateLimiter(600, count_loopback=False)
     through = [let_through(limiter, connection(f"2001:db8::{host:x}"), tries=100) for host in range(7)]
     assert 600 <= sum(through) < 650
     assert let_through(limiter, connection("2001:db8:0:1::1"), tries=10) == 10
@@ -177,7 +180,7 @@ def test_an_ipv6_machine_is_limited_whatever_address_of_its_own_it_takes() -> No
 
 def test_over_tls_only_the_cookie_of_this_very_host_counts() -> None:
     def secret(scheme: str, cookie: str) -> str | None:
-        return session_cookie.secret(connection("203.0.113.9", scheme=scheme, cookie=cookie), Origins())
+        return session_cookie.secret(connection("203.0.113.9", scheme=scheme, cookie=cookie), OriginPolicy())
 
     planted = f"{session_cookie.PLAIN}=planted"
     assert secret("https", planted) is None

@@ -10,7 +10,7 @@ import structlog
 from litestar.types import Receive, Scope, Send
 from structlog.contextvars import get_contextvars
 
-from khala.api.http.request_telemetry import Observed
+from khala.api.http.request_telemetry import RequestTelemetry
 from khala.telemetry.logs import HIDDEN, Redacting, configure, redacted
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ0YXNzYWRhciJ9.c2lnbmF0dXJl"
@@ -85,7 +85,7 @@ async def test_requests_and_sockets_have_names_of_their_own_in_the_log_and_probe
     async def say(*_: Any) -> Any:
         pytest.fail("nothing is said here")
 
-    observed = Observed(app)
+    observed = RequestTelemetry(app)
     for kind, path in (("http", "/"), ("http", "/api/me"), ("websocket", "/api/ws"), ("http", "/api/health/live")):
         scope: Any = {"type": kind, "path": path, "method": "GET", "headers": []}
         await observed(scope, say, say)

@@ -15,38 +15,38 @@ from litestar.types import ControllerRouterHandler, Message, Scope
 from structlog.contextvars import bind_contextvars
 
 from khala.api.accounts import session_cookie
-from khala.api.accounts.account import Me
-from khala.api.accounts.api_tokens import Tokens
+from khala.api.accounts.account import AccountController
+from khala.api.accounts.api_tokens import ApiTokenController
 from khala.api.accounts.authentication import caller
-from khala.api.accounts.oidc_login import Oidc
-from khala.api.accounts.sign_in import Auth
-from khala.api.blobs.blobs import Blobs
+from khala.api.accounts.oidc_login import OidcController
+from khala.api.accounts.sign_in import SignInController
+from khala.api.blobs.blobs import BlobController
 from khala.api.blobs.uploads import upload
 from khala.api.context import Context
 from khala.api.http import web_page
-from khala.api.http.allow_header import telling_methods
+from khala.api.http.allow_header import allow_header_hook
 from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.http.problem_details import EXAMPLES, HANDLERS
 from khala.api.http.rate_limits import PAGE_FILE_COST
 from khala.api.http.request_origin import SAFE, refuse_cross_site
 from khala.api.http.request_telemetry import PROBES, count, route_of
 from khala.api.http.strict_fields import check_body, check_query
-from khala.api.mcp.routes import McpRoutes
+from khala.api.mcp.routes import McpController
 from khala.api.mcp.routes import endpoint as mcp_endpoint
 from khala.api.openai import errors as openai_errors
 from khala.api.openai.completion_options import HEADERS as OPENAI_HEADERS
 from khala.api.openai.document import read_document
 from khala.api.openai.routes import complete, list_models, read_model
 from khala.api.openapi import document
-from khala.api.operations.health import HealthRoutes, health
+from khala.api.operations.health import HealthController, health
 from khala.api.operations.models import models
-from khala.api.runs.runs import Runs
+from khala.api.runs.runs import RunController
 from khala.api.runs.tool_call_details import detail
-from khala.api.sharing.sharing import Sharing, claim_threads
+from khala.api.sharing.sharing import SharingController, claim_threads
 from khala.api.threads.event_stream import events
 from khala.api.threads.sockets import follow
-from khala.api.threads.threads import Threads
-from khala.api.tools.tools import ToolRules, Tools
+from khala.api.threads.threads import ThreadController
+from khala.api.tools.tools import ToolController, ToolRuleController
 from khala.domain.errors import InvalidInput
 
 log = structlog.get_logger()
@@ -84,7 +84,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         request.scope["state"].setdefault("began", time.monotonic())
         bind_contextvars(**{name: str(value) for name, value in request.path_params.items() if name in NAMED})
         if not request.scope["path"].startswith(PROBES):
-            context.limiter.check(request, context.origins)
+            context.limits.requests.check(request, context.origins)
         if request.method not in SAFE:
             cookie = session_cookie.secret(request, context.origins) is not None
             refuse_cross_site(request, context.origins, cookie=cookie)
@@ -94,21 +94,22 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
             await _take_only_json(request)
 
     async def begin_file(request: Request[Any, Any, Any]) -> None:
-        context.limiter.check(request, context.origins, cost=PAGE_FILE_COST)
+        context.limits.requests.check(request, context.origins, cost=PAGE_FILE_COST)
 
     async def begin_document(request: Request[Any, Any, Any]) -> None:
-        context.limiter.check(request, context.origins)
+        context.limits.requests.check(request, context.origins)
 
     routes: Sequence[ControllerRouterHandler] = [
-        Threads, Sharing, claim_threads, Runs, models, Blobs, upload, events, follow, Auth, Oidc, Me, Tokens,
-        Tools, ToolRules, HealthRoutes,
+        ThreadController, SharingController, claim_threads, RunController, models, BlobController, upload, events,
+        follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
+        ToolRuleController, HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [complete, list_models, read_model, read_document]
     handlers = openai_errors.shaped(HANDLERS)
     return Litestar(
         [
             Router("/api", route_handlers=routes, before_request=begin),
-            Router("/", route_handlers=[McpRoutes, health, detail], before_request=begin),
+            Router("/", route_handlers=[McpController, health, detail], before_request=begin),
             Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=begin),
             mcp_endpoint(context),
             Router("/", route_handlers=web_page.routes(web), before_request=begin_file),
@@ -118,7 +119,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         openapi_config=document.config(version, before_request=begin_document),
         request_max_body_size=MAX_BODY_BYTES,
         cors_config=_cors(context.origins.allowed),
-        before_send=[_headers(context.origins.public_url), telling_methods(), _log],
+        before_send=[_headers(context.origins.public_url), allow_header_hook(), _log],
         logging_config=None,
     )
 

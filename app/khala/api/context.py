@@ -1,4 +1,4 @@
-"""What the routes need of the rest of the program."""
+"""The services and settings that routes use, grouped by subject."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -7,9 +7,9 @@ from datetime import timedelta
 import msgspec
 
 from khala.api.accounts.exports import ExportLimiter
-from khala.api.http.rate_limits import Limiter
-from khala.api.http.request_origin import Origins
-from khala.api.operations.readiness import Readiness
+from khala.api.http.rate_limits import RateLimiter
+from khala.api.http.request_origin import OriginPolicy
+from khala.api.operations.readiness import ReadinessService
 from khala.blobs.blob_service import BlobService
 from khala.identity.oidc import OidcProvider
 from khala.live.service import LiveService
@@ -19,34 +19,76 @@ from khala.tools.mcp import McpConnections, ToolGroup
 from khala.tools.tool_registry import ToolRegistry
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """Made by the composition root, given to every route."""
+class BlobContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Blobs and uploads."""
 
-    db: Database
-    blob_service: BlobService
-    most_upload: int
-    """Bytes of a file that somebody uploads."""
-    tool_registry: ToolRegistry
-    connections: McpConnections
+    service: BlobService
+    max_upload_bytes: int
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools of this server, and the MCP servers that it connects to."""
+
+    registry: ToolRegistry
+    mcp_connections: McpConnections
     groups: Mapping[str, ToolGroup]
-    """Groups of tools, by name."""
-    live: LiveService
-    readiness: Readiness
-    limits: SendLimits
+    """By name."""
+
+
+class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The models that a request may name."""
+
+    listed: tuple[str, ...]
+    """The models that lists show, the default first."""
+    is_allowed: Callable[[str], bool]
+    """Whether a request may name this model. Patterns of the operator can allow more models than are listed."""
+
+
+class ThreadContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of threads."""
+
     welcome: str
-    allows_model: Callable[[str], bool]
-    models: tuple[str, ...]
-    """The models that callers may ask for by name, the default first; there may be others that `allows_model` takes."""
-    detail_lasts: timedelta
-    """How long a detail token is good."""
-    origins: Origins
-    limiter: Limiter
+    """The first message of a new thread."""
+    allow_public: bool
+    """Whether owners may make a thread readable for everybody."""
+    detail_token_lifetime: timedelta
+
+
+class LimitContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of what a caller may do."""
+
+    sends: SendLimits
+    requests: RateLimiter
+    exports: ExportLimiter = msgspec.field(default_factory=ExportLimiter)
+
+
+class SignInContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The ways to sign in."""
+
     provider: OidcProvider | None
     provider_name: str
-    registration: bool
-    """Whether anybody may make an account by address and password."""
-    public_threads: bool
-    """Whether owners may let anybody read a thread."""
-    exports: ExportLimiter = msgspec.field(default_factory=ExportLimiter)
+    allow_registration: bool
+    """Whether anybody may create an account with an address and a password."""
+
+
+class ProcessContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of this process."""
+
+    readiness: ReadinessService
     stopping: asyncio.Event
-    """Set when the process begins to stop: it finishes what it has, and wants no more."""
+    """Set when the graceful shutdown begins."""
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Dependencies of all routes. The composition root creates it once."""
+
+    db: Database
+    live: LiveService
+    origins: OriginPolicy
+    blobs: BlobContext
+    tools: ToolContext
+    models: ModelContext
+    threads: ThreadContext
+    limits: LimitContext
+    sign_in: SignInContext
+    process: ProcessContext

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
-from khala.api.http.http_protocol import BoundedHttp, UnsignalledServer, address_of, listening
+from khala.api.http.http_protocol import BoundedHttpProtocol, UnsignalledServer, open_listening_socket, socket_url
 from khala.api.operations.types import HealthReport
 from khala.signals.metrics import BUILD, REGISTRY
 from khala.telemetry.gauges import Gauges
@@ -87,11 +87,11 @@ async def watched(
     if at is None:
         yield
         return
-    with listening(*at, backlog=MOST_CONNECTIONS) as bound:
+    with open_listening_socket(*at, backlog=MOST_CONNECTIONS) as bound:
         config = uvicorn.Config(
             Endpoint(gauges, health),
             lifespan="off",
-            http=BoundedHttp,
+            http=BoundedHttpProtocol,
             ws="none",
             access_log=False,
             log_config=None,
@@ -104,7 +104,7 @@ async def watched(
         BUILD.labels(version("khala")).set(1)
         server = UnsignalledServer(config)
         serving = asyncio.create_task(server.serve(sockets=[bound]), name="metrics")
-        log.info("metrics", address=address_of(bound))
+        log.info("metrics", address=socket_url(bound))
         try:
             yield
         finally:

@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         name="foreign-pages-open-sockets",
         file="app/khala/api/http/request_origin.py",
-        old='return origin is None or "*" in origins.allowed or trusted_origin(connection, origins)',
+        old='return origin is None or "*" in origins.allowed or is_trusted_origin(connection, origins)',
         new="return True",
         tests=("tests/integration/test_origins.py::test_a_socket_that_another_sites_page_opens_is_refused",),
         why="Any page could follow what its visitor may read.",
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         name="foreign-pages-read-by-cookie",
         file="app/khala/api/accounts/authentication.py",
-        old="believed = returning or trusted_origin(connection, context.origins)",
+        old="believed = returning or is_trusted_origin(connection, context.origins)",
         new="believed = True",
         tests=("tests/integration/test_origins.py::test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie",),
         why="Any page could read what its visitor may read.",
@@ -177,7 +177,7 @@ MUTANTS = (
         old=("blob = await opened(context, caller, blob_id)\n        known = blob_responses.unchanged"),
         new=(
             'if "range" in request.headers:\n'
-            "            blob = await context.blob_service.find(blob_id)\n"
+            "            blob = await context.blobs.service.find(blob_id)\n"
             "        else:\n"
             "            blob = await opened(context, caller, blob_id)\n"
             "        known = blob_responses.unchanged"
@@ -191,7 +191,7 @@ MUTANTS = (
         name="heads-of-blobs-are-open",
         file="app/khala/api/blobs/blobs.py",
         old=("blob = await opened(context, caller, blob_id)\n        return blob_responses.unchanged"),
-        new=("blob = await context.blob_service.find(blob_id)\n        return blob_responses.unchanged"),
+        new=("blob = await context.blobs.service.find(blob_id)\n        return blob_responses.unchanged"),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
         ),
@@ -201,7 +201,7 @@ MUTANTS = (
         name="lines-of-blobs-are-open",
         file="app/khala/api/blobs/blobs.py",
         old=("blob = await opened(context, caller, blob_id)\n        question"),
-        new=("blob = await context.blob_service.find(blob_id)\n        question"),
+        new=("blob = await context.blobs.service.find(blob_id)\n        question"),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
         ),
@@ -226,8 +226,8 @@ MUTANTS = (
     Mutant(
         name="a-socket-follows-one-thread-more",
         file="app/khala/api/threads/socket_session.py",
-        old="client.count_topics(hub) >= MOST_SUBSCRIPTIONS",
-        new="client.count_topics(hub) > MOST_SUBSCRIPTIONS",
+        old="client.count_topics(hub) >= MAX_SUBSCRIPTIONS",
+        new="client.count_topics(hub) > MAX_SUBSCRIPTIONS",
         tests=("tests/integration/test_feed_socket.py::test_a_socket_follows_a_hundred_threads_and_not_one_more",),
         why="The documented limit would not hold.",
     ),

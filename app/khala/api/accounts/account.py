@@ -12,13 +12,13 @@ from litestar.params import BodyKwarg, QueryParameter
 from litestar.response import Stream
 
 from khala.api.accounts import session_cookie
-from khala.api.accounts.authentication import BY_ACCOUNT, somebody, user_of
+from khala.api.accounts.authentication import BY_ACCOUNT, require_credentials, require_user
 from khala.api.accounts.exports import ArchiveStream
 from khala.api.accounts.sign_in import ACCOUNT, BODY, DENIED, confirmed
 from khala.api.accounts.types import AccountDeletion, ProfileChanges
 from khala.api.context import Context
 from khala.api.http.path_parameters import SessionId
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.types import Items
 from khala.api.validation import check_text
@@ -57,18 +57,18 @@ def _saved(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
-class Me(Controller):
+class AccountController(Controller):
     """One's own account."""
 
     path = "/me"
     tags = ("Accounts",)
     security = BY_ACCOUNT
 
-    @get("/", operation_id="me", summary="Who am I?", response_description="You.", responses=documented(*DENIED))
+    @get("/", operation_id="me", summary="Who am I?", response_description="You.", responses=documented_errors(*DENIED))
     async def read(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> User:
         """The account that the request is made by."""
         async with context.db.snapshot() as driver:
-            return await accounts.get(driver, user_of(caller))
+            return await accounts.get(driver, require_user(caller))
 
     @patch(
         "/",
@@ -76,7 +76,7 @@ class Me(Controller):
         summary="Change the name",
         opt={"scope": "account"},
         response_description="You, now.",
-        responses=documented(*DENIED, *BODY),
+        responses=documented_errors(*DENIED, *BODY),
     )
     async def rename(
         self,
@@ -85,7 +85,7 @@ class Me(Controller):
         data: Annotated[ProfileChanges, BodyKwarg(examples=example("Another name", name="Tassadar"))],
     ) -> User:
         """Be called so from now on, or nothing with `null`."""
-        user_id = user_of(caller)
+        user_id = require_user(caller)
         await accounts.rename(context.db, user_id, None if data.name is None else check_text(data.name, "name"))
         async with context.db.snapshot() as driver:
             return await accounts.get(driver, user_id)
@@ -97,7 +97,7 @@ class Me(Controller):
         summary="Delete the account",
         opt={"scope": "account"},
         response_description="It is gone.",
-        responses=documented(*DENIED, *BODY),
+        responses=documented_errors(*DENIED, *BODY),
     )
     async def remove(
         self,
@@ -109,7 +109,7 @@ class Me(Controller):
         ] = None,
     ) -> Response[None]:
         """Delete the account, its threads, sessions and tokens. It takes the password, where there is one."""
-        await confirmed(context, caller, user_of(caller), data.password if data else None)
+        await confirmed(context, caller, require_user(caller), data.password if data else None)
         await accounts.remove(context.db, caller)
         return Response(None, status_code=204, cookies=[session_cookie.clearing(request, context.origins)])
 
@@ -119,7 +119,7 @@ class Me(Controller):
         operation_class=ExportOperation,
         summary="Export everything",
         opt={"scope": "account"},
-        responses=documented(*DENIED, "payload_too_large") | {200: ARCHIVE},
+        responses=documented_errors(*DENIED, "payload_too_large") | {200: ARCHIVE},
     )
     async def export(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], request: Connection
@@ -129,15 +129,15 @@ class Me(Controller):
         Where `Accept` prefers `application/jsonl`: the user, files, todos, tools, threads, and what is in those, as
         JSON lines only.
         """
-        user_id = user_of(caller)
+        user_id = require_user(caller)
         async with context.db.snapshot() as driver:
             user = await accounts.get(driver, user_id)
-        await context.exports.count(context.db, user_id)
+        await context.limits.exports.count(context.db, user_id)
         if request.accept.best_match([ZIP, LINES], ZIP) == LINES:
             return Stream(
                 account_export.export_lines(context.db, user), media_type=LINES, headers=_saved("khala.jsonl")
             )
-        chunks = await context.exports.begun(user_id, export_archive(context.db, context.blob_service, user_id))
+        chunks = await context.limits.exports.begun(user_id, export_archive(context.db, context.blobs.service, user_id))
         return ArchiveStream(chunks, media_type=ZIP, headers=_saved("khala.zip"))
 
     @get(
@@ -145,14 +145,14 @@ class Me(Controller):
         operation_id="listInvitations",
         summary="Which threads am I invited to?",
         response_description="Open invitations, the newest first.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def invitations(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller]
     ) -> Items[Invitation]:
         """Roles that the account may take with `POST /threads/{id}/join`, or decline by removing itself."""
         async with context.db.snapshot() as driver:
-            return Items(items=await invitations.of_user(driver, user_of(caller)))
+            return Items(items=await invitations.of_user(driver, require_user(caller)))
 
     @get(
         "/usage",
@@ -160,12 +160,14 @@ class Me(Controller):
         summary="What is used of which limit?",
         security=BY_ANON_KEY,
         response_description="Limits, and what is used of them.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def usage(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[BudgetUsage]:
         """What the account, or else the anonymous key, has used of its limits in their present windows."""
         async with context.db.snapshot() as driver:
-            return Items(items=await windows.read_usage(driver, somebody(caller), context.limits.budgets))
+            return Items(
+                items=await windows.read_usage(driver, require_credentials(caller), context.limits.sends.budgets)
+            )
 
     @get(
         "/audit",
@@ -173,7 +175,7 @@ class Me(Controller):
         summary="What has this account changed?",
         opt={"scope": "account"},
         response_description="Changes, the newest first.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def audit(
         self,
@@ -184,7 +186,7 @@ class Me(Controller):
     ) -> Items[AuditEntry]:
         """What this account did to identities and access."""
         async with context.db.snapshot() as driver:
-            return Items(items=await audit.of_user(driver, user_of(caller), before=before, limit=limit))
+            return Items(items=await audit.of_user(driver, require_user(caller), before=before, limit=limit))
 
     @get(
         "/sessions",
@@ -192,12 +194,12 @@ class Me(Controller):
         summary="List sessions",
         opt={"scope": "account"},
         response_description="Sessions, the newest first.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def sessions(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[Session]:
         """The browsers that are signed in."""
         async with context.db.snapshot() as driver:
-            return Items(items=await sessions.of_user(driver, user_of(caller), caller.credential))
+            return Items(items=await sessions.of_user(driver, require_user(caller), caller.credential))
 
     @delete(
         "/sessions/{session_id:uuid}",
@@ -205,11 +207,11 @@ class Me(Controller):
         summary="End a session",
         opt={"scope": "account"},
         response_description="It is over.",
-        responses=documented(*DENIED, "not_found"),
+        responses=documented_errors(*DENIED, "not_found"),
     )
     async def end_session(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], session_id: SessionId
     ) -> None:
         """Sign a browser out; its sockets are cut off."""
-        user_of(caller)
+        require_user(caller)
         await sessions.end(context.db, session_id, caller)

@@ -8,11 +8,11 @@ from litestar.di import NamedDependency
 from litestar.openapi.spec import Example
 from litestar.params import BodyKwarg
 
-from khala.api.accounts.authentication import BY_ACCOUNT, user_of
+from khala.api.accounts.authentication import BY_ACCOUNT, require_user
 from khala.api.accounts.types import CreatedToken, NewToken
 from khala.api.context import Context
 from khala.api.http.path_parameters import TokenId
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.api.types import Items
 from khala.api.validation import check_expiry, check_text
 from khala.domain.access import SCOPES, Caller
@@ -23,7 +23,7 @@ from khala.store.accounts import api_tokens
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 
 
-class Tokens(Controller):
+class ApiTokenController(Controller):
     """Secrets by which programs act for an account."""
 
     path = "/tokens"
@@ -36,7 +36,7 @@ class Tokens(Controller):
         operation_id="makeToken",
         summary="Make an API token",
         response_description="The token, which is told only now.",
-        responses=documented(*DENIED, "conflict", "payload_too_large", "unsupported_media_type"),
+        responses=documented_errors(*DENIED, "conflict", "payload_too_large", "unsupported_media_type"),
     )
     async def make(
         self,
@@ -47,7 +47,7 @@ class Tokens(Controller):
         ],
     ) -> CreatedToken:
         """Make a secret that acts for the account within its scopes: never more than the caller's own."""
-        user_of(caller)
+        require_user(caller)
         if len(set(data.scopes)) < len(data.scopes):
             raise InvalidInput("Each scope may be named once.", path="scopes")
         if not set(data.scopes) <= caller.scopes:
@@ -62,23 +62,23 @@ class Tokens(Controller):
         operation_id="listTokens",
         summary="List API tokens",
         response_description="Tokens, the newest first, without their secrets.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def page(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ApiToken]:
         """The account's tokens."""
         async with context.db.driver() as driver:
-            return Items(items=await api_tokens.of_user(driver, user_of(caller)))
+            return Items(items=await api_tokens.of_user(driver, require_user(caller)))
 
     @delete(
         "/{token_id:uuid}",
         operation_id="revokeToken",
         summary="Revoke an API token",
         response_description="It is good for nothing any more.",
-        responses=documented(*DENIED, "not_found"),
+        responses=documented_errors(*DENIED, "not_found"),
     )
     async def revoke(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], token_id: TokenId
     ) -> None:
         """End a token; sockets that were opened by it are cut off."""
-        user_of(caller)
+        require_user(caller)
         await api_tokens.revoke(context.db, token_id, caller)

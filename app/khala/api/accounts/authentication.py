@@ -11,7 +11,7 @@ from litestar.params import HeaderParameter
 
 from khala.api.accounts import session_cookie
 from khala.api.context import Context
-from khala.api.http.request_origin import SAFE, Connection, network_of, trusted_origin
+from khala.api.http.request_origin import SAFE, Connection, client_network, is_trusted_origin
 from khala.domain.access import Caller, key_hash, require_scope
 from khala.domain.errors import Unauthorized
 from khala.store.accounts import accounts, api_tokens, sessions
@@ -63,12 +63,12 @@ async def caller(
     return with_keys(account, anon_key, share_key)
 
 
-async def of_socket(socket: WebSocket[Any, Any, Any], context: Context) -> Caller:
+async def authenticate_socket(socket: WebSocket[Any, Any, Any], context: Context) -> Caller:
     """Whoever opens the socket, as far as its handshake tells. Raises `Unauthorized` for a token that is not good."""
     return await _account(socket, context)
 
 
-async def of_request(request: Request[Any, Any, Any], context: Context) -> Caller:
+async def authenticate_request(request: Request[Any, Any, Any], context: Context) -> Caller:
     """Whoever sends this, by their account. Raises `Unauthorized` for a token that is not good."""
     return await _account(request, context)
 
@@ -83,12 +83,12 @@ def with_keys(account: Caller, anon_key: str | None, share_key: str | None) -> C
 
 
 async def _account(connection: Connection, context: Context, *, returning: bool = False) -> Caller:
-    network = network_of(connection, context.origins)
+    network = client_network(connection, context.origins)
     authorization = connection.headers.get("authorization")
     if authorization is not None:
-        found = await of_token(_bearer(authorization), context)
+        found = await authenticate_token(_bearer(authorization), context)
     else:
-        believed = returning or trusted_origin(connection, context.origins)
+        believed = returning or is_trusted_origin(connection, context.origins)
         found = (await _of_cookie(connection, context) if believed else None) or Caller()
     return msgspec.structs.replace(found, network=network)
 
@@ -108,7 +108,7 @@ async def _of_cookie(connection: Connection, context: Context) -> Caller | None:
         return await sessions.find(driver, secret)
 
 
-async def of_token(token: str, context: Context) -> Caller:
+async def authenticate_token(token: str, context: Context) -> Caller:
     """Whoever an API token, or a JWT of the configured issuer, acts for. Raises `Unauthorized` if it is not good."""
     if len(token) > LONGEST_TOKEN:
         raise Unauthorized("This token is too long to be one.")
@@ -123,22 +123,22 @@ async def of_token(token: str, context: Context) -> Caller:
 
 
 async def _of_jwt(token: str, context: Context) -> Caller | None:
-    if context.provider is None:
+    if context.sign_in.provider is None:
         return None
-    verified = await context.provider.verify(token)
+    verified = await context.sign_in.provider.verify(token)
     user_id = await accounts.of_identity(context.db, verified.identity, Caller())
     async with context.db.driver() as driver:
         name = await accounts.name_of(driver, user_id)
     return Caller(user_id=user_id, name=name, expires_at=verified.expires_at)
 
 
-def somebody(who: Caller) -> Caller:
+def require_credentials(who: Caller) -> Caller:
     """The caller, if they showed anything at all."""
     if who.user_id is None and who.anon_key_hash is None and who.share_key_hash is None:
         raise Unauthorized("Sign in, or send the thread's key as X-Anon-Key.")
     return who
 
 
-def user_of(who: Caller) -> UUID:
+def require_user(who: Caller) -> UUID:
     """The caller's user. Raises `Unauthorized` if they are not signed in."""
     return accounts.require_account(who)

@@ -13,10 +13,10 @@ from litestar.params import QueryParameter
 from litestar.response import Redirect
 
 from khala.api.accounts import session_cookie
-from khala.api.accounts.authentication import RETURNING, user_of
+from khala.api.accounts.authentication import RETURNING, require_user
 from khala.api.accounts.sign_in import begin
 from khala.api.context import Context
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import base_url, is_https, refuse_cross_site
 from khala.domain.access import Caller
 from khala.domain.errors import Conflict, InvalidInput, KhalaError, NotFound
@@ -34,7 +34,7 @@ Text = Annotated[str | None, QueryParameter(max_length=4096)]
 Connection = Request[Any, Any, Any]
 
 
-class Oidc(Controller):
+class OidcController(Controller):
     """By way of an OpenID Provider."""
 
     path = "/auth/oidc"
@@ -46,7 +46,9 @@ class Oidc(Controller):
         summary="Sign in at the OpenID Provider",
         status_code=302,
         response_description="Go there.",
-        responses=documented("invalid_input", "unauthorized", "forbidden", "not_found", "rate_limited", "unavailable"),
+        responses=documented_errors(
+            "invalid_input", "unauthorized", "forbidden", "not_found", "rate_limited", "unavailable"
+        ),
     )
     async def login(
         self,
@@ -66,7 +68,7 @@ class Oidc(Controller):
             nonce=begun.nonce,
             verifier=begun.verifier,
             return_to=_path(return_to),
-            user_id=user_of(caller) if link else None,
+            user_id=require_user(caller) if link else None,
         )
         await oidc_logins.store(context.db, begun.state, pending)
         return Redirect(begun.url, status_code=302, cookies=[_state_cookie(context, request, begun.state)])
@@ -97,9 +99,9 @@ class Oidc(Controller):
 
 
 def _provider(context: Context) -> OidcProvider:
-    if context.provider is None:
+    if context.sign_in.provider is None:
         raise NotFound("There is no OpenID Provider here.")
-    return context.provider
+    return context.sign_in.provider
 
 
 def _path(given: str) -> str:

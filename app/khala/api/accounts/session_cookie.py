@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from litestar.datastructures import Cookie
 
-from khala.api.http.request_origin import Connection, Origins, is_https
+from khala.api.http.request_origin import Connection, OriginPolicy, is_https
 from khala.store.accounts import sessions
 
 PLAIN = "khala_session"
@@ -12,22 +12,22 @@ SECURE = f"__Host-{PLAIN}"
 """Browsers take a cookie by this name from this very host and over TLS only."""
 
 
-def secret(connection: Connection, origins: Origins) -> str | None:
+def secret(connection: Connection, origins: OriginPolicy) -> str | None:
     """The session's secret that came with this request."""
     return connection.cookies.get(SECURE if is_https(connection, origins) else PLAIN)
 
 
-def keeping(connection: Connection, origins: Origins, session: str) -> Cookie:
+def keeping(connection: Connection, origins: OriginPolicy, session: str) -> Cookie:
     """The cookie that signs a browser in."""
     return _cookie(connection, origins, session, sessions.LIFETIME)
 
 
-def clearing(connection: Connection, origins: Origins) -> Cookie:
+def clearing(connection: Connection, origins: OriginPolicy) -> Cookie:
     """The cookie that signs a browser out."""
     return _cookie(connection, origins, "", timedelta(0))
 
 
-def _cookie(connection: Connection, origins: Origins, value: str, life: timedelta) -> Cookie:
+def _cookie(connection: Connection, origins: OriginPolicy, value: str, life: timedelta) -> Cookie:
     tls = is_https(connection, origins)
     return Cookie(
         key=SECURE if tls else PLAIN,

@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import BodyKwarg
 
 from khala.api.accounts import session_cookie, sign_in_throttle
-from khala.api.accounts.authentication import BY_ACCOUNT, user_of
+from khala.api.accounts.authentication import BY_ACCOUNT, require_user
 from khala.api.accounts.types import (
     Login,
     NewPassword,
@@ -21,7 +21,7 @@ from khala.api.accounts.types import (
     SignInProvider,
 )
 from khala.api.context import Context
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import base_url
 from khala.api.openapi.document import example
 from khala.api.sharing.sharing import claimed
@@ -41,7 +41,7 @@ ACCOUNT = {"email": "tassadar@example.com", "password": "en taro adun"}
 Connection = Request[Any, Any, Any]
 
 
-class Auth(Controller):
+class SignInController(Controller):
     """Ways in and out."""
 
     path = "/auth"
@@ -52,19 +52,19 @@ class Auth(Controller):
         operation_id="waysIn",
         summary="How may one sign in?",
         response_description="The ways.",
-        responses=documented("rate_limited"),
+        responses=documented_errors("rate_limited"),
     )
     async def ways(self, context: NamedDependency[Context]) -> SignInMethods:
         """Whether accounts can be made here, and the OpenID SignInProvider if there is one."""
-        oidc = None if context.provider is None else SignInProvider(name=context.provider_name)
-        return SignInMethods(registration=context.registration, oidc=oidc)
+        oidc = None if context.sign_in.provider is None else SignInProvider(name=context.sign_in.provider_name)
+        return SignInMethods(registration=context.sign_in.allow_registration, oidc=oidc)
 
     @post(
         "/register",
         operation_id="register",
         summary="Make an account",
         response_description="The account. The answer signs the browser in.",
-        responses=documented(*DENIED, "conflict", *BODY),
+        responses=documented_errors(*DENIED, "conflict", *BODY),
     )
     async def register(
         self,
@@ -77,7 +77,7 @@ class Auth(Controller):
         ],
     ) -> Response[SignedInUser]:
         """Make an account with an address and a password, sign in, and claim anonymous threads in one go."""
-        if not context.registration:
+        if not context.sign_in.allow_registration:
             raise Forbidden("No accounts are made here by oneself.")
         email = passwords.normalized_email(data.email)
         password = passwords.validated_password(data.password)
@@ -94,7 +94,7 @@ class Auth(Controller):
         summary="Sign in",
         status_code=200,
         response_description="The account. The answer signs the browser in.",
-        responses=documented(*DENIED, *BODY),
+        responses=documented_errors(*DENIED, *BODY),
     )
     async def login(
         self,
@@ -117,7 +117,7 @@ class Auth(Controller):
         status_code=200,
         opt={"scope": "account"},
         response_description="The session is over.",
-        responses=documented("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable"),
+        responses=documented_errors("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable"),
     )
     async def logout(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], request: Connection
@@ -127,9 +127,9 @@ class Auth(Controller):
         if caller.credential is not None and "authorization" not in request.headers:
             with suppress(NotFound):  # it has ended meanwhile, which is what was asked for
                 id_token = await sessions.end(context.db, caller.credential, caller)
-            if context.provider is not None and id_token is not None:
+            if context.sign_in.provider is not None and id_token is not None:
                 back = base_url(request, context.origins) + "/"
-                ended = await context.provider.end_session_url(id_token, back)
+                ended = await context.sign_in.provider.end_session_url(id_token, back)
         cookie = session_cookie.clearing(request, context.origins)
         return Response(SignedOut(end_session_url=ended), cookies=[cookie])
 
@@ -141,7 +141,7 @@ class Auth(Controller):
         security=BY_ACCOUNT,
         opt={"scope": "account"},
         response_description="It is changed, and all other sessions are over.",
-        responses=documented(*DENIED, "conflict", *BODY),
+        responses=documented_errors(*DENIED, "conflict", *BODY),
     )
     async def change_password(
         self,
@@ -152,7 +152,7 @@ class Auth(Controller):
         ],
     ) -> None:
         """Change the password, or give an account that signs in otherwise one, with an address."""
-        user_id = user_of(caller)
+        user_id = require_user(caller)
         has_one = await confirmed(context, caller, user_id, data.current)
         if not has_one and caller.scopes != frozenset(SCOPES):
             raise Forbidden("A token can't give the account a way in that may do more than it.")

@@ -12,7 +12,7 @@ from khala.api.accounts.authentication import BY_KEY
 from khala.api.blobs import blob_responses
 from khala.api.context import Context
 from khala.api.http.path_parameters import BlobId
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.blobs.blob_reader import MAX_LINES, ReadMode, ReadRequest, ReadResult, read_lines
 from khala.blobs.blob_service import BlobService
 from khala.blobs.line_views import MAX_CONTEXT_LINES, ReadLimits
@@ -44,7 +44,7 @@ AROUND = QueryParameter(
 
 async def opened(context: Context, caller: Caller, blob_id: UUID) -> Blob:
     """The blob, if the caller may read its thread. Raises `BlobNotFound` and as `access.require` does."""
-    blob = await context.blob_service.find(blob_id)
+    blob = await context.blobs.service.find(blob_id)
     async with context.db.driver() as driver:
         (authorization,) = await access.authorizations(driver, [(blob.thread_id, caller)])
     if authorization is None:
@@ -53,7 +53,7 @@ async def opened(context: Context, caller: Caller, blob_id: UUID) -> Blob:
     return blob
 
 
-class Blobs(Controller):
+class BlobController(Controller):
     """What was too large for a message, and what was uploaded."""
 
     path = "/blobs/{blob_id:uuid}"
@@ -64,7 +64,7 @@ class Blobs(Controller):
         "/",
         operation_id="readBlob",
         summary="Read a blob",
-        responses=documented(*DENIED, "range_not_satisfiable") | ANSWERS,
+        responses=documented_errors(*DENIED, "range_not_satisfiable") | ANSWERS,
     )
     async def read(
         self,
@@ -79,11 +79,11 @@ class Blobs(Controller):
         known = blob_responses.unchanged(request, blob)
         if known is not None:
             return known
-        url = None if direct else await _signed(context.blob_service, blob)
+        url = None if direct else await _signed(context.blobs.service, blob)
         if url is not None:
             return blob_responses.Bare(None, status_code=302, headers={"Location": url, "Cache-Control": "no-store"})
         try:
-            return await blob_responses.streamed(context.blob_service, blob, blob_responses.wanted(request, blob))
+            return await blob_responses.streamed(context.blobs.service, blob, blob_responses.wanted(request, blob))
         except blob_responses.Unsatisfiable:
             return blob_responses.unsatisfiable(blob)
 
@@ -104,7 +104,7 @@ class Blobs(Controller):
         operation_id="readBlobLines",
         summary="Look into a blob",
         response_description="Lines, in order.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def lines(
         self,
@@ -130,7 +130,7 @@ class Blobs(Controller):
         question = ReadRequest(
             mode=mode, lines=lines, start=start, pattern=pattern, ignore_case=ignore_case, context=around, after=after
         )
-        return await read_lines(context.blob_service, blob, question, ReadLimits())
+        return await read_lines(context.blobs.service, blob, question, ReadLimits())
 
 
 async def _signed(blob_service: BlobService, blob: Blob) -> str | None:

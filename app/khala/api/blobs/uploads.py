@@ -12,7 +12,7 @@ from litestar.params import QueryParameter
 from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.blobs.content_type import ContentSniffer
 from khala.blobs.spool import Spool
 from khala.domain.access import Action, Caller
@@ -47,7 +47,7 @@ class FileBody(Operation):
     summary="Upload a file",
     security=BY_KEY,
     response_description="The blob, which waits for a message.",
-    responses=documented(*DENIED, *BODY),
+    responses=documented_errors(*DENIED, *BODY),
     # The spool has its own limit, which the operator chooses.
     request_max_body_size=None,
     raw_body=True,
@@ -60,7 +60,7 @@ async def upload(
     name: Annotated[str | None, QueryParameter(max_length=1000, description="What the file is called.")] = None,
 ) -> BlobRef:
     """Keep the file, to be sent with a message within a day. What kind of file it is its content says."""
-    claimed, most = request.content_type[0], context.most_upload
+    claimed, most = request.content_type[0], context.blobs.max_upload_bytes
     if claimed.lower() in FORMS:
         raise HTTPException(status_code=415, detail=f"The body is the file itself, not a form. {TAKEN}")
     announced = request.headers.get("content-length", "0")
@@ -68,10 +68,10 @@ async def upload(
         raise PayloadTooLarge(f"A file has at most {most:,} bytes.")
     async with context.db.driver() as driver:
         await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)
-        await blobs.check_quota(driver, thread_id, 0, context.blob_service.room, uploader=caller.author_id)
-    async with context.blob_service.spool(most) as spool:
+        await blobs.check_quota(driver, thread_id, 0, context.blobs.service.room, uploader=caller.author_id)
+    async with context.blobs.service.spool(most) as spool:
         media_type = await _received(request, spool, claimed)
-        return await context.blob_service.keep(
+        return await context.blobs.service.keep(
             spool, thread_id=thread_id, media_type=media_type, name=name, author_id=caller.author_id, attached=False
         )
 

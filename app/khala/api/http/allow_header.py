@@ -12,7 +12,7 @@ HANDSHAKE = "GET"
 """The method that opens a WebSocket; the framework names it `websocket`."""
 
 
-def telling_methods() -> Callable[[Message, Scope], Awaitable[None]]:
+def allow_header_hook() -> Callable[[Message, Scope], Awaitable[None]]:
     """A hook that adds the header. The framework's own OPTIONS answers leave out methods of routes that were joined."""
     by_template: dict[str, str] = {}
 

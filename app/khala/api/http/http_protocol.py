@@ -10,17 +10,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from khala.domain.transfer_rate import MAX_BODY_SECONDS
 
-MOST_HEAD = 64 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 """Bytes of a request line and its headers, and as much again as one read brings."""
-SLOWEST_HEAD = 20.0
+HEAD_TIMEOUT_SECONDS = 20.0
 """Seconds from a request's first byte to the end of its head."""
-BODY_SECONDS = MAX_BODY_SECONDS + 60
+BODY_TIMEOUT_SECONDS = MAX_BODY_SECONDS + 60
 """Seconds from the end of a head to the end of the body: longer than `BodyDeadline` waits where the body is read."""
-UNREAD_BODY_SECONDS = 30.0
+UNREAD_BODY_TIMEOUT_SECONDS = 30.0
 """Seconds that a body may go on after its request was answered, so that the client comes to read the answer."""
 
 
-class BoundedHttp(HttpToolsProtocol):
+class BoundedHttpProtocol(HttpToolsProtocol):
     """Hangs up on a head that is too long or too slow, and on a body that never ends."""
 
     _head = 0
@@ -56,16 +56,16 @@ class BoundedHttp(HttpToolsProtocol):
         """Wait for the rest of a body that nobody reads any more, but not for long."""
         super().on_response_complete()
         if self._in_body:
-            self._expect_body(UNREAD_BODY_SECONDS)
+            self._expect_body(UNREAD_BODY_TIMEOUT_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         """Count what comes until the head is whole."""
         super().data_received(data)
         if self._in_body and self._body_deadline is None:
-            self._expect_body(BODY_SECONDS)
+            self._expect_body(BODY_TIMEOUT_SECONDS)
         if self._deadline is not None:
             self._head += len(data)
-            if self._head > MOST_HEAD:
+            if self._head > MAX_HEAD_BYTES:
                 self._hang_up()
 
     def handle_websocket_upgrade(self) -> None:
@@ -83,7 +83,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         self._forget_head()
-        self._deadline = self.loop.call_later(SLOWEST_HEAD, self._hang_up)
+        self._deadline = self.loop.call_later(HEAD_TIMEOUT_SECONDS, self._hang_up)
 
     def _forget_head(self) -> None:
         self._head = 0
@@ -115,8 +115,8 @@ class UnsignalledServer(uvicorn.Server):
         yield
 
 
-def listening(host: str, port: int, *, backlog: int) -> socket.socket:
-    """A listening socket; made first, so that a port that is taken is said before anything is started."""
+def open_listening_socket(host: str, port: int, *, backlog: int) -> socket.socket:
+    """A open_listening_socket socket; made first, so that a port that is taken is said before anything is started."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.create_server((host, port), family=family, backlog=backlog)
     # For all that are accepted here: asyncio does so only for sockets that say that they are TCP, and an answer would
@@ -125,7 +125,7 @@ def listening(host: str, port: int, *, backlog: int) -> socket.socket:
     return bound
 
 
-def address_of(bound: socket.socket) -> str:
-    """The URL at which a listening socket is."""
+def socket_url(bound: socket.socket) -> str:
+    """The URL at which a open_listening_socket socket is."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

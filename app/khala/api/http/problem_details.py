@@ -117,15 +117,15 @@ def respond(
     return Response(problem(code, detail, errors), status_code=STATUS[code], media_type=MEDIA_TYPE, headers=headers)
 
 
-def documented(*codes: str) -> dict[int, ResponseSpec]:
+def documented_errors(*codes: str) -> dict[int, ResponseSpec]:
     """For the OpenAPI document: the errors that a route answers with."""
     by_status: dict[int, list[str]] = {}
     for code in codes:
         by_status.setdefault(STATUS[code], []).append(code)
-    return {status: _documented(named) for status, named in by_status.items()}
+    return {status: _documented_errors(named) for status, named in by_status.items()}
 
 
-def _documented(codes: list[str]) -> ResponseSpec:
+def _documented_errors(codes: list[str]) -> ResponseSpec:
     return ResponseSpec(
         data_container=Problem,
         media_type=MEDIA_TYPE,
@@ -135,7 +135,7 @@ def _documented(codes: list[str]) -> ResponseSpec:
     )
 
 
-def answer(body: type[msgspec.Struct], description: str) -> ResponseSpec:
+def documented_success(body: type[msgspec.Struct], description: str) -> ResponseSpec:
     """For the OpenAPI document: another good answer of a route."""
     return ResponseSpec(data_container=body, description=description, generate_examples=False)
 

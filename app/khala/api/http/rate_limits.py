@@ -3,12 +3,12 @@
 import time
 from collections import OrderedDict
 
-from khala.api.http.request_origin import Connection, Origins, is_local, machine_of
+from khala.api.http.request_origin import Connection, OriginPolicy, client_machine, is_local
 from khala.domain.access import key_hash
 from khala.domain.errors import RateLimited
 from khala.domain.token_bucket import TokenBucket
 
-MOST_BUCKETS = 50_000
+MAX_BUCKETS = 50_000
 """Callers that are remembered; those who have not asked for longest are forgotten first."""
 PAGE_FILE_COST = 0.1
 """Requests that one file of the page counts as: to load it takes about 20, and many people may share an address."""
@@ -16,7 +16,7 @@ SECRETS = ("authorization", "x-anon-key", "x-share-key", "cookie")
 """Headers by which a caller is known whatever the address."""
 
 
-class Limiter:
+class RateLimiter:
     """Lets each caller make so many requests a minute, all at once if they like; 0 is no limit."""
 
     def __init__(self, per_minute: int, *, count_loopback: bool) -> None:
@@ -25,7 +25,7 @@ class Limiter:
         self._count_loopback = count_loopback
         self._buckets: OrderedDict[bytes | str, TokenBucket] = OrderedDict()
 
-    def check(self, connection: Connection, origins: Origins, *, cost: float = 1.0) -> None:
+    def check(self, connection: Connection, origins: OriginPolicy, *, cost: float = 1.0) -> None:
         """Count the request. Raises `RateLimited` if it was one too many from its machine or by its secret.
 
         `cost`: how many ordinary requests it counts as.
@@ -43,12 +43,12 @@ class Limiter:
             return 0.0
         bucket = self._buckets.pop(who, None) or TokenBucket(self._most, self._most / 60)
         self._buckets[who] = bucket
-        if len(self._buckets) > MOST_BUCKETS:
+        if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return 0.0 if bucket.take(now, cost) else bucket.wait
 
 
-def _callers(connection: Connection, origins: Origins) -> list[bytes | str]:
-    machine = machine_of(connection, origins)
+def _callers(connection: Connection, origins: OriginPolicy) -> list[bytes | str]:
+    machine = client_machine(connection, origins)
     secrets = [key_hash(name + value) for name in SECRETS if (value := connection.headers.get(name))]
     return [*([machine] if machine else []), *secrets]

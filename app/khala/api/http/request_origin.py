@@ -22,19 +22,19 @@ IPV6_HOST = 64
 """Bits of an address that name one home or machine; the rest it chooses itself."""
 
 
-class Contains(Protocol):
+class AddressRange(Protocol):
     """A network, of either version."""
 
     def __contains__(self, other: object) -> bool:
         """Whether the address is in it."""
 
 
-class Origins(msgspec.Struct, frozen=True, kw_only=True):
+class OriginPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Whom the operator trusts: pages of which origins may call, and which proxies tell the client's address."""
 
     allowed: tuple[str, ...] = ()
     public_url: str | None = None
-    proxies: tuple[Contains, ...] = ()
+    proxies: tuple[AddressRange, ...] = ()
     count_loopback: bool = False
     """Whether callers on this machine are limited by their network, too, as everybody else is."""
 
@@ -55,7 +55,7 @@ def _origin_of(url: str) -> str:
     return f"{split.scheme}://{split.netloc}"
 
 
-def refuse_cross_site(connection: Connection, origins: Origins, *, cookie: bool) -> None:
+def refuse_cross_site(connection: Connection, origins: OriginPolicy, *, cookie: bool) -> None:
     """Raise if a browser says that another site's page wants to change something here.
 
     What browsers send on their own decides, `Sec-Fetch-Site` first and `Origin` else; programs send neither. That an
@@ -64,20 +64,20 @@ def refuse_cross_site(connection: Connection, origins: Origins, *, cookie: bool)
     site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
     if site in OWN_SITE or (site is None and origin is None):
         return
-    if origin is not None and trusted_origin(connection, origins):
+    if origin is not None and is_trusted_origin(connection, origins):
         return
     if "*" in origins.allowed and not cookie:
         return
     raise Forbidden("Another site's page may not do this.")
 
 
-def welcome_origin(connection: Connection, origins: Origins) -> bool:
+def may_open_socket(connection: Connection, origins: OriginPolicy) -> bool:
     """Whether the page that opens a socket may; programs that are no browsers send no origin."""
     origin = connection.headers.get("origin")
-    return origin is None or "*" in origins.allowed or trusted_origin(connection, origins)
+    return origin is None or "*" in origins.allowed or is_trusted_origin(connection, origins)
 
 
-def trusted_origin(connection: Connection, origins: Origins) -> bool:
+def is_trusted_origin(connection: Connection, origins: OriginPolicy) -> bool:
     """Whether the cookie that came with this may be believed: it was our own page that sent it, or a named one.
 
     A browser sends no `Origin` with most GET requests; then `Sec-Fetch-Site` says whose page asks. Programs send
@@ -90,7 +90,7 @@ def trusted_origin(connection: Connection, origins: Origins) -> bool:
     return origins.own(origin, host, https=https) or origins.names(origin)
 
 
-def address_of(connection: Connection, origins: Origins) -> Address | None:
+def client_address(connection: Connection, origins: OriginPolicy) -> Address | None:
     """The client's address: the peer's, or the last one in `X-Forwarded-For` that no trusted proxy has."""
     peer = _parsed(connection.client.host if connection.client else "")
     if peer is None or not _trusted(peer, origins.proxies):
@@ -103,7 +103,7 @@ def address_of(connection: Connection, origins: Origins) -> Address | None:
     return peer
 
 
-def is_https(connection: Connection, origins: Origins) -> bool:
+def is_https(connection: Connection, origins: OriginPolicy) -> bool:
     """Whether the client's connection is encrypted, as far as a trusted proxy or the operator says."""
     peer = _parsed(connection.client.host if connection.client else "")
     if peer is not None and _trusted(peer, origins.proxies) and "x-forwarded-proto" in connection.headers:
@@ -112,42 +112,42 @@ def is_https(connection: Connection, origins: Origins) -> bool:
     return public or connection.scope.get("scheme") in ("https", "wss")
 
 
-def base_url(connection: Connection, origins: Origins) -> str:
+def base_url(connection: Connection, origins: OriginPolicy) -> str:
     """The address of this server as the client knows it, without a slash at its end."""
     if origins.public_url is not None:
         return origins.public_url
     return f"{'https' if is_https(connection, origins) else 'http'}://{connection.headers.get('host', '')}"
 
 
-def network_of(connection: Connection, origins: Origins) -> str | None:
+def client_network(connection: Connection, origins: OriginPolicy) -> str | None:
     """The client's network, for limits; None for this machine's own, unless they count."""
-    address = address_of(connection, origins)
+    address = client_address(connection, origins)
     if address is None or (is_local(connection, origins) and not origins.count_loopback):
         return None
     bits = IPV4_PREFIX if isinstance(address, IPv4Address) else IPV6_PREFIX
     return str(ip_network((address, bits), strict=False))
 
 
-def machine_of(connection: Connection, origins: Origins) -> str | None:
+def client_machine(connection: Connection, origins: OriginPolicy) -> str | None:
     """The client's machine, for limits: an IPv4 address, or the part of an IPv6 address that it can't choose."""
-    address = address_of(connection, origins)
+    address = client_address(connection, origins)
     if isinstance(address, IPv6Address):
         return str(IPv6Network((address, IPV6_HOST), strict=False))
     return None if address is None else str(address)
 
 
-def is_local(connection: Connection, origins: Origins) -> bool:
+def is_local(connection: Connection, origins: OriginPolicy) -> bool:
     """Whether the client is on this machine, and not behind a proxy on it that nobody has declared."""
-    address = address_of(connection, origins)
+    address = client_address(connection, origins)
     return address is not None and address.is_loopback and "x-forwarded-for" not in connection.headers
 
 
-def networks(words: Iterable[str]) -> tuple[Contains, ...]:
-    """Addresses and networks as the operator names them. Raises `ValueError`."""
+def parse_networks(words: Iterable[str]) -> tuple[AddressRange, ...]:
+    """Addresses and parse_networks as the operator names them. Raises `ValueError`."""
     return tuple(ip_network(word, strict=False) for word in words)
 
 
-def _trusted(address: Address, proxies: Sequence[Contains]) -> bool:
+def _trusted(address: Address, proxies: Sequence[AddressRange]) -> bool:
     return any(address in network for network in proxies)
 
 

@@ -17,7 +17,7 @@ PROBES = ("/api/health", "/health")
 SERVER_ERROR = 500
 
 
-class Observed:
+class RequestTelemetry:
     """The same application, observed. Whatever is logged in a request or by a socket bears its id."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -7,13 +7,13 @@ from websockets.protocol import State
 
 from khala.live.heartbeat import Heartbeat
 
-LINE = "line"
+PROTOCOL_KEY = "line"
 """Where in the connection's state the application finds its line."""
 SIGN = b"here"
 NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-class Line(WebSocketsSansIOProtocol):
+class WebSocketProtocol(WebSocketsSansIOProtocol):
     """Uvicorn's connection, which keeps its own pings and what it does if they aren't answered."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -38,7 +38,7 @@ class Line(WebSocketsSansIOProtocol):
 
     async def run_asgi(self) -> None:
         """Give the application the line."""
-        self.scope["state"][LINE] = self
+        self.scope["state"][PROTOCOL_KEY] = self
         await super().run_asgi()
 
     def write(self, message: bytes) -> bool:

@@ -16,7 +16,7 @@ NOBODY = UUID(int=0)
 """Whose files somebody without an account would see, if they could call anything."""
 
 
-class Offering:
+class McpToolCatalog:
     """The tools of one request."""
 
     def __init__(self, tool_registry: ToolRegistry, caller: Caller, group: ToolGroup | None) -> None:

@@ -13,12 +13,12 @@ from litestar.types import Receive, Scope, Send
 from msgspec import Meta
 
 from khala.api.accounts import session_cookie
-from khala.api.accounts.authentication import BY_ACCOUNT, of_request, user_of
+from khala.api.accounts.authentication import BY_ACCOUNT, authenticate_request, require_user
 from khala.api.context import Context
 from khala.api.http.body_limits import MAX_BODY_BYTES, read_ahead
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import refuse_cross_site
-from khala.api.mcp.offered_tools import Offering
+from khala.api.mcp.offered_tools import McpToolCatalog
 from khala.api.types import ApiStruct, Items
 from khala.domain.access import Caller, require_scope
 from khala.domain.errors import NotFound, Unauthorized
@@ -27,7 +27,7 @@ from khala.tools.mcp import ServerState, ToolGroup
 ASKED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 
 
-class GroupOfTools(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+class OfferedToolGroup(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """Tools that belong together. `patterns` say which; `tools` are those that the caller is offered at `path`."""
 
     name: str
@@ -46,7 +46,7 @@ def endpoint(context: Context) -> ASGIRouteHandler:
     async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
         request: Request[Any, Any, Any] = Request(scope, receive, send)
         request.scope["state"]["began"] = time.monotonic()
-        context.limiter.check(request, context.origins)
+        context.limits.requests.check(request, context.origins)
         if request.method != "POST":
             # Nothing is ever said unasked, and there are no sessions to end.
             raise MethodNotAllowedException(headers={"Allow": "POST"})
@@ -58,14 +58,14 @@ def endpoint(context: Context) -> ASGIRouteHandler:
         from khala.api.mcp.server import serve
 
         receive = await read_ahead(receive, MAX_BODY_BYTES)
-        await serve(Offering(context.tool_registry, caller, group), scope, receive, send)
+        await serve(McpToolCatalog(context.tools.registry, caller, group), scope, receive, send)
 
     return mcp
 
 
 async def _asker(request: Request[Any, Any, Any], context: Context) -> Caller:
     try:
-        caller = await of_request(request, context)
+        caller = await authenticate_request(request, context)
     except Unauthorized as error:
         raise NotAuthorizedException(error.message, headers={"WWW-Authenticate": "Bearer"}) from error
     require_scope(caller, "read")
@@ -75,13 +75,13 @@ async def _asker(request: Request[Any, Any, Any], context: Context) -> Caller:
 def _group(context: Context, name: str) -> ToolGroup | None:
     if not name:
         return None
-    group = context.groups.get(name)
+    group = context.tools.groups.get(name)
     if group is None:
         raise NotFound("There is no such group of tools.")
     return group
 
 
-class McpRoutes(Controller):
+class McpController(Controller):
     """What one should know before one connects."""
 
     path = "/"
@@ -92,29 +92,31 @@ class McpRoutes(Controller):
         operation_id="listGroups",
         summary="List groups of tools",
         response_description="All groups, with the tools that the caller is offered in each.",
-        responses=documented(*ASKED),
+        responses=documented_errors(*ASKED),
     )
-    async def groups(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[GroupOfTools]:
+    async def groups(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller]
+    ) -> Items[OfferedToolGroup]:
         """Each group is an MCP server of its own, at its path."""
-        offered = await Offering(context.tool_registry, caller, None).tools()
-        return Items(items=[_shown(group, list(offered)) for group in context.groups.values()])
+        offered = await McpToolCatalog(context.tools.registry, caller, None).tools()
+        return Items(items=[_shown(group, list(offered)) for group in context.tools.groups.values()])
 
     @get(
         "/mcp-servers",
         operation_id="listMcpServers",
         summary="List the MCP servers whose tools are used",
         response_description="How it is with each server, seen from this process.",
-        responses=documented(*ASKED),
+        responses=documented_errors(*ASKED),
         security=BY_ACCOUNT,
     )
     async def servers(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ServerState]:
         """Names and states only: addresses, commands and environments stay with the operator."""
-        user_of(caller)
-        return Items(items=context.connections.servers())
+        require_user(caller)
+        return Items(items=context.tools.mcp_connections.servers())
 
 
-def _shown(group: ToolGroup, offered: list[str]) -> GroupOfTools:
-    return GroupOfTools(
+def _shown(group: ToolGroup, offered: list[str]) -> OfferedToolGroup:
+    return OfferedToolGroup(
         name=group.name,
         title=group.title,
         description=group.description,

@@ -19,7 +19,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from khala.api.http.body_limits import MAX_BODY_BYTES
-from khala.api.mcp.offered_tools import Offering, only_reads
+from khala.api.mcp.offered_tools import McpToolCatalog, only_reads
 from khala.domain import ids
 from khala.domain.errors import KhalaError, PayloadTooLarge
 from khala.tools.invocation import invoke
@@ -45,7 +45,7 @@ Context = ServerRequestContext[Any, Any]
 _under_way: dict[UUID, int] = {}
 
 
-async def serve(offering: Offering, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve(offering: McpToolCatalog, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer this request."""
     visit = _Visit(offering)
     server = Server(
@@ -63,7 +63,7 @@ async def serve(offering: Offering, scope: Scope, receive: Receive, send: Send) 
 
 
 class _Visit:
-    def __init__(self, offering: Offering) -> None:
+    def __init__(self, offering: McpToolCatalog) -> None:
         self._offering = offering
 
     async def list_tools(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:

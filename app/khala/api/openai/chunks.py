@@ -48,7 +48,7 @@ class Answer:
 
     async def hear(self, parts: Sequence[Part], load: Load) -> list[Json]:
         """Take these parts in; the deltas that they make."""
-        return [delta for data, _ in without_excuse(parts) for delta in await self._heard(data, load)]
+        return [delta for data, _ in without_failure_text(parts) for delta in await self._heard(data, load)]
 
     def chunk(self, delta: Json, finish_reason: str | None = None) -> Json:
         """A chunk of a stream."""
@@ -127,7 +127,7 @@ class Answer:
         return {"tool_calls": [{"index": len(self.calls) - 1, **call}]}
 
 
-def without_excuse(parts: Sequence[Part]) -> Iterator[tuple[PartData, datetime]]:
+def without_failure_text(parts: Sequence[Part]) -> Iterator[tuple[PartData, datetime]]:
     """What the parts say, and when. A failure is also said as text, for people; here it is told once, as a failure."""
     read = [(data, part.created_at) for part in parts if (data := part.read()) is not None]
     for place, (data, at) in enumerate(read):

@@ -37,7 +37,7 @@ MAX_EPHEMERAL_SECONDS = 7 * 86_400
 WHOLE = re.compile(r"[0-9]{1,9}")
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """All that a request wants besides its messages.
 
     `events`: the stream tells of the rounds of tools, in a form of its own. `usage`: a chunk with the usage at the end.
@@ -45,7 +45,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str
-    options: RunOptions
+    run: RunOptions
     thread_id: UUID | None
     lasts: timedelta | None = None
     stream: bool
@@ -56,10 +56,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     identity: RequestIdentity | None = None
 
 
-def read(asked: Completion, headers: Mapping[str, str], context: Context) -> Wish:
-    """The wish. Raises `InvalidInput`, and `ModelNotFound` for a model that is not offered."""
+def read(asked: Completion, headers: Mapping[str, str], context: Context) -> CompletionOptions:
+    """The options. Raises `InvalidInput`, and `ModelNotFound` for a model that is not offered."""
     autopilot = _flag(headers, "x-autopilot")
-    options = RunOptions(
+    run = RunOptions(
         model=model_named(asked.model, context),
         budget=_budget(headers),
         autopilot=autopilot,
@@ -70,9 +70,9 @@ def read(asked: Completion, headers: Mapping[str, str], context: Context) -> Wis
     )
     stream = bool(asked.stream)
     thread_id = _thread_id(headers.get("x-thread-id"))
-    return Wish(
+    return CompletionOptions(
         model=asked.model,
-        options=options,
+        run=run,
         thread_id=thread_id,
         lasts=_lasts(headers, is_new=thread_id is None),
         stream=stream,
@@ -86,7 +86,7 @@ def model_named(name: str, context: Context) -> str | None:
     """The model as a run is told it, None for the default. Raises `ModelNotFound`."""
     if name in DEFAULTS:
         return None
-    if not context.allows_model(name):
+    if not context.models.is_allowed(name):
         raise ModelNotFound(f"The model {name[:100]!r} does not exist here. GET /v1/models lists those that do.")
     return name
 

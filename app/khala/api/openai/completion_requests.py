@@ -5,7 +5,7 @@ from uuid import UUID
 
 from khala.api.context import Context
 from khala.api.openai import history as told
-from khala.api.openai.completion_options import Wish
+from khala.api.openai.completion_options import CompletionOptions
 from khala.api.openai.history import Answered, File, History, Said, Turn
 from khala.api.validation import check_message_text
 from khala.blobs.content_type import ContentSniffer
@@ -22,16 +22,16 @@ from khala.store.threads.conversation_imports import ConversationImport, Importe
 from khala.store.threads.sends import SendRequest
 
 
-async def ask(context: Context, caller: Caller, history: History, wish: Wish) -> AcceptedRequest:
-    """Queue the conversation's answer, or join the run that the same request began. Raises what sending raises."""
-    request = wish.identity
+async def ask(context: Context, caller: Caller, history: History, options: CompletionOptions) -> AcceptedRequest:
+    """Queue the answer, or join the run that an equal request started."""
+    request = options.identity
     if request is None:
-        return AcceptedRequest(sent=await _ask(context, caller, history, wish))
+        return AcceptedRequest(sent=await _ask(context, caller, history, options))
     joined = await completion_requests.join(context.db, request) if request.may_be_known else None
     if joined is not None:
         return joined
     try:
-        return AcceptedRequest(sent=await _ask(context, caller, history, wish), attempt=request.attempt)
+        return AcceptedRequest(sent=await _ask(context, caller, history, options), attempt=request.attempt)
     except KhalaError:
         # An equal request that came at the same time was faster; or this one was stored, and its commit went unheard.
         joined = await completion_requests.join(context.db, request)
@@ -40,37 +40,39 @@ async def ask(context: Context, caller: Caller, history: History, wish: Wish) ->
         return joined
 
 
-async def _ask(context: Context, caller: Caller, history: History, wish: Wish) -> SendResult:
+async def _ask(context: Context, caller: Caller, history: History, options: CompletionOptions) -> SendResult:
     """Store what is new of the conversation, and queue its answer."""
     last = history.turns[-1]
     if isinstance(last, Said):
         if not last.files and not last.text.strip():
             raise InvalidInput("A message needs text.", path="messages")
         check_message_text(last.text, may_be_empty=True)
-    if wish.thread_id is None:
-        return await _anew(context, caller, history, wish)
+    if options.thread_id is None:
+        return await _anew(context, caller, history, options)
     if isinstance(last, Said):
-        question = await _question(context, caller, wish.thread_id, last, wish)
-        sent, _ = await sends.send(context.db, question, caller, context.limits)
+        question = await _question(context, caller, options.thread_id, last, options)
+        sent, _ = await sends.send(context.db, question, caller, context.limits.sends)
         return sent
-    return await _come_back(context, caller, wish.thread_id, history, wish)
+    return await _come_back(context, caller, options.thread_id, history, options)
 
 
-async def _anew(context: Context, caller: Caller, history: History, wish: Wish) -> SendResult:
+async def _anew(context: Context, caller: Caller, history: History, options: CompletionOptions) -> SendResult:
     """A thread of all messages."""
     thread_id = ids.new()
     if not any(isinstance(turn, Said) and turn.files for turn in history.turns):
-        return await _begin(context, caller, thread_id, history, wish)
+        return await _begin(context, caller, thread_id, history, options)
     # Files are kept in a thread that is there; nobody knows of it yet, and nobody will if this fails.
-    await threads.create(context.db, thread_id, caller, title=history.title, welcome="", lasts=wish.lasts)
+    await threads.create(context.db, thread_id, caller, title=history.title, welcome="", lasts=options.lasts)
     try:
-        return await _begin(context, caller, thread_id, history, wish)
+        return await _begin(context, caller, thread_id, history, options)
     except KhalaError:
         await threads.remove(context.db, thread_id, caller)
         raise
 
 
-async def _begin(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> SendResult:
+async def _begin(
+    context: Context, caller: Caller, thread_id: UUID, history: History, options: CompletionOptions
+) -> SendResult:
     *before, last = history.turns
     asks = isinstance(last, Said)
     system = [ImportedMessage(role="system", content=(TextBlock(text=history.system),))] if history.system else []
@@ -78,34 +80,42 @@ async def _begin(context: Context, caller: Caller, thread_id: UUID, history: His
     conversation = ConversationImport(
         title=history.title,
         history=[*system, *earlier],
-        question=await _question(context, caller, thread_id, last if isinstance(last, Said) else Said(text=""), wish),
+        question=await _question(
+            context, caller, thread_id, last if isinstance(last, Said) else Said(text=""), options
+        ),
         asks=asks,
-        lasts=wish.lasts,
+        lasts=options.lasts,
     )
-    return await conversation_imports.start(context.db, conversation, caller, context.limits)
+    return await conversation_imports.start(context.db, conversation, caller, context.limits.sends)
 
 
-async def _question(context: Context, caller: Caller, thread_id: UUID, said: Said, wish: Wish) -> SendRequest:
+async def _question(
+    context: Context, caller: Caller, thread_id: UUID, said: Said, options: CompletionOptions
+) -> SendRequest:
     return SendRequest(
         thread_id=thread_id,
         message_id=ids.new(),
         text=said.text,
         attachments=await _kept(context, caller, thread_id, said.files),
-        options=wish.options,
-        request=wish.identity,
+        options=options.run,
+        request=options.identity,
     )
 
 
-async def _come_back(context: Context, caller: Caller, thread_id: UUID, history: History, wish: Wish) -> SendResult:
-    """The newest answer's calls have come back: the same answer with what they came to goes on, in place of it."""
+async def _come_back(
+    context: Context, caller: Caller, thread_id: UUID, history: History, options: CompletionOptions
+) -> SendResult:
+    """Continue the newest answer with the results of its calls."""
     async with context.db.driver() as driver:
         waiting = await conversation_imports.find_waiting(driver, thread_id, caller, list(history.results))
     if waiting is None:
         raise InvalidInput("The thread's newest answer has made no such call.", path="messages")
     blocks = tuple(_settled(block, history.results) for block in waiting.content)
     settled = ImportedMessage(role="assistant", content=blocks)
-    question = await _question(context, caller, thread_id, Said(text=""), wish)
-    return await conversation_imports.continue_answer(context.db, waiting, settled, question, caller, context.limits)
+    question = await _question(context, caller, thread_id, Said(text=""), options)
+    return await conversation_imports.continue_answer(
+        context.db, waiting, settled, question, caller, context.limits.sends
+    )
 
 
 def _settled(block: Block, results: Mapping[str, str]) -> Block:
@@ -135,9 +145,9 @@ async def _keep(context: Context, caller: Caller, thread_id: UUID, file: File) -
     media_type = sniffer.media_type(file.claimed)
     if media_type is None:
         raise InvalidInput("PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are taken.", path=file.path)
-    async with context.blob_service.spool(context.most_upload) as spool:
+    async with context.blobs.service.spool(context.blobs.max_upload_bytes) as spool:
         await spool.write(file.data)
-        kept = await context.blob_service.keep(
+        kept = await context.blobs.service.keep(
             spool,
             thread_id=thread_id,
             media_type=media_type,

@@ -9,7 +9,7 @@ from litestar import Response, get
 from khala.api.openai.completion_options import DEFAULTS, MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
 from khala.api.openai.errors import Failure
 from khala.api.openai.model_list import Model, Models
-from khala.api.openai.request_body import MOST_MESSAGES, Completion
+from khala.api.openai.request_body import MAX_MESSAGES, Completion
 from khala.domain.idempotency import MAX_KEY_CHARACTERS
 
 Json: TypeAlias = dict[str, Any]
@@ -97,7 +97,7 @@ def document() -> Json:
     """The document."""
     _, components = msgspec.json.schema_components((Completion, Models, Model, Failure), ref_template=REF)
     fields = components["Completion"]["properties"]
-    fields["messages"] |= {"minItems": 1, "maxItems": MOST_MESSAGES}
+    fields["messages"] |= {"minItems": 1, "maxItems": MAX_MESSAGES}
     fields["model"] = {"anyOf": [{"enum": list(DEFAULTS)}, {"type": "string"}]}
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     return {

@@ -7,11 +7,11 @@ import msgspec
 from khala.api.validation import check_text
 from khala.domain.errors import InvalidInput, PayloadTooLarge
 
-MOST_REQUEST = 8 << 20
+MAX_COMPLETION_BODY_BYTES = 8 << 20
 """Bytes of a request; images in it are written out."""
-MOST_WORDS = 1 << 20
+MAX_TEXT_BYTES = 1 << 20
 """Bytes of a request without its files: what one other request may have, too."""
-MOST_MESSAGES = 1000
+MAX_MESSAGES = 1000
 
 
 class TextPart(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
@@ -167,8 +167,8 @@ def read(body: bytes) -> Completion:
         message, _, place = str(error).partition(" - at `$")
         raise InvalidInput(f"{message}.", path=place.rstrip("`").removeprefix(".")) from error
     _refuse(asked)
-    if len(body) - sum(map(_files, asked.messages)) > MOST_WORDS:
-        raise PayloadTooLarge(f"A request has at most {MOST_WORDS:,} bytes besides its files.")
+    if len(body) - sum(map(_files, asked.messages)) > MAX_TEXT_BYTES:
+        raise PayloadTooLarge(f"A request has at most {MAX_TEXT_BYTES:,} bytes besides its files.")
     return asked
 
 
@@ -201,7 +201,7 @@ def _refuse(asked: Completion) -> None:
         "function_call": (asked.function_call not in (None, "auto"), "Send functions as tools."),
         "tool_choice": (asked.tool_choice not in (None, "auto", "none"), "tool_choice may be auto or none."),
         "max_tokens": (asked.most_tokens is not None and asked.most_tokens < 1, "At least one token."),
-        "messages": (not 1 <= len(asked.messages) <= MOST_MESSAGES, f"From 1 to {MOST_MESSAGES:,} messages."),
+        "messages": (not 1 <= len(asked.messages) <= MAX_MESSAGES, f"From 1 to {MAX_MESSAGES:,} messages."),
     }
     for name, (so, why) in refused.items():
         if so:

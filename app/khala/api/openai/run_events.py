@@ -142,7 +142,7 @@ class Group:
         return frozenset(left) if self.whole and set(left.values()) == {"blocked"} else frozenset()
 
 
-class Narrator:
+class EventEncoder:
     """Tells a run's parts as events. A round that is whole needs tokens for its calls before it can be told."""
 
     def __init__(self, sent: SendResult) -> None:

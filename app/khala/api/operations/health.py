@@ -4,11 +4,11 @@ from litestar import Controller, Response, get
 from litestar.di import NamedDependency
 
 from khala.api.context import Context
-from khala.api.http.problem_details import answer
+from khala.api.http.problem_details import documented_success
 from khala.api.operations.types import HealthReport, Liveness
 
 
-class HealthRoutes(Controller):
+class HealthController(Controller):
     """For load balancers and people."""
 
     path = "/health"
@@ -24,11 +24,11 @@ class HealthRoutes(Controller):
         operation_id="ready",
         summary="Can it do its work?",
         response_description="It can.",
-        responses={503: answer(HealthReport, "Something is out of reach.")},
+        responses={503: documented_success(HealthReport, "Something is out of reach.")},
     )
     async def ready(self, context: NamedDependency[Context]) -> Response[HealthReport]:
         """Whether the database takes writes, notifications arrive, files have room, and the process is to go on."""
-        health = await context.readiness.examine(stopping=context.stopping.is_set())
+        health = await context.process.readiness.examine(stopping=context.process.stopping.is_set())
         return Response(health, status_code=200 if health.ok else 503)
 
 

@@ -8,7 +8,7 @@ from litestar import get
 from litestar.di import NamedDependency
 
 from khala.api.context import Context
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.api.operations.types import OfferedModel, OfferedModels
 from khala.domain.decimals import format_optional
 from khala.models import prices
@@ -20,12 +20,12 @@ from khala.models import prices
     tags=["Threads"],
     summary="List models",
     response_description="Models, the default first.",
-    responses=documented("rate_limited"),
+    responses=documented_errors("rate_limited"),
 )
 async def models(context: NamedDependency[Context]) -> OfferedModels:
     """The models that may be asked for by name, with list prices per million tokens."""
     # The first look imports the price list, for up to a second.
-    return await asyncio.to_thread(offers, context.models)
+    return await asyncio.to_thread(offers, context.models.listed)
 
 
 @lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ PROBE_INTERVAL_SECONDS = 5.0
 PROBE_TIMEOUT_SECONDS = 5.0
 
 
-class Readiness:
+class ReadinessService:
     """Examines what one process needs; of those who ask at once, all share one probe."""
 
     def __init__(self, db: Database, listener: Listener, blob_service: BlobService) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
 from khala.api.http.path_parameters import CallId, RunId
-from khala.api.http.problem_details import answer, documented
+from khala.api.http.problem_details import documented_errors, documented_success
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.runs.types import CancelRequest, DecisionRequest, PartPage
 from khala.api.types import Items
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 DENIED = ("invalid_input", "unauthorized", "forbidden", "run_not_found", "rate_limited", "unavailable")
 
 
-class Runs(Controller):
+class RunController(Controller):
     """Answers being written, and those that were."""
 
     path = "/runs/{run_id:uuid}"
@@ -46,7 +46,7 @@ class Runs(Controller):
         operation_id="readRun",
         summary="Read a run",
         response_description="The run.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def read(self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId) -> Run:
         """The run, once it has ended with its usage, cost and the reason why it stopped."""
@@ -57,7 +57,7 @@ class Runs(Controller):
         operation_id="readParts",
         summary="Read a run's parts",
         response_description="Parts, in order.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def parts(
         self,
@@ -79,7 +79,7 @@ class Runs(Controller):
         operation_id="readReceipts",
         summary="Read a run's receipts",
         response_description="Receipts, in order.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def receipts(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
@@ -94,7 +94,7 @@ class Runs(Controller):
         operation_id="readApprovals",
         summary="Read a run's approvals",
         response_description="Approvals, in the order in which they were asked for.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def asked(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
@@ -113,7 +113,7 @@ class Runs(Controller):
         summary="Approve of a tool call, or deny it",
         status_code=200,
         response_description="What was decided; the run goes on.",
-        responses=documented(
+        responses=documented_errors(
             *DENIED, "not_found", "conflict", "already_decided", "payload_too_large", "unsupported_media_type"
         ),
     )
@@ -149,8 +149,8 @@ class Runs(Controller):
         summary="Call a run off",
         status_code=202,
         response_description="It ends at once, or as soon as its executor hears of it.",
-        responses=documented(*DENIED, "payload_too_large", "unsupported_media_type")
-        | {200: answer(Run, "It had ended already.")},
+        responses=documented_errors(*DENIED, "payload_too_large", "unsupported_media_type")
+        | {200: documented_success(Run, "It had ended already.")},
     )
     async def cancel(
         self,

@@ -8,7 +8,7 @@ from litestar.params import PathParameter
 
 from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.api.runs.types import BlobLink, ToolCallDetail
 from khala.domain.access import Caller
 from khala.domain.fold import ToolBlock
@@ -26,7 +26,7 @@ DetailToken = Annotated[str, PathParameter(description="The token, which `task_g
     summary="Read what a task came to",
     security=BY_KEY,
     response_description="The task, as far as it has come.",
-    responses=documented(*DENIED),
+    responses=documented_errors(*DENIED),
 )
 async def detail(
     context: NamedDependency[Context], caller: NamedDependency[Caller], token: DetailToken

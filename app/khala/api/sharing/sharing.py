@@ -6,10 +6,10 @@ from litestar import Controller, Request, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg
 
-from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, user_of
+from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, require_user
 from khala.api.context import Context
 from khala.api.http.path_parameters import LinkId, ThreadId, UserId
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import base_url
 from khala.api.openapi.document import example
 from khala.api.sharing.types import (
@@ -49,7 +49,7 @@ async def claimed(context: Context, threads: list[ThreadClaim], caller: Caller) 
     return found
 
 
-class Sharing(Controller):
+class SharingController(Controller):
     """Who else may read and write."""
 
     path = "/threads/{thread_id:uuid}"
@@ -62,7 +62,7 @@ class Sharing(Controller):
         security=BY_ACCOUNT,
         status_code=200,
         response_description="The thread, which is the caller's now.",
-        responses=documented(*DENIED, *BODY),
+        responses=documented_errors(*DENIED, *BODY),
     )
     async def claim(
         self,
@@ -72,7 +72,7 @@ class Sharing(Controller):
         data: Annotated[ClaimRequest, BodyKwarg(examples=example("By its key", anonKey="k" * 43))],
     ) -> Thread:
         """Own a thread that was begun without an account. Runs go on; the key opens nothing any more."""
-        user_of(caller)
+        require_user(caller)
         return await claims.claim(context.db, thread_id, key_hash(data.anon_key), caller)
 
     @put(
@@ -82,7 +82,7 @@ class Sharing(Controller):
         security=BY_ACCOUNT,
         status_code=204,
         response_description="It is noted.",
-        responses=documented(*DENIED, *BODY),
+        responses=documented_errors(*DENIED, *BODY),
     )
     async def read(
         self,
@@ -92,7 +92,7 @@ class Sharing(Controller):
         data: Annotated[ReadPosition, BodyKwarg(examples=example("Up to here", revision=12))],
     ) -> None:
         """Note up to which revision the user has read. It never goes back."""
-        user_id = user_of(caller)
+        user_id = require_user(caller)
         async with context.db.driver() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
         await thread_lists.mark_read(context.db, thread_id, user_id, data.revision)
@@ -104,7 +104,7 @@ class Sharing(Controller):
         security=BY_ACCOUNT,
         status_code=200,
         response_description="The caller's role.",
-        responses=documented(*DENIED, "conflict"),
+        responses=documented_errors(*DENIED, "conflict"),
     )
     async def join(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
@@ -113,7 +113,7 @@ class Sharing(Controller):
 
         The thread is on the account's list from now on.
         """
-        return await sharing.join(context.db, thread_id, user_of(caller), caller)
+        return await sharing.join(context.db, thread_id, require_user(caller), caller)
 
     @get(
         "/access",
@@ -121,7 +121,7 @@ class Sharing(Controller):
         summary="What may I do here?",
         security=BY_KEY,
         response_description="The caller's role.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def access(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
@@ -138,7 +138,7 @@ class Sharing(Controller):
         summary="List members",
         security=BY_KEY,
         response_description="Members and who is invited, the first owner first.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def members(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
@@ -154,7 +154,7 @@ class Sharing(Controller):
         summary="Invite a user, or change a member's role",
         security=BY_KEY,
         response_description="The member, or who is invited.",
-        responses=documented(*DENIED, "not_found", "conflict", *BODY),
+        responses=documented_errors(*DENIED, "not_found", "conflict", *BODY),
     )
     async def set_member(
         self,
@@ -176,7 +176,7 @@ class Sharing(Controller):
         summary="Remove a member, or withdraw an invitation",
         security=BY_KEY,
         response_description="The user has no role here any more.",
-        responses=documented(*DENIED, "not_found", "conflict"),
+        responses=documented_errors(*DENIED, "not_found", "conflict"),
     )
     async def remove_member(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, user_id: UserId
@@ -190,7 +190,7 @@ class Sharing(Controller):
         summary="Make a share link",
         security=BY_KEY,
         response_description="The link, and its key, which is told only now.",
-        responses=documented(*DENIED, "conflict", *BODY),
+        responses=documented_errors(*DENIED, "conflict", *BODY),
     )
     async def make_link(
         self,
@@ -219,7 +219,7 @@ class Sharing(Controller):
         summary="List share links",
         security=BY_KEY,
         response_description="Links, the newest first, without their keys.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def links(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
@@ -235,7 +235,7 @@ class Sharing(Controller):
         summary="Revoke a share link",
         security=BY_KEY,
         response_description="It opens nothing any more.",
-        responses=documented(*DENIED, "not_found"),
+        responses=documented_errors(*DENIED, "not_found"),
     )
     async def revoke_link(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, link_id: LinkId
@@ -252,7 +252,7 @@ class Sharing(Controller):
     security=BY_ACCOUNT,
     status_code=200,
     response_description="What became of each claim.",
-    responses=documented("invalid_input", "unauthorized", "forbidden", "rate_limited", *BODY, "unavailable"),
+    responses=documented_errors("invalid_input", "unauthorized", "forbidden", "rate_limited", *BODY, "unavailable"),
 )
 async def claim_threads(
     context: NamedDependency[Context],
@@ -265,5 +265,5 @@ async def claim_threads(
     ],
 ) -> Items[ClaimResult]:
     """Own threads that were begun without an account, each by its key and by itself."""
-    user_of(caller)
+    require_user(caller)
     return Items(items=await claimed(context, data.items, caller))

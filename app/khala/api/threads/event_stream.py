@@ -14,7 +14,7 @@ from litestar.response import Stream
 from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.domain.access import Authorization, Caller
 from khala.domain.frames import MAX_REVISION
 from khala.live.observer import OutgoingFrame
@@ -55,7 +55,7 @@ EVENTS = ResponseSpec(
     operation_id="followThread",
     summary="Follow a thread",
     security=BY_KEY,
-    responses=documented(*DENIED) | {200: EVENTS},
+    responses=documented_errors(*DENIED) | {200: EVENTS},
 )
 async def events(
     context: NamedDependency[Context],

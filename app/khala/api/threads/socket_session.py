@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from khala.api.accounts.authentication import of_token, with_keys
+from khala.api.accounts.authentication import authenticate_token, with_keys
 from khala.api.context import Context
 from khala.api.http import strict_fields
 from khala.api.validation import NUL
@@ -17,12 +17,12 @@ from khala.domain.token_bucket import TokenBucket
 from khala.live.access_guard import stands, without_account
 from khala.live.observer import Observer
 
-MOST_FRAME = 64 * 1024
+MAX_FRAME_BYTES = 64 * 1024
 """Bytes of a client's frame."""
-MOST_SUBSCRIPTIONS = 100
-MOST_MISTAKES = 10
+MAX_SUBSCRIPTIONS = 100
+MAX_BAD_FRAMES = 10
 """Bad frames, or frames over the budget, after which the connection is closed."""
-MOST_STATE = 1024
+MAX_PRESENCE_STATE_BYTES = 1024
 """Bytes of a presence's state."""
 BUDGET = (300, 50.0)
 """Frames at once, and a second."""
@@ -32,7 +32,7 @@ PRESENCE_BUDGET = (20, 5.0)
 decoder: msgspec.json.Decoder[frames.ClientFrame] = msgspec.json.Decoder(frames.ClientFrame)
 
 
-class Conversation:
+class SocketSession:
     """One connection: the account that it acts for, and what it has left of its budgets."""
 
     def __init__(self, context: Context, client: Observer, account: Caller) -> None:
@@ -48,7 +48,7 @@ class Conversation:
     @property
     def over(self) -> bool:
         """Whether the client has made too many mistakes to be listened to."""
-        return self._mistakes >= MOST_MISTAKES
+        return self._mistakes >= MAX_BAD_FRAMES
 
     async def answer(self, message: Any) -> frames.Frame | None:
         """Do as the frame says; what is to be answered."""
@@ -84,8 +84,8 @@ class Conversation:
 
     async def _subscribe(self, frame: frames.Subscribe) -> None:
         hub, client = self._live.threads, self._client
-        if client.count_topics(hub) >= MOST_SUBSCRIPTIONS and hub.find_subscription(client, frame.thread_id) is None:
-            raise RateLimited(f"A connection follows at most {MOST_SUBSCRIPTIONS} threads.")
+        if client.count_topics(hub) >= MAX_SUBSCRIPTIONS and hub.find_subscription(client, frame.thread_id) is None:
+            raise RateLimited(f"A connection follows at most {MAX_SUBSCRIPTIONS} threads.")
         caller = with_keys(self._current(), frame.anon_key, frame.share_key)
         require_scope(caller, "read")
         authorization = await hub.authorize(self._context.db, frame.thread_id, caller)
@@ -121,7 +121,7 @@ class Conversation:
             self._watching = None
 
     async def _authenticate(self, token: str) -> frames.Authenticated:
-        found = await of_token(token, self._context)
+        found = await authenticate_token(token, self._context)
         if found.user_id is None:
             raise Unauthorized("This token is nobody's.")
         self._account = msgspec.structs.replace(found, network=self._account.network)
@@ -147,8 +147,8 @@ def _state(state: dict[str, Any]) -> str:
         encoded = msgspec.json.encode(state, order="deterministic")
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"This state can't be stored: {error}.", path="state") from error
-    if len(encoded) > MOST_STATE:
-        raise InvalidInput(f"A state has at most {MOST_STATE:,} bytes.", path="state")
+    if len(encoded) > MAX_PRESENCE_STATE_BYTES:
+        raise InvalidInput(f"A state has at most {MAX_PRESENCE_STATE_BYTES:,} bytes.", path="state")
     if NUL.search(encoded):
         raise InvalidInput("NUL characters can't be stored.", path="state")
     return encoded.decode()
@@ -158,8 +158,8 @@ def _decoded(message: Any) -> frames.ClientFrame:
     text = message.get("text")
     if text is None:
         raise InvalidInput("Frames are JSON text.")
-    if len(text) > MOST_FRAME or len(text.encode()) > MOST_FRAME:
-        raise PayloadTooLarge(f"A frame has at most {MOST_FRAME:,} bytes.")
+    if len(text) > MAX_FRAME_BYTES or len(text.encode()) > MAX_FRAME_BYTES:
+        raise PayloadTooLarge(f"A frame has at most {MAX_FRAME_BYTES:,} bytes.")
     try:
         frame = decoder.decode(text)
         said = msgspec.json.decode(text)

@@ -11,10 +11,10 @@ from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, QueryParameter
 from structlog.contextvars import bind_contextvars
 
-from khala.api.accounts.authentication import BY_KEY, somebody, with_keys
+from khala.api.accounts.authentication import BY_KEY, require_credentials, with_keys
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
-from khala.api.http.problem_details import answer, documented
+from khala.api.http.problem_details import documented_errors, documented_success
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.threads.types import (
     CreatedThread,
@@ -43,7 +43,7 @@ Before = Annotated[UUID, QueryParameter(description="The id of the oldest messag
 Limit = Annotated[int, QueryParameter(ge=1, le=200, description="How many, at most.")]
 
 
-class Threads(Controller):
+class ThreadController(Controller):
     """Conversations."""
 
     path = "/threads"
@@ -55,10 +55,10 @@ class Threads(Controller):
         operation_class=OptionalBody,
         summary="Make a thread",
         response_description="The new thread, and its key, which is told only now.",
-        responses=documented(
+        responses=documented_errors(
             "invalid_input", "unauthorized", "forbidden", "conflict", *BODY, "rate_limited", "unavailable"
         )
-        | {200: answer(CreatedThread, "It was there already, and is the caller's.")},
+        | {200: documented_success(CreatedThread, "It was there already, and is the caller's.")},
     )
     async def create(
         self,
@@ -77,7 +77,7 @@ class Threads(Controller):
             data.id or ids.new(),
             with_keys(caller, key, None),
             title=title,
-            welcome=context.welcome,
+            welcome=context.threads.welcome,
         )
         return Response(CreatedThread(thread=thread, anon_key=key if new else None), status_code=201 if new else 200)
 
@@ -87,7 +87,7 @@ class Threads(Controller):
         summary="List threads",
         security=BY_KEY,
         response_description="Threads.",
-        responses=documented("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable"),
+        responses=documented_errors("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable"),
     )
     async def page(
         self,
@@ -97,7 +97,9 @@ class Threads(Controller):
         limit: Limit = 50,
     ) -> Page[Thread]:
         """The threads that the account owns or was given a role on, or that the key opens, newest first."""
-        found = await threads.list_page(context.db, somebody(caller), before=_position(cursor), limit=limit + 1)
+        found = await threads.list_page(
+            context.db, require_credentials(caller), before=_position(cursor), limit=limit + 1
+        )
         items = found[:limit]
         return Page(items=items, next_cursor=_cursor(items[-1]) if len(found) > limit else None)
 
@@ -107,7 +109,7 @@ class Threads(Controller):
         summary="Read a thread",
         security=BY_KEY,
         response_description="The thread as it is.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def read(
         self,
@@ -127,7 +129,7 @@ class Threads(Controller):
         summary="Read older messages",
         security=BY_KEY,
         response_description="Messages, in order.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def older(
         self,
@@ -149,7 +151,7 @@ class Threads(Controller):
         summary="Change a thread",
         security=BY_KEY,
         response_description="The thread as it is now.",
-        responses=documented(*DENIED, *BODY),
+        responses=documented_errors(*DENIED, *BODY),
     )
     async def change(
         self,
@@ -161,7 +163,7 @@ class Threads(Controller):
         """Give the thread a title, or with `null` take it away; say who may read it, and what it goes on from."""
         if data == ThreadChanges():
             raise InvalidInput("Nothing to change: send a title, a visibility or an activeLeaf.", path="title")
-        if data.visibility == "public" and not context.public_threads:
+        if data.visibility == "public" and not context.threads.allow_public:
             raise Forbidden("Public threads are not switched on here.")
         title = check_text(data.title, "title") if isinstance(data.title, str) else data.title
         return await threads.update_thread(
@@ -174,7 +176,7 @@ class Threads(Controller):
         summary="Delete a thread",
         security=BY_KEY,
         response_description="It is gone.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def remove(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
@@ -189,13 +191,13 @@ class Threads(Controller):
         security=BY_KEY,
         status_code=200,
         response_description="The thread, with nothing but its welcome.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def reset(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> Thread:
         """Delete messages, parts, runs and receipts, and start over with the welcome."""
-        return await threads.reset(context.db, thread_id, caller, welcome=context.welcome)
+        return await threads.reset(context.db, thread_id, caller, welcome=context.threads.welcome)
 
     @post(
         "/{thread_id:uuid}/send",
@@ -204,8 +206,8 @@ class Threads(Controller):
         security=BY_KEY,
         status_code=202,
         response_description="The message is stored and its answer is on the way.",
-        responses=documented(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
-        | {200: answer(SendResult, "It was sent before; nothing was added.")},
+        responses=documented_errors(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
+        | {200: documented_success(SendResult, "It was sent before; nothing was added.")},
     )
     async def send(
         self,
@@ -224,7 +226,7 @@ class Threads(Controller):
             parent_id=data.parent_id,
             options=data.options,
         )
-        sent, new = await sends.send(context.db, question, caller, context.limits)
+        sent, new = await sends.send(context.db, question, caller, context.limits.sends)
         bind_contextvars(run_id=str(sent.run_id))
         return Response(sent, status_code=202 if new else 200)
 
@@ -235,8 +237,8 @@ class Threads(Controller):
         security=BY_KEY,
         status_code=202,
         response_description="Another answer is on the way.",
-        responses=documented(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
-        | {200: answer(SendResult, "It was asked for before; nothing was added.")},
+        responses=documented_errors(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
+        | {200: documented_success(SendResult, "It was asked for before; nothing was added.")},
     )
     async def regenerate(
         self,
@@ -249,14 +251,14 @@ class Threads(Controller):
         await _check(data.options, context)
         question = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
         answer_id = data.answer_id or ids.new()
-        sent, new = await sends.regenerate(context.db, question, answer_id, caller, context.limits)
+        sent, new = await sends.regenerate(context.db, question, answer_id, caller, context.limits.sends)
         bind_contextvars(run_id=str(sent.run_id))
         return Response(sent, status_code=202 if new else 200)
 
 
 async def _check(options: RunOptions, context: Context) -> None:
     """Raise `InvalidInput` for options that can't be kept, or ask for what is not offered."""
-    if options.model is not None and not context.allows_model(options.model):
+    if options.model is not None and not context.models.is_allowed(options.model):
         raise InvalidInput("This model is not offered here.", path="options.model")
     check_json(options, "options")
     await client_functions.check(options.functions, every="options.functions", each="options.functions.{}")

@@ -8,10 +8,10 @@ from litestar import Controller, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, PathParameter, QueryParameter
 
-from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, user_of
+from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, require_user
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
-from khala.api.http.problem_details import documented
+from khala.api.http.problem_details import documented_errors
 from khala.api.openapi.document import example
 from khala.api.tools.types import NewTool, OfferedTool, ToolDecision, ToolRuleList
 from khala.api.types import Items
@@ -49,7 +49,7 @@ RULES = Annotated[
 ]
 
 
-class Tools(Controller):
+class ToolController(Controller):
     """What agents can do."""
 
     path = "/tools"
@@ -62,7 +62,7 @@ class Tools(Controller):
         summary="Which tools are there?",
         security=BY_THREADS_KEY,
         response_description="Tools, the built-in ones first.",
-        responses=documented(*IN_THREAD),
+        responses=documented_errors(*IN_THREAD),
     )
     async def page(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: InThread = None
@@ -73,7 +73,7 @@ class Tools(Controller):
                 await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
         owner_id = caller.user_id or thread_id or NOBODY
         actor = ToolActor(owner_id=owner_id, user_id=caller.user_id, thread_id=thread_id)
-        offer = await context.tool_registry.offered(actor)
+        offer = await context.tools.registry.offered(actor)
         return Items(items=[_offered(tool.spec, offer.actions[name]) for name, tool in offer.tools.items()])
 
     @post(
@@ -81,7 +81,7 @@ class Tools(Controller):
         operation_id="makeTool",
         summary="Make a tool",
         response_description="The tool, which waits for its user's approval.",
-        responses=documented(*DENIED, "conflict", *BODY),
+        responses=documented_errors(*DENIED, "conflict", *BODY),
     )
     async def make(
         self,
@@ -90,7 +90,7 @@ class Tools(Controller):
         data: Annotated[NewTool, BodyKwarg(examples=example("In capitals", **SHOUT))],
     ) -> UserTool:
         """Register a program of one's own as a tool. It is offered once its user has approved of it."""
-        user_id = user_of(caller)
+        user_id = require_user(caller)
         definition = UserToolDefinition(
             name=data.name,
             description=check_text(data.description, "description"),
@@ -101,7 +101,7 @@ class Tools(Controller):
             idempotent=data.idempotent,
         )
         # In a thread: the check of a schema may take a tenth of a second.
-        await asyncio.to_thread(checked, definition, check_text(data.code, "code"), taken=context.tool_registry.taken)
+        await asyncio.to_thread(checked, definition, check_text(data.code, "code"), taken=context.tools.registry.taken)
         check_json(data.parameters, "parameters")
         return await user_tools.add(context.db, user_id, definition, data.code)
 
@@ -110,11 +110,11 @@ class Tools(Controller):
         operation_id="listMyTools",
         summary="Which tools have I made?",
         response_description="Tools by name, with their code and state.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def mine(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[UserTool]:
         """The account's own tools, in every state."""
-        user_id = user_of(caller)
+        user_id = require_user(caller)
         async with context.db.driver() as driver:
             return Items(items=await user_tools.of_user(driver, user_id))
 
@@ -125,7 +125,7 @@ class Tools(Controller):
         opt={"scope": "account"},
         status_code=200,
         response_description="The tool.",
-        responses=documented(*DENIED, "not_found", "conflict", "already_decided", *BODY),
+        responses=documented_errors(*DENIED, "not_found", "conflict", "already_decided", *BODY),
     )
     async def decide(
         self,
@@ -135,7 +135,7 @@ class Tools(Controller):
         data: Annotated[ToolDecision, BodyKwarg(examples=example("Yes", approved=True))],
     ) -> UserTool:
         """Say whether a tool may be used. The first word stands; to take it back, delete the tool."""
-        user_id = user_of(caller)
+        user_id = require_user(caller)
         return await user_tools.decide(
             context.db, user_id, check_text(name, "name"), approve=data.approved, digest=data.digest
         )
@@ -145,11 +145,11 @@ class Tools(Controller):
         operation_id="deleteTool",
         summary="Delete a tool",
         response_description="It is gone.",
-        responses=documented(*DENIED, "not_found"),
+        responses=documented_errors(*DENIED, "not_found"),
     )
     async def remove(self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: ToolName) -> None:
         """Delete a tool of one's own. Calls of it fail from now on."""
-        await user_tools.remove(context.db, user_of(caller), check_text(name, "name"))
+        await user_tools.remove(context.db, require_user(caller), check_text(name, "name"))
 
 
 def _offered(spec: ToolSpec, action: RuleAction) -> OfferedTool:
@@ -166,7 +166,7 @@ def _offered(spec: ToolSpec, action: RuleAction) -> OfferedTool:
     )
 
 
-class ToolRules(Controller):
+class ToolRuleController(Controller):
     """What becomes of calls, by the user's rules and by a thread's."""
 
     path = "/"
@@ -178,11 +178,11 @@ class ToolRules(Controller):
         summary="What are my rules for tools?",
         security=BY_ACCOUNT,
         response_description="The rules.",
-        responses=documented(*DENIED),
+        responses=documented_errors(*DENIED),
     )
     async def mine(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ToolRule]:
         """The account's rules for calls of tools, in order."""
-        user_id = user_of(caller)
+        user_id = require_user(caller)
         async with context.db.driver() as driver:
             said, _ = await tool_rules.of(driver, thread_id=None, user_id=user_id)
         return Items(items=list(said))
@@ -194,13 +194,13 @@ class ToolRules(Controller):
         opt={"scope": "account"},
         security=BY_ACCOUNT,
         response_description="The rules.",
-        responses=documented(*DENIED, *BODY),
+        responses=documented_errors(*DENIED, *BODY),
     )
     async def set_mine(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], data: RULES
     ) -> Items[ToolRule]:
         """Say what becomes of calls of tools that act for the account: they run, wait for approval, or fail."""
-        user_id = user_of(caller)
+        user_id = require_user(caller)
         await tool_rules.set_user(context.db, user_id, _checked(data))
         return Items(items=data.items)
 
@@ -210,7 +210,7 @@ class ToolRules(Controller):
         summary="What are the thread's rules for tools?",
         security=BY_KEY,
         response_description="The rules.",
-        responses=documented(*IN_THREAD),
+        responses=documented_errors(*IN_THREAD),
     )
     async def of_thread(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
@@ -226,7 +226,7 @@ class ToolRules(Controller):
         opt={"scope": "account"},
         security=BY_KEY,
         response_description="The rules.",
-        responses=documented(*IN_THREAD, *BODY),
+        responses=documented_errors(*IN_THREAD, *BODY),
     )
     async def set_of_thread(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, data: RULES
