@@ -313,8 +313,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
 async def scene(store: Database, who: str, everybody: Cast) -> Scene:
     thread_id = everybody.thread_of(who)
-    asker = everybody.people["owner"].caller if thread_id == everybody.thread_id else None
-    sent = await ask(store, thread_id, caller=asker, key=everybody.key)
+    requester = everybody.people["owner"].caller if thread_id == everybody.thread_id else None
+    sent = await ask(store, thread_id, caller=requester, key=everybody.key)
     blob = await kept(store, thread_id)
     async with store.driver() as driver:
         about: dict[str, Any] = {"thread_id": thread_id, "run_id": sent.run_id, "calls": ["call"]}

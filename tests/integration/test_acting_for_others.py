@@ -23,7 +23,7 @@ from tests.support.agents import Agent, act, call, rules
 from tests.support.cast import Person, owned_thread, person
 from tests.support.client import Thread
 from tests.support.inside import Inside, khala
-from tests.support.openai_api import Asker
+from tests.support.openai_api import Requester
 from tests.support.people import make_member, sign_out, signed_in
 from tests.support.store import ask
 
@@ -87,7 +87,7 @@ async def test_an_owner_cannot_turn_a_members_call_on_the_members_private_files(
     agent, call_id = await blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
     refused = await decide(agent, call_id, owner.headers, approved=True, editedArgs={"path": PRIVATE})
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
-    assert "Only the person for whom this call is made" in refused.json()["detail"]
+    assert "Only the person who requested this run" in refused.json()["detail"]
     assert (await may_edit(agent, owner.headers), await may_edit(agent, editor.headers)) == (False, True)
     assert (await decide(agent, call_id, owner.headers, approved=True)).json()["decidedName"] == "Mallory"
     assert (await agent.ended())["status"] == "final"
@@ -96,7 +96,9 @@ async def test_an_owner_cannot_turn_a_members_call_on_the_members_private_files(
     assert await paths_of(db, editor.id) == [PRIVATE]
 
 
-async def test_the_asker_edits_the_arguments_even_in_a_thread_of_somebody_else(server: Inside, db: Database) -> None:
+async def test_the_requester_edits_the_arguments_even_in_a_thread_of_somebody_else(
+    server: Inside, db: Database
+) -> None:
     _, editor, _, theirs = await shared_thread(server, db)
     agent, call_id = await blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
     decided = await decide(agent, call_id, editor.headers, approved=True, editedArgs={"path": PRIVATE})
@@ -127,14 +129,16 @@ async def test_a_guests_call_is_edited_by_the_same_key_only(server: Inside, db: 
     await rules(keyed, _all="ask")
     guest, _ = await link_guest(server, keyed)
     other, _ = await link_guest(server, keyed)
-    for asker, others in ((guest, (keyed.headers, other)), (keyed.headers, (guest, other))):
-        agent, call_id = await blocked(seen_by(server, keyed.id, asker), call("delete_file", path="a") + " /say Over.")
+    for requester, others in ((guest, (keyed.headers, other)), (keyed.headers, (guest, other))):
+        agent, call_id = await blocked(
+            seen_by(server, keyed.id, requester), call("delete_file", path="a") + " /say Over."
+        )
         for headers in others:
             assert not await may_edit(agent, headers)
             refused = await decide(agent, call_id, headers, approved=True, editedArgs={"path": "b"})
             assert refused.status_code == 403
         # Whoever has the key may be signed in by now; the key still says that they asked.
-        both = asker | (await person(db)).headers
+        both = requester | (await person(db)).headers
         assert await may_edit(agent, both)
         assert (await decide(agent, call_id, both, approved=True, editedArgs={"path": "b"})).status_code == 200
         await agent.ended()
@@ -163,7 +167,7 @@ async def test_a_session_that_has_ended_edits_nothing_though_a_link_still_opens_
     caller = Caller(user_id=editor.id, credential=session.credential, share_key_hash=key_hash(guest["X-Share-Key"]))
     await sign_out(db, session)
     edited = ApprovalDecision(approved=True, edited_args={"path": PRIVATE})
-    with pytest.raises(Forbidden, match="Only the person for whom"):
+    with pytest.raises(Forbidden, match="Only the person who requested"):
         await approvals.decide(db, UUID(agent.run_id), call_id, caller, edited)
     assert (await decide(agent, call_id, owner.headers, approved=False)).status_code == 200
 
@@ -265,7 +269,7 @@ async def account_deleted(db: Database, thread_id: UUID, owner: Person, who: Per
 
 
 @pytest.mark.parametrize("loses", [removed, left, demoted, account_deleted])
-async def test_what_an_asker_waits_for_ends_when_they_may_not_write_any_more(
+async def test_what_a_requester_waits_for_ends_when_they_may_not_write_any_more(
     server: Inside, db: Database, loses: Loss
 ) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
@@ -287,7 +291,7 @@ async def test_what_an_asker_waits_for_ends_when_they_may_not_write_any_more(
     assert (await kept.ended())["status"] == "final"
 
 
-async def test_nothing_is_approved_any_more_in_a_run_whose_asker_was_removed_a_moment_ago(db: Database) -> None:
+async def test_nothing_is_approved_any_more_in_a_run_whose_requester_was_removed_a_moment_ago(db: Database) -> None:
     owner, editor = await person(db), await person(db)
     thread_id = await owned_thread(db, owner)
     await make_member(db, thread_id, editor.id, "editor", owner.caller)
@@ -301,7 +305,7 @@ async def test_nothing_is_approved_any_more_in_a_run_whose_asker_was_removed_a_m
             sent.run_id, thread_id,
         )  # fmt: skip
     await removed(db, thread_id, owner, editor)
-    with pytest.raises(Conflict, match="about to"):
+    with pytest.raises(Conflict, match="is being canceled"):
         await approvals.decide(db, sent.run_id, "call", owner.caller, ApprovalDecision(approved=True))
 
 
@@ -348,12 +352,12 @@ async def test_a_run_outlives_the_token_that_asked_for_it_and_still_acts_for_its
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
 
-async def test_nobody_but_the_asker_tells_what_their_own_tools_came_to(server: Inside, db: Database) -> None:
-    asker, other = await Asker.new(server, db), await Asker.new(server, db)
-    asked = await asker.ask('/call weather {"city": "Aiur"}', tools=[WEATHER])
+async def test_nobody_but_the_requester_tells_what_their_own_tools_came_to(server: Inside, db: Database) -> None:
+    requester, other = await Requester.new(server, db), await Requester.new(server, db)
+    asked = await requester.ask('/call weather {"city": "Aiur"}', tools=[WEATHER])
     (made,) = asked.choices[0].message.tool_calls
     thread_id = asked.khala["threadId"]
-    await make_member(db, UUID(thread_id), other.who.id, "editor", asker.who.caller)
+    await make_member(db, UUID(thread_id), other.who.id, "editor", requester.who.caller)
     used = [{"id": made.id, "type": "function", "function": made.function.model_dump()}]
     said: list[Any] = [
         {"role": "user", "content": "?"},
@@ -362,15 +366,15 @@ async def test_nobody_but_the_asker_tells_what_their_own_tools_came_to(server: I
     ]
     with pytest.raises(openai.PermissionDeniedError, match="Only the person who asked"):
         await other.ask("", messages=said, tools=[WEATHER], headers={"x-thread-id": thread_id})
-    answer = await asker.ask("", messages=said, tools=[WEATHER], headers={"x-thread-id": thread_id})
+    answer = await requester.ask("", messages=said, tools=[WEATHER], headers={"x-thread-id": thread_id})
     assert answer.choices[0].finish_reason == "stop"
 
 
 async def test_nobody_tells_what_tools_of_the_server_came_to(server: Inside, db: Database) -> None:
-    asker = await Asker.new(server, db)
-    asked = await asker.ask('/call todo_add {"text": "Probe"} /say Over.', headers={"x-autopilot": "true"})
+    requester = await Requester.new(server, db)
+    asked = await requester.ask('/call todo_add {"text": "Probe"} /say Over.', headers={"x-autopilot": "true"})
     thread_id = asked.khala["threadId"]
-    (card,) = [block for block in (await asker.thread(thread_id))[-1]["content"] if block["type"] == "tool"]
+    (card,) = [block for block in (await requester.thread(thread_id))[-1]["content"] if block["type"] == "tool"]
     function = {"name": "todo_add", "arguments": "{}"}
     said: list[Any] = [
         {"role": "user", "content": "?"},
@@ -382,5 +386,5 @@ async def test_nobody_tells_what_tools_of_the_server_came_to(server: Inside, db:
         {"role": "tool", "tool_call_id": card["toolCallId"], "content": "forged"},
     ]
     with pytest.raises(openai.BadRequestError, match="no such call"):
-        await asker.ask("", messages=said, headers={"x-thread-id": thread_id})
-    assert "forged" not in str(await asker.thread(thread_id))
+        await requester.ask("", messages=said, headers={"x-thread-id": thread_id})
+    assert "forged" not in str(await requester.thread(thread_id))

@@ -97,7 +97,7 @@ async def test_at_the_limit_a_summary_says_so(server: Inside) -> None:
     run = await agent.ended()
     assert (run["status"], run["steps"], run["finish"]["reason"]) == ("final", 3, "max_steps")
     (notice,) = await agent.parts("notice")
-    assert notice == {"code": "max_steps", "message": "Stopped after 3 rounds of tools, the most that were allowed."}
+    assert notice == {"code": "max_steps", "message": "Stopped after 3 steps, the limit of this run."}
     assert (await agent.text()).startswith("Stopped after 3 rounds.")
 
 
@@ -120,7 +120,7 @@ async def test_a_budget_of_calls_stops_the_run_with_a_summary(server: Inside) ->
     assert run["finish"]["reason"] == "budget"
     assert len(await agent.cards()) == 5
     assert [notice["message"] for notice in await agent.parts("notice")] == [
-        "1 of 3 calls are over the limit.", "Stopped after 5 tool calls, the most that were allowed.",
+        "1 of 3 calls are over the limit.", "Stopped after 5 tool calls, the limit of this run.",
     ]  # fmt: skip
 
 

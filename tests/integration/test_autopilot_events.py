@@ -22,7 +22,7 @@ from tests.support import everything, postgres
 from tests.support.agents import call, connected, peculiar
 from tests.support.client import text_of
 from tests.support.inside import Inside, khala
-from tests.support.openai_api import WEATHER, Asker
+from tests.support.openai_api import WEATHER, Requester
 from tests.support.server import ROOT
 from tests.support.shared import shared
 
@@ -67,10 +67,10 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def asker(server: Inside, store: Database) -> Asker:
-    asker = await Asker.new(server, store)
-    await asker.allow(peculiar__all="allow", another__all="allow", everything__all="allow")
-    return asker
+async def requester(server: Inside, store: Database) -> Requester:
+    requester = await Requester.new(server, store)
+    await requester.allow(peculiar__all="allow", another__all="allow", everything__all="allow")
+    return requester
 
 
 def kinds(events: list[dict[str, Any]]) -> list[str]:
@@ -95,21 +95,21 @@ def ends(events: list[dict[str, Any]]) -> list[str]:
     return [event["state"] for event in of(events, "task_update") if event["state"] not in ("running", "blocked")]
 
 
-async def test_r1_a_run_is_a_start_a_group_its_updates_its_end_a_text_an_end_and_done(asker: Asker) -> None:
-    events = await asker.events("/call todo_list {} /say Nothing to do.")
+async def test_r1_a_run_is_a_start_a_group_its_updates_its_end_a_text_an_end_and_done(requester: Requester) -> None:
+    events = await requester.events("/call todo_list {} /say Nothing to do.")
     assert kinds(events) == [
         "autopilot_start", "task_group_start", "task_update", "task_group_end", "autopilot_text", "autopilot_end",
     ]  # fmt: skip
     start, end = events[0], events[-1]
     assert (start["maxSteps"], start["model"]) == (20, "khala")
-    run = await asker.get(f"/api/runs/{start['runId']}")
+    run = await requester.get(f"/api/runs/{start['runId']}")
     assert (run["threadId"], run["status"]) == (start["threadId"], "final")
     assert (end["reason"], end["steps"], end["finish"]) == ("stop", 1, run["finish"])
     assert (end["usage"], end["costUsd"]) == (run["finish"]["usage"], "0")
 
 
-async def test_r2_several_rounds_and_then_the_answer_come_in_one_request(asker: Asker) -> None:
-    events = await asker.events(THREE)
+async def test_r2_several_rounds_and_then_the_answer_come_in_one_request(requester: Requester) -> None:
+    events = await requester.events(THREE)
     assert [event["step"] for event in of(events, "task_group_start")] == [1, 2, 3]
     assert [event["groupId"] for event in of(events, "task_group_end")] == [
         event["groupId"] for event in of(events, "task_group_start")
@@ -118,21 +118,21 @@ async def test_r2_several_rounds_and_then_the_answer_come_in_one_request(asker: 
     assert events[-1]["steps"] == 3
 
 
-async def test_r3_the_tools_of_a_round_run_at_once_and_are_told_as_they_end(asker: Asker) -> None:
+async def test_r3_the_tools_of_a_round_run_at_once_and_are_told_as_they_end(requester: Requester) -> None:
     wish = " ".join([call("peculiar__slow"), *[call("peculiar__echo", text=f"{n}") for n in range(3)], "/say Over."])
-    events = await asker.events(wish)
+    events = await requester.events(wish)
     (start,) = of(events, "task_group_start")
     slow, *quick = [task["taskId"] for task in start["tasks"]]
     order = [event["taskId"] for event in of(events, "task_update") if event["state"] == "completed"]
     assert (order[-1], set(order[:-1])) == (slow, set(quick))
-    many = await asker.events("/times=12 " + call("peculiar__slow") + " /say Over.")
+    many = await requester.events("/times=12 " + call("peculiar__slow") + " /say Over.")
     took = sum(event.get("durationMs", 0) for event in of(many, "task_update"))
     assert of(many, "task_group_end")[0]["durationMs"] < took / 2
 
 
-async def test_r4_all_tasks_are_told_before_any_update_and_the_end_has_the_duration(asker: Asker) -> None:
+async def test_r4_all_tasks_are_told_before_any_update_and_the_end_has_the_duration(requester: Requester) -> None:
     wish = "/times=100 " + call("peculiar__echo", text="{i}") + " " + call("peculiar__fail") + " /say Over."
-    events = await asker.events(wish)
+    events = await requester.events(wish)
     group = events.index(of(events, "task_group_start")[0])
     assert group < events.index(of(events, "task_update")[0])
     tasks = events[group]["tasks"]
@@ -146,9 +146,9 @@ async def test_r4_all_tasks_are_told_before_any_update_and_the_end_has_the_durat
     assert {event["taskId"] for event in of(events, "task_update")} == {task["taskId"] for task in tasks}
 
 
-async def test_r5_summaries_are_short_and_on_one_line_and_the_rest_is_in_the_detail(asker: Asker) -> None:
+async def test_r5_summaries_are_short_and_on_one_line_and_the_rest_is_in_the_detail(requester: Requester) -> None:
     text = "A line\nand another, " * 30
-    events = await asker.events(f"{call('peculiar__echo', text=text)} {call('peculiar__big', n=50_000)} /say Over.")
+    events = await requester.events(f"{call('peculiar__echo', text=text)} {call('peculiar__big', n=50_000)} /say Over.")
     for event in of(events, "task_update"):
         summary = event.get("summary", "")
         assert len(summary) <= 120
@@ -157,48 +157,50 @@ async def test_r5_summaries_are_short_and_on_one_line_and_the_rest_is_in_the_det
     for task in start["tasks"]:
         assert len(task["args"]) <= 60
         assert "\n" not in task["args"]
-    echo, big = [await asker.get(f"/autopilot/detail/{task['detailToken']}") for task in start["tasks"]]
+    echo, big = [await requester.get(f"/autopilot/detail/{task['detailToken']}") for task in start["tasks"]]
     assert (echo["taskId"], echo["tool"], echo["state"]) == (start["tasks"][0]["taskId"], "peculiar__echo", "completed")
     assert (echo["args"], echo["output"], echo["blob"]) == ({"text": text}, text, None)
     assert big["blob"]["size"] == 50_000
-    whole = await asker.inside.http.get(big["blob"]["url"], headers=asker.who.headers)
+    whole = await requester.inside.http.get(big["blob"]["url"], headers=requester.who.headers)
     assert whole.text == "x" * 50_000
 
 
-async def detail(asker: Asker, wish: str = "/call todo_list {} /say Over.") -> tuple[str, dict[str, Any]]:
+async def detail(requester: Requester, wish: str = "/call todo_list {} /say Over.") -> tuple[str, dict[str, Any]]:
     """The token of a run's first task, and the run's start."""
-    events = await asker.events(wish)
+    events = await requester.events(wish)
     return of(events, "task_group_start")[0]["tasks"][0]["detailToken"], events[0]
 
 
 async def test_r6_a_token_is_unguessable_and_opens_only_to_who_may_read_the_thread(
-    asker: Asker, server: Inside, store: Database
+    requester: Requester, server: Inside, store: Database
 ) -> None:
-    token, start = await detail(asker)
+    token, start = await detail(requester)
     assert len(token) >= 43, "256 bits"
-    other = await Asker.new(server, store)
+    other = await Requester.new(server, store)
     path = f"/autopilot/detail/{token}"
-    for headers, status in ((asker.who.headers, 200), (other.who.headers, 403), ({}, 403)):
+    for headers, status in ((requester.who.headers, 200), (other.who.headers, 403), ({}, 403)):
         assert (await server.http.get(path, headers=headers)).status_code == status
     link = {"role": "viewer"}
-    made = await server.http.post(f"/api/threads/{start['threadId']}/links", json=link, headers=asker.who.headers)
+    made = await server.http.post(f"/api/threads/{start['threadId']}/links", json=link, headers=requester.who.headers)
     shared_key = {"X-Share-Key": made.raise_for_status().json()["shareKey"]}
     assert (await server.http.get(path, headers=shared_key)).status_code == 200
-    unknown = await server.http.get(f"/autopilot/detail/{token[:-1]}_", headers=asker.who.headers)
+    unknown = await server.http.get(f"/autopilot/detail/{token[:-1]}_", headers=requester.who.headers)
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
     async with store.driver() as driver:
         stored = await driver.fetch("SELECT * FROM detail_tokens")
     assert token not in str([dict(row) for row in stored])
 
 
-async def test_r6_an_empty_result_is_a_result(asker: Asker) -> None:
-    token, _ = await detail(asker, call("peculiar__echo", text="") + " /say Over.")
-    found = await asker.get(f"/autopilot/detail/{token}")
+async def test_r6_an_empty_result_is_a_result(requester: Requester) -> None:
+    token, _ = await detail(requester, call("peculiar__echo", text="") + " /say Over.")
+    found = await requester.get(f"/autopilot/detail/{token}")
     assert (found["state"], found["output"], found["blob"]) == ("completed", "", None)
 
 
-async def test_r7_each_token_has_its_own_time_and_what_has_ended_is_swept(asker: Asker, store: Database) -> None:
-    token, start = await detail(asker)
+async def test_r7_each_token_has_its_own_time_and_what_has_ended_is_swept(
+    requester: Requester, store: Database
+) -> None:
+    token, start = await detail(requester)
     async with store.driver() as driver:
         run_id = await driver.fetchval("SELECT id FROM runs WHERE id = $1", start["runId"])
         thread_id = await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", run_id)
@@ -206,28 +208,28 @@ async def test_r7_each_token_has_its_own_time_and_what_has_ended_is_swept(asker:
             await detail_tokens.create(driver, thread_id=thread_id, run_id=run_id, calls=["call"], lasts=lasts)
             for lasts in (timedelta(seconds=-1), timedelta(hours=1))
         ]
-    gone = await asker.inside.http.get(f"/autopilot/detail/{made[0]['call']}", headers=asker.who.headers)
+    gone = await requester.inside.http.get(f"/autopilot/detail/{made[0]['call']}", headers=requester.who.headers)
     assert gone.status_code == 404
     swept = await retention.purge(store, retention.RetentionPolicy(idle=timedelta()))
     assert swept["detail_tokens"] == 1
-    assert (await asker.get(f"/autopilot/detail/{token}"))["state"] == "completed"
+    assert (await requester.get(f"/autopilot/detail/{token}"))["state"] == "completed"
 
 
-async def test_r8_a_tool_that_returns_an_error_is_a_failed_task(asker: Asker) -> None:
-    events = await asker.events(call("peculiar__fail") + " /say Over.")
+async def test_r8_a_tool_that_returns_an_error_is_a_failed_task(requester: Requester) -> None:
+    events = await requester.events(call("peculiar__fail") + " /say Over.")
     update = of(events, "task_update")[-1]
     assert (update["state"], update["summary"]) == ("failed", "it went wrong")
     assert of(events, "task_group_end")[0]["failed"] == 1
 
 
-async def test_a_task_can_be_looked_into_while_it_runs(asker: Asker) -> None:
-    async with asker.stream(call("peculiar__hang") + " /say Over.") as stream:
+async def test_a_task_can_be_looked_into_while_it_runs(requester: Requester) -> None:
+    async with requester.stream(call("peculiar__hang") + " /say Over.") as stream:
         start = await stream.until("autopilot_start")
         (task,) = (await stream.until("task_group_start"))["tasks"]
         await stream.until("task_update")
-        found = await asker.get(f"/autopilot/detail/{task['detailToken']}")
+        found = await requester.get(f"/autopilot/detail/{task['detailToken']}")
         assert (found["state"], found["output"], found["durationMs"]) == ("running", None, None)
-        await asker.inside.http.post(f"/api/runs/{start['runId']}/cancel", headers=asker.who.headers)
+        await requester.inside.http.post(f"/api/runs/{start['runId']}/cancel", headers=requester.who.headers)
         events = await stream.all()
     assert ends(events) == ["cancelled"]
     assert (events[-1]["type"], events[-1]["reason"], stream.done) == ("autopilot_end", "canceled", True)
@@ -236,25 +238,25 @@ async def test_a_task_can_be_looked_into_while_it_runs(asker: Asker) -> None:
 DELETE = '/call delete_file {"path": "a.txt"}'
 
 
-async def decide(asker: Asker, paused: dict[str, Any], *, approved: bool, place: int = 0) -> None:
+async def decide(requester: Requester, paused: dict[str, Any], *, approved: bool, place: int = 0) -> None:
     asked = paused["approvals"][place]
     path = f"/api/runs/{paused['runId']}/approvals/{asked['toolCallId']}"
     said = {"approved": approved, "digest": asked["digest"]}
-    (await asker.inside.http.post(path, json=said, headers=asker.who.headers)).raise_for_status()
+    (await requester.inside.http.post(path, json=said, headers=requester.who.headers)).raise_for_status()
 
 
 @pytest.mark.parametrize(("approved", "state"), [(True, "completed"), (False, "failed")])
 async def test_r10_a_blocked_tool_pauses_the_run_until_somebody_decides(
-    asker: Asker, *, approved: bool, state: str
+    requester: Requester, *, approved: bool, state: str
 ) -> None:
     wish = f'/call write_file {{"path": "a.txt", "content": "one"}} /then {DELETE} /call todo_list {{}}'
-    async with asker.stream(wish) as stream:
+    async with requester.stream(wish) as stream:
         paused = await stream.until("autopilot_paused")
         (asked,) = paused["approvals"]
         assert (asked["tool"], asked["args"], len(asked["digest"])) == ("delete_file", {"path": "a.txt"}, 64)
         assert asked["expiresAt"]
-        assert (await asker.get(f"/api/runs/{paused['runId']}"))["status"] in ("running", "blocked")
-        await decide(asker, paused, approved=approved)
+        assert (await requester.get(f"/api/runs/{paused['runId']}"))["status"] in ("running", "blocked")
+        await decide(requester, paused, approved=approved)
         events = await stream.all()
     assert stream.done
     updates = of(events, "task_update")
@@ -266,29 +268,29 @@ async def test_r10_a_blocked_tool_pauses_the_run_until_somebody_decides(
     assert events[-1]["reason"] == "stop"
 
 
-async def test_r10_as_long_as_a_call_waits_the_stream_says_for_which(asker: Asker) -> None:
+async def test_r10_as_long_as_a_call_waits_the_stream_says_for_which(requester: Requester) -> None:
     wish = f'{DELETE} /call delete_file {{"path": "b.txt"}} /say Over.'
-    async with asker.stream(wish) as stream:
+    async with requester.stream(wish) as stream:
         first = await stream.until("autopilot_paused")
         assert len(first["approvals"]) == 2
-        await decide(asker, first, approved=False, place=1)
+        await decide(requester, first, approved=False, place=1)
         second = await stream.until("autopilot_paused")
         assert second["approvals"] == first["approvals"][:1]
-        await decide(asker, second, approved=False)
+        await decide(requester, second, approved=False)
         events = await stream.all()
     assert of(events, "autopilot_paused") == []
     assert events[-1]["reason"] == "stop"
 
 
-async def test_a_stream_that_waits_shows_signs_of_life(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_waits_shows_signs_of_life(requester: Requester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_follower, "SILENCE", 0.05)
-    async with asker.stream(f"{DELETE} /say Over.") as stream:
+    async with requester.stream(f"{DELETE} /say Over.") as stream:
         paused = await stream.until("autopilot_paused")
         async with asyncio.timeout(10):
-            while (await asker.get(f"/api/runs/{paused['runId']}"))["status"] != "blocked":
+            while (await requester.get(f"/api/runs/{paused['runId']}"))["status"] != "blocked":
                 await asyncio.sleep(0.02)
         await asyncio.sleep(0.2)
-        await decide(asker, paused, approved=False)
+        await decide(requester, paused, approved=False)
         await stream.all()
     assert stream.comments > 1
     assert stream.done
@@ -297,50 +299,52 @@ async def test_a_stream_that_waits_shows_signs_of_life(asker: Asker, monkeypatch
 @pytest.mark.parametrize(
     ("asked", "most"), [(None, 20), ("3", 3), ("99", 50), ("0", 20), ("many", 20), ("-1", 20), ("1.5", 20)]
 )
-async def test_r12_the_most_steps_are_20_at_most_50_and_20_for_junk(asker: Asker, asked: str | None, most: int) -> None:
+async def test_r12_the_most_steps_are_20_at_most_50_and_20_for_junk(
+    requester: Requester, asked: str | None, most: int
+) -> None:
     headers = {} if asked is None else {"x_max_steps": asked}
-    assert (await asker.events("/echo Hello", **headers))[0]["maxSteps"] == most
+    assert (await requester.events("/echo Hello", **headers))[0]["maxSteps"] == most
     body: dict[str, Any] = {} if asked is None else {"max_steps": int(asked) if asked.isdigit() else asked}
     body |= {"model": "khala", "stream": True, "messages": [{"role": "user", "content": "/echo Hello"}]}
-    first = (await asker.post(body, x_autopilot="true")).text.splitlines()[0]
+    first = (await requester.post(body, x_autopilot="true")).text.splitlines()[0]
     assert json.loads(first.removeprefix("data: "))["maxSteps"] == most
 
 
-async def test_r12_at_the_limit_a_summary_says_so(asker: Asker) -> None:
-    events = await asker.events(LOOP, x_max_steps="4")
+async def test_r12_at_the_limit_a_summary_says_so(requester: Requester) -> None:
+    events = await requester.events(LOOP, x_max_steps="4")
     assert len(of(events, "task_group_end")) == 4
     assert (events[-1]["reason"], events[-1]["steps"]) == ("max_steps", 4)
     assert "Stopped after 4 rounds" in said(events)
 
 
-async def test_r13_a_budget_ends_the_run_with_the_reason(asker: Asker) -> None:
-    events = await asker.events(LOOP, x_budget_tokens="900")
+async def test_r13_a_budget_ends_the_run_with_the_reason(requester: Requester) -> None:
+    events = await requester.events(LOOP, x_budget_tokens="900")
     assert events[-1]["reason"] == "budget"
     assert events[-1]["message"] == "This answer has reached its budget."
     assert events[-1]["message"] not in said(events), "it is told once"
 
 
-async def test_r14_who_leaves_and_wants_it_so_takes_the_tools_along(asker: Asker) -> None:
-    async with asker.stream(call("peculiar__hang"), x_cancel_on_disconnect="true") as stream:
+async def test_r14_who_leaves_and_wants_it_so_takes_the_tools_along(requester: Requester) -> None:
+    async with requester.stream(call("peculiar__hang"), x_cancel_on_disconnect="true") as stream:
         start = await stream.until("autopilot_start")
         await stream.until("task_update")
-    assert (await asker.ended(start["runId"]))["status"] == "canceled"
-    (card,) = [block for block in (await asker.thread(start["threadId"]))[-1]["content"] if block["type"] == "tool"]
+    assert (await requester.ended(start["runId"]))["status"] == "canceled"
+    (card,) = [block for block in (await requester.thread(start["threadId"]))[-1]["content"] if block["type"] == "tool"]
     assert card["state"] == "cancelled"
 
 
-async def test_a_run_goes_on_when_its_stream_is_left(asker: Asker) -> None:
-    async with asker.stream("/wait=0.2 " + THREE) as stream:
+async def test_a_run_goes_on_when_its_stream_is_left(requester: Requester) -> None:
+    async with requester.stream("/wait=0.2 " + THREE) as stream:
         start = await stream.until("autopilot_start")
-    run = await asker.ended(start["runId"])
+    run = await requester.ended(start["runId"])
     assert (run["status"], run["steps"]) == ("final", 3)
 
 
-async def test_r15_a_stream_that_is_cut_has_no_end(asker: Asker) -> None:
-    async with asker.stream(call("peculiar__hang")) as stream:
+async def test_r15_a_stream_that_is_cut_has_no_end(requester: Requester) -> None:
+    async with requester.stream(call("peculiar__hang")) as stream:
         start = await stream.until("autopilot_start")
         await stream.until("task_update")
-        gone = await asker.inside.http.delete(f"/api/threads/{start['threadId']}", headers=asker.who.headers)
+        gone = await requester.inside.http.delete(f"/api/threads/{start['threadId']}", headers=requester.who.headers)
         gone.raise_for_status()
         events = await stream.all()
     assert (of(events, "autopilot_end"), stream.done) == ([], False)
@@ -358,9 +362,9 @@ async def test_r15_a_server_that_stops_cuts_its_streams_and_the_run_goes_on_else
         after.push_async_callback(db.close)
         async with contextlib.AsyncExitStack() as stack:
             inside = await stack.enter_async_context(khala(url))
-            asker = await Asker.new(inside, db)
+            requester = await Requester.new(inside, db)
             stream = await stack.enter_async_context(
-                asker.stream("/call todo_list {} /say /words=400 /pace=50", x_cancel_on_disconnect="true")
+                requester.stream("/call todo_list {} /say /words=400 /pace=50", x_cancel_on_disconnect="true")
             )
             start = await stream.until("autopilot_start")
             await stream.until("task_group_end")
@@ -372,34 +376,34 @@ async def test_r15_a_server_that_stops_cuts_its_streams_and_the_run_goes_on_else
             with contextlib.suppress(httpx.HTTPError, RuntimeError):
                 await stopping
         async with khala(url) as inside:
-            asker = Asker(inside, asker.who)
-            run = await asker.ended(start["runId"])
+            requester = Requester(inside, requester.who)
+            run = await requester.ended(start["runId"])
         assert run["status"] == "final"
 
 
-async def test_r16_each_piece_of_text_is_told_once(asker: Asker) -> None:
-    events = await asker.events(THREE.replace("/say All done.", "/words=300 /pace=500"))
+async def test_r16_each_piece_of_text_is_told_once(requester: Requester) -> None:
+    events = await requester.events(THREE.replace("/say All done.", "/words=300 /pace=500"))
     assert len(of(events, "autopilot_text")) > 2
-    message = (await asker.thread(events[0]["threadId"]))[-1]
+    message = (await requester.thread(events[0]["threadId"]))[-1]
     assert said(events) == text_of(message)
     assert said(events) == "First.Third." + " ".join(f"word{number}" for number in range(1, 301))
 
 
-async def test_a_failure_is_told_once_at_the_end(asker: Asker) -> None:
-    events = await asker.events("/call todo_list {} /failround=1")
+async def test_a_failure_is_told_once_at_the_end(requester: Requester) -> None:
+    events = await requester.events("/call todo_list {} /failround=1")
     end = events[-1]
     assert (end["type"], end["reason"]) == ("autopilot_end", "error")
     assert end["message"] == "The demo model was told to lose the connection."
     assert said(events) == ""
 
 
-async def test_three_rounds_with_two_mcp_servers_in_one_request(asker: Asker) -> None:
+async def test_three_rounds_with_two_mcp_servers_in_one_request(requester: Requester) -> None:
     first, second = "peculiar__echo", "everything__echo"
     wish = (
         f'/call {first} {{"text": "one"}} /call {second} {{"message": "two"}} /then '
         f'/call {second} {{"message": "three"}} /then /call {first} {{"text": "four"}} /call another__json {{}}'
     )
-    events = await asker.events(wish)
+    events = await requester.events(wish)
     groups = of(events, "task_group_start")
     assert [[task["tool"] for task in group["tasks"]] for group in groups] == [
         [first, second], [second], [first, "another__json"],
@@ -407,32 +411,34 @@ async def test_three_rounds_with_two_mcp_servers_in_one_request(asker: Asker) ->
     assert ends(events) == ["completed"] * 5
     assert "four" in said(events)
     details_ = [
-        await asker.get(f"/autopilot/detail/{task['detailToken']}") for group in groups for task in group["tasks"]
+        await requester.get(f"/autopilot/detail/{task['detailToken']}") for group in groups for task in group["tasks"]
     ]
     assert [str(one["output"]) for one in details_][:4] == ["one", "Echo: two", "Echo: three", "four"]
 
 
-async def test_a_call_of_the_callers_own_tool_is_a_task_whose_detail_has_the_arguments(asker: Asker) -> None:
+async def test_a_call_of_the_callers_own_tool_is_a_task_whose_detail_has_the_arguments(requester: Requester) -> None:
     city = "Aiur " * 30
     said = [{"role": "user", "content": "/call todo_list {} " + call("weather", city=city)}]
     body = {"model": "khala", "stream": True, "messages": said, "tools": [WEATHER]}
-    lines = [line for line in (await asker.post(body, x_autopilot="true")).text.splitlines() if line]
+    lines = [line for line in (await requester.post(body, x_autopilot="true")).text.splitlines() if line]
     assert lines.pop() == "data: [DONE]"
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
     (group,) = of(events, "task_group_start")
-    found = await asker.get(f"/autopilot/detail/{group['tasks'][1]['detailToken']}")
+    found = await requester.get(f"/autopilot/detail/{group['tasks'][1]['detailToken']}")
     assert (found["tool"], found["state"], found["args"]) == ("weather", "completed", {"city": city})
     assert (ends(events), events[-1]["reason"]) == (["completed"] * 2, "tool_calls")
 
 
-async def test_without_streaming_the_same_is_one_completion(asker: Asker) -> None:
-    completion = await asker.ask(THREE, headers={"x-autopilot": "true"})
+async def test_without_streaming_the_same_is_one_completion(requester: Requester) -> None:
+    completion = await requester.ask(THREE, headers={"x-autopilot": "true"})
     assert completion.choices[0].message.content == "All done."
     assert (completion.khala["steps"], completion.khala["reason"]) == (3, "stop")
 
 
-async def test_what_the_feed_skips_is_read_from_the_tables(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_feed_skips_is_read_from_the_tables(
+    requester: Requester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(thread_feed, "MAX_DELTA_PARTS", 3)  # more at once is told as a snapshot, which has no parts
-    events = await asker.events("/pace=0 /times=200 " + call("todo_list") + " /then /call todo_list {} /words=300")
+    events = await requester.events("/pace=0 /times=200 " + call("todo_list") + " /then /call todo_list {} /words=300")
     assert ends(events) == ["completed"] * 201
     assert said(events) == " ".join(f"word{number}" for number in range(1, 301))

@@ -207,9 +207,9 @@ async def test_claimed_between_two_rounds_of_tools_the_later_ones_act_for_the_us
     assert "before.txt" in card["output"]
     async with store.driver() as driver:
         owners = await driver.fetch("SELECT DISTINCT owner_id FROM files WHERE path LIKE '%after.txt'")
-        asker = await driver.fetchval("SELECT user_id FROM runs WHERE id = $1", agent.run_id)
+        requester = await driver.fetchval("SELECT user_id FROM runs WHERE id = $1", agent.run_id)
     assert [row["owner_id"] for row in owners] == [owner.id]
-    assert asker == owner.id
+    assert requester == owner.id
 
 
 async def other_thread(server: Inside, owner: Person) -> Thread:

@@ -16,7 +16,7 @@ from khala.store.postgres.database import Database
 from tests.integration.test_openai_retries import IMAGE
 from tests.support.client import text_of
 from tests.support.inside import Inside
-from tests.support.openai_api import Asker, user
+from tests.support.openai_api import Requester, user
 from tests.support.shared import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,19 +40,19 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def asker(server: Inside, store: Database) -> Asker:
-    return await Asker.new(server, store)
+async def requester(server: Inside, store: Database) -> Requester:
+    return await Requester.new(server, store)
 
 
-async def ask(asker: Asker, text: str = "/echo yes", **headers: str) -> str:
+async def ask(requester: Requester, text: str = "/echo yes", **headers: str) -> str:
     """The id of the ephemeral thread that this request has made."""
-    answer = await asker.post({"model": "khala", "messages": user(text)}, **(EPHEMERAL | headers))
+    answer = await requester.post({"model": "khala", "messages": user(text)}, **(EPHEMERAL | headers))
     assert answer.status_code == 200, answer.text
     return str(answer.headers["x-thread-id"])
 
 
-async def status(asker: Asker, thread_id: str) -> int:
-    return (await asker.inside.http.get(f"/api/threads/{thread_id}", headers=asker.who.headers)).status_code
+async def status(requester: Requester, thread_id: str) -> int:
+    return (await requester.inside.http.get(f"/api/threads/{thread_id}", headers=requester.who.headers)).status_code
 
 
 async def seconds_left(store: Database, thread_id: str) -> float:
@@ -67,17 +67,19 @@ async def let_pass(store: Database, thread_id: str, seconds: float) -> None:
         assert await driver.execute(query, UUID(thread_id), seconds) == "UPDATE 1"
 
 
-async def listed(asker: Asker) -> list[str]:
-    return [one["id"] for one in (await asker.get("/api/threads"))["items"]]
+async def listed(requester: Requester) -> list[str]:
+    return [one["id"] for one in (await requester.get("/api/threads"))["items"]]
 
 
-async def test_it_is_on_no_list_and_open_to_its_owner_alone(server: Inside, store: Database, asker: Asker) -> None:
-    usual = (await asker.post({"model": "khala", "messages": user("/echo usual")})).headers["x-thread-id"]
-    thread_id = await ask(asker)
-    assert await listed(asker) == [usual]
-    assert [text_of(one) for one in await asker.thread(thread_id)] == ["/echo yes", "yes"]
-    assert await status(await Asker.new(server, store), thread_id) == 403
-    async with websockets.connect(server.socket_url, additional_headers=asker.who.headers) as socket:
+async def test_it_is_on_no_list_and_open_to_its_owner_alone(
+    server: Inside, store: Database, requester: Requester
+) -> None:
+    usual = (await requester.post({"model": "khala", "messages": user("/echo usual")})).headers["x-thread-id"]
+    thread_id = await ask(requester)
+    assert await listed(requester) == [usual]
+    assert [text_of(one) for one in await requester.thread(thread_id)] == ["/echo yes", "yes"]
+    assert await status(await Requester.new(server, store), thread_id) == 403
+    async with websockets.connect(server.socket_url, additional_headers=requester.who.headers) as socket:
         await socket.send(json.dumps({"type": "watch"}))
         await socket.send(json.dumps({"type": "subscribe", "threadId": thread_id}))
         async with asyncio.timeout(20):
@@ -87,59 +89,59 @@ async def test_it_is_on_no_list_and_open_to_its_owner_alone(server: Inside, stor
     assert by_type["snapshot"]["thread"]["id"] == thread_id
 
 
-async def test_with_a_file_in_its_first_message_it_is_on_no_list_either(store: Database, asker: Asker) -> None:
+async def test_with_a_file_in_its_first_message_it_is_on_no_list_either(store: Database, requester: Requester) -> None:
     said = [{"type": "text", "text": "/echo seen"}, {"type": "image_url", "image_url": IMAGE}]
     body = {"model": "khala", "messages": [{"role": "user", "content": said}]}
-    answer = await asker.post(body, **EPHEMERAL)
+    answer = await requester.post(body, **EPHEMERAL)
     assert answer.json()["choices"][0]["message"]["content"] == "seen"
-    assert await listed(asker) == []
+    assert await listed(requester) == []
     assert 3500 < await seconds_left(store, answer.headers["x-thread-id"]) <= 3600
 
 
-async def test_it_goes_on_and_stays_off_the_list(asker: Asker) -> None:
-    thread_id = await ask(asker)
-    again = await asker.post({"model": "khala", "messages": user("/echo on")}, x_thread_id=thread_id)
+async def test_it_goes_on_and_stays_off_the_list(requester: Requester) -> None:
+    thread_id = await ask(requester)
+    again = await requester.post({"model": "khala", "messages": user("/echo on")}, x_thread_id=thread_id)
     assert again.headers["x-thread-id"] == thread_id
-    assert [text_of(one) for one in await asker.thread(thread_id)][-1] == "on"
-    assert await listed(asker) == []
+    assert [text_of(one) for one in await requester.thread(thread_id)][-1] == "on"
+    assert await listed(requester) == []
 
 
 @pytest.mark.parametrize(("headers", "lasts"), [({}, 3600), ({"x-thread-ttl": "90"}, 90)])
 async def test_it_is_deleted_when_its_time_is_up_and_not_before(
-    store: Database, asker: Asker, headers: dict[str, str], lasts: int
+    store: Database, requester: Requester, headers: dict[str, str], lasts: int
 ) -> None:
-    thread_id = await ask(asker, **headers)
+    thread_id = await ask(requester, **headers)
     assert lasts - 60 < await seconds_left(store, thread_id) <= lasts
     await let_pass(store, thread_id, lasts - 60)
     assert (await purge(store, KEEP))["expired threads"] == 0
-    assert await status(asker, thread_id) == 200
+    assert await status(requester, thread_id) == 200
     await let_pass(store, thread_id, 60)
     assert (await count_due(store, KEEP))["expired threads"] == 1
     assert (await purge(store, KEEP))["expired threads"] == 1
-    assert await status(asker, thread_id) == 404
+    assert await status(requester, thread_id) == 404
     async with store.driver() as driver:
         for table in ("messages", "message_parts", "receipts", "runs", "ephemeral_threads"):
             query = f"SELECT count(*) FROM {table} WHERE thread_id = $1"
             assert await driver.fetchval(query, UUID(thread_id)) == 0, table
 
 
-async def test_it_stays_while_an_answer_is_written_and_goes_after_that(store: Database, asker: Asker) -> None:
-    async with asker.stream("/hang=2", x_autopilot="false", **EPHEMERAL) as stream:
+async def test_it_stays_while_an_answer_is_written_and_goes_after_that(store: Database, requester: Requester) -> None:
+    async with requester.stream("/hang=2", x_autopilot="false", **EPHEMERAL) as stream:
         thread_id, run_id = stream.response.headers["x-thread-id"], stream.response.headers["x-run-id"]
         await let_pass(store, thread_id, 4000)
         assert (await purge(store, KEEP))["expired threads"] == 0
-        assert await status(asker, thread_id) == 200
-        cancel = await asker.inside.http.post(f"/api/runs/{run_id}/cancel", headers=asker.who.headers)
+        assert await status(requester, thread_id) == 200
+        cancel = await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.who.headers)
         cancel.raise_for_status()
-        await asker.ended(run_id)
+        await requester.ended(run_id)
     assert (await purge(store, KEEP))["expired threads"] == 1
-    assert await status(asker, thread_id) == 404
+    assert await status(requester, thread_id) == 404
 
 
 async def test_of_many_that_are_due_a_batch_closes_a_bounded_number(
-    store: Database, asker: Asker, monkeypatch: pytest.MonkeyPatch
+    store: Database, requester: Requester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = [await ask(asker) for _ in range(3)]
+    ids = [await ask(requester) for _ in range(3)]
     for thread_id in ids:
         await let_pass(store, thread_id, 4000)
     monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 10)
@@ -160,7 +162,7 @@ async def test_of_many_that_are_due_a_batch_closes_a_bounded_number(
         ({"x-thread-id": "00000000-0000-0000-0000-000000000000", **EPHEMERAL}, "x-thread"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(asker: Asker, headers: dict[str, str], param: str) -> None:
-    refused = await asker.post({"model": "khala", "messages": user("x")}, **headers)
+async def test_what_makes_no_sense_is_refused(requester: Requester, headers: dict[str, str], param: str) -> None:
+    refused = await requester.post({"model": "khala", "messages": user("x")}, **headers)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
-    assert await listed(asker) == []
+    assert await listed(requester) == []

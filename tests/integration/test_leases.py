@@ -440,5 +440,5 @@ async def test_a_claim_leaves_the_run_of_another_account_to_that_account(db: Dat
     by_key = await ask(db, thread_id, caller=msgspec.structs.replace(CALLER, user_id=member.id))
     await claims.claim(db, thread_id, key_hash(KEY), owner.caller)
     async with db.driver() as driver:
-        askers = dict(await driver.fetch("SELECT id, user_id FROM runs"))
-    assert askers == {guest.run_id: owner.id, theirs.run_id: member.id, by_key.run_id: member.id}
+        requesters = dict(await driver.fetch("SELECT id, user_id FROM runs"))
+    assert requesters == {guest.run_id: owner.id, theirs.run_id: member.id, by_key.run_id: member.id}

@@ -18,7 +18,7 @@ from tests.support import openai_node
 from tests.support.client import text_of
 from tests.support.inside import Inside, khala
 from tests.support.mcp_server import PNG
-from tests.support.openai_api import WEATHER, Asker, user
+from tests.support.openai_api import WEATHER, Requester, user
 from tests.support.providers import Reply, serving
 from tests.support.shared import shared
 from tests.support.wires import UseTool
@@ -45,8 +45,8 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def asker(server: Inside, store: Database) -> Asker:
-    return await Asker.new(server, store)
+async def requester(server: Inside, store: Database) -> Requester:
+    return await Requester.new(server, store)
 
 
 def content(completion: Any) -> str:
@@ -58,8 +58,8 @@ async def streamed(stream: Any) -> tuple[str, list[Any]]:
     return "".join(one.choices[0].delta.content or "" for one in chunks if one.choices), chunks
 
 
-async def test_the_python_client_gets_a_completion(asker: Asker) -> None:
-    completion = await asker.ask("/echo En taro Adun")
+async def test_the_python_client_gets_a_completion(requester: Requester) -> None:
+    completion = await requester.ask("/echo En taro Adun")
     assert content(completion) == "En taro Adun"
     assert (completion.object, completion.model) == ("chat.completion", "khala")
     assert completion.choices[0].finish_reason == "stop"
@@ -67,18 +67,18 @@ async def test_the_python_client_gets_a_completion(asker: Asker) -> None:
     assert completion.usage.completion_tokens == 3
 
 
-async def test_the_python_client_gets_a_stream_which_says_the_same(asker: Asker) -> None:
+async def test_the_python_client_gets_a_stream_which_says_the_same(requester: Requester) -> None:
     asked: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
-    text, chunks = await streamed(await asker.ask("/words=400 /pace=0", **asked))
-    assert text == content(await asker.ask("/words=400 /pace=0"))
+    text, chunks = await streamed(await requester.ask("/words=400 /pace=0", **asked))
+    assert text == content(await requester.ask("/words=400 /pace=0"))
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [one.choices[0].finish_reason for one in chunks if one.choices][-2:] == [None, "stop"]
     assert (chunks[-1].choices, chunks[-1].usage.completion_tokens) == ([], 400)
     assert len({one.id for one in chunks}) == 1
 
 
-async def test_the_node_client_works_as_it_is(server: Inside, asker: Asker) -> None:
-    heard = await openai_node.talk(f"{server.url}/v1", asker.who.token)
+async def test_the_node_client_works_as_it_is(server: Inside, requester: Requester) -> None:
+    heard = await openai_node.talk(f"{server.url}/v1", requester.who.token)
     assert heard["models"] == ["khala", "demo"]
     assert heard["whole"] == "En taro Adun"
     assert heard["streamed"] == " ".join(f"word{number}" for number in range(1, 51))
@@ -88,7 +88,7 @@ async def test_the_node_client_works_as_it_is(server: Inside, asker: Asker) -> N
     assert heard["error"] == {"status": 404, "code": "model_not_found", "param": "model"}
 
 
-async def test_what_is_asked_is_a_thread_that_can_be_watched_and_read(asker: Asker) -> None:
+async def test_what_is_asked_is_a_thread_that_can_be_watched_and_read(requester: Requester) -> None:
     said = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Who are you?"},
@@ -96,9 +96,9 @@ async def test_what_is_asked_is_a_thread_that_can_be_watched_and_read(asker: Ask
         {"role": "developer", "content": "Be kind."},
         {"role": "user", "content": "/echo Adun toridas"},
     ]
-    completion = await asker.ask("", messages=said)
+    completion = await requester.ask("", messages=said)
     thread_id = completion.khala["threadId"]
-    found = [(one["role"], text_of(one)) for one in await asker.thread(thread_id)]
+    found = [(one["role"], text_of(one)) for one in await requester.thread(thread_id)]
     assert found == [
         ("system", "Be brief.\n\nBe kind."),
         ("user", "Who are you?"),
@@ -106,29 +106,29 @@ async def test_what_is_asked_is_a_thread_that_can_be_watched_and_read(asker: Ask
         ("user", "/echo Adun toridas"),
         ("assistant", "Adun toridas"),
     ]
-    assert (await asker.get(f"/api/threads/{thread_id}"))["thread"]["title"] == "Who are you?"
-    assert thread_id in [one["id"] for one in (await asker.get("/api/threads"))["items"]]
+    assert (await requester.get(f"/api/threads/{thread_id}"))["thread"]["title"] == "Who are you?"
+    assert thread_id in [one["id"] for one in (await requester.get("/api/threads"))["items"]]
 
 
-async def test_an_answer_names_its_thread_and_run_and_the_thread_can_go_on(asker: Asker) -> None:
-    first = await asker.post({"model": "khala", "messages": user("/echo one")})
+async def test_an_answer_names_its_thread_and_run_and_the_thread_can_go_on(requester: Requester) -> None:
+    first = await requester.post({"model": "khala", "messages": user("/echo one")})
     thread_id, run_id = first.headers["x-thread-id"], first.headers["x-run-id"]
-    assert (await asker.get(f"/api/runs/{run_id}"))["status"] == "final"
+    assert (await requester.get(f"/api/runs/{run_id}"))["status"] == "final"
     said = [*user("/echo one"), {"role": "assistant", "content": "one"}, *user("/echo two")]
-    second = await asker.ask("", messages=said, headers={"x-thread-id": thread_id})
+    second = await requester.ask("", messages=said, headers={"x-thread-id": thread_id})
     assert second.khala["threadId"] == thread_id
-    assert [text_of(one) for one in await asker.thread(thread_id)] == ["/echo one", "one", "/echo two", "two"]
+    assert [text_of(one) for one in await requester.thread(thread_id)] == ["/echo one", "one", "/echo two", "two"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_function_is_called_by_whoever_asked_and_the_answer_goes_on(asker: Asker, stream: bool) -> None:
+async def test_a_function_is_called_by_whoever_asked_and_the_answer_goes_on(requester: Requester, stream: bool) -> None:
     said = user(CALL)
     if stream:
-        text, chunks = await streamed(await asker.ask("", messages=said, tools=[WEATHER], stream=True))
+        text, chunks = await streamed(await requester.ask("", messages=said, tools=[WEATHER], stream=True))
         calls = [call for one in chunks for call in one.choices[0].delta.tool_calls or []]
         reason = chunks[-1].choices[0].finish_reason
     else:
-        completion = await asker.ask("", messages=said, tools=[WEATHER])
+        completion = await requester.ask("", messages=said, tools=[WEATHER])
         text, reason = content(completion), completion.choices[0].finish_reason
         calls = completion.choices[0].message.tool_calls
     assert (text, reason) == ("Let me see.", "tool_calls")
@@ -139,30 +139,30 @@ async def test_a_function_is_called_by_whoever_asked_and_the_answer_goes_on(aske
         {"role": "assistant", "content": text, "tool_calls": [used]},
         {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
     ]
-    answer = await asker.ask("", messages=said, tools=[WEATHER])
+    answer = await requester.ask("", messages=said, tools=[WEATHER])
     assert (content(answer), answer.choices[0].finish_reason) == ("It is fine.", "stop")
-    before = (await asker.thread(answer.khala["threadId"]))[1]
+    before = (await requester.thread(answer.khala["threadId"]))[1]
     assert [block["type"] for block in before["content"]] == ["text", "tool"]
     assert (before["content"][1]["state"], before["content"][1]["output"]) == ("completed", "sunny")
 
 
-async def test_in_a_thread_that_goes_on_the_tools_come_back_to_the_answer_that_has_called(asker: Asker) -> None:
-    asked = await asker.ask(CALL, tools=[WEATHER])
+async def test_in_a_thread_that_goes_on_the_tools_come_back_to_the_answer_that_has_called(requester: Requester) -> None:
+    asked = await requester.ask(CALL, tools=[WEATHER])
     (call,) = asked.choices[0].message.tool_calls
     thread = {"x-thread-id": asked.khala["threadId"]}
     back = [{"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
     used = [{"id": call.id, "type": "function", "function": call.function.model_dump()}]
     said = [*user(CALL), {"role": "assistant", "content": None, "tool_calls": used}, *back]
-    answer = await asker.ask("", messages=said, tools=[WEATHER], headers=thread)
+    answer = await requester.ask("", messages=said, tools=[WEATHER], headers=thread)
     assert content(answer) == "It is fine."
-    question, waited, settled, last = await asker.thread(asked.khala["threadId"])
+    question, waited, settled, last = await requester.thread(asked.khala["threadId"])
     assert (waited["parentId"], settled["parentId"], last["parentId"]) == (
         question["id"],
         question["id"],
         settled["id"],
     )
     with pytest.raises(openai.BadRequestError, match="no such call"):
-        await asker.ask("", messages=said, tools=[WEATHER], headers=thread)
+        await requester.ask("", messages=said, tools=[WEATHER], headers=thread)
 
 
 async def test_a_provider_is_told_the_history_and_the_outcomes_as_they_are(database_url: str) -> None:
@@ -194,9 +194,9 @@ async def test_a_provider_is_told_the_history_and_the_outcomes_as_they_are(datab
         }
         async with khala(database_url, **env) as inside:
             db = Database(database_url)
-            asker = await Asker.new(inside, db)
-            assert content(await asker.ask("", messages=said, tools=[WEATHER], max_tokens=77)) == "Fine."
-            asked = await asker.ask("And there?", tools=[WEATHER])
+            requester = await Requester.new(inside, db)
+            assert content(await requester.ask("", messages=said, tools=[WEATHER], max_tokens=77)) == "Fine."
+            asked = await requester.ask("And there?", tools=[WEATHER])
             await db.close()
         body = (await provider.call(0)).body
     assert [one["role"] for one in body["messages"]] == ["system", "user", "assistant", "tool", "tool"]
@@ -216,7 +216,7 @@ async def test_instructions_stay_when_the_rest_of_a_long_history_makes_room(data
         env |= {"OPENAI_API_KEY": "k", "KHALA_CONTEXT_TOKENS": "2000"}
         async with khala(database_url, **env) as inside:
             db = Database(database_url)
-            await (await Asker.new(inside, db)).ask("", messages=said)
+            await (await Requester.new(inside, db)).ask("", messages=said)
             await db.close()
         told = provider.calls[-1].body["messages"]
     assert "Answer in Khalani." in told[0]["content"]
@@ -224,67 +224,71 @@ async def test_instructions_stay_when_the_rest_of_a_long_history_makes_room(data
     assert len(told) < len(said)
 
 
-async def test_large_arguments_come_whole(asker: Asker) -> None:
+async def test_large_arguments_come_whole(requester: Requester) -> None:
     city = "Aiur " * 2000
-    asked = await asker.ask(f"/call weather {json.dumps({'city': city})}", tools=[WEATHER])
+    asked = await requester.ask(f"/call weather {json.dumps({'city': city})}", tools=[WEATHER])
     assert json.loads(asked.choices[0].message.tool_calls[0].function.arguments) == {"city": city}
 
 
-async def test_khalas_own_tools_are_offered_only_if_they_are_asked_for(asker: Asker) -> None:
+async def test_khalas_own_tools_are_offered_only_if_they_are_asked_for(requester: Requester) -> None:
     wish = '/call todo_add {"text": "Warp in"} /call todo_list {} /say Over.'
-    plain = await asker.ask(wish)
+    plain = await requester.ask(wish)
     assert "Stopped after 0 rounds." in content(plain)
-    named = await asker.ask(wish, headers={"x-khala-tools": "todo_add"})
-    states = [one["state"] for one in (await asker.thread(named.khala["threadId"]))[-1]["content"] if "state" in one]
+    named = await requester.ask(wish, headers={"x-khala-tools": "todo_add"})
+    states = [
+        one["state"] for one in (await requester.thread(named.khala["threadId"]))[-1]["content"] if "state" in one
+    ]
     assert states == ["completed", "failed"]
     assert content(named) == "Over."
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_python_client_drives_three_rounds_in_one_request(asker: Asker, stream: bool) -> None:
+async def test_the_python_client_drives_three_rounds_in_one_request(requester: Requester, stream: bool) -> None:
     wish = '/call todo_list {} /then /call todo_add {"text": "Warp in"} /then /call todo_list {} /say All done.'
     headers = {"x-autopilot": "true", "x-autopilot-events": "false"}
     if stream:
-        text, chunks = await streamed(await asker.ask(wish, stream=True, headers=headers))
+        text, chunks = await streamed(await requester.ask(wish, stream=True, headers=headers))
         assert chunks[-1].choices[0].finish_reason == "stop"
     else:
-        completion = await asker.ask(wish, headers=headers)
+        completion = await requester.ask(wish, headers=headers)
         text = content(completion)
         assert (completion.khala["steps"], completion.khala["reason"]) == (3, "stop")
     assert text == "All done."
 
 
-async def test_what_is_said_between_rounds_is_told_apart_in_a_stream_and_left_out_of_the_whole(asker: Asker) -> None:
+async def test_what_is_said_between_rounds_is_told_apart_in_a_stream_and_left_out_of_the_whole(
+    requester: Requester,
+) -> None:
     wish = "/text Looking. /call todo_list {} /say All done."
     headers = {"x-autopilot": "true", "x-autopilot-events": "false"}
-    assert (await streamed(await asker.ask(wish, stream=True, headers=headers)))[0] == "Looking.\n\nAll done."
-    assert content(await asker.ask(wish, headers=headers)) == "All done."
+    assert (await streamed(await requester.ask(wish, stream=True, headers=headers)))[0] == "Looking.\n\nAll done."
+    assert content(await requester.ask(wish, headers=headers)) == "All done."
 
 
-async def test_an_image_is_kept_and_shown_to_the_model(asker: Asker) -> None:
+async def test_an_image_is_kept_and_shown_to_the_model(requester: Requester) -> None:
     url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
     said = [{"role": "user", "content": parts}, {"role": "assistant", "content": "A dot."}]
-    completion = await asker.ask("", messages=[*said, {"role": "user", "content": parts}])
+    completion = await requester.ask("", messages=[*said, {"role": "user", "content": parts}])
     assert "image/png" in content(completion)
-    messages = await asker.thread(completion.khala["threadId"])
+    messages = await requester.thread(completion.khala["threadId"])
     for message in (messages[0], messages[2]):
         (blob,) = [block["blob"] for block in message["content"] if block["type"] == "file"]
-        found = await asker.inside.http.get(f"/api/blobs/{blob['blobId']}", headers=asker.who.headers)
+        found = await requester.inside.http.get(f"/api/blobs/{blob['blobId']}", headers=requester.who.headers)
         assert found.content == PNG
 
 
-async def test_the_most_tokens_of_an_answer_are_kept_to(asker: Asker) -> None:
-    completion = await asker.ask("/words=50 /pace=0", max_tokens=3)
+async def test_the_most_tokens_of_an_answer_are_kept_to(requester: Requester) -> None:
+    completion = await requester.ask("/words=50 /pace=0", max_tokens=3)
     assert content(completion).strip() == "word1 word2 word3"
     assert completion.choices[0].finish_reason == "length"
 
 
-async def test_the_models_that_may_be_asked_for_are_listed_and_found(asker: Asker) -> None:
-    assert [one.id async for one in asker.client.models.list()] == ["khala", "demo"]
-    assert (await asker.client.models.retrieve("demo")).id == "demo"
+async def test_the_models_that_may_be_asked_for_are_listed_and_found(requester: Requester) -> None:
+    assert [one.id async for one in requester.client.models.list()] == ["khala", "demo"]
+    assert (await requester.client.models.retrieve("demo")).id == "demo"
     with pytest.raises(openai.NotFoundError) as refused:
-        await asker.client.models.retrieve("openai:gpt-none")
+        await requester.client.models.retrieve("openai:gpt-none")
     assert refused.value.code == "model_not_found"
 
 
@@ -332,16 +336,16 @@ BAD: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_what_cant_be_done_is_refused_and_leaves_no_thread(asker: Asker, name: str) -> None:
+async def test_what_cant_be_done_is_refused_and_leaves_no_thread(requester: Requester, name: str) -> None:
     body, param = BAD[name]
-    refused = await asker.post({"model": "khala", "messages": user("x")} | body)
+    refused = await requester.post({"model": "khala", "messages": user("x")} | body)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), refused.text
     assert set(refused.json()["error"]) == {"message", "type", "code", "param"}
     assert (refused.json()["error"]["type"], refused.json()["error"]["code"]) == (
         "invalid_request_error",
         "invalid_input",
     )
-    assert (await asker.get("/api/threads"))["items"] == []
+    assert (await requester.get("/api/threads"))["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -353,12 +357,12 @@ async def test_what_cant_be_done_is_refused_and_leaves_no_thread(asker: Asker, n
         ({"x-budget-tokens": "many"}, "x-budget-tokens"),
     ],
 )
-async def test_headers_that_cant_be_read_are_refused(asker: Asker, headers: dict[str, str], param: str) -> None:
-    refused = await asker.post({"model": "khala", "messages": user("x")}, **headers)
+async def test_headers_that_cant_be_read_are_refused(requester: Requester, headers: dict[str, str], param: str) -> None:
+    refused = await requester.post({"model": "khala", "messages": user("x")}, **headers)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
 
 
-async def test_what_cant_be_honoured_and_does_no_harm_is_ignored(asker: Asker) -> None:
+async def test_what_cant_be_honoured_and_does_no_harm_is_ignored(requester: Requester) -> None:
     odd: dict[str, Any] = {
         "temperature": 0.1,
         "top_p": 0.5,
@@ -368,7 +372,7 @@ async def test_what_cant_be_honoured_and_does_no_harm_is_ignored(asker: Asker) -
         "n": 1,
         "stop": None,
     }
-    assert content(await asker.ask("/echo yes", **odd, response_format={"type": "text"}, store=True)) == "yes"
+    assert content(await requester.ask("/echo yes", **odd, response_format={"type": "text"}, store=True)) == "yes"
 
 
 ODD: dict[str, Any] = {
@@ -386,11 +390,11 @@ IGNORED = [
 """What of it changes nothing; what is null or empty asks for nothing."""
 
 
-async def test_an_answer_says_what_of_the_request_was_ignored(asker: Asker) -> None:
+async def test_an_answer_says_what_of_the_request_was_ignored(requester: Requester) -> None:
     body = {"model": "khala", **ODD}
-    whole = (await asker.post(body)).json()
+    whole = (await requester.post(body)).json()
     assert sorted(whole["khala"]["ignored"]) == sorted(IGNORED)
-    async with asker.stream("/echo yes", x_autopilot="false") as plain:
+    async with requester.stream("/echo yes", x_autopilot="false") as plain:
         first, *rest = await plain.all()
     thread_id, run_id = (plain.response.headers[name] for name in ("x-thread-id", "x-run-id"))
     assert first["khala"] == {"threadId": thread_id, "runId": run_id, "ignored": []}
@@ -398,34 +402,36 @@ async def test_an_answer_says_what_of_the_request_was_ignored(asker: Asker) -> N
 
 
 @pytest.mark.parametrize("autopilot", [False, True])
-async def test_a_stream_says_so_at_its_beginning(asker: Asker, autopilot: bool) -> None:
+async def test_a_stream_says_so_at_its_beginning(requester: Requester, autopilot: bool) -> None:
     body = {"model": "khala", **ODD, "stream": True}
-    answer = await asker.post(body, x_autopilot=str(autopilot).lower())
+    answer = await requester.post(body, x_autopilot=str(autopilot).lower())
     first = json.loads(answer.text.partition("\n")[0].removeprefix("data: "))
     assert sorted((first if autopilot else first["khala"])["ignored"]) == sorted(IGNORED)
 
 
-async def test_the_python_client_shows_what_was_ignored_and_what_was_not(asker: Asker) -> None:
-    completion = await asker.ask("/echo yes", temperature=0.5)
+async def test_the_python_client_shows_what_was_ignored_and_what_was_not(requester: Requester) -> None:
+    completion = await requester.ask("/echo yes", temperature=0.5)
     assert completion.khala["ignored"] == ["temperature"]
-    assert (await asker.ask("/echo yes", max_tokens=50, n=1)).khala["ignored"] == []
+    assert (await requester.ask("/echo yes", max_tokens=50, n=1)).khala["ignored"] == []
 
 
-async def test_instructions_that_a_thread_does_not_take_any_more_are_told(asker: Asker) -> None:
-    first = await asker.ask("/echo one")
+async def test_instructions_that_a_thread_does_not_take_any_more_are_told(requester: Requester) -> None:
+    first = await requester.ask("/echo one")
     said = [{"role": "system", "content": "Be brief."}, *user("/echo one"), *user("/echo two")]
-    again = await asker.ask("", messages=said, headers={"x-thread-id": first.khala["threadId"]})
+    again = await requester.ask("", messages=said, headers={"x-thread-id": first.khala["threadId"]})
     assert again.khala["ignored"] == ["messages[0]"]
-    assert (await asker.ask("", messages=said)).khala["ignored"] == []
+    assert (await requester.ask("", messages=said)).khala["ignored"] == []
 
 
-async def test_of_very_many_places_the_first_are_told(asker: Asker) -> None:
+async def test_of_very_many_places_the_first_are_told(requester: Requester) -> None:
     said = [{"role": "user", "name": "V", "content": "/echo yes"} for _ in range(100)]
-    answer = await asker.ask("", messages=said)
+    answer = await requester.ask("", messages=said)
     assert answer.khala["ignored"] == [f"messages[{place}].name" for place in range(64)]
 
 
-async def test_each_error_is_the_one_that_the_client_knows(server: Inside, store: Database, asker: Asker) -> None:
+async def test_each_error_is_the_one_that_the_client_knows(
+    server: Inside, store: Database, requester: Requester
+) -> None:
     nobody = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="khala_none", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
         await nobody.models.list()
@@ -434,30 +440,32 @@ async def test_each_error_is_the_one_that_the_client_knows(server: Inside, store
     keyed = {"X-Anon-Key": "k" * 40}
     bare = await server.http.post("/v1/chat/completions", json={"model": "khala", "messages": user("x")}, headers=keyed)
     assert bare.status_code == 401
-    reader = await Asker.new(server, store, scopes=("read",))
+    reader = await Requester.new(server, store, scopes=("read",))
     assert [one.id async for one in reader.client.models.list()]
     with pytest.raises(openai.PermissionDeniedError):
         await reader.ask("x")
     with pytest.raises(openai.NotFoundError) as unknown:
-        await asker.ask("x", model="openai:gpt-none")
+        await requester.ask("x", model="openai:gpt-none")
     assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
-    foreign = (await asker.ask("/echo x")).khala["threadId"]
+    foreign = (await requester.ask("/echo x")).khala["threadId"]
     with pytest.raises(openai.PermissionDeniedError):
-        await (await Asker.new(server, store)).ask("x", headers={"x-thread-id": foreign})
-    large = await asker.post({"model": "khala", "messages": user("x" * (9 << 20))})
+        await (await Requester.new(server, store)).ask("x", headers={"x-thread-id": foreign})
+    large = await requester.post({"model": "khala", "messages": user("x" * (9 << 20))})
     assert (large.status_code, large.json()["error"]["code"]) == (413, "payload_too_large")
-    wordy = await asker.post({"model": "khala", "messages": [*user("x" * (1 << 20)), *user("y")]})
+    wordy = await requester.post({"model": "khala", "messages": [*user("x" * (1 << 20)), *user("y")]})
     assert (wordy.status_code, wordy.json()["error"]["code"]) == (413, "payload_too_large")
     for method, path, status in (("GET", "/v1/nothing", 404), ("DELETE", "/v1/models", 405)):
-        odd = await server.http.request(method, path, headers=asker.who.headers)
+        odd = await server.http.request(method, path, headers=requester.who.headers)
         assert (odd.status_code, set(odd.json()["error"])) == (status, {"message", "type", "code", "param"})
-    form = await server.http.post("/v1/chat/completions", data={"model": "x"}, headers=asker.who.headers)
+    form = await server.http.post("/v1/chat/completions", data={"model": "x"}, headers=requester.who.headers)
     assert (form.status_code, form.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
-async def test_another_sites_page_may_not_ask_and_our_own_may_by_its_session(server: Inside, asker: Asker) -> None:
+async def test_another_sites_page_may_not_ask_and_our_own_may_by_its_session(
+    server: Inside, requester: Requester
+) -> None:
     body = {"model": "khala", "messages": user("/echo yes")}
-    refused = await asker.post(body, sec_fetch_site="cross-site")
+    refused = await requester.post(body, sec_fetch_site="cross-site")
     assert (refused.status_code, refused.json()["error"]["type"]) == (403, "permission_error")
     account = {"email": "selendis@example.com", "password": "en taro tassadar"}
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as browser:
@@ -466,35 +474,35 @@ async def test_another_sites_page_may_not_ask_and_our_own_may_by_its_session(ser
     assert answer.json()["choices"][0]["message"]["content"] == "yes"
 
 
-async def test_who_loses_access_hears_no_more(server: Inside, store: Database, asker: Asker) -> None:
-    async with asker.stream("/words=500 /pace=50", x_autopilot="false") as stream:
+async def test_who_loses_access_hears_no_more(server: Inside, store: Database, requester: Requester) -> None:
+    async with requester.stream("/words=500 /pace=50", x_autopilot="false") as stream:
         async for chunk in stream:
             if chunk["choices"][0]["delta"].get("content"):
                 break
-        await api_tokens.revoke(store, asker.who.token_id, asker.who.caller)
+        await api_tokens.revoke(store, requester.who.token_id, requester.who.caller)
         chunks = await stream.all()
     assert (chunks[-1]["error"]["code"], stream.done) == ("forbidden", False)
 
 
-async def test_ids_that_a_model_uses_again_are_told_apart(asker: Asker) -> None:
+async def test_ids_that_a_model_uses_again_are_told_apart(requester: Requester) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{"}}
     rounds: list[Any] = []
     for outcome in ("sunny", "cloudy"):
         rounds.append({"role": "assistant", "content": "", "tool_calls": [call]})
         rounds.append({"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": outcome}]})
-    answer = await asker.ask("", messages=[*user("And?"), *rounds, *user("/echo yes")])
-    (_, before, *_) = await asker.thread(answer.khala["threadId"])
+    answer = await requester.ask("", messages=[*user("And?"), *rounds, *user("/echo yes")])
+    (_, before, *_) = await requester.thread(answer.khala["threadId"])
     cards = [(one["toolCallId"], one["step"], one["output"], one["args"]) for one in before["content"]]
     assert cards == [("call_1", 1, "sunny", {"…": "{"}), ("call_1-1", 2, "cloudy", {"…": "{"})]
 
 
-async def test_a_thread_that_is_busy_says_so(asker: Asker) -> None:
-    async with asker.stream("/words=500 /pace=20", x_autopilot="false") as stream:
+async def test_a_thread_that_is_busy_says_so(requester: Requester) -> None:
+    async with requester.stream("/words=500 /pace=20", x_autopilot="false") as stream:
         thread_id, run_id = stream.response.headers["x-thread-id"], stream.response.headers["x-run-id"]
         with pytest.raises(openai.ConflictError) as busy:
-            await asker.ask("And?", headers={"x-thread-id": thread_id})
+            await requester.ask("And?", headers={"x-thread-id": thread_id})
         assert busy.value.code == "run_active"
-        await asker.inside.http.post(f"/api/runs/{run_id}/cancel", headers=asker.who.headers)
+        await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.who.headers)
         chunks = await stream.all()
     assert (chunks[-1]["error"]["code"], stream.done) == ("canceled", False)
 
@@ -502,16 +510,16 @@ async def test_a_thread_that_is_busy_says_so(asker: Asker) -> None:
 async def test_a_budget_that_is_used_up_is_told_with_when_to_come_again(database_url: str) -> None:
     async with khala(database_url, KHALA_USER_RUNS_PER_HOUR="1", KHALA_REQUESTS_PER_MINUTE="3") as inside:
         db = Database(database_url)
-        asker = await Asker.new(inside, db)
-        await asker.ask("/echo one")
+        requester = await Requester.new(inside, db)
+        await requester.ask("/echo one")
         with pytest.raises(openai.RateLimitError) as spent:
-            await asker.ask("/echo two")
+            await requester.ask("/echo two")
         await db.close()
         assert spent.value.code == "budget_exhausted"
         assert int(spent.value.response.headers["retry-after"]) > 0
-        assert len((await asker.get("/api/threads"))["items"]) == 1
+        assert len((await requester.get("/api/threads"))["items"]) == 1
         with pytest.raises(openai.RateLimitError) as hasty:
-            await asker.ask("/echo three")
+            await requester.ask("/echo three")
         assert (hasty.value.code, hasty.value.type) == ("rate_limited", "rate_limit_error")
         assert int(hasty.value.response.headers["retry-after"]) > 0
 
@@ -525,81 +533,81 @@ async def test_a_budget_that_is_used_up_is_told_with_when_to_come_again(database
     ],
 )
 async def test_an_answer_that_fails_is_an_error_and_not_tried_again(
-    asker: Asker, wish: str, status: int, code: str
+    requester: Requester, wish: str, status: int, code: str
 ) -> None:
     with pytest.raises(openai.APIStatusError) as failed:
-        await asker.ask(wish)
+        await requester.ask(wish)
     assert (failed.value.status_code, failed.value.code) == (status, code)
     assert failed.value.response.headers["x-should-retry"] == "false"
 
 
-async def test_a_stream_that_fails_tells_what_was_said_then_the_error_and_no_end(asker: Asker) -> None:
-    async with asker.stream("/fail=3 /words=9 /pace=0", x_autopilot="false") as stream:
+async def test_a_stream_that_fails_tells_what_was_said_then_the_error_and_no_end(requester: Requester) -> None:
+    async with requester.stream("/fail=3 /words=9 /pace=0", x_autopilot="false") as stream:
         chunks = await stream.all()
     assert not stream.done
     assert "".join(one["choices"][0]["delta"].get("content", "") for one in chunks[:-1]) == "word1 word2 word3 "
     assert chunks[-1]["error"]["code"] == "connection_lost"
     with pytest.raises(openai.APIError, match="lose the connection"):
-        await streamed(await asker.ask("/fail=3 /words=9 /pace=0", stream=True))
+        await streamed(await requester.ask("/fail=3 /words=9 /pace=0", stream=True))
 
 
-async def test_a_budget_of_the_requests_own_ends_the_answer(asker: Asker) -> None:
+async def test_a_budget_of_the_requests_own_ends_the_answer(requester: Requester) -> None:
     with pytest.raises(openai.RateLimitError) as spent:
-        await asker.ask("/words=9000 /pace=0", headers={"x-budget-tokens": "300"})
+        await requester.ask("/words=9000 /pace=0", headers={"x-budget-tokens": "300"})
     assert spent.value.code == "budget_exhausted"
 
 
-async def leave(asker: Asker, *, stream: bool, **headers: str) -> str:
+async def leave(requester: Requester, *, stream: bool, **headers: str) -> str:
     """Ask, and hang up while the answer is written; the run's id."""
     wish = "/words=60 /pace=40"
     if stream:
-        async with asker.stream(wish, x_autopilot="false", **headers) as told:
+        async with requester.stream(wish, x_autopilot="false", **headers) as told:
             async for _ in told:
                 return str(told.response.headers["x-run-id"])
     body = {"model": "khala", "messages": user(wish)}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with httpx.AsyncClient(base_url=asker.inside.url, headers=asker.who.headers | named) as http:
+    async with httpx.AsyncClient(base_url=requester.inside.url, headers=requester.who.headers | named) as http:
         asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
-        run_id = await begun(asker)
+        run_id = await begun(requester)
         asking.cancel()
         await asyncio.wait({asking})
     return run_id
 
 
-async def begun(asker: Asker) -> str:
-    """The run of the asker's one thread, once something was said."""
+async def begun(requester: Requester) -> str:
+    """The run of the requester's one thread, once something was said."""
     async with asyncio.timeout(20):
         while True:
-            for thread in (await asker.get("/api/threads"))["items"]:
-                last = (await asker.thread(thread["id"]))[-1]
+            for thread in (await requester.get("/api/threads"))["items"]:
+                last = (await requester.thread(thread["id"]))[-1]
                 if text_of(last).startswith("word1"):
                     return str(last["runId"])
             await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_hangs_up_leaves_the_run_going(asker: Asker, stream: bool) -> None:
-    run_id = await leave(asker, stream=stream)
-    run = await asker.ended(run_id)
+async def test_a_client_that_hangs_up_leaves_the_run_going(requester: Requester, stream: bool) -> None:
+    run_id = await leave(requester, stream=stream)
+    run = await requester.ended(run_id)
     assert (run["status"], run["finish"]["reason"]) == ("final", "stop")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_wants_it_so_takes_the_run_along(asker: Asker, stream: bool) -> None:
-    run_id = await leave(asker, stream=stream, x_cancel_on_disconnect="true")
-    run = await asker.ended(run_id)
+async def test_a_client_that_wants_it_so_takes_the_run_along(requester: Requester, stream: bool) -> None:
+    run_id = await leave(requester, stream=stream, x_cancel_on_disconnect="true")
+    run = await requester.ended(run_id)
     assert (run["status"], run["finish"]["reason"]) == ("canceled", "canceled")
 
 
-async def test_two_who_listen_hear_the_same(asker: Asker) -> None:
+async def test_two_who_listen_hear_the_same(requester: Requester) -> None:
     """The page follows the thread's feed while the client has its stream."""
-    async with asker.stream("/words=40 /pace=200", x_autopilot="false") as stream:
+    async with requester.stream("/words=40 /pace=200", x_autopilot="false") as stream:
         thread_id = stream.response.headers["x-thread-id"]
         chunks = await stream.all()
     text = "".join(one["choices"][0]["delta"].get("content", "") for one in chunks if one["choices"])
-    assert text_of((await asker.thread(thread_id))[-1]) == text
+    assert text_of((await requester.thread(thread_id))[-1]) == text
 
 
-async def test_a_request_without_a_body_is_refused(asker: Asker) -> None:
-    refused = await asker.inside.http.post("/v1/chat/completions", headers=asker.who.headers)
+async def test_a_request_without_a_body_is_refused(requester: Requester) -> None:
+    refused = await requester.inside.http.post("/v1/chat/completions", headers=requester.who.headers)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_input")

@@ -33,7 +33,7 @@ from tests.support.cutting import losing_answers
 from tests.support.forwarder import forwarder
 from tests.support.inside import Inside, khala
 from tests.support.mcp_server import PNG
-from tests.support.openai_api import WEATHER, Asker, user
+from tests.support.openai_api import WEATHER, Requester, user
 from tests.support.shared import shared
 from tests.support.store import ROOMY
 
@@ -59,22 +59,24 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def asker(server: Inside, store: Database) -> Asker:
-    return await Asker.new(server, store)
+async def requester(server: Inside, store: Database) -> Requester:
+    return await Requester.new(server, store)
 
 
-async def runs_of(store: Database, asker: Asker) -> list[UUID]:
-    """All runs that the asker has begun, in order."""
+async def runs_of(store: Database, requester: Requester) -> list[UUID]:
+    """All runs that the requester has begun, in order."""
     async with store.driver() as driver:
         query = "SELECT id FROM runs WHERE user_id = $1 ORDER BY created_at, id"
-        return [row["id"] for row in await driver.fetch(query, asker.who.id)]
+        return [row["id"] for row in await driver.fetch(query, requester.who.id)]
 
 
-async def post(asker: Asker, text: str, *, inside: Inside | None = None, stream: bool = False, **headers: Any) -> Any:
+async def post(
+    requester: Requester, text: str, *, inside: Inside | None = None, stream: bool = False, **headers: Any
+) -> Any:
     """The answer to a message, whole: its status, run and text."""
     body = {"model": "khala", "messages": user(text), "stream": stream}
-    named = asker.who.headers | {name.replace("_", "-"): value for name, value in headers.items()}
-    http = (inside or asker.inside).http
+    named = requester.who.headers | {name.replace("_", "-"): value for name, value in headers.items()}
+    http = (inside or requester.inside).http
     return Heard(await http.post("/v1/chat/completions", json=body, headers=named, timeout=WITHIN))
 
 
@@ -96,17 +98,17 @@ class Heard:
             self.text = "".join(delta.get("content", "") for delta in deltas)
 
 
-def client_at(url: str, asker: Asker, **more: Any) -> openai.AsyncOpenAI:
+def client_at(url: str, requester: Requester, **more: Any) -> openai.AsyncOpenAI:
     """OpenAI's own client as it is, with its own retries."""
-    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=asker.who.token, **more)
+    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=requester.who.token, **more)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("lost", [1, 2])
 async def test_the_clients_own_retries_of_an_answer_that_was_lost_make_one_run(
-    server: Inside, store: Database, asker: Asker, stream: bool, lost: int
+    server: Inside, store: Database, requester: Requester, stream: bool, lost: int
 ) -> None:
-    async with losing_answers(server.url, lost) as way, client_at(way.url, asker) as client:
+    async with losing_answers(server.url, lost) as way, client_at(way.url, requester) as client:
         answer: Any = await client.chat.completions.create(model="khala", messages=user("/words=9"), stream=stream)
         if stream:
             text = "".join([one.choices[0].delta.content or "" async for one in answer])
@@ -114,61 +116,61 @@ async def test_the_clients_own_retries_of_an_answer_that_was_lost_make_one_run(
             text = answer.choices[0].message.content
     assert text == " ".join(f"word{number}" for number in range(1, 10))
     assert (way.lost, way.connections) == (lost, lost + 1), "it was sent again"
-    assert len(await runs_of(store, asker)) == 1
+    assert len(await runs_of(store, requester)) == 1
 
 
 async def test_a_connection_that_is_cut_in_the_midst_of_a_run_makes_one_run(
-    server: Inside, store: Database, asker: Asker
+    server: Inside, store: Database, requester: Requester
 ) -> None:
     port = int(server.url.rpartition(":")[2])
     with forwarder(port) as way:
-        async with client_at(way.url, asker) as client:
+        async with client_at(way.url, requester) as client:
             asking = asyncio.create_task(client.chat.completions.create(model="khala", messages=user(SLOW)))
             async with asyncio.timeout(WITHIN):
-                while not await runs_of(store, asker):
+                while not await runs_of(store, requester):
                     await asyncio.sleep(0.01)
                 assert await asyncio.to_thread(way.cut) == 1
                 completion = await asking
-    (run_id,) = await runs_of(store, asker)
+    (run_id,) = await runs_of(store, requester)
     assert completion.khala["runId"] == str(run_id)  # type: ignore[attr-defined]
     assert completion.choices[0].message.content == " ".join(f"word{number}" for number in range(1, 31))
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_same_key_brings_the_same_answer_from_its_beginning(
-    store: Database, asker: Asker, stream: bool
+    store: Database, requester: Requester, stream: bool
 ) -> None:
-    first = await post(asker, "/words=20 /pace=0", stream=stream, idempotency_key="one")
-    again = await post(asker, "/words=20 /pace=0", stream=stream, idempotency_key="one")
+    first = await post(requester, "/words=20 /pace=0", stream=stream, idempotency_key="one")
+    again = await post(requester, "/words=20 /pace=0", stream=stream, idempotency_key="one")
     assert (first.run_id, first.text) == (again.run_id, again.text)
     assert first.text.startswith("word1 word2 ")
-    other = await post(asker, "/words=20 /pace=0", stream=stream, idempotency_key="two")
-    assert await runs_of(store, asker) == [first.run_id, other.run_id]
+    other = await post(requester, "/words=20 /pace=0", stream=stream, idempotency_key="two")
+    assert await runs_of(store, requester) == [first.run_id, other.run_id]
 
 
-async def test_a_completion_is_the_same_to_its_last_byte(asker: Asker) -> None:
+async def test_a_completion_is_the_same_to_its_last_byte(requester: Requester) -> None:
     body = {"model": "khala", "messages": user("/echo yes")}
-    first = await asker.post(body, Idempotency_Key="k")
-    again = await asker.post(body, Idempotency_Key="k")
+    first = await requester.post(body, Idempotency_Key="k")
+    again = await requester.post(body, Idempotency_Key="k")
     assert first.content == again.content
 
 
-async def test_a_key_with_another_body_or_other_headers_is_refused(store: Database, asker: Asker) -> None:
-    first = await post(asker, "/echo one", idempotency_key="k")
+async def test_a_key_with_another_body_or_other_headers_is_refused(store: Database, requester: Requester) -> None:
+    first = await post(requester, "/echo one", idempotency_key="k")
     others: list[tuple[str, Headers]] = [
         ("/echo two", {}),
         ("/echo one", {"x_autopilot": "true"}),
         ("/echo one", {"x_budget_usd": "1"}),
     ]
     for text, headers in others:
-        other = await post(asker, text, idempotency_key="k", **headers)
+        other = await post(requester, text, idempotency_key="k", **headers)
         assert (other.status, other.error["code"]) == (422, "idempotency_key_reused")
-    assert await runs_of(store, asker) == [first.run_id]
+    assert await runs_of(store, requester) == [first.run_id]
 
 
-async def test_a_client_does_not_try_again_what_its_key_forbids(server: Inside, asker: Asker) -> None:
-    await post(asker, "/echo one", idempotency_key="k")
-    async with losing_answers(server.url, 0) as way, client_at(way.url, asker) as client:
+async def test_a_client_does_not_try_again_what_its_key_forbids(server: Inside, requester: Requester) -> None:
+    await post(requester, "/echo one", idempotency_key="k")
+    async with losing_answers(server.url, 0) as way, client_at(way.url, requester) as client:
         with pytest.raises(openai.UnprocessableEntityError):
             await client.chat.completions.create(
                 model="khala", messages=user("two"), extra_headers={"Idempotency-Key": "k"}
@@ -176,38 +178,40 @@ async def test_a_client_does_not_try_again_what_its_key_forbids(server: Inside, 
     assert way.connections == 1
 
 
-async def test_a_key_is_its_accounts_own_and_its_tokens_share_it(store: Database, asker: Asker) -> None:
-    first = await post(asker, "/echo one", idempotency_key="k")
-    other = await post(await Asker.new(asker.inside, store), "/echo one", idempotency_key="k")
+async def test_a_key_is_its_accounts_own_and_its_tokens_share_it(store: Database, requester: Requester) -> None:
+    first = await post(requester, "/echo one", idempotency_key="k")
+    other = await post(await Requester.new(requester.inside, store), "/echo one", idempotency_key="k")
     assert first.run_id != other.run_id
-    _, second = await api_tokens.create(store, asker.who.caller, "another", ("read", "write"), None)
-    again = await post(asker, "/echo one", idempotency_key="k", Authorization=f"Bearer {second}")
+    _, second = await api_tokens.create(store, requester.who.caller, "another", ("read", "write"), None)
+    again = await post(requester, "/echo one", idempotency_key="k", Authorization=f"Bearer {second}")
     assert again.run_id == first.run_id
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\there"])
-async def test_a_key_that_is_none_is_refused(asker: Asker, key: str) -> None:
-    refused = await post(asker, "/echo one", idempotency_key=key)
+async def test_a_key_that_is_none_is_refused(requester: Requester, key: str) -> None:
+    refused = await post(requester, "/echo one", idempotency_key=key)
     assert (refused.status, refused.error["param"]) == (400, "Idempotency-Key")
 
 
 async def test_sixteen_at_once_with_one_key_make_one_run_over_two_servers(
-    server: Inside, store: Database, asker: Asker
+    server: Inside, store: Database, requester: Requester
 ) -> None:
     async with khala(server.database_url, with_executor=False) as second:
         places = [server, second] * 8
-        heard = await asyncio.gather(*(post(asker, SLOW, inside=one, idempotency_key="k") for one in places))
+        heard = await asyncio.gather(*(post(requester, SLOW, inside=one, idempotency_key="k") for one in places))
     assert {(one.status, one.text) for one in heard} == {(200, heard[0].text)}
-    assert await runs_of(store, asker) == [heard[0].run_id]
+    assert await runs_of(store, requester) == [heard[0].run_id]
 
 
-async def test_eight_at_once_with_one_key_and_a_file_make_one_run_and_one_thread(store: Database, asker: Asker) -> None:
+async def test_eight_at_once_with_one_key_and_a_file_make_one_run_and_one_thread(
+    store: Database, requester: Requester
+) -> None:
     said = [{"type": "text", "text": "/echo seen"}, {"type": "image_url", "image_url": IMAGE}]
     body = {"model": "khala", "messages": [{"role": "user", "content": said}]}
-    heard = await asyncio.gather(*(asker.post(body, Idempotency_Key="k") for _ in range(8)))
+    heard = await asyncio.gather(*(requester.post(body, Idempotency_Key="k") for _ in range(8)))
     assert {one.status_code for one in heard} == {200}
-    assert len({one.headers["x-run-id"] for one in heard}) == len(await runs_of(store, asker)) == 1
-    assert len((await asker.get("/api/threads"))["items"]) == 1
+    assert len({one.headers["x-run-id"] for one in heard}) == len(await runs_of(store, requester)) == 1
+    assert len((await requester.get("/api/threads"))["items"]) == 1
 
 
 async def test_a_retry_reaches_the_run_when_the_server_that_began_it_is_gone(postgres_url: str, template: str) -> None:
@@ -218,21 +222,21 @@ async def test_a_retry_reaches_the_run_when_the_server_that_began_it_is_gone(pos
     try:
         who = await person(db)
         async with khala(url, with_executor=False) as first:
-            asker = Asker(first, who)
+            requester = Requester(first, who)
             by_key_headers: Headers = {"Idempotency_Key": "k"}
             retried: Headers = {"x_stainless_retry_count": "0"}
             for headers in (by_key_headers, retried):
-                asking = asyncio.create_task(post(asker, "/words=7 /pace=0", **headers))
+                asking = asyncio.create_task(post(requester, "/words=7 /pace=0", **headers))
                 async with asyncio.timeout(WITHIN):
-                    while len(begun := await runs_of(db, asker)) < 1 + (headers is retried):
+                    while len(begun := await runs_of(db, requester)) < 1 + (headers is retried):
                         await asyncio.sleep(0.01)
                 asking.cancel()
                 await asyncio.wait({asking})
         async with khala(url) as second:
-            asker = Asker(second, who)
-            by_key = await post(asker, "/words=7 /pace=0", Idempotency_Key="k")
-            by_client = await post(asker, "/words=7 /pace=0", x_stainless_retry_count="1")
-        assert [by_key.run_id, by_client.run_id] == begun == await runs_of(db, asker)
+            requester = Requester(second, who)
+            by_key = await post(requester, "/words=7 /pace=0", Idempotency_Key="k")
+            by_client = await post(requester, "/words=7 /pace=0", x_stainless_retry_count="1")
+        assert [by_key.run_id, by_client.run_id] == begun == await runs_of(db, requester)
         assert by_key.text == by_client.text == " ".join(f"word{number}" for number in range(1, 8))
     finally:
         await db.close()
@@ -240,33 +244,35 @@ async def test_a_retry_reaches_the_run_when_the_server_that_began_it_is_gone(pos
 
 
 async def test_equal_requests_that_are_no_retries_are_runs_of_their_own_and_their_retries_join_each_its_own(
-    store: Database, asker: Asker
+    store: Database, requester: Requester
 ) -> None:
-    firsts = [await post(asker, "/echo yes", x_stainless_retry_count="0") for _ in range(2)]
+    firsts = [await post(requester, "/echo yes", x_stainless_retry_count="0") for _ in range(2)]
     begun = [one.run_id for one in firsts]
-    assert await runs_of(store, asker) == begun
-    retries = await asyncio.gather(*(post(asker, "/echo yes", x_stainless_retry_count="1") for _ in range(2)))
+    assert await runs_of(store, requester) == begun
+    retries = await asyncio.gather(*(post(requester, "/echo yes", x_stainless_retry_count="1") for _ in range(2)))
     assert {one.run_id for one in retries} == set(begun)
-    assert await runs_of(store, asker) == begun
-    third = await post(asker, "/echo yes", x_stainless_retry_count="1")
-    assert await runs_of(store, asker) == [*begun, third.run_id], "a third first try never came here"
-    assert (await post(asker, "/echo yes", x_stainless_retry_count="2")).run_id == third.run_id
-    plain = await post(asker, "/echo yes")
+    assert await runs_of(store, requester) == begun
+    third = await post(requester, "/echo yes", x_stainless_retry_count="1")
+    assert await runs_of(store, requester) == [*begun, third.run_id], "a third first try never came here"
+    assert (await post(requester, "/echo yes", x_stainless_retry_count="2")).run_id == third.run_id
+    plain = await post(requester, "/echo yes")
     assert plain.run_id not in {*begun, third.run_id}, "a client that counts no tries makes a run each time"
 
 
-async def test_a_retry_joins_nothing_of_another_body_credential_or_account(store: Database, asker: Asker) -> None:
-    first = await post(asker, "/echo yes", x_stainless_retry_count="0")
-    _, second = await api_tokens.create(store, asker.who.caller, "another", ("read", "write"), None)
-    stranger = await Asker.new(asker.inside, store)
+async def test_a_retry_joins_nothing_of_another_body_credential_or_account(
+    store: Database, requester: Requester
+) -> None:
+    first = await post(requester, "/echo yes", x_stainless_retry_count="0")
+    _, second = await api_tokens.create(store, requester.who.caller, "another", ("read", "write"), None)
+    stranger = await Requester.new(requester.inside, store)
     others = [
-        await post(asker, "/echo no", x_stainless_retry_count="1"),
-        await post(asker, "/echo yes", x_stainless_retry_count="1", x_khala_tools="grep"),
-        await post(asker, "/echo yes", x_stainless_retry_count="1", Authorization=f"Bearer {second}"),
+        await post(requester, "/echo no", x_stainless_retry_count="1"),
+        await post(requester, "/echo yes", x_stainless_retry_count="1", x_khala_tools="grep"),
+        await post(requester, "/echo yes", x_stainless_retry_count="1", Authorization=f"Bearer {second}"),
         await post(stranger, "/echo yes", x_stainless_retry_count="1"),
     ]
     assert len({first.run_id, *(one.run_id for one in others)}) == 5
-    assert (await post(asker, "/echo yes", x_stainless_retry_count="1")).run_id == first.run_id
+    assert (await post(requester, "/echo yes", x_stainless_retry_count="1")).run_id == first.run_id
 
 
 async def backdate(store: Database, run_id: UUID, seconds: int) -> None:
@@ -278,104 +284,108 @@ async def backdate(store: Database, run_id: UUID, seconds: int) -> None:
         assert await driver.execute(query, run_id, float(seconds)) == "UPDATE 1"
 
 
-async def test_with_a_key_a_request_is_remembered_for_a_day_and_then_forgotten(store: Database, asker: Asker) -> None:
-    first = await post(asker, "/echo yes", Idempotency_Key="k")
+async def test_with_a_key_a_request_is_remembered_for_a_day_and_then_forgotten(
+    store: Database, requester: Requester
+) -> None:
+    first = await post(requester, "/echo yes", Idempotency_Key="k")
     await backdate(store, first.run_id, 86_370)
-    assert (await post(asker, "/echo yes", Idempotency_Key="k")).run_id == first.run_id
+    assert (await post(requester, "/echo yes", Idempotency_Key="k")).run_id == first.run_id
     await backdate(store, first.run_id, 31)
-    second = await post(asker, "/echo yes", Idempotency_Key="k")
+    second = await post(requester, "/echo yes", Idempotency_Key="k")
     assert second.run_id != first.run_id
-    assert (await post(asker, "/echo yes", Idempotency_Key="k")).run_id == second.run_id
+    assert (await post(requester, "/echo yes", Idempotency_Key="k")).run_id == second.run_id
 
 
-async def test_without_a_key_a_retry_joins_what_began_in_the_last_ten_minutes(store: Database, asker: Asker) -> None:
-    first = await post(asker, "/echo yes", x_stainless_retry_count="0")
+async def test_without_a_key_a_retry_joins_what_began_in_the_last_ten_minutes(
+    store: Database, requester: Requester
+) -> None:
+    first = await post(requester, "/echo yes", x_stainless_retry_count="0")
     await backdate(store, first.run_id, 570)
-    assert (await post(asker, "/echo yes", x_stainless_retry_count="1")).run_id == first.run_id
+    assert (await post(requester, "/echo yes", x_stainless_retry_count="1")).run_id == first.run_id
     await backdate(store, first.run_id, 31)
-    assert (await post(asker, "/echo yes", x_stainless_retry_count="2")).run_id != first.run_id
+    assert (await post(requester, "/echo yes", x_stainless_retry_count="2")).run_id != first.run_id
 
 
-async def test_retention_forgets_requests_whose_time_is_up(store: Database, asker: Asker) -> None:
-    old, new = [await post(asker, "/echo yes", Idempotency_Key=key) for key in ("old", "new")]
+async def test_retention_forgets_requests_whose_time_is_up(store: Database, requester: Requester) -> None:
+    old, new = [await post(requester, "/echo yes", Idempotency_Key=key) for key in ("old", "new")]
     await backdate(store, old.run_id, 86_401)
     await retention.purge(store, RetentionPolicy(idle=timedelta(0)))
     async with store.driver() as driver:
         query = "SELECT run_id FROM completion_requests WHERE user_id = $1"
-        assert [row["run_id"] for row in await driver.fetch(query, asker.who.id)] == [new.run_id]
+        assert [row["run_id"] for row in await driver.fetch(query, requester.who.id)] == [new.run_id]
 
 
-async def test_an_error_before_there_was_a_run_is_not_remembered(store: Database, asker: Asker) -> None:
-    async with asker.stream("/hang=2", x_autopilot="false") as busy:
+async def test_an_error_before_there_was_a_run_is_not_remembered(store: Database, requester: Requester) -> None:
+    async with requester.stream("/hang=2", x_autopilot="false") as busy:
         thread_id, run_id = busy.response.headers["x-thread-id"], busy.response.headers["x-run-id"]
-        refused = await post(asker, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)
+        refused = await post(requester, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)
         assert (refused.status, refused.error["code"]) == (409, "run_active")
-        cancel = await asker.inside.http.post(f"/api/runs/{run_id}/cancel", headers=asker.who.headers)
+        cancel = await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.who.headers)
         cancel.raise_for_status()
-        await asker.ended(run_id)
-    done = await post(asker, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)
+        await requester.ended(run_id)
+    done = await post(requester, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)
     assert (done.status, done.text) == (200, "yes")
-    assert (await post(asker, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)).run_id == done.run_id
-    assert [text_of(one) for one in await asker.thread(thread_id)][-2:] == ["/echo yes", "yes"]
+    assert (await post(requester, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)).run_id == done.run_id
+    assert [text_of(one) for one in await requester.thread(thread_id)][-2:] == ["/echo yes", "yes"]
 
 
-async def test_a_key_whose_run_is_gone_makes_no_second_one(store: Database, asker: Asker) -> None:
-    await post(asker, "/echo yes", Idempotency_Key="k")
-    [thread] = (await asker.get("/api/threads"))["items"]
-    await threads.remove(store, UUID(thread["id"]), asker.who.caller)
-    gone = await post(asker, "/echo yes", Idempotency_Key="k")
+async def test_a_key_whose_run_is_gone_makes_no_second_one(store: Database, requester: Requester) -> None:
+    await post(requester, "/echo yes", Idempotency_Key="k")
+    [thread] = (await requester.get("/api/threads"))["items"]
+    await threads.remove(store, UUID(thread["id"]), requester.who.caller)
+    gone = await post(requester, "/echo yes", Idempotency_Key="k")
     assert (gone.status, gone.error["code"]) == (404, "run_not_found")
-    assert await runs_of(store, asker) == []
+    assert await runs_of(store, requester) == []
 
 
-async def test_a_key_is_joined_however_often_it_comes(store: Database, asker: Asker) -> None:
-    first = await post(asker, "/echo yes", Idempotency_Key="k")
+async def test_a_key_is_joined_however_often_it_comes(store: Database, requester: Requester) -> None:
+    first = await post(requester, "/echo yes", Idempotency_Key="k")
     async with store.driver() as driver:
         query = "UPDATE completion_requests SET attempts = 32766 WHERE run_id = $1"
         assert await driver.execute(query, first.run_id) == "UPDATE 1"
-    again = [(await post(asker, "/echo yes", Idempotency_Key="k")).run_id for _ in range(3)]
+    again = [(await post(requester, "/echo yes", Idempotency_Key="k")).run_id for _ in range(3)]
     assert again == [first.run_id] * 3
 
 
-async def test_outcomes_of_tools_that_come_back_twice_go_on_once(store: Database, asker: Asker) -> None:
+async def test_outcomes_of_tools_that_come_back_twice_go_on_once(store: Database, requester: Requester) -> None:
     call = '/text Let me see. /call weather {"city": "Aiur"} /say It is fine.'
     body = {"model": "khala", "messages": user(call), "tools": [WEATHER]}
-    asked = await asker.post(body)
+    asked = await requester.post(body)
     message = asked.json()["choices"][0]["message"]
     outcome = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "sunny"}
     said = [*user(call), {key: message[key] for key in ("role", "content", "tool_calls")}, outcome]
     headers = {"x-thread-id": asked.headers["x-thread-id"], "Idempotency-Key": "k"}
-    answers = [await asker.post(body | {"messages": said}, **headers) for _ in range(2)]
+    answers = [await requester.post(body | {"messages": said}, **headers) for _ in range(2)]
     assert [one.json()["choices"][0]["message"]["content"] for one in answers] == ["It is fine."] * 2
-    assert len(await runs_of(store, asker)) == 2
+    assert len(await runs_of(store, requester)) == 2
 
 
 @pytest.mark.parametrize("headers", [{"Idempotency_Key": "k"}, {"x_stainless_retry_count": "1"}])
 async def test_who_wants_runs_to_end_with_the_connection_gets_another_one_by_a_retry(
-    store: Database, asker: Asker, headers: Headers
+    store: Database, requester: Requester, headers: Headers
 ) -> None:
     leaves = headers | {"x_cancel_on_disconnect": "true"}
-    async with asker.stream("/hang=2", x_autopilot="false", **leaves) as told:
+    async with requester.stream("/hang=2", x_autopilot="false", **leaves) as told:
         run_id = told.response.headers["x-run-id"]
         async for event in told:
             if event["choices"][0]["delta"].get("content"):
                 break
-    assert (await asker.ended(run_id))["status"] == "canceled"
-    async with asker.stream("/hang=2", x_autopilot="false", **leaves) as again:
+    assert (await requester.ended(run_id))["status"] == "canceled"
+    async with requester.stream("/hang=2", x_autopilot="false", **leaves) as again:
         assert again.response.headers["x-run-id"] != run_id
 
 
 async def test_a_run_that_a_retry_has_joined_does_not_end_with_the_first_connection(
-    store: Database, asker: Asker
+    store: Database, requester: Requester
 ) -> None:
     leaves = {"x_cancel_on_disconnect": "true", "Idempotency_Key": "k", "x_autopilot": "false"}
-    async with asker.stream(SLOW, **leaves) as first, asker.stream(SLOW, **leaves) as second:
+    async with requester.stream(SLOW, **leaves) as first, requester.stream(SLOW, **leaves) as second:
         await first.response.aclose()
         chunks = await second.all()
     text = "".join(one["choices"][0]["delta"].get("content", "") for one in chunks if one["choices"])
     assert second.done
     assert text == " ".join(f"word{number}" for number in range(1, 31))
-    assert len(await runs_of(store, asker)) == 1
+    assert len(await runs_of(store, requester)) == 1
 
 
 def identity(caller: Caller, attempt: int, *, age: float = 0.0) -> RequestIdentity:

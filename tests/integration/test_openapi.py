@@ -83,7 +83,7 @@ def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(f"{verb} {path}", operation) for path, verbs in methods for verb, operation in verbs.items()]
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
+class Requester(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody shows, and the ids that their requests name; those that are not named are made up."""
 
     headers: dict[str, str]
@@ -91,21 +91,21 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def schemathesis(
-    server: Inside, folder: Path, asker: Asker, *words: str, junk: bool = False, document: str = DOCUMENT
+    server: Inside, folder: Path, requester: Requester, *words: str, junk: bool = False, document: str = DOCUMENT
 ) -> None:
     """Let schemathesis ask for this one; raises with its report if something is not as documented.
 
     `junk`: it makes up credentials, too.
     """
     config = folder / "schemathesis.toml"
-    ids = [f'"path.{name}" = "{value}"' for name, value in asker.ids.items()]
+    ids = [f'"path.{name}" = "{value}"' for name, value in requester.ids.items()]
     generated = f"with-security-parameters = {str(junk).lower()}"
     config.write_text("\n".join(["[generation]", generated, "[parameters]", *ids, ""]))
     checks = CHECKS if document == DOCUMENT else WITHOUT_SHAPE
     program = Path(sys.executable).parent / "schemathesis"
     given = [f"--config-file={config}", "run", f"{server.url}{document}", f"--checks={checks}", "--seed=1",
              "--suppress-health-check=all", "--no-shrink", "--request-timeout=10", "--warnings=off"]  # fmt: skip
-    given += [f"--header={name}: {value}" for name, value in asker.headers.items()]
+    given += [f"--header={name}: {value}" for name, value in requester.headers.items()]
     pipe = asyncio.subprocess.PIPE
     env = os.environ | {"SCHEMATHESIS_HOOKS": "tests.support.schema_checks", "PYTHONPATH": str(ROOT)}
     process = await asyncio.create_subprocess_exec(
@@ -121,7 +121,7 @@ def thoroughly(*but: str) -> list[str]:
     return ["--phases=examples,coverage,fuzzing", "--max-examples=3", *left_out]
 
 
-async def keyed(server: Inside) -> Asker:
+async def keyed(server: Inside) -> Requester:
     """Somebody with a key that opens two threads, of which one has a run: a reset of the other does not take it."""
     thread = await server.thread()
     made = await server.http.post("/api/threads", json={"anonKey": thread.key})
@@ -130,7 +130,7 @@ async def keyed(server: Inside) -> Asker:
     ids = {"thread_id": thread.id, "run_id": run_id, "user_id": str(uuid.uuid4()), "link_id": str(uuid.uuid4())}
     file = await server.http.post(f"/api/threads/{other.id}/blobs", content=b"one\ntwo\n", headers=other.headers)
     ids["blob_id"] = file.raise_for_status().json()["blobId"]
-    return Asker(headers=thread.headers, ids=ids)
+    return Requester(headers=thread.headers, ids=ids)
 
 
 async def test_with_the_right_key_nothing_happens_that_is_not_documented(server: Inside, tmp_path: Path) -> None:
@@ -138,12 +138,12 @@ async def test_with_the_right_key_nothing_happens_that_is_not_documented(server:
 
 
 async def test_without_a_key_nothing_happens_that_is_not_documented(server: Inside, tmp_path: Path) -> None:
-    nobody = Asker(headers={}, ids=(await keyed(server)).ids)
+    nobody = Requester(headers={}, ids=(await keyed(server)).ids)
     await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3")
 
 
 async def test_with_made_up_credentials_nothing_happens_that_is_not_documented(server: Inside, tmp_path: Path) -> None:
-    nobody = Asker(headers={}, ids=(await keyed(server)).ids)
+    nobody = Requester(headers={}, ids=(await keyed(server)).ids)
     await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3", junk=True)
 
 
@@ -155,8 +155,8 @@ async def test_with_a_link_to_look_on_nothing_happens_that_is_not_documented(
     sent = await ask(store, thread_id, caller=owner.caller)
     link, key = await sharing.create_link(store, thread_id, "viewer", None, owner.caller)
     ids = {"thread_id": thread_id, "run_id": sent.run_id, "user_id": owner.id, "link_id": link.id}
-    asker = Asker(headers={"X-Share-Key": key}, ids={name: str(one) for name, one in ids.items()})
-    await schemathesis(server, tmp_path, asker, *thoroughly())
+    requester = Requester(headers={"X-Share-Key": key}, ids={name: str(one) for name, one in ids.items()})
+    await schemathesis(server, tmp_path, requester, *thoroughly())
 
 
 async def test_with_an_account_nothing_happens_that_is_not_documented(
@@ -170,8 +170,8 @@ async def test_with_an_account_nothing_happens_that_is_not_documented(
     # Schemathesis takes ids from lists, too: of the tokens, it must not end the one that it asks with.
     spare, _ = await api_tokens.create(store, owner.caller, "spare", ("read",), None)
     ids["token_id"] = spare.id
-    asker = Asker(headers=owner.headers, ids={name: str(one) for name, one in ids.items()})
-    await schemathesis(server, tmp_path, asker, *thoroughly(*ONCE))
+    requester = Requester(headers=owner.headers, ids={name: str(one) for name, one in ids.items()})
+    await schemathesis(server, tmp_path, requester, *thoroughly(*ONCE))
     me = (await server.http.get("/api/me", headers=owner.headers)).raise_for_status().json()
     assert me["id"] == str(owner.id), "the token was good all the time"
 
@@ -185,9 +185,9 @@ async def test_openais_protocol_is_spoken_as_documented(postgres_url: str, templ
         }
         async with shared(postgres_url, template, KHALA_RUNS_PER_OWNER="100000", **model) as inside:
             database = Database(inside.database_url)
-            asker = Asker(headers=(await person(database)).headers, ids={"name": "khala"})
+            requester = Requester(headers=(await person(database)).headers, ids={"name": "khala"})
             phases = ["--phases=examples,fuzzing", "--max-examples=30"]
-            await schemathesis(inside, tmp_path, asker, *phases, document="/v1/openapi.json")
+            await schemathesis(inside, tmp_path, requester, *phases, document="/v1/openapi.json")
             async with database.driver() as driver:
                 assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'"), "some were answered"
             await database.close()

@@ -116,7 +116,7 @@ async def test_a_function_without_parameters_takes_none(server: Inside, store: D
 async def test_steps_that_were_kept_as_they_came_are_read_as_a_number(said: Any, steps: int) -> None:
     stored = msgspec.json.encode({"maxSteps": said, "autopilot": True})
     options = msgspec.json.decode(stored, type=RunOptions)
-    assert (options.max_steps, options.rounds) == (steps, steps)
+    assert (options.max_steps, options.step_limit) == (steps, steps)
 
 
 @pytest.mark.parametrize("depth", [65, 400, 900, 5_000])

@@ -204,9 +204,9 @@ async def test_private_revokes_all_links_for_good_and_keeps_members(server: Insi
 async def test_a_public_thread_is_read_by_anybody_and_written_by_nobody_else(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     assert (await here.ask("PATCH", body={"visibility": "public"})).status_code == 200
-    for asker in ({}, who.headers, {"X-Anon-Key": "x" * 40}):
-        assert await here.role(asker) == "viewer"
-        assert (await here.ask("POST", "/send", asker, {"text": "?"})).status_code == 403
+    for requester in ({}, who.headers, {"X-Anon-Key": "x" * 40}):
+        assert await here.role(requester) == "viewer"
+        assert (await here.ask("POST", "/send", requester, {"text": "?"})).status_code == 403
     assert await listed(server, who) == []
     await here.ask("PATCH", body={"visibility": "private"})
     assert await here.role({}) is None
@@ -284,10 +284,10 @@ async def test_messages_bear_who_wrote_them_and_what_they_were_called_then(serve
     here, who = await room(server, store), await person(store, "Zeratul")
     await here.give(who, "editor")
     links = [await here.link("editor") for _ in range(2)]
-    askers = [here.owner.headers, who.headers, key(links[0]), key(links[1]), key(links[0])]
-    for asker in askers:
+    requesters = [here.owner.headers, who.headers, key(links[0]), key(links[1]), key(links[0])]
+    for requester in requesters:
         body = {"text": "/words=1", "options": {"ifBusy": "queue"}}
-        assert (await here.ask("POST", "/send", asker, body)).status_code == 202
+        assert (await here.ask("POST", "/send", requester, body)).status_code == 202
     await server.http.patch("/api/me", json={"name": "Dark Templar"}, headers=who.headers)
     messages = [one for one in (await here.ask("GET")).json()["messages"] if one["role"] == "user"]
     assert [one.get("authorName") for one in messages] == ["Tassadar", "Zeratul", None, None, None]

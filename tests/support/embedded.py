@@ -49,7 +49,7 @@ lock = locks.acquire(where.server_lock)
 print(cluster.launch(where, find_binaries(), lock, "orphan").pid, flush=True)
 os._exit(0)
 """
-"""A keeper that dies on a system that doesn't tell its server."""
+"""A supervisor that dies on a system that doesn't tell its server."""
 
 
 class Member:
@@ -134,7 +134,7 @@ def postmaster(layout: ClusterLayout) -> psutil.Process:
     return psutil.Process(int(locks.read(layout.server_lock)))
 
 
-def keeper(layout: ClusterLayout) -> psutil.Process:
+def supervisor(layout: ClusterLayout) -> psutil.Process:
     parent = postmaster(layout).parent()
     assert parent is not None
     assert "khala.store.embedded.supervisor" in parent.cmdline()
@@ -152,4 +152,4 @@ def running(home: Path) -> list[psutil.Process]:
 
 
 def ended(layout: ClusterLayout) -> bool:
-    return not locks.held(layout.keeper_lock) and not locks.held(layout.server_lock)
+    return not locks.held(layout.supervisor_lock) and not locks.held(layout.server_lock)

@@ -67,7 +67,7 @@ class Stream:
         raise AssertionError(f"no {kind} came")
 
 
-class Asker:
+class Requester:
     """A user with a token, and the official client that bears it."""
 
     def __init__(self, inside: Inside, who: Person) -> None:
@@ -76,7 +76,7 @@ class Asker:
         self.client = openai.AsyncOpenAI(base_url=f"{inside.url}/v1", api_key=who.token, max_retries=0)
 
     @classmethod
-    async def new(cls, inside: Inside, db: Database, **more: Any) -> "Asker":
+    async def new(cls, inside: Inside, db: Database, **more: Any) -> "Requester":
         return cls(inside, await person(db, **more))
 
     async def ask(self, text: str, headers: dict[str, str] | None = None, **more: Any) -> Any:

@@ -46,8 +46,8 @@ async def ask(
     """Send a message, by this caller or key; other runs make no difference unless `if_busy` says so."""
     chosen = RunOptions(**({"if_busy": "queue"} | options))  # type: ignore[arg-type]
     question = SendRequest(thread_id=thread_id, message_id=ids.new(), text=text, options=chosen)
-    asker = caller or Caller(anon_key_hash=key_hash(key))
-    sent, _ = await sends.send(db, question, asker, limits)
+    requester = caller or Caller(anon_key_hash=key_hash(key))
+    sent, _ = await sends.send(db, question, requester, limits)
     return sent
 
 

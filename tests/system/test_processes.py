@@ -66,11 +66,11 @@ class Home:
         return psutil.Process(int(pid_file.read_text().split()[0]))
 
     def family(self) -> list[psutil.Process]:
-        """Everything that belongs to the Postgres of this home: its keeper, itself, and all that it started."""
-        keeper = self.postmaster().parent()
-        assert keeper is not None
-        assert "keeper" in " ".join(keeper.cmdline())
-        return [keeper, *keeper.children(recursive=True)]
+        """Everything that belongs to the Postgres of this home: its supervisor, itself, and all that it started."""
+        supervisor = self.postmaster().parent()
+        assert supervisor is not None
+        assert "supervisor" in " ".join(supervisor.cmdline())
+        return [supervisor, *supervisor.children(recursive=True)]
 
 
 @pytest.fixture(scope="module")

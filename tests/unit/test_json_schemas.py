@@ -21,7 +21,7 @@ def of(schema: object, **more: Any) -> dict[str, Any]:
 
 def weighed(schema: dict[str, Any], sizes: dict[str, int] | None = None) -> SchemaGraph:
     graph = SchemaGraph(schema)
-    graph.weigh(sizes or {})
+    graph.compute_costs(sizes or {})
     return graph
 
 
@@ -33,27 +33,27 @@ def on_loop(schema: object, value: object) -> tuple[bool, bool]:
 
 
 def test_a_schema_weighs_as_often_as_it_is_applied() -> None:
-    once = weighed(of({"$ref": "#/$defs/a"}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).work(1).weight
-    thrice = weighed(of({"allOf": [{"$ref": "#/$defs/a"}] * 3}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).work(1).weight
-    unused = weighed(of({}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).work(1).weight
+    once = weighed(of({"$ref": "#/$defs/a"}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
+    thrice = weighed(of({"allOf": [{"$ref": "#/$defs/a"}] * 3}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
+    unused = weighed(of({}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
     assert unused < once < thrice
     assert thrice - unused >= 3 * len([1, 2, 3])
 
 
 def test_a_recursive_schema_weighs_by_the_depth_of_the_arguments() -> None:
     linked = weighed(of({}, additionalProperties={"$ref": "#"}))
-    assert linked.work(40).weight - linked.work(39).weight == linked.work(21).weight - linked.work(20).weight > 0
+    assert linked.cost(40).weight - linked.cost(39).weight == linked.cost(21).weight - linked.cost(20).weight > 0
     doubled = weighed({"type": "object", "allOf": [{"items": {"$ref": "#"}}] * 2})
-    assert doubled.work(11).weight > 2 * doubled.work(10).weight > 2**10
-    assert doubled.work(100).weight == MAX_COST
+    assert doubled.cost(11).weight > 2 * doubled.cost(10).weight > 2**10
+    assert doubled.cost(100).weight == MAX_COST
 
 
 def test_patterns_weigh_by_their_programs_and_unevaluated_ones_count_twice() -> None:
     inner = {"patternProperties": {"a": {"pattern": "b"}}}
     sizes = {"a": 10, "b": 100}
-    assert weighed({"allOf": [inner]}, sizes).work(0).search == 10
-    assert weighed({"allOf": [inner]}, sizes).work(1).search == 110
-    assert weighed({"allOf": [inner], "unevaluatedProperties": False}, sizes).work(1).search == 220
+    assert weighed({"allOf": [inner]}, sizes).cost(0).search == 10
+    assert weighed({"allOf": [inner]}, sizes).cost(1).search == 110
+    assert weighed({"allOf": [inner], "unevaluatedProperties": False}, sizes).cost(1).search == 220
 
 
 @pytest.mark.parametrize("part", [True, False, {}])

@@ -85,7 +85,7 @@ def fitted(
     instruction: str = "",
     reads_tools: bool = True,
 ) -> FittedPrompt:
-    progress = RunProgress(rounds=list(rounds), said=said, compaction=compaction)
+    progress = RunProgress(steps=list(rounds), pending_text=said, compaction=compaction)
     content = PromptInput(history=history, progress=progress, files=files or {}, instruction=instruction)
     return fit(content, system="system", tools=tools, limit=limit, token_counter=TOKEN_COUNTER, reads_tools=reads_tools)
 

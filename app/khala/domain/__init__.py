@@ -1,1 +1,1 @@
-"""What can be decided without I/O: no await, no clock, no randomness, no SQL."""
+"""Pure domain logic: no await, no clock, no randomness, no SQL. Times and ids arrive as arguments."""

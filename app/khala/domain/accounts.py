@@ -1,4 +1,4 @@
-"""Accounts and what belongs to them, as they travel."""
+"""The wire structs of accounts: users, sessions, tokens, members, invitations and share links."""
 
 from datetime import datetime
 from typing import Literal
@@ -9,24 +9,24 @@ from khala.domain.chat import WireStruct
 
 
 class Identity(WireStruct, frozen=True, kw_only=True):
-    """Somebody whom an OpenID Provider vouches for."""
+    """A user as an OpenID Provider identifies them."""
 
     issuer: str
     subject: str
     email: str | None = None
-    """Only where the provider has verified it."""
+    """Only if the provider has verified it."""
     name: str | None = None
 
 
 class LinkedIdentity(WireStruct, frozen=True, kw_only=True):
-    """A way to sign in to an account at an OpenID Provider."""
+    """An identity at an OpenID Provider by which a user can sign in to an account."""
 
     issuer: str
     email: str | None = None
 
 
 class User(WireStruct, frozen=True, kw_only=True):
-    """An account. `password` says whether it can be signed in to by one."""
+    """An account. `password`: whether it has a password to sign in with."""
 
     id: UUID
     name: str | None = None
@@ -37,7 +37,7 @@ class User(WireStruct, frozen=True, kw_only=True):
 
 
 class Session(WireStruct, frozen=True, kw_only=True):
-    """A browser that is signed in; `current` is the one that asks."""
+    """A signed-in browser. `current` marks the one that made the request."""
 
     id: UUID
     current: bool
@@ -60,7 +60,7 @@ class ApiToken(WireStruct, frozen=True, kw_only=True):
 
 
 class Member(WireStruct, frozen=True, kw_only=True):
-    """A user with a role in a thread, or one who is `invited` to have it and may only read until they accept."""
+    """A user with a role in a thread. A user who is `invited` may only read until they accept the role."""
 
     user_id: UUID
     name: str | None = None
@@ -69,7 +69,7 @@ class Member(WireStruct, frozen=True, kw_only=True):
 
 
 class Invitation(WireStruct, frozen=True, kw_only=True):
-    """A role in a thread that the account may accept or decline; `invited_by` is what the sender is called now."""
+    """A role in a thread that the account may accept or decline. `invited_by` is the sender's current name."""
 
     thread_id: UUID
     title: str | None = None
@@ -89,7 +89,7 @@ class ShareLink(WireStruct, frozen=True, kw_only=True):
 
 
 class ClaimResult(WireStruct, frozen=True, kw_only=True):
-    """What became of one claim among several: without `code` the thread is the caller's."""
+    """The result of one of several claims: an error `code`, or none if the thread is now the caller's."""
 
     thread_id: UUID
     code: str | None = None

@@ -1,4 +1,4 @@
-"""Which host names a server answers to, so that a page of another name can't reach it by rebinding its DNS."""
+"""The allowed `Host` names of a server: a defence against DNS rebinding by pages of other names."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -11,20 +11,20 @@ LOOPBACK = "localhost"
 
 
 class AllowedHosts(msgspec.Struct, frozen=True, kw_only=True):
-    """The names and addresses that a `Host` header may have. Loopback's own are always among them.
+    """The names and addresses that a `Host` header may have. The loopback names are always allowed.
 
-    A name of `*` allows all, and `*.example.com` every name below `example.com`. Ports are not compared.
+    The name `*` allows every host, and `*.example.com` every name below `example.com`. Ports are not compared.
     """
 
     names: tuple[str, ...] = (ANY,)
 
     @property
     def everyone(self) -> bool:
-        """Whether any host is allowed, also none at all."""
+        """Whether every host is allowed, and also a request without one."""
         return ANY in self.names
 
     def allows(self, host: str | None) -> bool:
-        """Whether a request with this `Host` header is for this server."""
+        """Whether a request with this `Host` header is allowed."""
         if self.everyone:
             return True
         name = None if host is None else host_name(host)
@@ -32,10 +32,10 @@ class AllowedHosts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_hosts(named: Sequence[str], public_url: str | None, *, listening: str) -> AllowedHosts:
-    """The hosts of a server that listens at this address; `named` are as `checked` gives them.
+    """The allowed hosts of a server that listens at this address. `named` has passed `validated_host`.
 
-    Without a name and a public address, a server that listens on loopback answers to this machine's names only; one
-    that others can reach answers to all, because nothing says what it is called.
+    Without configured names and a public URL, a server that listens on loopback allows only the loopback names. A
+    server that other machines can reach allows every host, because its own name is unknown.
     """
     if named:
         return AllowedHosts(names=tuple(named))
@@ -56,7 +56,7 @@ def host_name(host: str) -> str | None:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether this names the machine itself; nobody's DNS has a word in these names."""
+    """Whether the name is a loopback name or address, which DNS does not resolve."""
     try:
         return ip_address(name).is_loopback
     except ValueError:
@@ -64,15 +64,15 @@ def is_loopback(name: str) -> bool:
 
 
 def validated_host(given: str) -> str:
-    """A host as an operator names it, in the form in which hosts are compared. Raises `ValueError` if it is none."""
+    """A host from the configuration, in the normal form for comparison. Raises `ValueError` if it is malformed."""
     name = given if given == ANY else host_name(_bracketed(given))
     if name is None or _has_port(_bracketed(given)) or "*" in (name if name != ANY else "").removeprefix("*."):
-        raise ValueError(f"{given!r} is none")
+        raise ValueError(f"{given!r} is not a host name or address")
     return name
 
 
 def _on_the_wire(name: str) -> str:
-    """The name as browsers send it: one with letters beyond ASCII in its encoded form."""
+    """The name as browsers send it: letters beyond ASCII are IDNA-encoded."""
     try:
         return name.encode("idna").decode().removesuffix(".")
     except UnicodeError:
@@ -80,7 +80,7 @@ def _on_the_wire(name: str) -> str:
 
 
 def _bracketed(given: str) -> str:
-    """An IPv6 address as it stands in a `Host` header; anything else as it is."""
+    """An IPv6 address in brackets, as in a `Host` header; anything else unchanged."""
     return f"[{given}]" if given.count(":") > 1 and not given.startswith("[") else given
 
 

@@ -11,7 +11,7 @@ from khala.domain.chat import WireStruct
 
 FORMAT: Literal["khala-archive"] = "khala-archive"
 VERSION = 1
-"""Raised when an older Khala could no longer read an archive."""
+"""Increases when an older Khala can no longer read the archives of a newer one."""
 MANIFEST = "manifest.json"
 BLOB_NAME = re.compile(r"blobs/([0-9a-f]{64})")
 
@@ -23,11 +23,11 @@ MAX_ENTRIES = 2_000_000
 
 Sha256: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
 MissingReason: TypeAlias = Literal["gone", "damaged", "unavailable"]
-"""The store has no such blob, has other bytes than the name says, or did not answer."""
+"""The blob store has no such blob, has bytes with another hash, or did not respond."""
 
 
 class ArchiveRefusedError(Exception):
-    """The archive can't be imported; the message says why. Nothing has been imported."""
+    """The archive can't be imported, for the reason in the message. Nothing was imported."""
 
 
 class ArchivedFile(WireStruct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class ArchivedFile(WireStruct, frozen=True, kw_only=True):
 
 
 class MissingBlob(WireStruct, frozen=True, kw_only=True):
-    """A blob whose bytes are not in the archive, although a line names them."""
+    """A blob that a line refers to, but whose bytes are not in the archive."""
 
     sha256: Sha256
     size: int
@@ -48,13 +48,13 @@ class MissingBlob(WireStruct, frozen=True, kw_only=True):
 
 
 class ArchiveManifest(WireStruct, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
-    """What the archive holds. `blobs` and `blob_bytes` count the bytes that are there, each content once."""
+    """The contents of the archive. `blobs` and `blob_bytes` count the stored bytes, each content once."""
 
     format: Literal["khala-archive"]
     version: int
     khala: str
     schema: str
-    """The revision of the schema that the rows were read from."""
+    """The schema revision of the database that the rows were read from."""
     user_id: UUID
     exported_at: datetime
     files: tuple[ArchivedFile, ...]
@@ -64,5 +64,5 @@ class ArchiveManifest(WireStruct, frozen=True, kw_only=True, omit_defaults=False
 
 
 def archived_blob_name(sha256: bytes) -> str:
-    """The name of the file that has these bytes."""
+    """The name of the archive's file with the bytes of this hash."""
     return f"blobs/{sha256.hex()}"

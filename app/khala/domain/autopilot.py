@@ -1,4 +1,4 @@
-"""The autopilot's judgement: whether an answer goes on, and why it stops. Pure, so that it can be held to examples."""
+"""Autopilot decisions: whether a run continues with another step, and why it stops. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from khala.domain.parts import BlobRef
 from khala.domain.run_progress import RunStep
 
 StopReason: TypeAlias = Literal["max_steps", "no_progress", "budget"]
-"""Why no further round of tools is begun: too many of them, the same again and again, or too many calls."""
+"""Why no further step begins: too many steps, steps without progress, or too many tool calls."""
 
 MAX_TOOL_CALLS = 1000
 """Tool calls of one run."""
 MAX_TOOL_CALLS_PER_STEP = 256
-"""Tool calls of one round."""
+"""Tool calls of one step."""
 MAX_IDENTICAL_STEPS = 3
-"""Rounds that call the same and hear the same, after which there is no use in a further one."""
+"""Consecutive steps with the same calls and the same results, after which the run stops."""
 MAX_FAILED_STEPS = 5
-"""Rounds in which every call fails, likewise."""
+"""Consecutive steps in which every call fails, after which the run stops."""
 MAX_REPROMPTS = 2
-"""Replies of one run that only ask or plan and are not taken for the answer."""
+"""Replies of one run that only ask or plan, and are answered with another prompt."""
 MAX_PLAN_CHARACTERS = 600
-"""Characters; whoever says more has something to say."""
+"""Characters. A longer reply is taken for an answer."""
 
 MAX_SENTENCE_CHARACTERS = 240
 
@@ -34,7 +34,7 @@ _ACTS = (
     r"|find|do (that|this|it|so)|take a (closer )?look|analy[sz]e|summari[sz]e|calculate|compute|compare|count"
     r"|download|install|set up|prepare|implement|fix|build|use (the|your|my|a|an)? ?[\w-]+ (tool|function)s?)\b"
 )
-"""What is announced, or asked for, and done with tools. Whoever wants to explain, or would choose, is answering."""
+"""Verbs of work that tools do. A reply that offers to explain or to choose is an answer."""
 _SOON = r"((first|now|next|then|also|just|quickly|start by|begin by|go ahead and|have to|need to) )*"
 _YES = (
     r"(okay|ok|sure|great|certainly|of course|right|alright|all right|got it|understood|one moment|absolutely|perfect)"
@@ -59,50 +59,50 @@ _BESIDES = re.compile(
     r"|this (will|would) take \w+ steps|i need your (permission|approval|consent)\b.*",
     re.IGNORECASE,
 )
-"""What may stand beside asking and planning, and isn't worth an answer."""
+"""Sentences that may accompany a question or a plan without making the reply an answer."""
 _ITEMS = re.compile(rf"{_SOON}{_ACTS}.*", re.IGNORECASE)
 _BULLET = re.compile(r"\s*([-*•]|[0-9]{1,2}[.)])\s+")
 _TELLS = re.compile(r"=|\b(because|which (is|are|gives|makes|means)|done|here are|i've)\b", re.IGNORECASE)
 
 STOP_MESSAGES: dict[StopReason, str] = {
-    "max_steps": "Stopped after {steps} rounds of tools, the most that were allowed.",
-    "no_progress": "Stopped, because the last rounds of tools brought nothing new.",
-    "budget": "Stopped after {calls} tool calls, the most that were allowed.",
+    "max_steps": "Stopped after {steps} steps, the limit of this run.",
+    "no_progress": "Stopped because the last steps made no progress.",
+    "budget": "Stopped after {calls} tool calls, the limit of this run.",
 }
-"""What a person is told."""
+"""The notices for people."""
 SUMMARY_PROMPT = (
     "Stop here: {why} Call no more tools. Say briefly what you have done, what came of it, and what is left to do."
 )
-"""What the model is told then."""
+"""The prompt for the model after a stop."""
 CONTINUE_PROMPT = (
     "Nobody is there to answer. Go on by yourself with the tools that you have; ask nothing, announce nothing. "
     "If there is nothing left to do, give your final answer."
 )
-"""What the model is told that only asked or planned."""
+"""The prompt for a model that only asked or planned."""
 
 
 class AutopilotLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run may go."""
+    """The limits of a run."""
 
     steps: int
     calls: int = MAX_TOOL_CALLS
 
 
-def stop_reason(rounds: Sequence[RunStep], limits: AutopilotLimits) -> StopReason | None:
-    """Why there must be no further round of tools after these, if so."""
-    acted = [round_ for round_ in rounds if round_.calls]
+def stop_reason(steps: Sequence[RunStep], limits: AutopilotLimits) -> StopReason | None:
+    """The reason to stop after these steps; None to continue."""
+    acted = [step for step in steps if step.calls]
     if len(acted) >= limits.steps:
         return "max_steps"
-    if sum(len(round_.calls) for round_ in acted) >= limits.calls:
+    if sum(len(step.calls) for step in acted) >= limits.calls:
         return "budget"
     return "no_progress" if _repeats(acted[-MAX_IDENTICAL_STEPS:]) or _fails(acted[-MAX_FAILED_STEPS:]) else None
 
 
 def only_asks_or_plans(text: str) -> bool:
-    """Whether a reply asks for leave, or says what comes next, in English, and nothing else.
+    """Whether a reply only asks for permission or announces the next action, in English.
 
-    It must be short, and each of its sentences be of that sort: an answer that is taken for a plan is asked for again,
-    which is worse than a plan that is taken for the answer.
+    The reply must be short, and every sentence must be of that kind. The rule is strict, because an answer mistaken for
+    a plan is worse than a plan mistaken for the answer.
     """
     text = text.strip()
     if not text or len(text) > MAX_PLAN_CHARACTERS or "`" * 3 in text:
@@ -112,7 +112,7 @@ def only_asks_or_plans(text: str) -> bool:
 
 
 def _sort(line: str) -> bool | None:
-    """Whether a line asks or plans; None if it says something else."""
+    """Whether a line asks or plans; None if it contains anything else."""
     bullet = _BULLET.match(line)
     said = line[bullet.end() :] if bullet else line
     sorts = [_sort_sentence(one, item=bullet is not None) for one in re.split(r"(?<=[.!?:…])\s+", said) if one.strip()]
@@ -129,17 +129,17 @@ def _sort_sentence(sentence: str, *, item: bool) -> bool | None:
     return False if besides else None
 
 
-def _repeats(rounds: Sequence[RunStep]) -> bool:
-    if len(rounds) < MAX_IDENTICAL_STEPS:
+def _repeats(steps: Sequence[RunStep]) -> bool:
+    if len(steps) < MAX_IDENTICAL_STEPS:
         return False
-    return len({msgspec.json.encode([_heard(round_)], order="deterministic") for round_ in rounds}) == 1
+    return len({msgspec.json.encode([_heard(step)], order="deterministic") for step in steps}) == 1
 
 
-def _heard(round_: RunStep) -> list[object]:
-    """What was called and what came of it; what a blob holds is told by its hash."""
+def _heard(step: RunStep) -> list[object]:
+    """The calls of a step with their results. The hash stands for a blob's content."""
     return [
         (call.tool, call.args, _hash(call.args_blob), result.ok, result.output, _hash(result.blob))
-        for call in round_.calls
+        for call in step.calls
         if (result := call.result) is not None
     ]
 
@@ -148,7 +148,7 @@ def _hash(blob: BlobRef | None) -> str | None:
     return None if blob is None else blob.sha256
 
 
-def _fails(rounds: Sequence[RunStep]) -> bool:
-    if len(rounds) < MAX_FAILED_STEPS:
+def _fails(steps: Sequence[RunStep]) -> bool:
+    if len(steps) < MAX_FAILED_STEPS:
         return False
-    return not any(call.result is not None and call.result.ok for round_ in rounds for call in round_.calls)
+    return not any(call.result is not None and call.result.ok for step in steps for call in step.calls)

@@ -1,4 +1,4 @@
-"""Budgets: who pays for a run, which limits it meets, and how much of each it may take."""
+"""Budgets: the limits that apply to a run, and the amounts that it may reserve of each. Pure."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ from khala.domain.chat import RunBudget, WireStruct
 from khala.domain.errors import BudgetExhausted
 
 BudgetScope: TypeAlias = Literal["run", "thread", "user", "accounts", "key", "network", "anonymous"]
-"""Whom a limit is for: one run, thread or user, all users, one anonymous key, one network, or all anonymous use."""
+"""The subject of a limit: one run, thread or user, all users, one anonymous key, one network, or all anonymous use."""
 BudgetMeasure: TypeAlias = Literal["usd", "tokens", "runs", "seconds"]
 
 HOUR_SECONDS = 3600
@@ -21,20 +21,20 @@ DAY_SECONDS = 24 * HOUR_SECONDS
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 SMALLEST_AMOUNT = Decimal("0.0000000001")
-"""The least amount that can be stored."""
+"""The smallest amount that the database stores."""
 
 INITIAL_RESERVATION: dict[BudgetMeasure, Decimal] = {
     "usd": Decimal("0.005"), "tokens": Decimal(2000), "runs": Decimal(1), "seconds": Decimal(60),
 }  # fmt: skip
-"""What a send reserves: little, because a run that waits holds it back from others."""
+"""The amount that a send reserves. It is small, because a waiting run keeps it from others."""
 FURTHER_RESERVATION: dict[BudgetMeasure, Decimal] = {
     "usd": Decimal("0.02"), "tokens": Decimal(4000), "runs": Decimal(1), "seconds": Decimal(60),
 }  # fmt: skip
-"""What a run under way reserves beyond what it needs just then, so that it asks every few seconds at most."""
+"""The amount that an active run reserves beyond its current need, so that it reserves every few seconds at most."""
 MIN_RESERVATION_FRACTION = Decimal("0.1")
-"""The part of the first portion without which a run isn't begun: it would end in the midst of its first sentence."""
+"""The fraction of the initial reservation without which no run begins: it would end within its first sentence."""
 RETRY_WHEN_RESERVED_SECONDS = 30.0
-"""Seconds after which a limit is worth another try that is full of reservations, much of which comes back."""
+"""Seconds until a retry when a limit is exhausted by reservations, most of which are released again."""
 
 EXHAUSTED_MESSAGES: dict[BudgetScope, str] = {
     "run": "This answer has reached its budget.",
@@ -45,14 +45,15 @@ EXHAUSTED_MESSAGES: dict[BudgetScope, str] = {
     "network": "The budget of your network is used up for now. Try again later, or sign in.",
     "anonymous": "The budget for guests is used up for now. Try again later, or sign in.",
 }
-"""What a person is told when a limit is reached."""
+"""The messages for people when a limit is reached."""
 OUT_OF_TIME_MESSAGE = "This answer has reached its time limit."
 
 
 class BudgetLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """The most of a measure in each window of so many seconds; without a window, in all.
+    """The maximum of a measure in each window of so many seconds; without a window, in total.
 
-    Of a scope and measure there is one limit. Without a price a model's usd can't be counted; tokens and runs are.
+    There is one limit for each scope and measure. The usd of a model without a price is not counted; its tokens and
+    runs are.
     """
 
     scope: BudgetScope
@@ -62,13 +63,13 @@ class BudgetLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's limits: `user`, `accounts` for who has an account; `key`, `network`, `anonymous` for others."""
+    """The operator's limits: `user` and `accounts` apply to accounts; `key`, `network` and `anonymous` to guests."""
 
     limits: tuple[BudgetLimit, ...] = ()
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be taken of a limit in one window: `wanted`, or what is left, but not less than `least`."""
+    """A reservation from one window of a limit: `wanted`, or the remainder if that is at least `least`."""
 
     scope: BudgetScope
     measure: BudgetMeasure
@@ -81,28 +82,28 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> "WindowKey":
-        """The window that it is about."""
+        """The window to reserve from."""
         return self.scope, self.key, self.measure, self.starts_at
 
 
 WindowKey: TypeAlias = tuple[str, bytes, str, datetime]
-"""One window of a limit: scope, key, measure and beginning."""
+"""One window of a limit: scope, key, measure and start."""
 
 
 class WindowUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """How full a window is: what is held back for runs under way, and what was used."""
+    """The usage of a window: the amount reserved by active runs, and the amount that ended runs used."""
 
     reserved: Decimal = Decimal(0)
     settled: Decimal = Decimal(0)
 
     def left(self, most: Decimal) -> Decimal:
-        """What is free under this limit; less than nothing where runs have used more than they had reserved."""
+        """The remainder under this limit. Negative if runs have used more than they had reserved."""
         return most - self.settled - self.reserved
 
 
 class BudgetUsage(WireStruct, frozen=True, kw_only=True):
-    """What is used of a limit. Numbers are decimal strings; `used` is what ended runs used, `reserved` what is held
-    back for those under way; both are 0 again at `endsAt`."""  # noqa: D205, D209
+    """The usage of a limit, as decimal strings. Ended runs have `used`, and active runs have `reserved` so much. Both
+    are 0 again at `endsAt`."""  # noqa: D205, D209
 
     scope: BudgetScope
     measure: BudgetMeasure
@@ -113,14 +114,14 @@ class BudgetUsage(WireStruct, frozen=True, kw_only=True):
 
 
 def current_window(limit: BudgetLimit, now: datetime) -> tuple[datetime, datetime]:
-    """The window of the limit in which `now` is. Windows are fixed: hours and days as UTC has them."""
+    """The start and end of the limit's window that contains `now`. Windows are fixed: hours and days in UTC."""
     if limit.window is None:
         return UNIX_EPOCH, END_OF_TIME
     return fixed_window(limit.window, now)
 
 
 def fixed_window(seconds: int, now: datetime) -> tuple[datetime, datetime]:
-    """The beginning and the end of the window of so many seconds in which `now` is, counted from 1970 on."""
+    """The start and end of the window of so many seconds that contains `now`, counted from 1970."""
     length = timedelta(seconds=seconds)
     starts_at = UNIX_EPOCH + (now - UNIX_EPOCH) // length * length
     return starts_at, starts_at + length
@@ -129,10 +130,11 @@ def fixed_window(seconds: int, now: datetime) -> tuple[datetime, datetime]:
 def budget_keys(
     caller: Caller, thread_id: UUID, owner_id: UUID | None, anon_key_hash: bytes | None
 ) -> dict[BudgetScope, bytes]:
-    """Whose limits a send to this thread meets, as the keys of their scopes.
+    """The limits that a send to this thread counts against: a key for each scope.
 
-    Who has an account pays alone. For a guest the thread's owner pays, or in an anonymous thread its key together with
-    all other anonymous use; and what comes from the guest's network counts for the network, where that is known.
+    The send of a user counts only against that user. A guest's send counts against the thread's owner, or in an
+    anonymous thread against its key and against all anonymous use. It also counts against the guest's network, if that
+    is known.
     """
     found: dict[BudgetScope, bytes] = {"run": b"", "thread": thread_id.bytes}
     if caller.user_id is not None:
@@ -147,13 +149,13 @@ def budget_keys(
 def reservation_requests(
     policy: BudgetPolicy, keys: Mapping[BudgetScope, bytes], own: RunBudget | None, now: datetime
 ) -> list[ReservationRequest]:
-    """What a send has to reserve. A run's own limits concern nobody else, so it has all of them at once."""
+    """The reservations of a send. A run reserves its own limits in full: no other run shares them."""
     shared = [limit for limit in policy.limits if limit.scope in keys and limit.scope != "run"]
     return [_first(limit, keys.get(limit.scope, b""), now) for limit in (*shared, *run_limits(policy, own))]
 
 
 def run_limits(policy: BudgetPolicy, own: RunBudget | None) -> list[BudgetLimit]:
-    """The limits of one run: the operator's, and its own where they are lower."""
+    """The limits of one run: the operator's, or the run's own where they are lower."""
     most = {limit.measure: limit.most for limit in policy.limits if limit.scope == "run"}
     wished: dict[BudgetMeasure, Decimal | None] = (
         {} if own is None else {"usd": own.usd, "tokens": _decimal(own.tokens), "seconds": _decimal(own.seconds)}
@@ -185,16 +187,16 @@ def _first(limit: BudgetLimit, key: bytes, now: datetime) -> ReservationRequest:
 
 
 def grantable_amount(ask: ReservationRequest, level: WindowUsage, now: datetime) -> Decimal:
-    """How much may be taken. Raises `BudgetExhausted` if that is less than has to be."""
+    """The amount that may be reserved. Raises `BudgetExhausted` if it is less than the request needs."""
     left = level.left(ask.most)
     if left < ask.least:
         raise exhausted_error(ask, level, now)
-    # As exact as it is stored, or else what is given back would not be what was taken.
+    # Rounded as it is stored: otherwise the released amount would differ from the reserved one.
     return min(ask.wanted, left).quantize(SMALLEST_AMOUNT, ROUND_DOWN)
 
 
 def exhausted_error(ask: ReservationRequest, level: WindowUsage, now: datetime) -> BudgetExhausted:
-    """The refusal, with the seconds until the window ends, or fewer where reservations may come back before."""
+    """The error, with the seconds until the window ends, or fewer if released reservations may make room earlier."""
     if ask.ends_at == END_OF_TIME:
         sentence = (
             OUT_OF_TIME_MESSAGE if (ask.scope, ask.measure) == ("run", "seconds") else EXHAUSTED_MESSAGES[ask.scope]

@@ -1,4 +1,4 @@
-"""Threads, messages, runs and receipts as they are stored and as they travel."""
+"""Threads, messages, runs and receipts, as stored and on the wire."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,17 +19,17 @@ RunStatus: TypeAlias = Literal["queued", "running", "blocked", "final", "error",
 IfBusy: TypeAlias = Literal["reject", "queue", "interrupt"]
 
 ACTIVE: tuple[RunStatus, ...] = ("queued", "running", "blocked")
-"""The states of a run that has not ended."""
+"""The statuses of a run that has not ended."""
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """camelCase outside, snake_case inside; what is absent is left out."""
+    """A struct of the wire: camelCase in JSON, snake_case in Python. Defaults are omitted."""
 
 
 class Thread(WireStruct, frozen=True, kw_only=True):
-    """A conversation. `revision` counts its committed changes and is the one cursor of every transport.
+    """A conversation. `revision` counts its committed changes and is the cursor of every transport.
 
-    `active_leaf` is the message at the end of the branch that is gone on from; none as long as nothing was said.
+    `active_leaf` is the last message of the active branch; absent while the thread has no messages.
     """
 
     id: UUID
@@ -43,7 +43,7 @@ class Thread(WireStruct, frozen=True, kw_only=True):
 
 
 class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
-    """A thread in a user's list: what they are in it, and whether something awaits them there."""
+    """A thread list entry: the thread, the user's role, and whether something there needs their attention."""
 
     thread: Thread
     role: AccessRole
@@ -54,7 +54,7 @@ class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
 
 
 class Message(WireStruct, frozen=True, kw_only=True):
-    """A message. `content` is the fold of parts 0..seq-1; a delta leaves it out for answers, whose parts it carries."""
+    """A message. `content` is the fold of parts 0..seq-1. A delta omits that of answers and carries their parts."""
 
     id: UUID
     thread_id: UUID
@@ -75,11 +75,11 @@ BUDGET_BOUNDS: dict[str, tuple[Decimal, int]] = {
     "usd": (Decimal("0.0001"), 10_000), "tokens": (Decimal(1), 1_000_000_000), "seconds": (Decimal("0.1"), 7 * 86_400),
     "tool_calls": (Decimal(0), 1_000),
 }  # fmt: skip
-"""The least and the most of each measure of a run's budget."""
+"""The minimum and maximum of each measure of a run's budget."""
 
 
 class RunBudget(WireStruct, frozen=True, kw_only=True):
-    """The most that one run may use; where the operator's limit is lower, that counts. `usd` is best a string."""
+    """The limits of one run, unless the operator's are lower. Send `usd` as a string to keep it exact."""
 
     usd: Decimal | None = None
     tokens: int | None = None
@@ -99,7 +99,7 @@ def _camel(name: str) -> str:
 
 
 DEFAULT_STEPS = 20
-"""Rounds of tools that a run has unless it says otherwise."""
+"""The default limit of steps."""
 MAX_STEPS = 50
 MAX_TOOL_PATTERNS = 64
 MAX_FUNCTIONS = 128
@@ -107,12 +107,12 @@ MAX_INSTRUCTIONS_CHARACTERS = 8_000
 
 
 class ClientFunction(WireStruct, frozen=True, kw_only=True):
-    """A tool that whoever sends carries out: a run that calls it ends with reason `tool_calls`.
+    """A tool that the client executes: a run that calls it ends with reason `tool_calls`.
 
-    `parameters` are a JSON Schema of an object; `{}` stands for one without fields.
+    `parameters` is the JSON Schema of an object; `{}` means an object without fields.
     """
 
-    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$(?!\n)")]  # Python's `$` is no end.
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$(?!\n)")]  # Not before a final newline.
     description: Annotated[str, msgspec.Meta(max_length=4_000)] = ""
     parameters: dict[str, Any] = {}
 
@@ -122,12 +122,12 @@ class ClientFunction(WireStruct, frozen=True, kw_only=True):
 
 
 class RunOptions(WireStruct, frozen=True, kw_only=True):
-    """How a run shall go: `model` as `provider:name`; `if_busy` says what happens while another run is active.
+    """The options of a run. `model` is `provider:name`; `if_busy` decides what happens while another run is active.
 
-    With `autopilot` it goes on in rounds of tools, at most `max_steps` of them, until it has an answer; without, it has
-    one round. `tools` are patterns of the tools that it is offered, by default all. Each reply of the model's has at
-    most `max_output_tokens`. `instructions` are the model's for this run. Whatever `max_steps` is said to be,
-    it is a number from 1 to 50.
+    With `autopilot` the run takes up to `max_steps` steps until it has an answer; without, it takes one step. `tools`
+    are patterns of the tools to offer, by default all. Each reply of the model has at most `max_output_tokens`.
+    `instructions` are added to the model's instructions for this run. `max_steps` is limited to 1 to 50, and invalid
+    values count as 20.
     """
 
     model: str | None = None
@@ -144,19 +144,19 @@ class RunOptions(WireStruct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "max_steps", _steps(self.max_steps))
 
     @property
-    def rounds(self) -> int:
-        """The most rounds of tools."""
+    def step_limit(self) -> int:
+        """The limit of steps."""
         return _steps(self.max_steps) if self.autopilot else 1
 
 
 def _steps(said: Any) -> int:
-    """What is asked for, at most 50; 20 for what is no number of rounds."""
+    """The requested limit of steps, at most 50; 20 for an invalid value."""
     sensible = isinstance(said, int) and not isinstance(said, bool) and said >= 1
     return min(said, MAX_STEPS) if sensible else DEFAULT_STEPS
 
 
 class Run(WireStruct, frozen=True, kw_only=True):
-    """One assistant turn. `attempt` counts the executors that worked on it."""
+    """One assistant turn. `attempt` counts the executors that have claimed it."""
 
     id: UUID
     thread_id: UUID
@@ -170,9 +170,9 @@ class Run(WireStruct, frozen=True, kw_only=True):
 
 
 class Receipt(WireStruct, frozen=True, kw_only=True):
-    """What one model or tool call cost and how it went; `cost_usd` is a decimal string, absent where unknown.
+    """The record of one model or tool call. `cost_usd` is a decimal string, absent if unknown.
 
-    `hash` (hex digits) is of this receipt and the `hash` of the one before: see `khala.domain.receipts`.
+    `hash` (hex digits) covers this receipt and the `hash` of the previous one: see `khala.domain.receipts`.
     """
 
     run_id: UUID
@@ -196,7 +196,7 @@ class Snapshot(WireStruct, frozen=True, kw_only=True):
 
 
 class Delta(WireStruct, frozen=True, kw_only=True):
-    """What changed in a thread after revision `since` up to and including `revision`."""
+    """The changes of a thread after revision `since`, up to and including `revision`."""
 
     since: int = msgspec.field(name="from")
     revision: int
@@ -206,7 +206,7 @@ class Delta(WireStruct, frozen=True, kw_only=True):
 
 
 class SendResult(WireStruct, frozen=True, kw_only=True):
-    """What a send made, or had made when it was tried before."""
+    """The result of a send. A retry of the same send has the same result."""
 
     thread_id: UUID
     user_message_id: UUID

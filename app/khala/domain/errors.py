@@ -1,11 +1,11 @@
-"""What can go wrong, for whoever asked: one small tree. The message is for the person, the code is stable."""
+"""The errors that callers see: one small tree. The message is for people, and the code is stable."""
 
 from collections.abc import Sequence
 from typing import ClassVar
 
 
 class KhalaError(Exception):
-    """Base of all errors that a caller is told about."""
+    """Base of all errors that callers see."""
 
     code: ClassVar[str] = "unavailable"
 
@@ -17,7 +17,7 @@ class KhalaError(Exception):
 
 
 class Unauthorized(KhalaError):
-    """Nobody in particular asked for something that needs somebody."""
+    """Authentication is required."""
 
     code = "unauthorized"
 
@@ -29,49 +29,49 @@ class Forbidden(KhalaError):
 
 
 class NotFound(KhalaError):
-    """There is no such thing, or not for this caller."""
+    """The resource does not exist, or the caller may not know of it."""
 
     code = "not_found"
 
 
 class ThreadNotFound(KhalaError):
-    """No thread has this id."""
+    """There is no thread with this id."""
 
     code = "thread_not_found"
 
 
 class RunNotFound(KhalaError):
-    """No run has this id."""
+    """There is no run with this id."""
 
     code = "run_not_found"
 
 
 class BlobNotFound(KhalaError):
-    """No blob has this id."""
+    """There is no blob with this id."""
 
     code = "blob_not_found"
 
 
 class AlreadyDecided(KhalaError):
-    """Somebody decided otherwise before."""
+    """Another decision was made before."""
 
     code = "already_decided"
 
 
 class Conflict(KhalaError):
-    """The request contradicts what is stored."""
+    """The request conflicts with the stored state."""
 
     code = "conflict"
 
 
 class IdempotencyKeyReused(KhalaError):
-    """The idempotency key came with another request before."""
+    """The idempotency key was used for another request before."""
 
     code = "idempotency_key_reused"
 
 
 class RunActive(KhalaError):
-    """The thread is answering already."""
+    """The thread has an active run."""
 
     code = "run_active"
 
@@ -83,7 +83,7 @@ class PayloadTooLarge(KhalaError):
 
 
 class InvalidInput(KhalaError):
-    """The request is malformed; `path` names the place, as in `options.model`, `more` others with their messages."""
+    """The request is malformed. `path` locates the error, as in `options.model`; `more` has further ones."""
 
     code = "invalid_input"
 
@@ -94,13 +94,13 @@ class InvalidInput(KhalaError):
 
 
 class RequestTimeout(KhalaError):
-    """The request's body came too slowly, or not at all."""
+    """The request's body arrived too slowly, or not at all."""
 
     code = "request_timeout"
 
 
 class RateLimited(KhalaError):
-    """Too much at once; ask again after `retry_after` seconds."""
+    """Too many requests. Retry after `retry_after` seconds."""
 
     code = "rate_limited"
 
@@ -112,6 +112,6 @@ class BudgetExhausted(KhalaError):
 
 
 class Unavailable(KhalaError):
-    """Something that the request needs is out of reach for now."""
+    """A service that the request needs is unavailable for now."""
 
     code = "unavailable"

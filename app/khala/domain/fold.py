@@ -1,7 +1,7 @@
-"""The fold: a message's content is its parts, folded in order, on the server and in every client alike.
+"""The fold: computes a message's content from its parts, in order. Every client computes the same.
 
-The law: for every k ≤ n, folding parts k..n onto the fold of parts 0..k gives the fold of parts 0..n. So a reader that
-holds the content at any seq goes on from there with deltas alone.
+The law: for every k ≤ n, folding parts k..n onto the fold of parts 0..k gives the fold of parts 0..n. So a reader with
+the content at any seq continues from there with deltas alone.
 """
 
 from collections.abc import Iterable
@@ -28,20 +28,20 @@ from khala.domain.parts import (
 
 
 class TextBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="text"):
-    """A run of text."""
+    """Consecutive text."""
 
     text: str
 
 
 class NoticeBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="notice"):
-    """A notice where it happened, so that a late reader sees what a live one saw."""
+    """A notice at its place in the content, so that late readers see the same as live ones."""
 
     code: str
     message: str
 
 
 class ToolBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="tool", omit_defaults=True):
-    """A tool call with all that is known of it: queued, running, completed, failed, blocked or cancelled."""
+    """A tool call and its state: queued, running, completed, failed, blocked or cancelled."""
 
     tool_call_id: str
     tool: str
@@ -59,7 +59,7 @@ class ToolBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
 
 
 class CompactionBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="compaction", omit_defaults=True):
-    """What stands for the model in place of older turns; a person still has the turns themselves."""
+    """A summary that replaces older turns for the model. People still see the turns."""
 
     summary: str
     message_id: UUID | None = None
@@ -67,7 +67,7 @@ class CompactionBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class FileBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="file"):
-    """A file that somebody attached to their message."""
+    """A file that is attached to a message."""
 
     blob: BlobRef
 
@@ -76,11 +76,11 @@ Block: TypeAlias = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileB
 Content: TypeAlias = tuple[Block, ...]
 
 UNKNOWN_TOOL = "unknown"
-"""The tool's name in a block that a result without its call made: an orphan shows rather than vanishes."""
+"""The tool's name in the block of a result without a call, which is shown rather than dropped."""
 
 
 def fold(content: Content, parts: Iterable[PartData | None]) -> Content:
-    """The content after these parts; None stands for a part of an unknown kind and changes nothing."""
+    """The content after these parts. None is a part of an unknown kind, and changes nothing."""
     blocks = list(content)
     texts: list[str] = []
     for part in parts:
@@ -94,12 +94,12 @@ def fold(content: Content, parts: Iterable[PartData | None]) -> Content:
 
 
 def text_of(content: Content) -> str:
-    """All text of a content, joined."""
+    """The text of a content, joined."""
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
 def cancelled_statuses(content: Content) -> list[ToolStatus]:
-    """What is to be said of the tool calls that have not ended when their run does."""
+    """The final statuses of the tool calls that have not ended when their run ends."""
     open_states = ("queued", "running", "blocked")
     tools = (block for block in content if isinstance(block, ToolBlock) and block.state in open_states)
     return [ToolStatus(tool_call_id=tool.tool_call_id, state="cancelled") for tool in tools]
@@ -126,7 +126,7 @@ def _apply(blocks: list[Block], part: PartData) -> None:
 
 
 def _append_text(blocks: list[Block], texts: list[str]) -> None:
-    """Empty `texts` into the last block; joined at once, because appending one by one is quadratic."""
+    """Move `texts` into the last block. They are joined first, because appending one by one is quadratic."""
     text = "".join(texts)
     texts.clear()
     if text and blocks and isinstance(blocks[-1], TextBlock):
@@ -136,7 +136,7 @@ def _append_text(blocks: list[Block], texts: list[str]) -> None:
 
 
 def _status(part: ToolStatus) -> dict[str, Any]:
-    """What a status says; only new arguments take the place of the old ones."""
+    """The changes of a status. Arguments change only if the status has new ones."""
     said = {"state": part.state, "reason": part.reason, "digest": part.digest, "expires_at": part.expires_at}
     if part.args is None and part.args_blob is None:
         return said

@@ -11,17 +11,17 @@ from khala.domain.chat import Delta, Snapshot, ThreadListEntry, WireStruct
 PROTOCOL = 1
 SUBPROTOCOL = "khala.v1"
 MAX_REVISION = 2**53 - 1
-"""The greatest whole number that JavaScript can count to."""
+"""The largest safe integer of JavaScript."""
 
 Revision: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_REVISION)]
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", omit_defaults=True):
-    """One message of the feed; `type` says which."""
+    """A message of the feed. `type` is its tag."""
 
 
 class Subscribe(Frame, frozen=True, kw_only=True, tag="subscribe"):
-    """Follow a thread, from after a revision or from its newest messages on."""
+    """Follow a thread, after a revision or from a snapshot on."""
 
     thread_id: UUID
     after: Revision | None = None
@@ -30,34 +30,34 @@ class Subscribe(Frame, frozen=True, kw_only=True, tag="subscribe"):
 
 
 class Unsubscribe(Frame, frozen=True, kw_only=True, tag="unsubscribe"):
-    """Follow a thread no more."""
+    """Stop following a thread."""
 
     thread_id: UUID
 
 
 class Ping(Frame, frozen=True, kw_only=True, tag="ping"):
-    """Asks for a pong."""
+    """Requests a pong."""
 
 
 class SetPresence(Frame, frozen=True, kw_only=True, tag="presence"):
-    """Be present in a thread that is followed, with a state of the client's own; None leaves."""
+    """Set the client's presence in a thread that it follows. A null `state` ends the presence."""
 
     thread_id: UUID
     state: dict[str, Any] | None
 
 
 class Watch(Frame, frozen=True, kw_only=True, tag="watch"):
-    """Follow the account's list of threads, from after a revision or as it is."""
+    """Follow the account's thread list, after a revision or from a snapshot on."""
 
     after: Revision | None = None
 
 
 class Unwatch(Frame, frozen=True, kw_only=True, tag="unwatch"):
-    """Follow the account's list no more."""
+    """Stop following the account's thread list."""
 
 
 class Authenticate(Frame, frozen=True, kw_only=True, tag="authenticate"):
-    """Show an account, for what is asked for from now on."""
+    """Authenticate as an account, for all later frames."""
 
     token: str
 
@@ -73,19 +73,19 @@ class Hello(Frame, frozen=True, kw_only=True, tag="hello", omit_defaults=False):
 
 
 class SnapshotFrame(Snapshot, frozen=True, kw_only=True, tag="snapshot", tag_field="type"):
-    """A thread as it is: the first frame of a subscription without `after`, and whenever `after` cannot be served."""
+    """A thread's current state: the first frame of a subscription without `after`, or if `after` cannot be served."""
 
     thread_id: UUID
 
 
 class DeltaFrame(Delta, frozen=True, kw_only=True, tag="delta", tag_field="type"):
-    """What changed; its `from` is the revision of the frame before."""
+    """The changes since the previous frame, whose revision is `from`."""
 
     thread_id: UUID
 
 
 class Participant(WireStruct, frozen=True, kw_only=True):
-    """Somebody who is present; only what `state` says is the client's own word."""
+    """A present client. Only `state` comes from the client itself."""
 
     id: UUID
     user_id: UUID | None = None
@@ -95,7 +95,7 @@ class Participant(WireStruct, frozen=True, kw_only=True):
 
 
 class PresenceFrame(Frame, frozen=True, kw_only=True, tag="presence"):
-    """Who is present in a thread, those who changed last first, and how many `more` there are."""
+    """The clients present in a thread, the latest changes first. `more` counts those left out."""
 
     thread_id: UUID
     participants: tuple[Participant, ...]
@@ -103,7 +103,7 @@ class PresenceFrame(Frame, frozen=True, kw_only=True, tag="presence"):
 
 
 class AccountFrame(Frame, frozen=True, kw_only=True, tag="account"):
-    """The newest of an account's list of threads: the first frame of a watch without `after`, as with snapshots."""
+    """The newest entries of an account's thread list: the first frame of a watch, like a snapshot."""
 
     revision: int
     whole: bool
@@ -113,9 +113,9 @@ class AccountFrame(Frame, frozen=True, kw_only=True, tag="account"):
 
 
 class AccountDeltaFrame(Frame, frozen=True, kw_only=True, tag="account"):
-    """What changed in an account's list; its `from` is the revision of the frame before.
+    """The changes of an account's thread list since the previous frame, whose revision is `from`.
 
-    `invitations` are all that are open, if one has changed.
+    `invitations` has all open invitations, if any has changed.
     """
 
     since: int = msgspec.field(name="from")
@@ -126,20 +126,20 @@ class AccountDeltaFrame(Frame, frozen=True, kw_only=True, tag="account"):
 
 
 class Authenticated(Frame, frozen=True, kw_only=True, tag="authenticated"):
-    """The account that the connection acts for from now on."""
+    """The account of the connection from now on."""
 
     user_id: UUID
 
 
 class GoneFrame(Frame, frozen=True, kw_only=True, tag="gone"):
-    """The thread cannot be followed any more."""
+    """The end of a subscription: the thread is gone, or the client has lost access."""
 
     thread_id: UUID
     code: str
 
 
 class ErrorFrame(Frame, frozen=True, kw_only=True, tag="error"):
-    """Something that the client sent, or a subscription, failed. `path` names the place in the client's frame."""
+    """A frame of the client, or a subscription, failed. `path` locates the error in the client's frame."""
 
     thread_id: UUID | None = None
     code: str
@@ -152,15 +152,15 @@ class Pong(Frame, frozen=True, kw_only=True, tag="pong"):
 
 
 def encode(frame: msgspec.Struct) -> str:
-    """A frame as text, which is what a WebSocket's text message and an event's data are made of."""
+    """A frame as JSON text, for a WebSocket's text message or an event's data."""
     return msgspec.json.encode(frame).decode()
 
 
 def snapshot_frame(thread_id: UUID, found: Snapshot) -> SnapshotFrame:
-    """A snapshot's frame."""
+    """The frame of a snapshot."""
     return SnapshotFrame(thread_id=thread_id, **msgspec.structs.asdict(found))
 
 
 def delta_frame(thread_id: UUID, found: Delta) -> DeltaFrame:
-    """A delta's frame."""
+    """The frame of a delta."""
     return DeltaFrame(thread_id=thread_id, **msgspec.structs.asdict(found))

@@ -1,4 +1,4 @@
-"""Idempotency: when two requests for a completion are one. Pure."""
+"""Idempotency: decides whether two requests for a completion are the same request. Pure."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -12,21 +12,21 @@ from khala.domain.errors import InvalidInput
 
 KEY_HEADER = "idempotency-key"
 ATTEMPT_HEADER = "x-stainless-retry-count"
-"""In this header OpenAI's own clients say how often they have sent a request before."""
+"""OpenAI's own clients send in this header how often they have sent the request before."""
 MAX_KEY_CHARACTERS = 255
 """Characters of an idempotency key."""
 MAX_ATTEMPT = 999
 KEY_LIFETIME = timedelta(hours=24)
-"""For this long a key stands for the request that it came with."""
+"""The time for which a key identifies its request."""
 RETRY_WINDOW = timedelta(minutes=10)
-"""For this long a retry without a key joins the run of the same request."""
+"""The time for which a retry without a key joins the run of the same request."""
 
 
 class RequestIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells whether a request was made before, and the id of the run that it begins if it was not.
+    """The identity of a request, and the id of the run that it starts if it is new.
 
-    `attempt` counts the times that the client says it has sent it before. `received` is when this one came, in seconds
-    of the process's monotonic clock.
+    `attempt` is the number of earlier attempts that the client reports. `received` is the arrival time in seconds of
+    the process's monotonic clock.
     """
 
     user_id: UUID
@@ -38,26 +38,26 @@ class RequestIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lifetime(self) -> timedelta:
-        """How long the request is remembered."""
+        """The time for which the request is remembered."""
         return RETRY_WINDOW if self.key_hash is None else KEY_LIFETIME
 
     @property
     def may_be_known(self) -> bool:
-        """Whether the client says that it may have sent the request before."""
+        """Whether the client reports that it may have sent the request before."""
         return self.key_hash is not None or self.attempt > 0
 
 
 def identity(
     caller: Caller, body: bytes, headers: Mapping[str, str], relevant: Iterable[str], *, received: float, run_id: UUID
 ) -> RequestIdentity | None:
-    """The request's identity; None for one whose client says nothing of retries. Raises `InvalidInput` for a bad key.
+    """The request's identity; None if the client sends no retry headers. Raises `InvalidInput` for a malformed key.
 
-    `relevant` are the headers that say what is asked for, as the body does.
+    `relevant` are the headers that, like the body, determine the request.
     """
     key, attempt = headers.get(KEY_HEADER), _attempt(headers.get(ATTEMPT_HEADER))
     if caller.user_id is None or (key is None and attempt is None):
         return None
-    # A key is its account's. Without one, only the same credential's requests are taken for each other.
+    # A key is scoped to the account. Without a key, requests match only under the same credential.
     of = b"" if key is not None or caller.credential is None else caller.credential.bytes
     return RequestIdentity(
         user_id=caller.user_id,
@@ -71,13 +71,13 @@ def identity(
 
 def _fingerprint(body: bytes, headers: Mapping[str, str], relevant: Iterable[str], of: bytes) -> bytes:
     said = [f"{name}:{headers[name].strip()}" for name in sorted(relevant) if name in headers]
-    # As JSON the headers can't be mistaken for one another, and what is before the body has a length of its own.
+    # JSON keeps the headers apart, and the length prefix separates them from the body.
     head = msgspec.json.encode([of.hex(), *said])
     return hashlib.sha256(len(head).to_bytes(8, "big") + head + body).digest()
 
 
 def _attempt(said: str | None) -> int | None:
-    """The number of earlier attempts; None where the header is absent or is no number."""
+    """The number of earlier attempts; None if the header is absent or not a number."""
     if said is None or not (said.isascii() and said.isdigit() and len(said) <= len(str(MAX_ATTEMPT))):
         return None
     return int(said)
@@ -85,6 +85,6 @@ def _attempt(said: str | None) -> int | None:
 
 def _checked(key: str) -> bytes:
     if not 1 <= len(key) <= MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
-        message = f"An Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters."
+        message = f"An Idempotency-Key must have 1 to {MAX_KEY_CHARACTERS} printable ASCII characters."
         raise InvalidInput(message, path="Idempotency-Key")
     return key.encode()

@@ -1,4 +1,4 @@
-"""Ids and secrets: the one place that makes them up."""
+"""Generates ids and secrets. No other module does."""
 
 import secrets
 from datetime import UTC, datetime
@@ -8,13 +8,13 @@ from uuid_utils.compat import uuid7
 
 
 def new() -> UUID:
-    """A new id: a UUID of version 7, so that rows made together lie together."""
+    """A new id: a UUID of version 7, so that rows created together are stored together."""
     return uuid7()
 
 
-def created_at(made: UUID) -> datetime:
-    """When an id of ours was made."""
-    return datetime.fromtimestamp((made.int >> 80) / 1000, UTC)
+def created_at(uuid: UUID) -> datetime:
+    """The creation time of an id that `new` has returned."""
+    return datetime.fromtimestamp((uuid.int >> 80) / 1000, UTC)
 
 
 def new_secret() -> str:

@@ -1,4 +1,4 @@
-"""Invitations: how many there may be, and when somebody who has declined one may be asked again."""
+"""Limits of invitations, and the time until a user who has declined one may be invited again."""
 
 from datetime import datetime, timedelta
 
@@ -7,32 +7,32 @@ import msgspec
 from khala.domain.errors import Conflict
 
 MAX_MEMBERS = 200
-"""Members of one thread, those who are invited included."""
+"""Members of one thread, including invited users."""
 MAX_RECEIVED = 100
 """Open invitations of one user."""
 MAX_FROM_ONE_SENDER = 5
-"""Open invitations of one user that the same sender has sent. All senders without an account count as one."""
+"""Open invitations of one user from the same sender. All senders without an account count as one."""
 MAX_SENT_PER_DAY = 100
-"""Invitations that one sender sends in a day (UTC), withdrawn ones included."""
+"""Invitations from one sender in a day (UTC), including withdrawn ones."""
 MAX_SENT_TO_ONE_PER_DAY = 5
-"""Of these, to the same user."""
+"""Invitations from one sender to the same user in a day (UTC)."""
 DECLINE_DURATION = timedelta(days=30)
-"""Time for which a user who has declined is not invited again: to the same thread, or by the same sender."""
+"""The time after a declined invitation in which neither its sender nor others of its thread may invite the user."""
 
 
 class InvitationCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a user's invitations counts for another one, as stored at one moment."""
+    """A user's invitations that count against another one, as of one moment."""
 
     received: int
-    """Open ones."""
+    """Open invitations."""
     from_sender: int
-    """Open ones of the same sender."""
+    """Open invitations from the same sender."""
     declined_at: datetime | None
-    """When the user last declined one to the same thread or by the same sender."""
+    """The last time that the user declined an invitation to the same thread or from the same sender."""
 
 
 def require_invitable(found: InvitationCounts, now: datetime) -> None:
-    """Raise `Conflict` if the user may not be invited once more."""
+    """Raise `Conflict` if the user may not receive another invitation."""
     if found.declined_at is not None and now < found.declined_at + DECLINE_DURATION:
         raise Conflict(
             f"This user has declined an invitation of yours, or to this thread, within {DECLINE_DURATION.days} days."

@@ -1,13 +1,13 @@
-"""Decides where a run is executed after executors were lost over it, and what a lost process of its own means."""
+"""Isolation policy: when a run gets a process of its own, and the outcome of a run whose own process has ended."""
 
 from enum import Enum
 
 MAX_SHARED_LOSSES = 2
-"""Executors that may be lost over a run before it is executed in a process of its own."""
+"""Executors that a run may lose before it is executed in a process of its own."""
 
 
 class Interruption(Enum):
-    """Why work on a run stops before its end."""
+    """The reason why the execution of a run stops before its end."""
 
     CANCEL = "cancel"
     HAND_OVER = "hand_over"
@@ -15,28 +15,28 @@ class Interruption(Enum):
 
 
 class IsolatedOutcome(Enum):
-    """What becomes of a run whose own process has ended, where that process had not seen to it."""
+    """The outcome of a run whose own process has ended without settling it."""
 
     DONE = "done"
-    """Nothing: the run has ended, waits or was handed over, or another executor has it."""
+    """Nothing to do: the run has ended, is blocked or was handed over, or another executor has it."""
     CANCEL = "cancel"
     HAND_OVER = "hand_over"
     INTERRUPTED = "interrupted"
-    """The run ended its process, so it is ended itself."""
+    """The run ended its process, so the run is ended, too."""
     DROPPED = "dropped"
-    """The lease lapses and an executor takes the run over: the process was not lost by what it executed."""
+    """The lease lapses, and another executor takes over: the run did not cause the loss of its process."""
 
 
 def needs_isolation(lost: int) -> bool:
-    """Whether a run over which so many executors were lost is executed in a process of its own."""
+    """Whether a run that has lost so many executors is executed in a process of its own."""
     return lost >= MAX_SHARED_LOSSES
 
 
 def isolated_outcome(*, held: bool, stopped: Interruption | None, began: bool, exit_code: int) -> IsolatedOutcome:
-    """What becomes of the run now that its own process has ended.
+    """The outcome of a run whose own process has ended.
 
-    `held`: whether the lease under which it was executed still holds. `stopped`: why the process was asked to stop.
-    `began`: whether it had begun to execute the run. `exit_code` is 0 where it gave the run up by itself.
+    `held`: whether the run's lease is still valid. `stopped`: the reason for which the process was told to stop.
+    `began`: whether the process had begun to execute the run. `exit_code` is 0 if the process gave the run up itself.
     """
     if not held:
         return IsolatedOutcome.DONE
@@ -52,7 +52,7 @@ def isolated_outcome(*, held: bool, stopped: Interruption | None, began: bool, e
 
 
 def outcome_in_other_process(status: str | None) -> str:
-    """What became of a run that another process executed, by the state it is in; None where it is gone."""
+    """The outcome of a run that another process executed, by its status; None if the run is gone."""
     match status:
         case None | "running":
             return Interruption.LOST.value

@@ -1,4 +1,4 @@
-"""JSON Schemas (2020-12) that somebody else wrote, as graphs: which schema applies which, and how much work that is."""
+"""Untrusted JSON Schemas (2020-12) as graphs: which schema applies which, and the cost of validation."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,46 +19,46 @@ from khala.domain.schema_keywords import (
 MAX_SCHEMA_DEPTH = 64
 """Levels of nesting in a schema, as JSON."""
 MAX_SCHEMA_PARTS = 1_000
-"""Objects and booleans in a schema, outside of its constants: each of them may be a schema itself."""
+"""Objects and booleans in a schema, outside of its constants: each of them may be a subschema."""
 MAX_EXPANDED_REFERENCES = 1_000
-"""References that are followed for one value, each counted as often as it is reached."""
+"""References that are followed for one value, counted each time that they are reached."""
 MAX_COST = 10**9
-"""Where the count of work stops: more than that is too much for any argument."""
+"""The cap of all costs, which is too expensive for any value."""
 MAX_COUNTED_SCHEMAS = 10_000
-"""Schemas, times levels of nesting, whose work is counted: it takes 2 µs each."""
+"""Schemas times levels of nesting whose cost is computed, at 2 µs each."""
 MAX_SHOWN_CHARACTERS = 100
-"""Characters of a schema's own text that an error repeats."""
+"""Characters of a schema's text that an error message quotes."""
 
 SAFE_INTEGER = 2**63
-"""The size from which a number is no machine integer, and costs as much as it has digits."""
+"""The magnitude from which an integer exceeds a machine word, so that its cost grows with its digits."""
 
 
 class ValidationCost(NamedTuple):
-    """How much work a schema is, at most, for one value with all that is within it."""
+    """The maximum cost of validating one value, including the values within it."""
 
     weight: int
-    """Keywords applied, each with what it compares."""
+    """Applied keywords, each with the size of what it compares."""
     search: int
-    """Bytes of the patterns' programs that run over a text."""
+    """Bytes of the compiled patterns that search a text."""
     unique: int
-    """Times that items are compared with each other."""
+    """Pairwise comparisons of items (`uniqueItems`)."""
 
 
 class SchemaNode:
-    """One schema, and those that it applies."""
+    """One schema, and the schemas that it applies."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         self.same: list[SchemaNode] = []
         self.below: list[SchemaNode] = []
         self.references: list[SchemaNode] = []
-        """Those of `same` that a reference leads to."""
+        """The schemas of `same` that references lead to."""
         self.place = 0
-        """Where it is in an order in which every schema comes after those that it applies to the same value."""
+        """The position in an order in which each schema follows those that it applies to the same value."""
 
     @property
     def patterns(self) -> list[str]:
-        """Its regular expressions."""
+        """The regular expressions of the schema itself."""
         named = self.schema.get("patternProperties")
         found = [*named] if isinstance(named, dict) else []
         own = self.schema.get("pattern")
@@ -68,10 +68,10 @@ class SchemaNode:
 class SchemaGraph:
     """A schema as a graph.
 
-    Raises `InvalidInput`, with a sentence that ends in a full stop, for a schema that is nested too deeply or has too
-    many parts; for a reference that leads out of it, to nothing, to what is no schema, or back to the same value; for
-    references that multiply; for a nested `$schema` or `$id` that changes what the rest means.
-    It takes `$schema` and `$id` out of the schema that it is given, and writes references as URIs should be.
+    Raises `InvalidInput`, with a full sentence, for a schema that is nested too deeply or has too many parts; for a
+    reference out of the schema, to nothing, to something other than a schema, or back to the same value; for references
+    that multiply; and for a nested `$schema` or `$id`, which would change the meaning of the rest.
+    Removes `$schema` and `$id` from the given schema, and encodes references as URIs.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -90,8 +90,8 @@ class SchemaGraph:
         self._deepest: list[ValidationCost] = []
         self._totals: list[ValidationCost] = []
 
-    def weigh(self, sizes: dict[str, int]) -> None:
-        """Count the work, with the sizes of the patterns' programs. Has to be called before `work`."""
+    def compute_costs(self, sizes: dict[str, int]) -> None:
+        """Compute the costs, given the sizes of the compiled patterns. Call it before `cost`."""
         self._own = [
             ValidationCost(
                 own_weight(node.schema), sum(map(sizes.__getitem__, node.patterns)), int("uniqueItems" in node.schema)
@@ -101,8 +101,8 @@ class SchemaGraph:
         self._deepest = self._level(None)
         self._totals = [self._total()]
 
-    def work(self, depth: int) -> ValidationCost:
-        """The most work that it is for a value with so many levels of nesting."""
+    def cost(self, depth: int) -> ValidationCost:
+        """The maximum cost for a value with so many levels of nesting."""
         while len(self._totals) <= depth:
             if len(self._totals) * len(self.nodes) > MAX_COUNTED_SCHEMAS:
                 return ValidationCost(MAX_COST, MAX_COST, MAX_COST)
@@ -121,7 +121,7 @@ class SchemaGraph:
         for node, own in zip(self.nodes, self._own, strict=True):
             applied = [level[inner.place] for inner in node.same]
             if any(key in node.schema for key in ("unevaluatedItems", "unevaluatedProperties")):
-                applied += applied  # they are applied once more, to find out what they evaluate
+                applied += applied  # these are applied again to find out what they evaluate
             if below is not None:
                 applied += [below[inner.place] for inner in node.below]
             weight, search, unique = (min(sum(counts), MAX_COST) for counts in zip(own, *applied, strict=True))
@@ -129,7 +129,7 @@ class SchemaGraph:
         return level
 
     def _add(self, schema: dict[str, Any]) -> None:
-        """Take in the schema, and all those within it."""
+        """Add the schema and all schemas within it."""
         ahead = [schema]
         while ahead:
             one = ahead.pop()
@@ -151,7 +151,7 @@ class SchemaGraph:
             self._anchors[name] = node
 
     def _connect(self) -> None:
-        """Tell each schema which ones it applies. What a reference leads to may be a schema not seen before."""
+        """Link each schema to those that it applies. A reference may lead to a schema that was not added before."""
         done: set[int] = set()
         while len(done) < len(self._nodes):
             for key, node in [(key, node) for key, node in self._nodes.items() if key not in done]:
@@ -185,7 +185,7 @@ class SchemaGraph:
         return self._nodes[id(found)]
 
     def _at(self, pointer: str, target: str) -> Any:
-        """What a JSON pointer leads to: a schema, or something under a keyword that nothing else gives a meaning."""
+        """The target of a JSON pointer: a schema, or a value under an unknown keyword."""
         found: Any = self.root
         keyword: str | None = None
         for step in [one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:]]:
@@ -198,11 +198,11 @@ class SchemaGraph:
 
 
 ANY_VALUE = SchemaNode({})
-"""Where a reference to `true` or `false` leads."""
+"""The target of references to `true` or `false`."""
 
 
 def require_measurable(schema: Any) -> None:
-    """Raise `InvalidInput` for a schema that is nested too deeply, or has too many parts."""
+    """Raise `InvalidInput` if the schema is nested too deeply or has too many parts."""
     parts, ahead = 0, [(schema, 0, True)]
     while ahead:
         value, depth, counts = ahead.pop()
@@ -221,7 +221,7 @@ def require_measurable(schema: Any) -> None:
 
 
 def has_large_integers(value: Any, *, limit: int = SAFE_INTEGER) -> bool:
-    """Whether there is an integer in it whose size is the limit or more."""
+    """Whether the value contains an integer whose magnitude is at least the limit."""
     ahead = [value]
     while ahead:
         one = ahead.pop()
@@ -235,7 +235,7 @@ def has_large_integers(value: Any, *, limit: int = SAFE_INTEGER) -> bool:
 
 
 def shortened(text: str) -> str:
-    """The text, cut where it is long."""
+    """The text, shortened if it is long."""
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 1]}…"
 
 
@@ -256,7 +256,7 @@ def _no_schema(target: str) -> InvalidInput:
 
 
 def _ordered(nodes: Sequence[SchemaNode]) -> list[SchemaNode]:
-    """The schemas, each after those that it applies to the same value (Kahn's algorithm)."""
+    """The schemas in an order in which each follows those that it applies to the same value (Kahn's algorithm)."""
     users: dict[int, list[SchemaNode]] = {id(node): [] for node in nodes}
     waiting = {id(node): len(node.same) for node in nodes}
     for node in nodes:
@@ -275,7 +275,7 @@ def _ordered(nodes: Sequence[SchemaNode]) -> list[SchemaNode]:
 
 
 def _bound_references(nodes: Sequence[SchemaNode]) -> None:
-    """Raise `InvalidInput` for references that multiply."""
+    """Raise `InvalidInput` if expanding the references would multiply them."""
     followed: list[int] = []
     for node in nodes:
         count = len(node.references) + sum(followed[inner.place] for inner in node.same)

@@ -1,4 +1,4 @@
-"""The parts of a run: append-only facts, keyed by (run id, seq), from which every answer is folded."""
+"""The parts of a run: append-only facts, keyed by (run id, seq). An answer's content is their fold."""
 
 import re
 from datetime import datetime
@@ -8,27 +8,27 @@ from uuid import UUID
 import msgspec
 
 MAX_INLINE_BYTES = 4096
-"""Bytes of encoded data that one part may hold."""
+"""Bytes of encoded data in one part."""
 
 
 class PartStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a part of one kind says."""
+    """The data of a part, by its kind."""
 
 
 class TextDelta(PartStruct, frozen=True, kw_only=True):
-    """More of the answer's text."""
+    """Text to append to the answer."""
 
     text: str
 
 
 class ReasoningDelta(PartStruct, frozen=True, kw_only=True):
-    """More of the model's reasoning; stored only where the operator switched it on, and no part of the content."""
+    """Text of the model's reasoning. It is stored only if the operator has enabled that, and is not content."""
 
     text: str
 
 
 class BlobRef(PartStruct, frozen=True, kw_only=True):
-    """Where something large is kept; `preview` is the beginning of what is text, `sha256` hex digits, `size` bytes."""
+    """A reference to a blob. `size` is bytes, `sha256` hex digits, and `preview` the beginning of a text."""
 
     blob_id: UUID
     size: int
@@ -39,7 +39,7 @@ class BlobRef(PartStruct, frozen=True, kw_only=True):
 
 
 class ToolCall(PartStruct, frozen=True, kw_only=True):
-    """The model asks for a tool. Large arguments are in a blob."""
+    """The model calls a tool. Large arguments are in a blob."""
 
     tool_call_id: str
     step: int
@@ -49,10 +49,10 @@ class ToolCall(PartStruct, frozen=True, kw_only=True):
 
 
 class ToolStatus(PartStruct, frozen=True, kw_only=True):
-    """A tool call changed its state: queued, running, blocked or cancelled.
+    """A tool call changes its state: queued, running, blocked or cancelled.
 
-    What is blocked waits for approval until `expires_at`, of just the call that `digest` stands for; who approved may
-    have changed the arguments to `args`.
+    A blocked call waits until `expires_at` for the approval of exactly the call with this `digest`. The approver may
+    have replaced the arguments by `args`.
     """
 
     tool_call_id: str
@@ -65,7 +65,7 @@ class ToolStatus(PartStruct, frozen=True, kw_only=True):
 
 
 class ToolResult(PartStruct, frozen=True, kw_only=True):
-    """A tool call ended; `summary` is one line of at most 120 characters. A large output is in a blob."""
+    """A tool call ends. `summary` is one line of at most 120 characters. A large output is in a blob."""
 
     tool_call_id: str
     ok: bool
@@ -76,7 +76,7 @@ class ToolResult(PartStruct, frozen=True, kw_only=True):
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Tokens that model calls used; input includes what came from a cache."""
+    """The tokens of model calls. Input includes cached tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -89,7 +89,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Step(PartStruct, frozen=True, kw_only=True):
-    """A round of tools begins; `usage` and `cost_usd` are what the run has used until then."""
+    """A step begins. `usage` and `cost_usd` are those of the run so far."""
 
     step: int
     max_steps: int
@@ -99,17 +99,16 @@ class Step(PartStruct, frozen=True, kw_only=True):
 
 
 class Notice(PartStruct, frozen=True, kw_only=True):
-    """Something a reader should know: a model was switched, a call retried, a run resumed."""
+    """A notice for readers: a model was switched, a call retried, or a run resumed."""
 
     code: str
     message: str
 
 
 class Compaction(PartStruct, frozen=True, kw_only=True):
-    """Older turns were summarised, because a model reads only so much.
+    """Older turns were summarised to fit the model's context.
 
-    For the model the summary stands in place of all messages up to `message_id`, and of the answer's own steps up to
-    `step`.
+    For the model, the summary replaces all messages up to `message_id`, and the answer's own steps up to `step`.
     """
 
     summary: str
@@ -118,14 +117,14 @@ class Compaction(PartStruct, frozen=True, kw_only=True):
 
 
 class RunFailure(PartStruct, frozen=True, kw_only=True):
-    """Why the run failed; a `finish` with reason `error` follows in the same commit."""
+    """The error of a failed run. A `finish` with reason `error` follows in the same commit."""
 
     code: str
     message: str
 
 
 class Finish(PartStruct, frozen=True, kw_only=True):
-    """How a run ended. Exactly one per run, its last part. Times are milliseconds, cost is a decimal string in USD."""
+    """The end of a run: exactly one, as its last part. Times are milliseconds, cost is a decimal string in USD."""
 
     reason: str
     usage: TokenUsage
@@ -135,7 +134,7 @@ class Finish(PartStruct, frozen=True, kw_only=True):
     time_to_first_token_ms: int | None = None
     total_ms: int | None = None
     witness: str | None = None
-    """The hash of the run's last receipt, which stands for all of them: see `khala.domain.receipts`."""
+    """The hash of the run's last receipt, which covers all of them: see `khala.domain.receipts`."""
 
 
 PartData: TypeAlias = (
@@ -158,7 +157,7 @@ KIND_OF: dict[type[PartData], str] = {kind: name for name, kind in KINDS.items()
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One part as it is stored and as it travels; `data` stays encoded until somebody has to look inside."""
+    """One part, as stored and on the wire. `data` stays encoded until it is needed."""
 
     run_id: UUID
     message_id: UUID
@@ -168,25 +167,25 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created_at: datetime
 
     def read(self) -> PartData | None:
-        """The typed data, or None for a kind this version does not know."""
+        """The typed data, or None if this version does not know the kind."""
         return read(self.kind, self.data)
 
 
 def read(kind: str, data: bytes | msgspec.Raw) -> PartData | None:
-    """The typed data of a stored part, or None for a kind this version does not know."""
+    """The typed data of a stored part, or None if this version does not know the kind."""
     known = KINDS.get(kind)
     return None if known is None else msgspec.json.decode(data, type=known)
 
 
 def encode(data: PartData) -> tuple[str, str]:
-    """A part's kind and its data as JSON text, ready to be stored."""
+    """A part's kind, and its data as JSON text to store."""
     return KIND_OF[type(data)], json_text(data)
 
 
 def json_text(value: Any) -> str:
-    """The value as JSON that Postgres can store: it takes no NUL, not even an escaped one."""
+    """The value as JSON without NUL, which Postgres can't store even if it is escaped."""
     text = msgspec.json.encode(value).decode()
     if "\\u0000" not in text:
         return text
-    # A backslash that is itself escaped, and only looks like the beginning of a NUL, stays.
+    # An escaped backslash before `u0000` is not an escaped NUL, and stays.
     return re.sub(r"(\\\\)|\\u0000", lambda found: found[1] or "\\ufffd", text)

@@ -1,7 +1,7 @@
-"""The witness: each receipt of a run is hashed together with the hash of the one before it.
+"""The receipt chain: the hash of each receipt of a run also covers the hash of the previous one.
 
-Whoever changes, adds or removes a receipt later changes every hash after it, and the last one stands in the run's
-finish, in three places. It shows tampering with receipts, not who did it, and not whether a receipt was true.
+A receipt that is changed, added or removed later changes every hash after it, and the run's finish has the last hash in
+three places. The chain reveals tampering with receipts, but neither its author nor whether a receipt was true.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import msgspec
 from khala.domain.decimals import format_optional
 
 FIRST_HASH = b""
-"""What comes before a run's first receipt."""
+"""The previous hash of a run's first receipt."""
 
 
 def chained_hash(
@@ -27,13 +27,13 @@ def chained_hash(
     data: Any,
     cost_usd: Decimal | None,
 ) -> bytes:
-    """The hash (SHA-256) of a receipt that follows the one with the hash `before`."""
-    told = [run_id, seq, kind, tool_call_id, _stored(data), format_optional(cost_usd)]
-    return hashlib.sha256(before + msgspec.json.encode(told, order="deterministic")).digest()
+    """The hash (SHA-256) of a receipt, given the hash `before` of the previous one."""
+    fields = [run_id, seq, kind, tool_call_id, _stored(data), format_optional(cost_usd)]
+    return hashlib.sha256(before + msgspec.json.encode(fields, order="deterministic")).digest()
 
 
 def _stored(value: Any) -> Any:
-    """The value with its numbers as they come back from Postgres, which writes 1e16 as the whole number that it is."""
+    """The value with its numbers as Postgres returns them: 1e16 is stored as an integer."""
     match value:
         case float() if value.is_integer():
             return int(Decimal(repr(value)))

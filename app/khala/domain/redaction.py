@@ -1,10 +1,10 @@
-"""Secrets in what tools have put out are blacked before a later prompt repeats them."""
+"""Redacts secrets in tool outputs before a later prompt repeats them."""
 
 import re
 
 REDACTED = "[redacted]"
 
-# Nothing unbounded is followed by what may fail, unless nothing can begin in the midst of it: so all take linear time.
+# Linear time: no unbounded repetition precedes something that may fail, unless no match can begin within it.
 _TOKENS = re.compile(
     r"\b(sk-[A-Za-z0-9_-]{16,}|khala_[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}"
     r"|xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{30,}|glpat-[A-Za-z0-9_-]{16,}"
@@ -21,7 +21,7 @@ _IN_URLS = re.compile(r"(://[^\s:/@]{0,256}:)[^\s/@]{1,256}(@)")
 
 
 def redacted(text: str) -> str:
-    """The text without what looks like a key, a token or a password; the rest stays as it is."""
+    """The text with everything that looks like a key, token or password redacted."""
     text = _BLOCKS.sub(REDACTED, text)
     text = _TOKENS.sub(REDACTED, text)
     text = _BEARERS.sub(rf"\1\2{REDACTED}", text)

@@ -1,7 +1,7 @@
-"""Rounds: what an answer has done so far, read from its parts. A run that was interrupted goes on from just this.
+"""The progress of a run, read from its parts. An interrupted run continues from exactly this.
 
-A round is one word of the model: the text that it said and the tools that it then called, with what came of each. A
-round without tools is text after which the run went on nevertheless, because it only asked or only planned.
+A step is one model call: the text of the reply, and the tool calls in it with their results. A step without tool calls
+is a reply that only asked or planned, after which the run continued.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,11 +12,11 @@ import msgspec
 from khala.domain.parts import BlobRef, Compaction, Notice, PartData, Step, TextDelta, ToolCall, ToolResult, ToolStatus
 
 REPROMPTED_NOTICE = "reprompted"
-"""The notice that parts a reply which only asks or plans from what was said after it."""
+"""The code of the notice after a reply that only asks or plans."""
 
 
 class ToolCallProgress(msgspec.Struct, kw_only=True):
-    """A tool call, as far as it has come. `state` is that of its block; `result` is there once it has ended."""
+    """The progress of a tool call. `state` is that of its block. `result` is set once it has ended."""
 
     id: str
     tool: str
@@ -27,50 +27,50 @@ class ToolCallProgress(msgspec.Struct, kw_only=True):
 
 
 class RunStep(msgspec.Struct, kw_only=True):
-    """What the model said at once, and the tools that it called then, in its order."""
+    """One reply of the model: its text, and its tool calls in order."""
 
     text: str = ""
     step: int = 0
     calls: list[ToolCallProgress] = []
 
     @property
-    def over(self) -> bool:
-        """Whether all its calls have ended."""
+    def ended(self) -> bool:
+        """Whether all tool calls have ended."""
         return all(call.result is not None for call in self.calls)
 
 
 class RunProgress(msgspec.Struct, kw_only=True):
-    """All rounds so far; `said` is text after the last one, `compaction` what stands for older turns.
+    """All steps so far. `pending_text` is the text after the last one, and `compaction` the summary of older turns.
 
-    `notices` are the codes of what a reader was told.
+    `notices` has the codes of all notices.
     """
 
-    rounds: list[RunStep] = []
-    said: str = ""
+    steps: list[RunStep] = []
+    pending_text: str = ""
     compaction: Compaction | None = None
     notices: set[str] = set()
     by_id: dict[str, ToolCallProgress] = {}
 
     @property
-    def steps(self) -> int:
-        """Rounds of tools that were begun."""
-        return sum(bool(round_.calls) for round_ in self.rounds)
+    def step_count(self) -> int:
+        """The number of steps with tool calls."""
+        return sum(bool(step.calls) for step in self.steps)
 
     @property
     def calls(self) -> Iterator[ToolCallProgress]:
         """All tool calls so far."""
-        return (call for round_ in self.rounds for call in round_.calls)
+        return (call for step in self.steps for call in step.calls)
 
     @property
-    def waits(self) -> bool:
-        """Whether a call of the last round waits for approval."""
-        return bool(self.rounds) and any(call.state == "blocked" and not call.result for call in self.rounds[-1].calls)
+    def waits_for_approval(self) -> bool:
+        """Whether a tool call of the last step waits for approval."""
+        return bool(self.steps) and any(call.state == "blocked" and not call.result for call in self.steps[-1].calls)
 
     def apply(self, part: PartData) -> None:
-        """One more part."""
+        """Apply the next part."""
         match part:
             case TextDelta():
-                self.said += part.text
+                self.pending_text += part.text
             case Notice():
                 self.notices.add(part.code)
                 if part.code == REPROMPTED_NOTICE:
@@ -79,7 +79,7 @@ class RunProgress(msgspec.Struct, kw_only=True):
                 self._close(part.step)
             case ToolCall():
                 call = ToolCallProgress(id=part.tool_call_id, tool=part.tool, args=part.args, args_blob=part.args_blob)
-                self.rounds[-1].calls.append(call)
+                self.steps[-1].calls.append(call)
                 self.by_id[call.id] = call
             case ToolStatus():
                 call = self.by_id[part.tool_call_id]
@@ -95,21 +95,21 @@ class RunProgress(msgspec.Struct, kw_only=True):
                 pass
 
     def _close(self, step: int = 0) -> None:
-        self.rounds.append(RunStep(text=self.said, step=step))
-        self.said = ""
+        self.steps.append(RunStep(text=self.pending_text, step=step))
+        self.pending_text = ""
 
 
-def read(parts: Iterable[PartData | None]) -> RunProgress:
-    """What these parts amount to."""
+def read_progress(parts: Iterable[PartData | None]) -> RunProgress:
+    """The progress after these parts."""
     progress = RunProgress()
     texts: list[str] = []
     for part in parts:
         if isinstance(part, TextDelta):
             texts.append(part.text)
             continue
-        progress.said += "".join(texts)
+        progress.pending_text += "".join(texts)
         texts.clear()
         if part is not None:
             progress.apply(part)
-    progress.said += "".join(texts)
+    progress.pending_text += "".join(texts)
     return progress

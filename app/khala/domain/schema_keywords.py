@@ -1,14 +1,14 @@
-"""The keywords of JSON Schema (2020-12): which of them hold schemas, where those apply, and what each costs."""
+"""The keywords of JSON Schema (2020-12): which contain schemas, where those apply, and the cost of each."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 Reach: TypeAlias = Literal["same", "below", "apart"]
-"""Where a subschema applies: to the same value, to the values within it, or only where a reference leads to it."""
+"""The values that a subschema applies to: the same value, the values within it, or only by reference."""
 
 DATA = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose value is no schema."""
+"""Keywords whose value is data, not a schema."""
 ANNOTATIONS = frozenset({"$comment", "default", "deprecated", "description", "examples", "format", "readOnly", "title",
                          "writeOnly", "contentEncoding", "contentMediaType"})  # fmt: skip
 """Keywords that assert nothing."""
@@ -33,14 +33,14 @@ ASSERTIONS = frozenset({"type", "pattern", "required", "dependentRequired", "mul
                         "maxItems", "minContains", "maxContains", "minProperties", "maxProperties"})  # fmt: skip
 KNOWN_KEYWORDS = ASSERTIONS | ANNOTATIONS | DATA | SINGLE.keys() | LISTS.keys() | MAPS.keys()
 PLAIN_CHARACTERS = "#/~!$&'()*+,;=:@?"
-"""What stands for itself in a reference, beside letters, digits and `-._~`."""
+"""Characters that references need not encode, besides letters, digits and `-._~`."""
 TYPE_NAMES = ("array", "boolean", "integer", "null", "number", "object", "string")
 FRACTION_WEIGHT = 300
-"""The weight of `multipleOf` with a fraction, which is computed exactly."""
+"""The weight of `multipleOf` with a fraction, which is computed with exact arithmetic."""
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[Reach, dict[str, Any]]]:
-    """The schemas right within this one that are objects. What has not the form that it should have is left out."""
+    """The direct subschemas that are objects. Malformed keywords are skipped."""
     for key, value in schema.items():
         if key in SINGLE and isinstance(value, dict):
             yield SINGLE[key], value
@@ -51,18 +51,18 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[Reach, dict[str, Any]]]
 
 
 def references(schema: dict[str, Any]) -> list[str]:
-    """The references that the schema itself makes."""
+    """The references in the schema itself."""
     return [schema[key] for key in REFERENCES if isinstance(schema.get(key), str)]
 
 
 def encoded_references(schema: dict[str, Any]) -> dict[str, str]:
-    """The same as URIs have to be: many programs write names with spaces or brackets as they are."""
+    """The references, encoded as URIs: many programs leave spaces and brackets unencoded."""
     named = {key: schema[key] for key in REFERENCES if isinstance(schema.get(key), str)}
     return {key: quote(unquote(target), safe=PLAIN_CHARACTERS) for key, target in named.items()}
 
 
 def own_weight(schema: dict[str, Any]) -> int:
-    """What the keywords of a schema cost, without the schemas that they apply."""
+    """The cost of a schema's keywords, without the subschemas."""
     weight = 1
     for key, value in schema.items():
         if key == "multipleOf" and isinstance(value, float):
@@ -75,7 +75,7 @@ def own_weight(schema: dict[str, Any]) -> int:
 
 
 def _extent(value: Any) -> int:
-    """How much there is to compare with: each value counts, a long text for more."""
+    """The size of a value to compare with: each value within it counts, and long texts count more."""
     extent, ahead = 0, [value]
     while ahead:
         one = ahead.pop()

@@ -1,8 +1,8 @@
-"""Token buckets: how often somebody may do something."""
+"""Token buckets for rate limits."""
 
 
 class TokenBucket:
-    """So many at once, and so many a second after that. Times are monotonic seconds."""
+    """Allows a burst, and then a rate per second. Times are monotonic seconds."""
 
     def __init__(self, burst: float, per_second: float) -> None:
         self._burst = burst
@@ -11,7 +11,7 @@ class TokenBucket:
         self._at = 0.0
 
     def take(self, now: float, cost: float = 1.0) -> bool:
-        """Whether so much more is within the budget; if so, it is taken."""
+        """Take so many tokens, if there are enough. Returns whether they were taken."""
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now
         if self._left < cost:
@@ -21,5 +21,5 @@ class TokenBucket:
 
     @property
     def wait(self) -> float:
-        """Seconds after the last look until there is one more; 0 if there is."""
+        """Seconds from the last `take` until there is a token; 0 if there is one already."""
         return max(0.0, 1 - self._left) / self._per_second

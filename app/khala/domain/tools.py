@@ -1,4 +1,4 @@
-"""Tools: what each is, who may use it, and whether somebody has to approve of a call."""
+"""Tools: their specifications, permissions, and the rules for approving calls. Pure."""
 
 import hashlib
 import re
@@ -12,27 +12,27 @@ import msgspec
 from khala.domain.chat import WireStruct
 
 ToolPermission: TypeAlias = Literal["fs", "network", "code", "ui"]
-"""What a tool reaches: the workspace's files, the network, the sandbox, the person's screen."""
+"""A resource that a tool uses: the workspace's files, the network, the sandbox or the user's screen."""
 RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
-"""What becomes of a call: it runs, it waits for somebody's approval, or it fails."""
+"""The treatment of a call: it runs, waits for approval, or fails."""
 CostClass: TypeAlias = Literal["free", "cheap", "costly"]
 
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-"""What every provider takes as a tool's name."""
+"""The tool names that every provider accepts."""
 SEPARATOR = "__"
-"""Between a server's name and its tool's."""
+"""Separates the name of an MCP server from its tool's."""
 MAX_RULES = 100
 STRICTNESS: dict[RuleAction, int] = {"allow": 0, "ask": 1, "deny": 2}
 MEMBER_PERMISSIONS: frozenset[ToolPermission] = frozenset({"fs", "network", "code", "ui"})
 GUEST_PERMISSIONS: frozenset[ToolPermission] = frozenset({"fs", "ui"})
-"""What somebody without an account may let a tool reach."""
+"""The permissions of tools that act for a guest."""
 
 
 class ToolSpec(WireStruct, frozen=True, kw_only=True):
-    """What a tool is. `parameters` is a JSON Schema of type object; times are seconds.
+    """The specification of a tool. `parameters` is a JSON Schema of type object. Times are seconds.
 
-    `idempotent`: a call whose outcome is unknown may be run again under its key. `approval`: what becomes of a call
-    where no rule says otherwise. `source`: `builtin`, `user`, or the name of the MCP server that has it.
+    `idempotent`: a call whose outcome is unknown may be repeated with its key. `approval`: the treatment of a call
+    without a rule. `source`: `builtin`, `user`, or the name of the tool's MCP server.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ToolSpec(WireStruct, frozen=True, kw_only=True):
 
 
 class ToolActor(msgspec.Struct, frozen=True, kw_only=True):
-    """For whom a tool acts. `owner_id` is whose files and todos it sees: the user, or the thread of a guest."""
+    """The principal of a tool call. `owner_id` owns the files and todos that it sees: the user, or a guest's thread."""
 
     owner_id: UUID
     user_id: UUID | None = None
@@ -56,31 +56,31 @@ class ToolActor(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def permissions(self) -> frozenset[ToolPermission]:
-        """What tools that act for them may reach."""
+        """The permissions of tools that act for this principal."""
         return MEMBER_PERMISSIONS if self.user_id is not None else GUEST_PERMISSIONS
 
 
 class ToolRule(WireStruct, frozen=True, kw_only=True):
-    """What becomes of calls of the tools whose name fits the pattern (`*` and `?` stand for what they do in shells)."""
+    """The treatment of calls to tools whose name matches the pattern (`*` and `?` as in shells)."""
 
     pattern: str
     action: RuleAction
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.pattern) <= 200:
-            raise ValueError("A pattern has 1 to 200 characters.")
+            raise ValueError("A pattern must have 1 to 200 characters.")
 
     def fits(self, tool: str) -> bool:
-        """Whether it is about this tool. A pattern without a server's name fits the tool on every server."""
+        """Whether the rule matches this tool. A pattern without a server's name matches the tool on every server."""
         bare = tool.rpartition(SEPARATOR)[2]
         return fnmatchcase(tool, self.pattern) or fnmatchcase(bare, self.pattern)
 
 
 def decide_action(spec: ToolSpec, operator: Sequence[ToolRule], own: Sequence[Sequence[ToolRule]]) -> RuleAction:
-    """What becomes of a call of this tool.
+    """The treatment of a call to this tool.
 
-    The operator's rules are a floor: the strictest that fits holds, whatever others say. Above it the last fitting rule
-    of the last list that has one decides (the user's come first, then the thread's), or else the tool's own policy.
+    The operator's rules are a minimum: the strictest matching one can't be loosened. Above it, the last matching rule
+    of the last list with a match decides (first the user's list, then the thread's), or else the tool's own policy.
     """
     floor = max((rule.action for rule in operator if rule.fits(spec.name)), key=_strictness, default=None)
     wished: RuleAction = spec.approval
@@ -96,10 +96,10 @@ def _strictness(action: RuleAction) -> int:
 
 
 def matches_any(tool: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns fits the tool."""
+    """Whether one of the patterns matches the tool."""
     return any(ToolRule(pattern=pattern, action="allow").fits(tool) for pattern in patterns)
 
 
 def call_digest(tool: str, args: dict[str, Any]) -> str:
-    """What a person who approves of a call binds themselves to: SHA-256 of tool and arguments, as hex digits."""
+    """The identity of a call that a person approves: SHA-256 of tool and arguments, as hex digits."""
     return hashlib.sha256(msgspec.json.encode([tool, args], order="deterministic")).hexdigest()

@@ -1,4 +1,4 @@
-"""Unknown fields: which fields of a JSON value its type does not have, with paths and hints. Pure."""
+"""Finds the fields of a JSON value that its type does not have, with paths and hints. Pure."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -9,13 +9,13 @@ import msgspec
 from msgspec import inspect
 
 MAX_NAME_CHARACTERS = 64
-"""Characters of an unknown name that are shown, and over which no known name is looked for."""
+"""Characters of an unknown name that are shown. A longer name gets no hint."""
 HINT_SIMILARITY = 0.7
-"""How alike two names are, from 0 to 1, if one is likely to be meant by the other."""
+"""The similarity, from 0 to 1, from which a known name is suggested."""
 
 
 class UnknownField(msgspec.Struct, frozen=True, kw_only=True):
-    """A field that its object's type does not have. `path` is as in `options.functions[0].nam`."""
+    """A field that its object's type does not have. `path` is like `options.functions[0].nam`."""
 
     path: str
     name: str
@@ -25,14 +25,14 @@ class UnknownField(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """The refusal, for people."""
+        """The error message for people."""
         return f"There is no {self.kind} {self.name} here." + (f" Did you mean {self.hint}?" if self.hint else "")
 
 
 class FieldShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a type knows about names: an object's fields, or those by its tag, and the shapes of what is within.
+    """The field names of a type: an object's fields, or its fields by tag, and the shapes of the values within.
 
-    A None in place of a shape stands for anything.
+    None instead of a shape allows anything.
     """
 
     fields: Mapping[str, "FieldShape | None"] | None = None
@@ -43,13 +43,13 @@ class FieldShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(value: Any, kind: Any) -> Iterator[UnknownField]:
-    """The unknown fields of this decoded JSON value, in order. Where the value does not fit the type, none."""
+    """The unknown fields of this decoded JSON value, in order. A part that does not match the type has none."""
     shape = shape_of(kind)
     return iter(()) if shape is None else _find(value, shape, "")
 
 
 def nearest_name(name: str, known: Mapping[str, Any]) -> str | None:
-    """The known name that is likely to be meant."""
+    """The known name that the client probably meant; None without one."""
     if len(name) > MAX_NAME_CHARACTERS:
         return None
     by_lower = {one.lower(): one for one in known}
@@ -58,7 +58,7 @@ def nearest_name(name: str, known: Mapping[str, Any]) -> str | None:
 
 @lru_cache(maxsize=256)
 def shape_of(kind: Any) -> FieldShape | None:
-    """The names that a type knows. The type must not contain itself."""
+    """The field names of a type. The type must not contain itself."""
     return _shape(inspect.type_info(kind))
 
 
@@ -110,7 +110,7 @@ def _shape(info: Any) -> FieldShape | None:
 
 
 def _union(types: Any) -> FieldShape | None:
-    """One of several: at most one kind of array, and one kind of object or several that a tag tells apart."""
+    """The shape of a union: at most one kind of array, and one kind of object or several with tags."""
     plain = [one.type if isinstance(one, inspect.Metadata) else one for one in types]
     by_tag = {
         one.tag: shape

@@ -76,20 +76,20 @@ class Autopilot:
         self._compactor = Compactor(turn, history, progress)
         budget = options.budget
         calls = autopilot.MAX_TOOL_CALLS if budget is None or budget.tool_calls is None else budget.tool_calls
-        self._limits = AutopilotLimits(steps=options.rounds, calls=calls)
+        self._limits = AutopilotLimits(steps=options.step_limit, calls=calls)
 
     async def run(self) -> RunOutcome:
         """Continue until the run ends, or has to wait for approval of a tool call."""
         while True:
             tools = await self._offered_tools()
-            steps = self._progress.rounds
-            if steps and not steps[-1].over:
+            steps = self._progress.steps
+            if steps and not steps[-1].ended:
                 awaited = await self._tool_executor.finish(steps[-1])
                 if awaited:
                     return RunOutcome("blocked", "blocked", awaits=awaited)
             if self._calls_client():
                 return RunOutcome("final", "tool_calls")
-            reason = autopilot.stop_reason(steps, self._limits) if self._progress.steps else None
+            reason = autopilot.stop_reason(steps, self._limits) if self._progress.step_count else None
             if reason is not None:
                 return await self._conclude(reason)
             if steps:
@@ -112,19 +112,19 @@ class Autopilot:
             self._add(Notice(code="left_out", message=f"{len(uses) - left} of {len(uses)} calls are over the limit."))
         spent: dict[str, Any] = {"usage": self._meter.tally.usage, "cost_usd": self._meter.tally.cost_usd}
         await self._tool_executor.begin(
-            uses[:left], number=self._progress.steps + 1, max_steps=self._limits.steps, spent=spent
+            uses[:left], number=self._progress.step_count + 1, max_steps=self._limits.steps, spent=spent
         )
 
     def _calls_client(self) -> bool:
         """Whether the last step calls tools that the client has to execute."""
-        steps = self._progress.rounds
+        steps = self._progress.steps
         own = {function.name for function in self._options.functions}
         return bool(steps) and any(call.tool in own for call in steps[-1].calls)
 
     async def _request(self, tools: Sequence[ToolSpec], instruction: str = "") -> ModelReply | RunOutcome:
         reply = await self._turn.request(self._prompt_builder(tools, instruction), self._buffer.append_text)
         if isinstance(reply, ModelReply):
-            self._progress.said = reply.text
+            self._progress.pending_text = reply.text
         return reply
 
     def _prompt_builder(self, tools: Sequence[ToolSpec], instruction: str) -> PromptBuilder:
@@ -169,7 +169,7 @@ class Autopilot:
         """Whether the reply only asks or plans, so that it is no answer and the model is prompted to continue."""
         if not self._options.autopilot or not tools or self._options.functions:
             return False
-        before = sum(not step.calls for step in self._progress.rounds)
+        before = sum(not step.calls for step in self._progress.steps)
         if before >= autopilot.MAX_REPROMPTS or not autopilot.only_asks_or_plans(text):
             return False
         self._add(Notice(code=REPROMPTED_NOTICE, message="The model was told to continue by itself."))
@@ -180,7 +180,7 @@ class Autopilot:
         if not self._options.autopilot and reason == "max_steps":
             reply = await self._request((), NO_TOOLS)
             return reply if isinstance(reply, RunOutcome) else RunOutcome("final", reply.completed.finish_reason)
-        steps, calls = self._progress.steps, sum(1 for _ in self._progress.calls)
+        steps, calls = self._progress.step_count, sum(1 for _ in self._progress.calls)
         message = autopilot.STOP_MESSAGES[reason].format(steps=steps, calls=calls)
         if reason not in self._progress.notices:
             self._add(Notice(code=reason, message=message))

@@ -44,7 +44,7 @@ class Compactor:
 
     async def summary(self, fitted: FittedPrompt, token_counter: ModelTokenCounter, limit: int) -> Compaction | None:
         """A summary of the oldest messages and steps; None if none can be made, so that they are just left out."""
-        step = len(self._progress.rounds)
+        step = len(self._progress.steps)
         if step in self._requested_at or len(self._requested_at) >= MAX_SUMMARIES:
             return None
         self._requested_at.add(step)

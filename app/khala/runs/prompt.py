@@ -99,7 +99,11 @@ def fit(
     progress = content.progress
     summary, messages = since_summary(content)
     ending = (Turn(role="user", text=content.instruction),) if content.instruction else ()
-    fixed = token_counter.text(system) + token_counter.text(progress.said) + token_counter.turns((*summary, *ending))
+    fixed = (
+        token_counter.text(system)
+        + token_counter.text(progress.pending_text)
+        + token_counter.turns((*summary, *ending))
+    )
     offered, taken = _affordable(tools, min(TOOLS_SHARE * limit, tools_limit)) if reads_tools else (tuple(tools), 0)
     room = limit - fixed - taken
     older = [(message, message_turns(message, content.files)) for message in messages[:-1]]
@@ -117,7 +121,7 @@ def fit(
             system=system,
             turns=(*summary, *turns, *question, *own, *ending),
             tools=offered,
-            said=progress.said,
+            said=progress.pending_text,
         ),
         dropped=[message for message, _ in older[: len(older) - kept]],
         tight=shortened or taken > TIGHT_SHARE * limit,
@@ -155,8 +159,8 @@ def since_summary(content: PromptInput) -> tuple[tuple[Turn, ...], Sequence[Mess
 def unsummarised(progress: RunProgress) -> list[RunStep]:
     """The steps of the run that no summary covers."""
     done = progress.compaction.step if progress.compaction else 0
-    places = (place for place, step in enumerate(progress.rounds, 1) if 0 < step.step <= done)
-    return progress.rounds[max(places, default=0) :]
+    places = (place for place, step in enumerate(progress.steps, 1) if 0 < step.step <= done)
+    return progress.steps[max(places, default=0) :]
 
 
 def _affordable(tools: Sequence[ToolSpec], limit: float) -> tuple[tuple[ToolSpec, ...], int]:

@@ -111,7 +111,7 @@ class RunExecutor:
             on_lost=lambda: execution.stop(Interruption.LOST),
         )
         meter = BudgetMeter(self._db, run_id, account, UsageTally(account.usage, account.usd))
-        return buffer, meter, run_progress.read(stored)
+        return buffer, meter, run_progress.read_progress(stored)
 
     async def _answer(
         self, execution: RunExecution, buffer: RunBuffer, meter: BudgetMeter, progress: RunProgress
@@ -119,7 +119,7 @@ class RunExecutor:
         claimed = execution.claimed
         if claimed.lost >= self._options.max_lost_executors:
             return failed_outcome("interrupted", INTERRUPTED)
-        if claimed.next_seq and (claimed.taken_over or not progress.waits):
+        if claimed.next_seq and (claimed.taken_over or not progress.waits_for_approval):
             buffer.append(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
         history = await self._history(claimed)
         system, history = prompt.system_prompt(self._options.system, history, requested=claimed.options.instructions)

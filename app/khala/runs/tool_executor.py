@@ -93,7 +93,7 @@ class ToolExecutor:
         self._recorder.add(Step(step=number, max_steps=max_steps, tool_count=len(calls), **spent))
         for part, _ in calls:
             self._recorder.add(part)
-        step = self._progress.rounds[-1]
+        step = self._progress.steps[-1]
         for call, use, (_, problem) in zip(step.calls, uses, calls, strict=True):
             call.args = use.args  # the part has a reference only where they are long
             if problem is not None:

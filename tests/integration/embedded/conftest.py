@@ -25,7 +25,7 @@ def bare() -> Iterator[Path]:
         path = Path(closed, "home")
         yield path
         eventually(lambda: not running(path))
-        # A killed keeper doesn't tidy up.
+        # A killed supervisor doesn't tidy up.
         shutil.rmtree(lay_out(path).socket_directory, ignore_errors=True)
 
 

@@ -20,12 +20,12 @@ from tests.support.embedded import (
     as_root,
     ended,
     eventually,
-    keeper,
     on_linux,
     postmaster,
     running,
     serving,
     sql,
+    supervisor,
 )
 
 
@@ -60,42 +60,42 @@ def test_a_wrong_postmaster_pid_stops_nobody(home: Path, layout: ClusterLayout, 
 
 def test_a_killed_postmaster_comes_back_with_its_data(server: EmbeddedPostgres, layout: ClusterLayout) -> None:
     sql(server.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")
-    before, parent = postmaster(layout), keeper(layout)
+    before, parent = postmaster(layout), supervisor(layout)
     before.kill()
     server.ensure()
     assert sql(server.url, "SELECT n FROM kept") == 7
     assert postmaster(layout) != before
-    assert keeper(layout) == parent
+    assert supervisor(layout) == parent
 
 
 @pytest.mark.parametrize("postmaster_too", [False, True])
-def test_a_killed_keeper_takes_its_server_along_and_ensure_brings_both_back(
+def test_a_killed_supervisor_takes_its_server_along_and_ensure_brings_both_back(
     server: EmbeddedPostgres, layout: ClusterLayout, postmaster_too: bool
 ) -> None:
     sql(server.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")
-    before, parent = postmaster(layout), keeper(layout)
+    before, parent = postmaster(layout), supervisor(layout)
     parent.kill()
     if postmaster_too:
         before.kill()
     server.ensure()
     assert sql(server.url, "SELECT n FROM kept") == 7
     assert not before.is_running() or before.status() == psutil.STATUS_ZOMBIE
-    assert keeper(layout) != parent
+    assert supervisor(layout) != parent
 
 
-def test_a_server_whose_keeper_and_users_are_all_killed_ends(
+def test_a_server_whose_supervisor_and_users_are_all_killed_ends(
     home: Path, layout: ClusterLayout, members: Callable[..., Member]
 ) -> None:
     member = members(home)
     member.hear()
-    keeper(layout).kill()
+    supervisor(layout).kill()
     member.kill()
     eventually(lambda: ended(layout), seconds=5)
 
 
 @as_root
 @on_linux
-def test_a_server_that_outlived_its_keeper_is_ended_by_the_next_start(home: Path, layout: ClusterLayout) -> None:
+def test_a_server_that_outlived_its_supervisor_is_ended_by_the_next_start(home: Path, layout: ClusterLayout) -> None:
     command = [sys.executable, "-c", ORPHAN, str(home)]
     env = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
     said = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
@@ -125,7 +125,7 @@ def test_a_killed_initdb_leaves_no_half_database(bare: Path, members: Callable[.
 def test_a_deleted_home_ends_its_server(home: Path, layout: ClusterLayout, members: Callable[..., Member]) -> None:
     member = members(home)
     member.hear()
-    processes = [keeper(layout), postmaster(layout)]
+    processes = [supervisor(layout), postmaster(layout)]
     shutil.rmtree(home, ignore_errors=True)
     eventually(lambda: not any(process.is_running() for process in processes))
     for left in (home, layout.socket_directory):

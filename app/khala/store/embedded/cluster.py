@@ -1,4 +1,4 @@
-"""Makes the data directory, and knows how Postgres is run on it."""
+"""Creates the data directory, and starts Postgres on it."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ SETTINGS = {
     "max_wal_size": "512MB",
     "fsync": "on",
     "jit": "off",
-    # Parallel workers want more of /dev/shm than a container has, and a server of this size has no cores to spare.
+    # Parallel workers need more of /dev/shm than a container has, and a server of this size has no spare cores.
     "max_parallel_workers_per_gather": "0",
     "max_parallel_maintenance_workers": "0",
     "timezone": "UTC",
@@ -32,7 +32,7 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] ",
     "logging_collector": "off",
 }
-"""What the server runs with, over whatever its configuration files say."""
+"""Settings of the server, which override its configuration files."""
 
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 LINUX = os.uname().sysname == "Linux"
@@ -41,7 +41,7 @@ CLONE_NEWUSER = 0x10000000
 
 
 def create(layout: ClusterLayout, binaries: Path) -> None:
-    """Make the data directory where there is none: whole, or not at all. The caller holds the keeper's lock."""
+    """Create the data directory if there is none, atomically. The caller holds the supervisor's lock."""
     for left in layout.base.glob("draft-*"):
         shutil.rmtree(left, ignore_errors=True)
     if (layout.data / "PG_VERSION").exists():
@@ -52,11 +52,11 @@ def create(layout: ClusterLayout, binaries: Path) -> None:
     _spawn(_initdb(binaries, draft), layout, draft, before=_initdb_setup(), inherit=()).wait()
     if (draft / "PG_VERSION").exists() and (draft / "global" / "pg_control").exists():
         draft.rename(layout.data)
-        _sync(layout.base)
+        _fsync(layout.base)
 
 
 def launch(layout: ClusterLayout, binaries: Path, lock: int, token: str) -> "subprocess.Popen[bytes]":
-    """Start a postmaster that inherits `lock`, names `token` to whoever asks, and shuts down cleanly when we die."""
+    """Start a postmaster that inherits `lock`, reports `token` to clients, and shuts down when this process dies."""
     settings = SETTINGS | {"unix_socket_directories": f'"{layout.socket_directory}"', "khala.keeper": token}
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     command = [str(binaries / "postgres"), "-D", _reach(layout.data), *options]
@@ -64,7 +64,7 @@ def launch(layout: ClusterLayout, binaries: Path, lock: int, token: str) -> "sub
 
 
 def serves(pid: int, layout: ClusterLayout) -> bool:
-    """Whether process `pid` is a Postgres that works on this data directory."""
+    """Whether process `pid` is a Postgres on this data directory."""
     if LINUX:
         try:
             return Path(f"/proc/{pid}/cwd").samefile(layout.data)
@@ -75,10 +75,10 @@ def serves(pid: int, layout: ClusterLayout) -> bool:
     return said.strip().endswith("postgres")
 
 
-def forget_dead_postmaster(layout: ClusterLayout) -> None:
-    """Remove the pid files that a killed server left: cut short, or with a zombie's or reused pid, they stop the next.
+def remove_stale_pid_files(layout: ClusterLayout) -> None:
+    """Remove the pid files of a killed server: truncated, or with a reused pid, they would stop the next one.
 
-    The caller holds the server's lock, so only a server started by hand can still be at work here; its files stay.
+    The caller holds the server's lock, so only a manually started server can still run here. Its files stay.
     """
     for path in (layout.data / "postmaster.pid", layout.socket.with_name(f"{layout.socket.name}.lock")):
         first = locks.read(path).partition("\n")[0].strip()
@@ -97,10 +97,10 @@ def _initdb(binaries: Path, draft: Path) -> list[str]:
 
 
 def _reach(directory: Path) -> str:
-    """How the server names its directory, which is also its working directory.
+    """The path by which the server opens its directory, which is also its working directory.
 
-    As root we enter it before we become the server's user, who may not be allowed to walk there: home may be below a
-    directory of root's own. This link leads to it without the walk, in every process of the server.
+    The server's user may not be able to traverse the path to it, if the home is below a private directory of root. So
+    root enters the directory before it becomes that user, and this link works in every process of the server.
     """
     link = Path("/proc/self/cwd")
     return str(link if os.geteuid() == 0 and link.exists() else directory)
@@ -120,7 +120,7 @@ def _spawn(
         user=layout.uid if root else None,
         group=layout.gid if root else None,
         extra_groups=[] if root else None,
-        # Safe here: the keeper, our only caller, has one thread.
+        # Safe here: the supervisor, the only caller, has one thread.
         preexec_fn=before,
     )
 
@@ -140,13 +140,13 @@ def _initdb_setup() -> Callable[[], None]:
 
     def setup() -> None:
         follow()
-        _take_a_name()
+        _become_named_user()
 
     return setup
 
 
 def _die_with(parent: int, how: signal.Signals) -> Callable[[], None]:
-    """Have the kernel send `how` to this process when `parent` dies. Only on Linux; elsewhere the next start does."""
+    """Let the kernel send `how` to this process when `parent` dies. Only on Linux; elsewhere the next start does."""
     if not LINUX:
         return lambda: None
     libc = ctypes.CDLL(None)
@@ -159,10 +159,10 @@ def _die_with(parent: int, how: signal.Signals) -> Callable[[], None]:
     return follow
 
 
-def _take_a_name() -> None:
-    """Be a named user in a namespace, as initdb insists on a name, which a container's `--user 12345` has not.
+def _become_named_user() -> None:
+    """Become a named user in a namespace: initdb requires a user name, which a container's `--user 12345` lacks.
 
-    Where the system forbids that, initdb says what is missing.
+    If the system forbids that, initdb reports the missing name.
     """
     uid, gid = os.geteuid(), os.getegid()
     named = [user.pw_uid for user in pwd.getpwall() if user.pw_uid != 0]
@@ -182,7 +182,7 @@ def _has_name(uid: int) -> bool:
     return True
 
 
-def _sync(directory: Path) -> None:
+def _fsync(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

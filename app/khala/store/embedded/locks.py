@@ -1,4 +1,4 @@
-"""File locks that the kernel gives back when their holder dies, however it dies."""
+"""File locks, which the kernel releases when their holder dies."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ POLL_SECONDS = 0.02
 
 
 def acquire(path: Path, *, shared: bool = False) -> int | None:
-    """Lock the file at once: its descriptor, which unlocks when closed, or None where another holds it."""
+    """Lock the file without waiting: its descriptor, which unlocks when closed, or None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -26,7 +26,7 @@ def acquire(path: Path, *, shared: bool = False) -> int | None:
 
 
 def wait(path: Path, *, seconds: float, shared: bool = False) -> int | None:
-    """Like `acquire`, trying again for up to `seconds`."""
+    """Like `acquire`, but retry for up to `seconds`."""
     deadline = time.monotonic() + seconds
     while (descriptor := acquire(path, shared=shared)) is None and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
@@ -34,7 +34,7 @@ def wait(path: Path, *, seconds: float, shared: bool = False) -> int | None:
 
 
 def held(path: Path) -> bool:
-    """Whether a process holds the lock at this moment."""
+    """Whether a process holds the lock now."""
     descriptor = acquire(path)
     if descriptor is None:
         return True
@@ -43,13 +43,13 @@ def held(path: Path) -> bool:
 
 
 def write(descriptor: int, text: str) -> None:
-    """Replace what the lock's file says."""
+    """Replace the content of the lock's file."""
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text.encode(), 0)
 
 
 def read(path: Path) -> str:
-    """What the present holder wrote, or nothing."""
+    """The text that the current holder wrote, or an empty one."""
     try:
         return path.read_text()
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def read(path: Path) -> str:
 
 
 def replaced(descriptor: int, path: Path) -> bool:
-    """A lock on a file that was deleted or swapped meanwhile excludes nobody."""
+    """Whether the locked file was deleted or replaced since, so that the lock excludes no other process."""
     try:
         return not os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

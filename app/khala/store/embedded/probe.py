@@ -1,4 +1,4 @@
-"""Asks a Postgres server one question over its unix socket, without a driver or an event loop."""
+"""Runs one statement on a Postgres server over its unix socket, without a driver or an event loop."""
 
 import socket
 import struct
@@ -28,7 +28,7 @@ class ProbeRefusedError(Exception):
 
 
 def query(path: Path, database: str, sql: str, *, seconds: float = 5.0) -> ProbeResult:
-    """Run one statement as the superuser. Raises OSError if nobody answers in time, Refused if the server says no."""
+    """Run one statement as the superuser. Raises `OSError` on a timeout, `ProbeRefusedError` on an error."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(seconds)
         connection.connect(str(path))
@@ -46,7 +46,7 @@ def _greet(connection: socket.socket, database: str) -> tuple[str, str | None]:
 
 
 def _listen(connection: socket.socket) -> tuple[str, str | None]:
-    """Read until the server is ready for a statement: the version and value that it named meanwhile."""
+    """Read until the server is ready for a statement. Returns the version and the value received meanwhile."""
     version, value = "", None
     while True:
         kind, body = _receive(connection)

@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[3]
 
 
 class EmbeddedPostgres:
-    """Holds the server for this process, until `stop` or the process's end, whatever ends it.
+    """A share in the server, until `stop` or the end of this process.
 
-    All methods block; call them in a thread. Don't fork while holding one: the child would hold the server too.
+    All methods block: call them in a thread. Do not fork while holding a share: the child would hold it, too.
     """
 
     def __init__(self, layout: ClusterLayout, binaries: Path) -> None:
@@ -34,7 +34,7 @@ class EmbeddedPostgres:
 
     @classmethod
     def start(cls, home: Path) -> "EmbeddedPostgres":
-        """Join the server of `home`, or make and start it. Raises EmbeddedPostgresError, with the log's end."""
+        """Join the server of `home`, or create and start it. Raises EmbeddedPostgresError with the end of the log."""
         binaries = find_binaries()
         try:
             server = cls(lay_out(home), binaries)
@@ -51,39 +51,39 @@ class EmbeddedPostgres:
         return server
 
     def ensure(self) -> None:
-        """Bring the server back if it or its keeper died; milliseconds if all is well. Raises EmbeddedPostgresError."""
+        """Restart the server if it or its supervisor died; else return within ms. Raises EmbeddedPostgresError."""
         if self._share is None:
             raise EmbeddedPostgresError("the embedded Postgres was stopped")
         deadline = time.monotonic() + START_SECONDS
         log_start: int | None = None
-        while (lock := locks.acquire(self.layout.keeper_lock)) is not None or not self._answers():
+        while (lock := locks.acquire(self.layout.supervisor_lock)) is not None or not self._answers():
             if lock is not None and log_start is not None:
                 os.close(lock)
                 raise self._failure("could not be started", log_start)
             if lock is not None:
-                log_start = self._spawn_keeper(lock)
+                log_start = self._spawn_supervisor(lock)
             if time.monotonic() > deadline:
                 raise self._failure(f"was not ready within {START_SECONDS:.0f} s", log_start or 0)
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
-        """Give the server up. Where this process was its last user, return when it has ended, or after 10 s."""
+        """Release the server. The last user's call returns when the server has ended, or after 10 s."""
         if self._share is None:
             return
         os.close(self._share)
         self._share = None
         deadline = time.monotonic() + STOP_SECONDS
-        while locks.held(self.layout.keeper_lock) and not self._others() and time.monotonic() < deadline:
+        while locks.held(self.layout.supervisor_lock) and not self._others() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
 
     def _join(self) -> None:
-        """Take a share in the server; wait for a keeper that is ending it."""
+        """Take a share in the server, after waiting for a supervisor that is ending it."""
         self._share = locks.wait(self.layout.users_lock, seconds=START_SECONDS, shared=True)
         if self._share is None:
-            raise EmbeddedPostgresError(f"the Postgres in {self.layout.base} is being stopped, but that doesn't end")
+            raise EmbeddedPostgresError(f"the Postgres in {self.layout.base} is still stopping: try again")
 
     def _others(self) -> bool:
-        """Whether another process has a share. While the keeper ends the server nobody has one, nor can we."""
+        """Whether another process has a share. While the supervisor ends the server, no process can have one."""
         if (descriptor := locks.acquire(self.layout.users_lock)) is None:
             descriptor = locks.acquire(self.layout.users_lock, shared=True)
             alone = descriptor is None
@@ -94,14 +94,14 @@ class EmbeddedPostgres:
         return not alone
 
     def _answers(self) -> bool:
-        """Whether the living keeper's own server accepts connections to our database."""
-        token = locks.read(self.layout.keeper_lock)
+        """Whether the running supervisor's own server accepts connections to Khala's database."""
+        token = locks.read(self.layout.supervisor_lock)
         try:
             answer = probe.query(self.layout.socket, "khala", "SELECT current_setting('khala.keeper', true)")
         except probe.ProbeRefusedError as refused:
             if refused.code == probe.UNKNOWN_DATABASE:
                 self._create_database()
-            # Full is alive.
+            # A server without free connections is alive.
             return refused.code == probe.TOO_MANY_CONNECTIONS
         except OSError:
             return False
@@ -116,17 +116,17 @@ class EmbeddedPostgres:
             if refused.code not in (probe.DUPLICATE_DATABASE, probe.UNIQUE_VIOLATION):
                 raise EmbeddedPostgresError(f"can't create the database: {refused}") from refused
         except OSError:
-            # It went away: the caller looks again.
+            # The server has ended: the caller checks again.
             return
 
-    def _spawn_keeper(self, lock: int) -> int:
-        """Hand the keeper's lock to a new keeper; the log's length before it began."""
+    def _spawn_supervisor(self, lock: int) -> int:
+        """Pass the supervisor's lock to a new supervisor. Returns the length of the log before its start."""
         locks.write(lock, secrets.token_hex(8))
         home, binaries = str(self.layout.base.parent), str(self.binaries)
         log = self._open_log()
         try:
             log_start = os.fstat(log).st_size
-            # It forks and goes its own way, so that it is never our child; this waits for the fork only.
+            # The supervisor forks, so that it is no child of this process. This waits for the fork only.
             subprocess.run(  # noqa: S603  # our own program
                 [sys.executable, "-S", "-s", "-P", "-m", "khala.store.embedded.supervisor", home, binaries, str(lock)],
                 cwd="/",

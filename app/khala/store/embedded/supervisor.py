@@ -1,7 +1,7 @@
-"""The keeper process: parent of one postmaster, restarts it when it dies, and stops it when its last user is gone.
+"""The supervisor process: restarts its postmaster when that dies, and stops it when the last user is gone.
 
-Started as `python -m khala.store.embedded.supervisor HOME BINARIES LOCK`. LOCK is the descriptor of the keeper's lock,
-which the starter has taken, so that two keepers never begin at once. The keeper's output is the server's log.
+Started as `python -m khala.store.embedded.supervisor HOME BINARIES LOCK`. LOCK is the descriptor of the supervisor's
+lock, which the starter has acquired, so that two supervisors never start at once. The output goes to the server's log.
 """
 
 import os
@@ -18,7 +18,7 @@ from khala.store.embedded.layout import ClusterLayout, lay_out, make_private
 
 POLL_SECONDS = 0.1
 SHUTDOWN_SECONDS = 10.0
-"""How long each signal is given. Postgres 18 can hang in a fast shutdown asked for while it recovers from a crash."""
+"""The wait after each signal. Postgres 18 can hang in a fast shutdown that begins during crash recovery."""
 
 QUICK_DEATH_SECONDS = 5.0
 MAX_QUICK_DEATHS = 3
@@ -26,7 +26,7 @@ MAX_LOG_BYTES = 5_000_000
 
 
 class PostgresSupervisor:
-    """Keeps one server. `users` holds the users' lock once nobody else does, and then until the end."""
+    """Supervises one server. `users` is the users' lock, held from when no other process does until the end."""
 
     def __init__(self, layout: ClusterLayout, binaries: Path, lock: int) -> None:
         self.layout = layout
@@ -36,19 +36,19 @@ class PostgresSupervisor:
         self.users: int | None = None
 
     def run(self) -> None:
-        """Run servers one after the other until the users are gone, or three die as soon as they began."""
+        """Run servers in turn until the users are gone, or three servers in a row have died at once."""
         quick_deaths = 0
-        while quick_deaths < MAX_QUICK_DEATHS and not self.deserted():
-            lock = self.outlive_previous()
+        while quick_deaths < MAX_QUICK_DEATHS and not self.unused():
+            lock = self.await_previous_end()
             if lock is None:
                 continue
             began = time.monotonic()
-            self.serve(lock)
+            self.run_server(lock)
             quick_deaths = quick_deaths + 1 if time.monotonic() - began < QUICK_DEATH_SECONDS else 0
             time.sleep(POLL_SECONDS * quick_deaths)
 
-    def outlive_previous(self) -> int | None:
-        """The server's lock, once no process of an earlier server is left; None where that takes too long."""
+    def await_previous_end(self) -> int | None:
+        """The server's lock, once all processes of an earlier server have ended; None if that takes too long."""
         if (lock := locks.wait(self.layout.server_lock, seconds=POLL_SECONDS)) is not None:
             return lock
         for how in (signal.SIGINT, signal.SIGQUIT):
@@ -58,20 +58,20 @@ class PostgresSupervisor:
         return None
 
     def signal_previous(self, how: signal.Signals) -> None:
-        """Ask a server that outlived its keeper to end; on Linux the kernel has asked it already."""
+        """Signal a server that outlived its supervisor. On Linux, the kernel has already done so."""
         pid = locks.read(self.layout.server_lock)
         if pid.isdecimal() and cluster.serves(int(pid), self.layout):
             log_line(f"stopping an earlier server, process {pid}, with {how.name}")
             os.kill(int(pid), how)
 
-    def serve(self, lock: int) -> None:
-        """Run one server until it dies or nobody needs it."""
+    def run_server(self, lock: int) -> None:
+        """Run one server until it dies or no process needs it."""
         try:
             make_private(self.layout.socket_directory, self.layout.uid, self.layout.gid)
-            cluster.forget_dead_postmaster(self.layout)
+            cluster.remove_stale_pid_files(self.layout)
             server = cluster.launch(self.layout, self.binaries, lock, self.token)
         finally:
-            # From here on the server's processes alone hold it, the last of them as long as it lives.
+            # From here on, only the server's processes hold the lock, until the last of them ends.
             os.close(lock)
         log_line(f"started Postgres, process {server.pid}")
         self.watch(server)
@@ -79,9 +79,9 @@ class PostgresSupervisor:
         log_line(f"Postgres ended with status {server.returncode}")
 
     def watch(self, server: "subprocess.Popen[bytes]") -> None:
-        """Return when the server is dead, unreachable, or no longer needed."""
+        """Wait until the server is dead, unreachable, or no longer needed."""
         was_reachable = False
-        while server.poll() is None and not self.deserted():
+        while server.poll() is None and not self.unused():
             reachable = self.layout.socket.exists()
             if was_reachable and not reachable:
                 log_line("the socket was deleted")
@@ -90,19 +90,19 @@ class PostgresSupervisor:
             trim_log(self.layout)
             time.sleep(POLL_SECONDS)
 
-    def deserted(self) -> bool:
-        """Whether nobody needs the server: then newcomers wait until we are gone."""
-        if self.users is None and not self.homeless():
+    def unused(self) -> bool:
+        """Whether no process needs the server. From then on, new users wait until this supervisor has ended."""
+        if self.users is None and not self.directory_replaced():
             self.users = locks.acquire(self.layout.users_lock)
-        return self.users is not None or self.homeless()
+        return self.users is not None or self.directory_replaced()
 
-    def homeless(self) -> bool:
-        """Whether our directory was deleted, or deleted and made anew, which is another server's then."""
-        return locks.replaced(self.lock, self.layout.keeper_lock)
+    def directory_replaced(self) -> bool:
+        """Whether the directory was deleted, or deleted and created again, so that it belongs to another server."""
+        return locks.replaced(self.lock, self.layout.supervisor_lock)
 
 
 def stop(server: "subprocess.Popen[bytes]") -> None:
-    """End the server in order, or as it must be."""
+    """Stop the server, with a harder signal each time that it does not end."""
     for how in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
         server.send_signal(how)
         with suppress(subprocess.TimeoutExpired):
@@ -112,7 +112,7 @@ def stop(server: "subprocess.Popen[bytes]") -> None:
 
 
 def trim_log(layout: ClusterLayout) -> None:
-    """Keep the log's last full length in a second file and begin anew; the server goes on writing to the same file."""
+    """Rotate the log: copy it to a second file and truncate it. The server continues to write to the same file."""
     log = sys.stderr.fileno()
     if os.fstat(log).st_size > MAX_LOG_BYTES:
         current = layout.log / "postgres.log"
@@ -121,17 +121,17 @@ def trim_log(layout: ClusterLayout) -> None:
 
 
 def log_line(text: str) -> None:
-    """Add a line to the log."""
+    """Write a line to the log."""
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    print(f"{now} [{os.getpid()}] keeper: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the log is our output
+    print(f"{now} [{os.getpid()}] supervisor: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the log is our output
 
 
 def main(home: str, binaries: str, lock: str) -> None:
-    """Become a process of our own and keep the server. The lock in `lock` is released by our end."""
+    """Detach from the starter and supervise the server. The end of the process releases the lock `lock`."""
     if os.fork():
         os._exit(0)
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # We end with our users, who get these signals too. A handler, as an ignored signal would stay so in Postgres.
+        # The supervisor ends after its users, who get these signals too. Postgres would inherit ignored signals.
         signal.signal(name, lambda *_: None)
     layout = lay_out(Path(home))
     usable = runnable(Path(binaries), layout)

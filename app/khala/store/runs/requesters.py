@@ -1,4 +1,4 @@
-"""Askers: a run acts with its asker's rights, so it ends when the asker may not write in its thread any more.
+"""Requesters: a run acts with its requester's rights, so it ends when they may no longer write in its thread.
 
 The caller holds the rows of the threads. Each run is called off as by a cancel; one that waits for an approval is
 queued, so that the next executor ends it. No row but those of runs is locked, so this comes right after the threads.

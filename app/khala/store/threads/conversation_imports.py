@@ -103,7 +103,7 @@ async def find_waiting(
 
 
 def _handed_over(content: Content, options: str | None) -> set[str]:
-    """The calls of tools that are the asker's own; all of them in an answer that was brought from elsewhere."""
+    """The calls of tools that are the requester's own; all of them in an answer that was brought from elsewhere."""
     calls = [block for block in content if isinstance(block, ToolBlock)]
     if options is not None:
         own = {function.name for function in msgspec.json.decode(options, type=RunOptions).functions}

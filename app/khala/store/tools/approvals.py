@@ -1,7 +1,7 @@
-"""Approvals: tool calls that wait for somebody's word. The first answer stands.
+"""Approvals: tool calls that wait for a person's decision. The first decision stands.
 
-Everything here changes under the thread's row lock, as a run's status does: an answer and a run that lets go of its
-executor can't miss each other.
+Approvals change under the thread's row lock, as the status of a run does: so a run that blocks and releases its
+executor can't miss a decision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from khala.store.threads import thread_lists, threads
 ApprovalState: TypeAlias = Literal["pending", "approved", "denied", "expired"]
 
 MAX_EXPIRED_THREADS = 100
-"""Threads whose questions expire in one go."""
+"""Threads whose approvals expire in one transaction."""
 
 EXPIRED = """
     SELECT id FROM threads WHERE id IN (
@@ -57,15 +57,15 @@ WAKE = """
 
 
 NOT_THEIR_CALL = (
-    "Only the person for whom this call is made may change its arguments. You may approve or deny it as it was asked."
+    "Only the person who requested this run may change the arguments. You can approve or deny the call as it is."
 )
 ASKED_BEFORE_CLAIM = (
-    "This was asked before the thread was claimed. Only its new owner may approve of it; you may deny it."
+    "This call was made before the thread was claimed. Only the new owner may approve it; you can deny it."
 )
 
 
 class ApprovalDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody says to a question. `digest` is that of the call which they saw, if they say."""
+    """A decision. `digest` identifies the call that was shown, if the client sends it."""
 
     approved: bool
     reason: str | None = None
@@ -74,7 +74,7 @@ class ApprovalDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approval(WireStruct, frozen=True, kw_only=True):
-    """A question and the answer to it, if there is one."""
+    """A call that waits for a decision, and the decision, if there is one."""
 
     run_id: UUID
     tool_call_id: str
@@ -90,34 +90,34 @@ class Approval(WireStruct, frozen=True, kw_only=True):
     expires_at: datetime
     decided_at: datetime | None = None
     may_edit: bool = False
-    """Whether who reads this is the one for whom the call acts, and so may give it other arguments."""
+    """Whether the reader is the run's requester, who may change the arguments."""
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A question before it is answered: what has to fit the arguments that somebody gives instead."""
+    """A pending approval: the tool, and the schema that edited arguments must match."""
 
     tool: str
     parameters: dict[str, Any]
 
 
 async def get_question(db: Database, run_id: UUID, tool_call_id: str, caller: Caller) -> ApprovalQuestion:
-    """The question, if the caller may answer it."""
+    """The pending approval. Raises `Forbidden` unless the caller may decide it."""
     async with db.driver() as driver:
         thread_id = await _thread(driver, run_id)
         await access.authorize(driver, thread_id, caller, Action.DECIDE_APPROVAL)
         query = "SELECT tool, parameters FROM approvals WHERE run_id = $1 AND tool_call_id = $2 AND thread_id = $3"
         row = await driver.fetchrow(query, run_id, tool_call_id, thread_id)
     if row is None:
-        raise NotFound("This call awaits no approval.")
+        raise NotFound("This call does not wait for approval.")
     return ApprovalQuestion(tool=row["tool"], parameters=msgspec.json.decode(row["parameters"], type=dict[str, Any]))
 
 
 @retried
 async def decide(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, given: ApprovalDecision) -> Approval:
-    """Answer the question: the run goes on. The same answer again changes nothing, another one is refused.
+    """Decide a pending approval, so that its run continues. Repeating the decision changes nothing.
 
-    It takes the role editor. To change the arguments takes to be the asker, because the call acts with their rights:
-    all others answer just what was asked.
+    Raises `AlreadyDecided` after another decision. Only the requester may change the arguments, because the call acts
+    with the requester's rights.
     """
     async with db.driver() as driver:
         thread_id = await _thread(driver, run_id)
@@ -140,11 +140,11 @@ async def _store_decision(
     given: ApprovalDecision,
 ) -> None:
     if run.status not in ACTIVE or run.cancel_requested_at is not None:
-        raise Conflict("The run has ended, or is about to; there is nothing to decide any more.")
+        raise Conflict("The run has ended or is being canceled, so there is nothing to decide.")
     if given.digest is not None and given.digest != row.digest:
-        raise Conflict("This is not the call that was shown: its digest is another.")
-    needs_asker = given.edited_args is not None or (given.approved and row.asker_only)
-    if needs_asker and not await _is_requester(await driver_of(connection), run._mapping, caller):
+        raise Conflict("The call has changed since it was shown. Reload it, and decide again.")
+    needs_requester = given.edited_args is not None or (given.approved and row.asker_only)
+    if needs_requester and not await _is_requester(await driver_of(connection), run._mapping, caller):
         raise Forbidden(ASKED_BEFORE_CLAIM if given.edited_args is None else NOT_THEIR_CALL)
     said = {
         "state": "approved" if given.approved else "denied",
@@ -163,7 +163,7 @@ async def _store_decision(
 
 
 async def _is_requester(driver: Driver, run: rows.Record, caller: Caller) -> bool:
-    """Whether the caller has asked for the run, and may write by that alone: by their account, or by the same key."""
+    """Whether the caller requested the run, by account or key, and may still write by that credential alone."""
     requester = as_requester(caller, run["user_id"], run["asker_key_id"])
     if requester is None:
         return False
@@ -174,7 +174,7 @@ async def _is_requester(driver: Driver, run: rows.Record, caller: Caller) -> boo
 
 
 async def may_edit(driver: Driver, run_id: UUID, caller: Caller) -> bool:
-    """Whether the caller may give other arguments to the calls of this run."""
+    """Whether the caller may change the arguments of this run's calls."""
     row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
     return row is not None and await _is_requester(driver, row, caller)
 
@@ -187,7 +187,7 @@ def _same(row: Row[tuple[object, ...]], given: ApprovalDecision) -> bool:
 
 
 async def any_decided(connection: AsyncConnection, lease: Lease, tool_call_ids: Sequence[str]) -> bool:
-    """Whether one of these questions of the run has its answer; the caller holds the thread's lock."""
+    """Whether one of these calls of the run is decided. The caller holds the thread's lock."""
     query = select(approvals.c.tool_call_id).where(
         approvals.c.run_id == lease.run_id,
         approvals.c.thread_id == lease.thread_id,
@@ -198,12 +198,12 @@ async def any_decided(connection: AsyncConnection, lease: Lease, tool_call_ids: 
 
 
 async def of_run(driver: Driver, thread_id: UUID, run_id: UUID) -> dict[str, Approval]:
-    """All questions of a run of this thread, by tool call."""
+    """All approvals of a run of this thread, by tool call."""
     return (await of_runs(driver, {run_id: thread_id}))[run_id]
 
 
 async def of_runs(driver: Driver, thread_ids: Mapping[UUID, UUID]) -> dict[UUID, dict[str, Approval]]:
-    """All questions of these runs, by run and tool call; given are the threads of the runs, by run."""
+    """All approvals of these runs, by run and tool call. `thread_ids` maps each run to its thread."""
     found: dict[UUID, dict[str, Approval]] = {run_id: {} for run_id in thread_ids}
     for row in await driver.fetch(OF_RUNS, list(thread_ids), list(thread_ids.values())):
         found[row["run_id"]][row["tool_call_id"]] = _approval(row)
@@ -212,7 +212,7 @@ async def of_runs(driver: Driver, thread_ids: Mapping[UUID, UUID]) -> dict[UUID,
 
 @retried
 async def expire(db: Database) -> int:
-    """Answer the questions whose time is up with a no; returns how many there were."""
+    """Expire the approvals whose time is up, which denies them. Returns how many there were."""
     async with db.driver() as driver, driver.transaction(isolation="read_committed"):
         due = [row["id"] for row in await driver.fetch(EXPIRED, MAX_EXPIRED_THREADS)]
         if not due:
@@ -242,7 +242,7 @@ async def _run(connection: AsyncConnection, thread_id: UUID, run_id: UUID) -> Ro
 async def _row(connection: AsyncConnection, run: Row[tuple[object, ...]], tool_call_id: str) -> Row[tuple[object, ...]]:
     row = (await connection.execute(select(approvals).where(_this(run, tool_call_id)))).first()
     if row is None:
-        raise NotFound("This call awaits no approval.")
+        raise NotFound("This call does not wait for approval.")
     return row
 
 

@@ -1,4 +1,4 @@
-"""Todos: what an agent, or the person it works for, means to do. Each has a number among its owner's."""
+"""Todos of agents and the people they work for. Each has a number, unique for its owner."""
 
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from khala.store.postgres.retries import retried
 from khala.store.tools import workspace_owners
 
 MAX_OPEN_TODOS = 500
-"""Todos of one owner that are not done; as many that are done are kept, the latest."""
+"""Open todos of one owner. As many of the latest completed ones are kept."""
 MAX_TODO_CHARACTERS = 2000
 """Characters of one todo."""
 
@@ -30,7 +30,7 @@ MOVE = """
 
 
 class Todo(WireStruct, frozen=True, kw_only=True):
-    """Something to be done, or done."""
+    """A todo, open or done."""
 
     id: int
     text: str
@@ -39,7 +39,7 @@ class Todo(WireStruct, frozen=True, kw_only=True):
 
 @retried
 async def add(db: Database, owner_id: UUID, text: str, *, key: str) -> int:
-    """A new todo's number; the same key again gives the same one. Raises `PayloadTooLarge` where there are too many."""
+    """Add a todo; returns its number. The same key adds nothing. Raises `PayloadTooLarge` if there are too many."""
     async with workspace_owners.changing(db, owner_id) as driver:
         known: int | None = await driver.fetchval(
             "SELECT id FROM todos WHERE owner_id = $1 AND key = $2", owner_id, key
@@ -48,7 +48,7 @@ async def add(db: Database, owner_id: UUID, text: str, *, key: str) -> int:
             return known
         still = "SELECT count(*) FROM todos WHERE owner_id = $1 AND completed_at IS NULL"
         if await driver.fetchval(still, owner_id) >= MAX_OPEN_TODOS:
-            raise PayloadTooLarge(f"There are {MAX_OPEN_TODOS} open todos, which is the most. Complete some first.")
+            raise PayloadTooLarge(f"There are at most {MAX_OPEN_TODOS} open todos. Complete some first.")
         await driver.execute(DELETE_OLD_DONE, owner_id, MAX_OPEN_TODOS)
         return int(await driver.fetchval(ADD, owner_id, text, key))
 
@@ -61,7 +61,7 @@ async def of_owner(driver: Driver, owner_id: UUID) -> list[Todo]:
 
 @retried
 async def complete(db: Database, owner_id: UUID, number: int) -> Todo:
-    """The todo, which is done now; or was before. Raises `NotFound`."""
+    """Complete the todo. A completed one stays so. Raises `NotFound`."""
     query = """
         UPDATE todos SET completed_at = coalesce(completed_at, now()) WHERE owner_id = $1 AND id = $2 RETURNING text
     """
@@ -73,5 +73,5 @@ async def complete(db: Database, owner_id: UUID, number: int) -> Todo:
 
 
 async def move_all(driver: Driver, before: UUID, after: UUID) -> None:
-    """Give all todos to another owner, where they get new numbers. The caller holds both owners' locks."""
+    """Move all todos to another owner, with new numbers. The caller holds both owners' locks."""
     await driver.execute(MOVE, before, after)

@@ -1,4 +1,4 @@
-"""Rules for tools: what users, and the owners of threads, have said of calls."""
+"""Rules for tool calls, set by users for themselves and by owners for threads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,13 +27,13 @@ RULES = """
     FROM (SELECT $2::uuid AS id) AS asked
     LEFT JOIN threads ON threads.id = asked.id AND threads.deleted_at IS NULL
 """
-"""Rules of which it is not noted who set them are the owner's, unless somebody else owns the thread, too."""
+"""Rules without a recorded author count as the owner's, unless the thread has other owners."""
 
 
 class StoredToolRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules that go for one who acts in a thread.
+    """The rules for a user in a thread.
 
-    `foreign`: the thread is somebody else's, or its rules are; they may not allow what the user's own don't.
+    `foreign`: the thread or its rules belong to somebody else, so they can't allow what the user's own rules don't.
     """
 
     user: tuple[ToolRule, ...] = ()
@@ -42,7 +42,7 @@ class StoredToolRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read(driver: Driver, *, thread_id: UUID | None, user_id: UUID | None) -> StoredToolRules:
-    """What this user said of tools, and what was said of them in this thread."""
+    """The rules of this user and of this thread."""
     if thread_id is None and user_id is None:
         return StoredToolRules()
     row = await driver.fetchrow(RULES, user_id, thread_id)
@@ -60,14 +60,14 @@ async def of(
 
 
 async def of_thread(driver: Driver, thread_id: UUID, caller: Caller) -> tuple[ToolRule, ...]:
-    """The thread's rules, if the caller may read it."""
+    """The thread's rules. Raises `Forbidden` unless the caller may read it."""
     await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
     return (await read(driver, thread_id=thread_id, user_id=None)).thread
 
 
 @retried
 async def set_user(db: Database, user_id: UUID, rules: Sequence[ToolRule]) -> None:
-    """These are the user's rules from now on."""
+    """Replace the user's rules."""
     async with db.transaction() as connection:
         command = update(users).where(users.c.id == user_id).values(tool_rules=_stored(rules))
         if (await connection.execute(command.returning(users.c.id))).first() is None:
@@ -76,7 +76,7 @@ async def set_user(db: Database, user_id: UUID, rules: Sequence[ToolRule]) -> No
 
 @retried
 async def set_thread(db: Database, thread_id: UUID, rules: Sequence[ToolRule], caller: Caller) -> None:
-    """These are the thread's rules from now on, if the caller owns it."""
+    """Replace the thread's rules. Raises `Forbidden` unless the caller owns it."""
     async with db.transaction() as connection:
         await threads.lock_authorized(connection, thread_id, caller, Action.SET_TOOL_RULES)
         mine = threads_table.c.id == thread_id

@@ -1,4 +1,4 @@
-"""Tools that users had made for themselves: kept, decided upon, offered once they are approved."""
+"""Tools that agents wrote for users: stored, and offered once their user has approved them."""
 
 import hashlib
 from datetime import datetime
@@ -38,7 +38,7 @@ class UserToolDefinition(WireStruct, frozen=True, kw_only=True):
 
 
 class UserTool(UserToolDefinition, frozen=True, kw_only=True):
-    """A tool as its user sees it. `digest` stands for just this one, code and all: SHA-256, as hex digits."""
+    """A tool as its user sees it. `digest` identifies its definition and code: SHA-256, as hex digits."""
 
     code: str
     digest: str
@@ -49,10 +49,10 @@ class UserTool(UserToolDefinition, frozen=True, kw_only=True):
 
 @retried
 async def add(db: Database, user_id: UUID, definition: UserToolDefinition, code: str) -> UserTool:
-    """A new tool, which waits for its user's word. Raises `Conflict` where the name is taken, or there are too many."""
+    """Add a tool, which waits for its user's approval. Raises `Conflict` if the name is taken or there are too many."""
     row = msgspec.structs.asdict(definition) | {"permissions": list(definition.permissions)}
     async with db.transaction() as connection:
-        # The user's lock: of two that come at once, the second sees the first.
+        # The user's lock: of two concurrent calls, the second sees the first one's tool.
         await connection.execute(select(func.now()))
         await thread_lists.lock_user(await driver_of(connection), user_id)
         many = select(func.count()).where(user_tools.c.user_id == user_id)
@@ -72,7 +72,7 @@ async def of_user(driver: Driver, user_id: UUID) -> list[UserTool]:
 
 
 async def approved(driver: Driver, user_id: UUID) -> list[UserToolDefinition]:
-    """The tools that the user approved of, by name, without their code."""
+    """The user's approved tools, by name, without their code."""
     query = """
         SELECT name, description, parameters, language, permissions, timeout, idempotent
         FROM user_tools WHERE user_id = $1 AND state = 'approved' ORDER BY name COLLATE "C"
@@ -81,7 +81,7 @@ async def approved(driver: Driver, user_id: UUID) -> list[UserToolDefinition]:
 
 
 async def code(driver: Driver, user_id: UUID, definition: UserToolDefinition) -> str:
-    """The code of a tool that is just this one still, and approved. Raises `NotFound` if it is not."""
+    """The code of an approved tool. Raises `NotFound` if it is gone, or differs from this definition."""
     query = "SELECT * FROM user_tools WHERE user_id = $1 AND name = $2 AND state = 'approved'"
     row = await driver.fetchrow(query, user_id, definition.name)
     if row is None or UserToolDefinition(**_fields(row)) != definition:
@@ -91,10 +91,9 @@ async def code(driver: Driver, user_id: UUID, definition: UserToolDefinition) ->
 
 @retried
 async def decide(db: Database, user_id: UUID, name: str, *, approve: bool, digest: str | None) -> UserTool:
-    """The user's word on the tool, which stands.
+    """Approve or reject the tool, for good.
 
-    Raises `NotFound`; `Conflict` where the tool is not the one that the digest is of; `AlreadyDecided` for another word
-    than before.
+    Raises `NotFound`, `Conflict` if the tool has another digest, and `AlreadyDecided` after the opposite decision.
     """
     state: UserToolState = "approved" if approve else "rejected"
     mine = (user_tools.c.user_id == user_id) & (user_tools.c.name == name)
@@ -103,11 +102,11 @@ async def decide(db: Database, user_id: UUID, name: str, *, approve: bool, diges
         if row is None:
             raise NotFound("There is no such tool of yours.")
         if digest is not None and _tool(row._mapping).digest != digest:
-            raise Conflict("This tool is not the one that you saw: look at it again.")
+            raise Conflict("This tool has changed since you saw it. Reload it, and decide again.")
         if row.state == state:
             return _tool(row._mapping)
         if row.state != "pending":
-            raise AlreadyDecided(f"This tool was {row.state}. Delete it, and make it again, to decide otherwise.")
+            raise AlreadyDecided(f"This tool was {row.state}. To decide otherwise, delete and create it again.")
         decided = update(user_tools).where(mine).values(state=state, decided_at=func.now())
         return _tool((await connection.execute(decided.returning(user_tools))).one()._mapping)
 

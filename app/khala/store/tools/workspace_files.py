@@ -1,4 +1,4 @@
-"""Files that agents work on: rows by owner and path. There is no path to the machine's own files."""
+"""Workspace files: rows by owner and path. The files of the machine itself are out of reach."""
 
 from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
@@ -12,13 +12,13 @@ from khala.store.postgres.retries import retried
 from khala.store.tools import workspace_owners
 
 MAX_FILE_BYTES = 1 << 20
-"""Of one file."""
+"""Bytes of one file."""
 MAX_FILES = 1000
-"""Of one owner."""
+"""Files of one owner."""
 MAX_TOTAL_BYTES = 50 << 20
 """Bytes of all files of one owner."""
 MAX_GUEST_BYTES = 5 << 20
-"""Bytes of all files of a guest's thread: guests can begin as many threads as they like."""
+"""Bytes of all files of a guest's thread. It is small, because guests can create any number of threads."""
 
 WRITE = """
     INSERT INTO files (owner_id, path, content) VALUES ($1, $2, $3)
@@ -42,7 +42,7 @@ MOVE = """
 
 
 class WorkspaceEntry(WireStruct, frozen=True, kw_only=True):
-    """A file, without what is in it; `size` in bytes."""
+    """A file without its content. `size` is bytes."""
 
     path: str
     size: int
@@ -54,7 +54,7 @@ async def entries(driver: Driver, owner_id: UUID) -> list[WorkspaceEntry]:
 
 
 async def read(driver: Driver, owner_id: UUID, path: str) -> bytes:
-    """What is in the file. Raises `NotFound`."""
+    """The content of the file. Raises `NotFound`."""
     content: bytes | None = await driver.fetchval(
         "SELECT content FROM files WHERE owner_id = $1 AND path = $2", owner_id, path
     )
@@ -64,17 +64,17 @@ async def read(driver: Driver, owner_id: UUID, path: str) -> bytes:
 
 
 async def contents(driver: Driver, owner_id: UUID, paths: Sequence[str]) -> dict[str, bytes]:
-    """What is in these files, as far as they are there."""
+    """The contents of those of these files that exist."""
     query = "SELECT path, content FROM files WHERE owner_id = $1 AND path = ANY ($2::text[])"
     return {row["path"]: row["content"] for row in await driver.fetch(query, owner_id, paths)}
 
 
 @retried
 async def write(db: Database, owner_id: UUID, path: str, content: bytes) -> None:
-    """Make the file, or put this in place of what is in it.
+    """Create the file, or replace its content.
 
-    Raises `PayloadTooLarge` where it or all files together would be too large, `Conflict` where a file and a folder
-    would have the same name.
+    Raises `PayloadTooLarge` if it or all files together would be too large, and `Conflict` if a file and a folder would
+    have the same name.
     """
     async with workspace_owners.changing(db, owner_id) as driver:
         await _put(driver, owner_id, path, content)
@@ -82,7 +82,7 @@ async def write(db: Database, owner_id: UUID, path: str, content: bytes) -> None
 
 @retried
 async def change(db: Database, owner_id: UUID, path: str, edit: Callable[[bytes], bytes]) -> None:
-    """Edit the file while nobody else does. Raises as `read` and `write`, and what `edit` raises."""
+    """Edit the file, with exclusive access. Raises as `read` and `write` do, and what `edit` raises."""
     async with workspace_owners.changing(db, owner_id) as driver:
         await _put(driver, owner_id, path, edit(await read(driver, owner_id, path)))
 
@@ -95,7 +95,7 @@ async def _put(driver: Driver, owner_id: UUID, path: str, content: bytes) -> Non
     if others["in_the_way"] is not None:
         raise Conflict(f"{path} can't be a file: {others['in_the_way']} is one.")
     if others["many"] >= MAX_FILES:
-        raise PayloadTooLarge(f"There are {MAX_FILES:,} files, which is the most. Delete some first.")
+        raise PayloadTooLarge(f"There are at most {MAX_FILES:,} files. Delete some first.")
     most = MAX_TOTAL_BYTES if others["known"] else MAX_GUEST_BYTES
     if others["bytes"] + len(content) > most:
         raise PayloadTooLarge(f"All files together have at most {most:,} bytes. Delete some first.")
@@ -103,7 +103,7 @@ async def _put(driver: Driver, owner_id: UUID, path: str, content: bytes) -> Non
 
 
 def folders(path: str) -> Iterator[str]:
-    """The folders that the path leads through, the outermost first."""
+    """The folders of the path, the outermost first."""
     steps = path.split("/")
     return ("/".join(steps[:depth]) for depth in range(1, len(steps)))
 
@@ -118,16 +118,16 @@ async def delete(db: Database, owner_id: UUID, path: str) -> None:
 
 
 class WorkspaceMove(msgspec.Struct, frozen=True):
-    """A file gets another name."""
+    """A file's path before and after a move."""
 
     before: str
     after: str
 
 
 async def move_all(driver: Driver, before: UUID, after: UUID, folder: str) -> None:
-    """Give all files to another owner, whose own stay: what would meet one of those goes into this folder.
+    """Move all files to another owner. A file whose path is taken there goes into this folder.
 
-    The limits of one owner don't go for what comes in this way.
+    The limits of one owner do not apply to moved files.
     """
     for owner_id in sorted((before, after)):
         await workspace_owners.lock(driver, owner_id)
@@ -143,13 +143,13 @@ async def move_all(driver: Driver, before: UUID, after: UUID, folder: str) -> No
 
 
 def moved(paths: Sequence[str], taken: set[str], folder: str) -> list[WorkspaceMove]:
-    """Where each of these files goes among those that are there: no file may have the name of another or a folder."""
-    there = _Names(taken)
+    """The new path of each file among the `taken` ones. No file may have the path of another file or of a folder."""
+    existing = _Names(taken)
     all_names = _Names({*taken, *paths})
     moves = []
     for path in paths:
         after = path
-        if there.meets(path):
+        if existing.taken(path):
             after = all_names.free(f"{folder}/{path}")
             all_names.add(after)
         moves.append(WorkspaceMove(path, after))
@@ -165,13 +165,13 @@ class _Names:
         self._files.add(path)
         self._folders.update(folders(path))
 
-    def meets(self, path: str) -> bool:
-        """Whether a file or folder of this name is there, or a file where it needs a folder."""
+    def taken(self, path: str) -> bool:
+        """Whether the path is taken by a file or folder, or needs a folder where a file is."""
         return path in self._files or path in self._folders or not self._files.isdisjoint(folders(path))
 
     def free(self, path: str) -> str:
-        """The path, with as many strokes behind its first folder as it takes for it to meet nothing."""
+        """The path, with underscores after its first folder until it is free."""
         folder, _, rest = path.partition("/")
-        while self.meets(f"{folder}/{rest}"):
+        while self.taken(f"{folder}/{rest}"):
             folder += "_"
         return f"{folder}/{rest}"

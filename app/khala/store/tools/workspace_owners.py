@@ -1,8 +1,8 @@
-"""Owners of files and todos: a user, or the thread of a guest. Whatever one has is changed by one at a time.
+"""Owners of files and todos: a user, or a guest's thread. One transaction at a time changes an owner's things.
 
-Locks: first a gate is passed, before all locks of rows; whoever is to be deleted closes theirs, and so waits for those
-who are in, but not for those who come. Then, after locks of threads and users, the owner's row is shared, so that what
-is theirs can't outlive them, and last their things are locked.
+Lock order: first a shared lock on the owner's gate, before all row locks. A deletion closes the gate (an exclusive
+lock): it waits for current changes, but not for later ones. Then, after the locks of threads and users, a key-share
+lock on the owner's row, so that things can't outlive their owner. Last, a lock on the owner's things.
 """
 
 from collections.abc import AsyncIterator
@@ -23,25 +23,25 @@ SHARED = (
 
 @asynccontextmanager
 async def changing(db: Database, owner_id: UUID) -> AsyncIterator[Driver]:
-    """A transaction in which nobody else changes what they have. Raises `NotFound` if the owner is gone."""
+    """A transaction with exclusive access to the owner's things. Raises `NotFound` if the owner is gone."""
     async with db.driver() as driver, driver.transaction():
         await driver.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))", _gate(owner_id))
         for query in SHARED:
             if await driver.fetchval(query, owner_id) is not None:
                 break
         else:
-            raise NotFound("Whoever this belonged to is gone.")
+            raise NotFound("The owner of this workspace was deleted.")
         await lock(driver, owner_id)
         yield driver
 
 
 async def lock(driver: Driver, owner_id: UUID) -> None:
-    """Keep others from what they have until the transaction ends."""
+    """Lock the owner's things until the transaction ends."""
     await driver.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"owner {owner_id}")
 
 
 async def close_gate(connection: AsyncConnection, owner_id: UUID) -> None:
-    """Let nobody begin to change what they have until the transaction ends; its first lock."""
+    """Keep new changes of the owner's things out until the transaction ends. This is its first lock."""
     closed = text("SELECT pg_advisory_xact_lock(hashtextextended(:gate, 0))")
     await connection.execute(closed, {"gate": _gate(owner_id)})
 

@@ -61,7 +61,7 @@ class ToolSchema:
         if parameters.get("type") != "object":
             raise InvalidInput('The schema must have "type": "object".')
         self._graph = SchemaGraph(parameters)
-        self._graph.weigh(_sizes(self._graph))
+        self._graph.compute_costs(_sizes(self._graph))
         self._large = has_large_integers(parameters)
         self._checks_names = any("propertyNames" in node.schema for node in self._graph.nodes)
         self.parameters: dict[str, Any] = parameters
@@ -74,7 +74,7 @@ class ToolSchema:
         """Whether a check of arguments of this size is fast enough for the event loop."""
         if self._large or size.large:
             return False
-        work = self._graph.work(size.depth)
+        work = self._graph.cost(size.depth)
         compared = size.values**2 if size.inexact else size.values * size.depth
         return (
             work.weight * size.values <= MAX_VISITS
@@ -85,7 +85,7 @@ class ToolSchema:
 
     def reports_fast(self, size: ArgumentsSize) -> bool:
         """Whether collecting all mismatches, after a failed check, is fast enough for the event loop."""
-        work = self._graph.work(size.depth)
+        work = self._graph.cost(size.depth)
         # Each invalid name is reported with a copy of the object that has it.
         copies = size.values if self._checks_names else size.depth
         return work.weight * size.values <= MAX_REPORTED and work.weight * size.bytes * copies <= MAX_COPIED_BYTES

@@ -52,7 +52,7 @@ export type Code =
 
 // State
 
-/** Where something large is kept; `preview` is the beginning of what is text, `sha256` hex digits, `size` bytes. */
+/** A reference to a blob. `size` is bytes, `sha256` hex digits, and `preview` the beginning of a text. */
 export interface BlobRef {
   blobId: string;
   size: number;
@@ -62,13 +62,13 @@ export interface BlobRef {
   name?: string;
 }
 
-/** Tokens that model calls used; input includes what came from a cache. */
+/** The tokens of model calls. Input includes cached tokens. */
 export interface Usage {
   inputTokens: number;
   outputTokens: number;
 }
 
-/** How a run ended. Exactly one per run, its last part. Times are milliseconds, cost is a decimal string in USD. */
+/** The end of a run: exactly one, as its last part. Times are milliseconds, cost is a decimal string in USD. */
 export interface Finish {
   reason: FinishReason;
   usage: Usage;
@@ -81,9 +81,9 @@ export interface Finish {
 }
 
 /**
- * A conversation. `revision` counts its committed changes and is the one cursor of every transport.
+ * A conversation. `revision` counts its committed changes and is the cursor of every transport.
  *
- * `activeLeaf` is the message at the end of the branch that is gone on from; none as long as nothing was said.
+ * `activeLeaf` is the last message of the active branch; absent while the thread has no messages.
  */
 export interface Thread {
   id: string;
@@ -96,7 +96,7 @@ export interface Thread {
   updatedAt: string;
 }
 
-/** A message. `content` is the fold of parts 0..seq-1; a delta leaves it out for answers, whose parts it carries. */
+/** A message. `content` is the fold of parts 0..seq-1. A delta omits that of answers and carries their parts. */
 export interface Message {
   id: string;
   threadId: string;
@@ -113,7 +113,7 @@ export interface Message {
   updatedAt: string;
 }
 
-/** A thread in a user's list: what they are in it, and whether something awaits them there. */
+/** A thread list entry: the thread, the user's role, and whether something there needs their attention. */
 export interface Listed {
   thread: Thread;
   role: Role;
@@ -123,7 +123,7 @@ export interface Listed {
   changedAt: string;
 }
 
-/** One assistant turn. `attempt` counts the executors that worked on it. */
+/** One assistant turn. `attempt` counts the executors that have claimed it. */
 export interface Run {
   id: string;
   threadId: string;
@@ -137,9 +137,9 @@ export interface Run {
 }
 
 /**
- * What one model or tool call cost and how it went; `costUsd` is a decimal string, absent where unknown.
+ * The record of one model or tool call. `costUsd` is a decimal string, absent if unknown.
  *
- * `hash` (hex digits) is of this receipt and the `hash` of the one before: see `khala.domain.receipts`.
+ * `hash` (hex digits) covers this receipt and the `hash` of the previous one: see `khala.domain.receipts`.
  */
 export interface Receipt {
   runId: string;
@@ -161,7 +161,7 @@ export interface Snapshot {
   reset?: boolean;
 }
 
-/** What changed in a thread after revision `from` up to and including `revision`. */
+/** The changes of a thread after revision `from`, up to and including `revision`. */
 export interface Delta {
   from: number;
   revision: number;
@@ -172,20 +172,20 @@ export interface Delta {
 
 // Content
 
-/** A run of text. */
+/** Consecutive text. */
 export interface TextBlock {
   type: "text";
   text: string;
 }
 
-/** A notice where it happened, so that a late reader sees what a live one saw. */
+/** A notice at its place in the content, so that late readers see the same as live ones. */
 export interface NoticeBlock {
   type: "notice";
   code: string;
   message: string;
 }
 
-/** A tool call with all that is known of it: queued, running, completed, failed, blocked or cancelled. */
+/** A tool call and its state: queued, running, completed, failed, blocked or cancelled. */
 export interface ToolBlock {
   type: "tool";
   toolCallId: string;
@@ -203,7 +203,7 @@ export interface ToolBlock {
   durationMs?: number;
 }
 
-/** What stands for the model in place of older turns; a person still has the turns themselves. */
+/** A summary that replaces older turns for the model. People still see the turns. */
 export interface CompactionBlock {
   type: "compaction";
   summary: string;
@@ -211,7 +211,7 @@ export interface CompactionBlock {
   step?: number;
 }
 
-/** A file that somebody attached to their message. */
+/** A file that is attached to a message. */
 export interface FileBlock {
   type: "file";
   blob: BlobRef;
@@ -221,17 +221,17 @@ export type Block = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | File
 
 // Parts
 
-/** More of the answer's text. */
+/** Text to append to the answer. */
 export interface TextDelta {
   text: string;
 }
 
-/** More of the model's reasoning; stored only where the operator switched it on, and no part of the content. */
+/** Text of the model's reasoning. It is stored only if the operator has enabled that, and is not content. */
 export interface ReasoningDelta {
   text: string;
 }
 
-/** The model asks for a tool. Large arguments are in a blob. */
+/** The model calls a tool. Large arguments are in a blob. */
 export interface ToolCall {
   toolCallId: string;
   step: number;
@@ -241,10 +241,10 @@ export interface ToolCall {
 }
 
 /**
- * A tool call changed its state: queued, running, blocked or cancelled.
+ * A tool call changes its state: queued, running, blocked or cancelled.
  *
- * What is blocked waits for approval until `expiresAt`, of just the call that `digest` stands for; who approved may
- * have changed the arguments to `args`.
+ * A blocked call waits until `expiresAt` for the approval of exactly the call with this `digest`. The approver may
+ * have replaced the arguments by `args`.
  */
 export interface ToolStatus {
   toolCallId: string;
@@ -256,7 +256,7 @@ export interface ToolStatus {
   argsBlob?: BlobRef;
 }
 
-/** A tool call ended; `summary` is one line of at most 120 characters. A large output is in a blob. */
+/** A tool call ends. `summary` is one line of at most 120 characters. A large output is in a blob. */
 export interface ToolResult {
   toolCallId: string;
   ok: boolean;
@@ -266,7 +266,7 @@ export interface ToolResult {
   blob?: BlobRef;
 }
 
-/** A round of tools begins; `usage` and `costUsd` are what the run has used until then. */
+/** A step begins. `usage` and `costUsd` are those of the run so far. */
 export interface Step {
   step: number;
   maxSteps: number;
@@ -275,17 +275,16 @@ export interface Step {
   costUsd?: string;
 }
 
-/** Something a reader should know: a model was switched, a call retried, a run resumed. */
+/** A notice for readers: a model was switched, a call retried, or a run resumed. */
 export interface Notice {
   code: string;
   message: string;
 }
 
 /**
- * Older turns were summarised, because a model reads only so much.
+ * Older turns were summarised to fit the model's context.
  *
- * For the model the summary stands in place of all messages up to `messageId`, and of the answer's own steps up to
- * `step`.
+ * For the model, the summary replaces all messages up to `messageId`, and the answer's own steps up to `step`.
  */
 export interface Compaction {
   summary: string;
@@ -293,13 +292,13 @@ export interface Compaction {
   step?: number;
 }
 
-/** Why the run failed; a `finish` with reason `error` follows in the same commit. */
+/** The error of a failed run. A `finish` with reason `error` follows in the same commit. */
 export interface RunFailure {
   code: string;
   message: string;
 }
 
-/** One part as it is stored and as it travels; `data` stays encoded until somebody has to look inside. */
+/** One part, as stored and on the wire. `data` stays encoded until it is needed. */
 export interface PartOf<Kind extends string, Data> {
   kind: Kind;
   data: Data;
@@ -323,7 +322,7 @@ export type Part =
 
 // Frames of clients
 
-/** Follow a thread, from after a revision or from its newest messages on. */
+/** Follow a thread, after a revision or from a snapshot on. */
 export interface Subscribe {
   type: "subscribe";
   threadId: string;
@@ -332,37 +331,37 @@ export interface Subscribe {
   shareKey?: string;
 }
 
-/** Follow a thread no more. */
+/** Stop following a thread. */
 export interface Unsubscribe {
   type: "unsubscribe";
   threadId: string;
 }
 
-/** Be present in a thread that is followed, with a state of the client's own; null leaves. */
+/** Set the client's presence in a thread that it follows. A null `state` ends the presence. */
 export interface Announce {
   type: "presence";
   threadId: string;
   state: Record<string, unknown> | null;
 }
 
-/** Follow the account's list of threads, from after a revision or as it is. */
+/** Follow the account's thread list, after a revision or from a snapshot on. */
 export interface Watch {
   type: "watch";
   after?: number;
 }
 
-/** Follow the account's list no more. */
+/** Stop following the account's thread list. */
 export interface Unwatch {
   type: "unwatch";
 }
 
-/** Show an account, for what is asked for from now on. */
+/** Authenticate as an account, for all later frames. */
 export interface Authenticate {
   type: "authenticate";
   token: string;
 }
 
-/** Asks for a pong. */
+/** Requests a pong. */
 export interface Ping {
   type: "ping";
 }
@@ -371,7 +370,7 @@ export type ClientFrame = Subscribe | Unsubscribe | Announce | Watch | Unwatch |
 
 // Frames of servers
 
-/** Somebody who is present; only what `state` says is the client's own word. */
+/** A present client. Only `state` comes from the client itself. */
 export interface Participant {
   id: string;
   userId?: string;
@@ -387,7 +386,7 @@ export interface Hello {
   heartbeatSeconds: number;
 }
 
-/** A thread as it is: the first frame of a subscription without `after`, and whenever `after` cannot be served. */
+/** A thread's current state: the first frame of a subscription without `after`, or if `after` cannot be served. */
 export interface SnapshotFrame {
   type: "snapshot";
   revision: number;
@@ -398,7 +397,7 @@ export interface SnapshotFrame {
   threadId: string;
 }
 
-/** What changed; its `from` is the revision of the frame before. */
+/** The changes since the previous frame, whose revision is `from`. */
 export interface DeltaFrame {
   type: "delta";
   from: number;
@@ -409,14 +408,14 @@ export interface DeltaFrame {
   threadId: string;
 }
 
-/** The thread cannot be followed any more. */
+/** The end of a subscription: the thread is gone, or the client has lost access. */
 export interface Gone {
   type: "gone";
   threadId: string;
   code: string;
 }
 
-/** Who is present in a thread, those who changed last first, and how many `more` there are. */
+/** The clients present in a thread, the latest changes first. `more` counts those left out. */
 export interface Present {
   type: "presence";
   threadId: string;
@@ -424,7 +423,7 @@ export interface Present {
   more?: number;
 }
 
-/** The newest of an account's list of threads: the first frame of a watch without `after`, as with snapshots. */
+/** The newest entries of an account's thread list: the first frame of a watch, like a snapshot. */
 export interface AccountFrame {
   type: "account";
   revision: number;
@@ -435,9 +434,9 @@ export interface AccountFrame {
 }
 
 /**
- * What changed in an account's list; its `from` is the revision of the frame before.
+ * The changes of an account's thread list since the previous frame, whose revision is `from`.
  *
- * `invitations` are all that are open, if one has changed.
+ * `invitations` has all open invitations, if any has changed.
  */
 export interface AccountDelta {
   type: "account";
@@ -448,13 +447,13 @@ export interface AccountDelta {
   invitations?: Invitation[];
 }
 
-/** The account that the connection acts for from now on. */
+/** The account of the connection from now on. */
 export interface Authenticated {
   type: "authenticated";
   userId: string;
 }
 
-/** Something that the client sent, or a subscription, failed. `path` names the place in the client's frame. */
+/** A frame of the client, or a subscription, failed. `path` locates the error in the client's frame. */
 export interface ErrorFrame {
   type: "error";
   threadId?: string;
@@ -483,9 +482,9 @@ export type ServerFrame =
 // What requests bring
 
 /**
- * A tool that whoever sends carries out: a run that calls it ends with reason `toolCalls`.
+ * A tool that the client executes: a run that calls it ends with reason `toolCalls`.
  *
- * `parameters` are a JSON Schema of an object; `{}` stands for one without fields.
+ * `parameters` is the JSON Schema of an object; `{}` means an object without fields.
  */
 export interface FunctionTool {
   name: string;
@@ -493,7 +492,7 @@ export interface FunctionTool {
   parameters?: Record<string, unknown>;
 }
 
-/** The most that one run may use; where the operator's limit is lower, that counts. `usd` is best a string. */
+/** The limits of one run, unless the operator's are lower. Send `usd` as a string to keep it exact. */
 export interface RunBudget {
   usd?: string;
   tokens?: number;
@@ -502,12 +501,12 @@ export interface RunBudget {
 }
 
 /**
- * How a run shall go: `model` as `provider:name`; `ifBusy` says what happens while another run is active.
+ * The options of a run. `model` is `provider:name`; `ifBusy` decides what happens while another run is active.
  *
- * With `autopilot` it goes on in rounds of tools, at most `maxSteps` of them, until it has an answer; without, it has
- * one round. `tools` are patterns of the tools that it is offered, by default all. Each reply of the model's has at
- * most `maxOutputTokens`. `instructions` are the model's for this run. Whatever `maxSteps` is said to be,
- * it is a number from 1 to 50.
+ * With `autopilot` the run takes up to `maxSteps` steps until it has an answer; without, it takes one step. `tools`
+ * are patterns of the tools to offer, by default all. Each reply of the model has at most `maxOutputTokens`.
+ * `instructions` are added to the model's instructions for this run. `maxSteps` is limited to 1 to 50, and invalid
+ * values count as 20.
  */
 export interface RunOptions {
   model?: string;
@@ -669,7 +668,7 @@ export interface ToolRuleList {
 
 // What answers carry
 
-/** What a send made, or had made when it was tried before. */
+/** The result of a send. A retry of the same send has the same result. */
 export interface Sent {
   threadId: string;
   userMessageId: string;
@@ -678,7 +677,7 @@ export interface Sent {
   revision: number;
 }
 
-/** What became of one claim among several: without `code` the thread is the caller's. */
+/** The result of one of several claims: an error `code`, or none if the thread is now the caller's. */
 export interface Claimed {
   threadId: string;
   code?: string;
@@ -736,8 +735,8 @@ export interface Look {
 }
 
 /**
- * What is used of a limit. Numbers are decimal strings; `used` is what ended runs used, `reserved` what is held
- * back for those under way; both are 0 again at `endsAt`.
+ * The usage of a limit, as decimal strings. Ended runs have `used`, and active runs have `reserved` so much. Both
+ * are 0 again at `endsAt`.
  */
 export interface Used {
   scope: "run" | "thread" | "user" | "accounts" | "key" | "network" | "anonymous";
@@ -748,7 +747,7 @@ export interface Used {
   endsAt?: string;
 }
 
-/** What becomes of calls of the tools whose name fits the pattern (`*` and `?` stand for what they do in shells). */
+/** The treatment of calls to tools whose name matches the pattern (`*` and `?` as in shells). */
 export interface Rule {
   pattern: string;
   action: "allow" | "ask" | "deny";
@@ -789,7 +788,7 @@ export interface CreatedThread {
   anonKey?: string;
 }
 
-/** A question and the answer to it, if there is one. */
+/** A call that waits for a decision, and the decision, if there is one. */
 export interface Approval {
   runId: string;
   toolCallId: string;
@@ -813,7 +812,7 @@ export interface ThreadAccess {
   expiresAt?: string;
 }
 
-/** A user with a role in a thread, or one who is `invited` to have it and may only read until they accept. */
+/** A user with a role in a thread. A user who is `invited` may only read until they accept the role. */
 export interface Member {
   userId: string;
   name?: string;
@@ -821,7 +820,7 @@ export interface Member {
   status: "member" | "invited";
 }
 
-/** A role in a thread that the account may accept or decline; `invitedBy` is what the sender is called now. */
+/** A role in a thread that the account may accept or decline. `invitedBy` is the sender's current name. */
 export interface Invitation {
   threadId: string;
   title?: string;
@@ -841,13 +840,13 @@ export interface CreatedLink {
   url: string;
 }
 
-/** A way to sign in to an account at an OpenID Provider. */
+/** An identity at an OpenID Provider by which a user can sign in to an account. */
 export interface LinkedIdentity {
   issuer: string;
   email?: string;
 }
 
-/** An account. `password` says whether it can be signed in to by one. */
+/** An account. `password`: whether it has a password to sign in with. */
 export interface User {
   id: string;
   name?: string;
@@ -873,7 +872,7 @@ export interface SignedOut {
   endSessionUrl?: string;
 }
 
-/** A browser that is signed in; `current` is the one that asks. */
+/** A signed-in browser. `current` marks the one that made the request. */
 export interface Session {
   id: string;
   current: boolean;
@@ -906,7 +905,7 @@ export interface SignInMethods {
   oidc: SignInProvider | null;
 }
 
-/** A tool as its user sees it. `digest` stands for just this one, code and all: SHA-256, as hex digits. */
+/** A tool as its user sees it. `digest` identifies its definition and code: SHA-256, as hex digits. */
 export interface UserTool {
   name: string;
   description: string;

@@ -23,7 +23,7 @@ from khala.domain.parts import (
     encode,
 )
 from khala.domain.parts import read as read_part
-from khala.domain.run_progress import REPROMPTED_NOTICE, RunProgress, read
+from khala.domain.run_progress import REPROMPTED_NOTICE, RunProgress, read_progress
 from tests.laws.test_fold import arguments, blobs, json_values, maybe_text, texts
 
 STATES = ["running", "blocked", "queued"]
@@ -97,11 +97,11 @@ def test_read_up_to_any_part_and_applied_from_there_is_read_whole(
     written: list[PartData | None], data: st.DataObject
 ) -> None:
     k = data.draw(st.integers(0, len(written)))
-    progress = read(written[:k])
+    progress = read_progress(written[:k])
     for part in written[k:]:
         if part is not None:
             progress.apply(part)
-    assert progress == read(written)
+    assert progress == read_progress(written)
     one_by_one = RunProgress()
     for part in written:
         if part is not None:
@@ -112,12 +112,12 @@ def test_read_up_to_any_part_and_applied_from_there_is_read_whole(
 @given(runs())
 def test_what_is_stored_reads_as_what_was_written(written: list[PartData | None]) -> None:
     stored = [part and read_part(encode(part)[0], encode(part)[1].encode()) for part in written]
-    assert read(stored) == read(written)
+    assert read_progress(stored) == read_progress(written)
 
 
 @given(runs())
 def test_each_call_is_in_the_state_that_readers_see(written: list[PartData | None]) -> None:
-    progress = read(written)
+    progress = read_progress(written)
     blocks = [block for block in fold((), written) if isinstance(block, ToolBlock)]
     calls = list(progress.calls)
     assert [(call.id, call.tool, call.state) for call in calls] == [
@@ -126,20 +126,20 @@ def test_each_call_is_in_the_state_that_readers_see(written: list[PartData | Non
     assert [(call.args, call.args_blob) for call in calls] == [(block.args, block.args_blob) for block in blocks]
     results = [(call.result.output, call.result.blob) if call.result else (None, None) for call in calls]
     assert results == [(block.output, block.blob) for block in blocks]
-    assert [len(round_.calls) for round_ in progress.rounds if round_.calls] == [
+    assert [len(round_.calls) for round_ in progress.steps if round_.calls] == [
         part.tool_count for part in written if isinstance(part, Step)
     ]
 
 
 @given(runs())
 def test_no_text_is_lost_and_none_comes_twice(written: list[PartData | None]) -> None:
-    progress = read(written)
-    assert "".join(round_.text for round_ in progress.rounds) + progress.said == text_of(fold((), written))
+    progress = read_progress(written)
+    assert "".join(round_.text for round_ in progress.steps) + progress.pending_text == text_of(fold((), written))
 
 
 @given(runs())
 def test_two_readers_share_nothing(written: list[PartData | None]) -> None:
-    first, second = read(written), read(written)
+    first, second = read_progress(written), read_progress(written)
     before = msgspec.json.encode(second)
     first.apply(Step(step=9, max_steps=9, tool_count=1))
     first.apply(ToolCall(tool_call_id="x", step=9, tool="t"))
@@ -159,9 +159,14 @@ def test_a_run_waits_for_what_its_last_round_asks() -> None:
         ToolCall(tool_call_id="b", step=2, tool="t", args={}),
     ]
     blocked = ToolStatus(tool_call_id="b", state="blocked")
-    assert [read(parts).waits for parts in ([], asked, answered, [*answered, *later])] == [False, True, False, False]
-    assert read([*answered, *later, blocked]).waits
-    assert not read([*asked, *later]).waits
+    assert [read_progress(parts).waits_for_approval for parts in ([], asked, answered, [*answered, *later])] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert read_progress([*answered, *later, blocked]).waits_for_approval
+    assert not read_progress([*asked, *later]).waits_for_approval
 
 
 def test_arguments_that_somebody_changed_are_those_of_the_call_wherever_they_are_kept() -> None:
@@ -173,7 +178,7 @@ def test_arguments_that_somebody_changed_are_those_of_the_call_wherever_they_are
     in_blob = ToolStatus(tool_call_id="a", state="running", args_blob=blob)
     inline = ToolStatus(tool_call_id="a", state="running", args={"path": "b"})
     found = [
-        read([*begun, *more]).by_id["a"]
+        read_progress([*begun, *more]).by_id["a"]
         for more in ([ToolStatus(tool_call_id="a", state="running")], [inline], [in_blob], [in_blob, inline])
     ]
     assert [one.args for one in found] == [{"path": "a"}, {"path": "b"}, None, {"path": "b"}]
