@@ -120,7 +120,7 @@ async def events(asking: CompletionRequest) -> AsyncGenerator[str]:
     """The run's rounds and what it says, as it goes. A stream that ends without `[DONE]` was cut."""
     narrator = EventEncoder(asking.sent)
     async with _watched(asking, lambda: narrator.ended):
-        start = narrator.start(max_steps=asking.options.run.rounds, model=asking.options.model)
+        start = narrator.start(max_steps=asking.options.run.step_limit, model=asking.options.model)
         yield _line(msgspec.structs.replace(start, ignored=asking.options.ignored))
         try:
             async with aclosing(follow(asking.context, asking.sent, asking.caller)) as news:
