@@ -119,7 +119,7 @@ async def test_a_migration_that_cannot_have_a_table_gives_up_and_lets_everybody_
             async with db.driver() as somebody, somebody.transaction():
                 await somebody.execute("LOCK TABLE runs IN ACCESS SHARE MODE")
                 with pytest.raises(Unavailable):
-                    await migrations.upgrade(url, patience=0.1)
+                    await migrations.upgrade(url, lock_timeout=0.1)
                 assert await migrations.current(db) == "0003"
             await migrations.upgrade(url)
             assert await migrations.current(db) == migrations.head()

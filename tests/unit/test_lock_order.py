@@ -94,10 +94,10 @@ def test_a_step_and_an_end_of_different_runs_are_locked_at_once() -> None:
 
 
 def test_the_lists_of_all_members_after_one_user_are_found() -> None:
-    assert len(_problems((USER, (LOW,)), (thread_lists.LOCK, ([HIGH],)))) == 1
-    alone = (thread_lists.STAMP, ([HIGH], [LOW], False, True, None, ""))
+    assert len(_problems((USER, (LOW,)), (thread_lists.LOCK_LISTED_USERS, ([HIGH],)))) == 1
+    alone = (thread_lists.MARK_CHANGED, ([HIGH], [LOW], False, True, None, ""))
     assert _problems((USER, (LOW,)), alone) == []
-    both = (thread_lists.STAMP, ([HIGH], [LOW, HIGH], False, True, None, ""))
+    both = (thread_lists.MARK_CHANGED, ([HIGH], [LOW, HIGH], False, True, None, ""))
     assert len(_problems(both)) == 1
 
 

@@ -154,8 +154,8 @@ class RunExecutor:
                 driver,
                 claimed.lease.thread_id,
                 claimed.user_message_id,
-                most=prompt.MAX_MESSAGES,
-                most_bytes=self._options.context_tokens * prompt.MAX_TOKEN_BYTES,
+                max_messages=prompt.MAX_MESSAGES,
+                max_bytes=self._options.context_tokens * prompt.MAX_TOKEN_BYTES,
             )
         if not history:
             raise LeaseLost

@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         name="an-answer-leaves-nobody-unread",
         file="app/khala/store/runs/endings.py",
-        old="[run.thread_id for run in settled], said=True)",
+        old="[run.thread_id for run in settled], unread=True)",
         new="[run.thread_id for run in settled])",
         tests=("tests/integration/test_account_feed.py::test_each_listed_thread_says_what_awaits_its_reader",),
         why="A finished answer would not show as unread.",

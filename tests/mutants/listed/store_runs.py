@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         name="a-send-beside-a-blocked-run",
         file="app/khala/store/threads/sends.py",
-        old=("FROM runs WHERE status IN ('queued', 'running', 'blocked')\n\"\"\"\n\"\"\"Active runs"),
-        new=('FROM runs WHERE status IN (\'queued\', \'running\')\n"""\n"""Active runs'),
+        old=("FROM runs WHERE status IN ('queued', 'running', 'blocked')\n\"\"\"\n\"\"\"The active runs"),
+        new=('FROM runs WHERE status IN (\'queued\', \'running\')\n"""\n"""The active runs'),
         tests=("tests/integration/test_leases.py::test_a_send_meets_a_run_that_awaits_approval_as_one_under_way",),
         why="A send that must not wait would begin beside a run that waits for approval.",
     ),
@@ -91,8 +91,8 @@ MUTANTS = (
     Mutant(
         name="ones-own-message-is-unread",
         file="app/khala/store/threads/sends.py",
-        old="said=True, by=caller.user_id)",
-        new="said=True)",
+        old="unread=True, author_id=caller.user_id)",
+        new="unread=True)",
         tests=("tests/integration/test_account_feed.py::test_each_listed_thread_says_what_awaits_its_reader",),
         why="Whoever sends would see their own message as unread.",
     ),

@@ -152,8 +152,8 @@ MUTANTS = (
     Mutant(
         name="a-snapshot-after-the-reset-says-reset",
         file="app/khala/store/threads/thread_feed.py",
-        old='reset=look["reset_revision"] > after)',
-        new='reset=look["reset_revision"] >= after)',
+        old='reset=first["reset_revision"] > after)',
+        new='reset=first["reset_revision"] >= after)',
         tests=("tests/integration/test_cursors.py::test_a_cursor_at_a_reset_goes_on_from_it",),
         why="A client would throw away what it holds though nothing was reset since.",
     ),

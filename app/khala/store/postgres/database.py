@@ -1,4 +1,4 @@
-"""The database: transactions for commands, snapshots for reads, and the driver's own connection for the hot path."""
+"""The database: transactions for commands, snapshots for reads, and the driver's own connections for the hot path."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ UNAVAILABLE_ERRORS = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    # It answers for another state than the driver thinks it is in: it has said goodbye, say, and not hung up yet.
+    # The server is in another state than the driver expects: it has ended the session but not closed the socket yet.
     asyncpg.InternalClientError,
     asyncpg.OperatorInterventionError,
     asyncpg.CannotConnectNowError,
@@ -36,35 +36,35 @@ UNAVAILABLE_ERRORS = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,
-    # A migration has changed a table while the statement was prepared: the next try prepares it anew.
+    # A migration has changed a table of a prepared statement: the retry prepares it anew.
     asyncpg.InvalidCachedStatementError,
     InterfaceError,
     OperationalError,
     PoolTimeout,
 )
-"""What says that the database is out of reach or busy: the same command may succeed later."""
+"""Errors of a database that is unavailable or busy: the same command may succeed later."""
 
 CONFLICT_ERRORS = {asyncpg.DeadlockDetectedError: "deadlock", asyncpg.SerializationError: "serialization"}
-"""What says that Postgres has ended a transaction over the locks of others, by its name in the metric."""
+"""Errors by which Postgres ends a transaction over the locks of others, and their names in the metric."""
 
 CONNECT_TIMEOUT_SECONDS = 10
-"""Seconds that a connection may take to be made."""
+"""Seconds to open a connection."""
 CLOSE_TIMEOUT_SECONDS = 5
-"""Seconds that those who have a connection are given to return it at the end."""
+"""Seconds that tasks have to return their connections at shutdown."""
 POOL_TIMEOUT_SECONDS = 15
-"""Seconds that one may have to wait for a connection."""
+"""Seconds to wait for a connection of a pool."""
 UNKNOWN_URL_PARAMETERS = ("channel_binding", "pgbouncer")
-"""Parameters of other drivers in URLs of managed databases; asyncpg would take them for settings of the server."""
+"""Parameters of other drivers in URLs of managed databases; asyncpg would take them for server settings."""
 THREADS_CHANNEL = "khala_threads"
-"""NOTIFY channel: these threads have changed, look again."""
+"""NOTIFY channel: these threads have changed."""
 RUNS_CHANNEL = "khala_runs"
-"""NOTIFY channel: a run was queued, or its cancel requested, look again."""
+"""NOTIFY channel: a run was queued or has ended, or its cancel was requested."""
 ACCOUNTS_CHANNEL = "khala_accounts"
-"""NOTIFY channel: these users' lists of threads have changed, look again."""
+"""NOTIFY channel: these users' thread lists have changed."""
 CREDENTIALS_CHANNEL = "khala_credentials"
-"""NOTIFY channel: sessions or tokens of these users have ended, check who follows by them."""
+"""NOTIFY channel: sessions or tokens of these users have ended; their subscriptions are to be checked."""
 PRESENCE_CHANNEL = "khala_presence"
-"""NOTIFY channel: who is present in these threads has changed, look again."""
+"""NOTIFY channel: presence in these threads has changed."""
 EVERYTHING = "*"
 """A payload that names no row: any row may have changed."""
 MAX_IDS_PER_PAYLOAD = 200
@@ -72,31 +72,31 @@ MAX_IDS_PER_PAYLOAD = 200
 
 
 def asyncpg_url(url: str) -> URL:
-    """The same database for SQLAlchemy's asyncpg dialect; takes `postgres://` and `postgresql://` too."""
+    """The URL for SQLAlchemy's asyncpg dialect; accepts `postgres://` and `postgresql://`, too."""
     return make_url(url.replace("postgres://", "postgresql://", 1)).set(drivername="postgresql+asyncpg")
 
 
 def driver_url(url: str) -> str:
-    """The same database for asyncpg itself, without what managed databases add that asyncpg doesn't know."""
+    """The URL for asyncpg itself, without parameters of managed databases that asyncpg doesn't know."""
     known = asyncpg_url(url).set(drivername="postgresql").difference_update_query(UNKNOWN_URL_PARAMETERS)
     return known.render_as_string(hide_password=False)
 
 
 class TransactionConflict(Unavailable):
-    """Postgres has ended the transaction over the locks of others; the same command may succeed at once."""
+    """Postgres has ended the transaction over the locks of others; the same command may succeed when repeated."""
 
 
 class Database:
-    """Connections to Postgres, so many at most. Whatever fails because the database is away raises `Unavailable`.
+    """Connections to Postgres, up to a limit. What fails because the database is unavailable raises `Unavailable`.
 
     A transaction that Postgres ends by a deadlock or a serialization failure raises `TransactionConflict`; the
     decorator `retries.retried` runs the command again.
 
-    There are two pools, each with half of them: SQLAlchemy's for commands, and the driver's own for what is done all
-    the time, because SQLAlchemy's asyncio layer takes ten times as long to hand out a connection as a small query does.
+    There are two connection pools, each with half of them: SQLAlchemy's for commands, and the driver's own for the hot
+    path, because SQLAlchemy's asyncio layer takes ten times as long to hand out a connection as a small query takes.
 
     With a `direct_url`, `url` may lead to a pooler that lends a server connection for one transaction at a time, as
-    PgBouncer does: nothing is prepared or set there that is to outlast a transaction.
+    PgBouncer does: no prepared statement and no setting outlasts a transaction there.
     """
 
     def __init__(
@@ -105,17 +105,17 @@ class Database:
         """`timeout`: seconds that one statement may take."""
         self.url = url
         self.direct_url = direct_url or url
-        """Leads to Postgres itself, for what needs a session: LISTEN, and migrations."""
+        """The URL of Postgres itself, for what needs a session: LISTEN, and migrations."""
         self.pooled = self.direct_url != url
-        """Whether a session's settings are those of a pooler, and ours go along with each transaction."""
-        # Both we and the listener connect by the URL as asyncpg reads it, with `sslmode` and all.
+        """Whether a pooler owns the sessions, so that our settings are sent with each transaction."""
+        # This and the listener connect by the URL as asyncpg reads it, including `sslmode`.
         known = {
             "timeout": CONNECT_TIMEOUT_SECONDS,
             "command_timeout": timeout,
             **session_settings.connect_options(pooled=self.pooled),
         }
         self.most = pool_size
-        """Connections that there may be."""
+        """The maximum number of connections."""
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=lambda **_: asyncpg.connect(driver_url(url), **known),
@@ -124,9 +124,9 @@ class Database:
             max_overflow=0,
             pool_timeout=POOL_TIMEOUT_SECONDS,
             pool_pre_ping=True,
-            json_serializer=_dumps,
+            json_serializer=_to_json,
             json_deserializer=str,
-            # What people say does not belong into the log of an error.
+            # Messages of users must not appear in the log of an error.
             hide_parameters=True,
         )
         self._drivers: asyncpg.Pool[asyncpg.Record] | None = None
@@ -140,7 +140,7 @@ class Database:
 
     @property
     def in_use(self) -> int:
-        """Connections that somebody has now."""
+        """Connections that are in use now."""
         drivers, engine = self._drivers, self._engine.pool
         taken = engine.checkedout() if isinstance(engine, AsyncAdaptedQueuePool) else 0
         return taken + (0 if drivers is None else drivers.get_size() - drivers.get_idle_size())
@@ -163,14 +163,14 @@ class Database:
     async def driver(self) -> AsyncIterator[Driver]:
         """The driver's own connection, for the hot path; the caller opens the transaction."""
         async with _translated():
-            drivers = self._drivers or await self._opened()
+            drivers = self._drivers or await self._open_pool()
             began = time.monotonic()
             connection = await drivers.acquire(timeout=POOL_TIMEOUT_SECONDS)
             metrics.DATABASE_WAIT.observe(time.monotonic() - began)
             try:
                 yield connection
             except (*UNAVAILABLE_ERRORS, asyncio.CancelledError):
-                # Lost, or left in the midst of something: not to be used again.
+                # Lost, or interrupted in the middle of a query: it must not be used again.
                 connection.terminate()
                 raise
             finally:
@@ -183,21 +183,21 @@ class Database:
                 await asyncio.wait_for(self._drivers.close(), CLOSE_TIMEOUT_SECONDS)
         await self._engine.dispose()
 
-    async def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
-        """The driver's pool, which belongs to the event loop that uses it first. It makes no connection yet."""
+    async def _open_pool(self) -> "asyncpg.Pool[asyncpg.Record]":
+        """Create the driver's pool, which belongs to the event loop that uses it first. It opens no connection yet."""
         pool: asyncpg.Pool[asyncpg.Record] = asyncpg.create_pool(
             driver_url(self.url),
             min_size=0,
             max_size=self._most_drivers,
-            # Nothing here leaves a session other than it found it.
-            reset=_as_it_is,
+            # No code here changes a session, so it needs no reset.
+            reset=_no_reset,
             **self._known,
         )
         self._drivers = pool
         return await pool
 
 
-async def _as_it_is(_: Driver) -> None:
+async def _no_reset(_: Driver) -> None:
     """Do nothing."""
 
 
@@ -209,7 +209,7 @@ async def _translated() -> AsyncIterator[None]:
         metrics.DATABASE_UNAVAILABLE.inc()
         raise Unavailable("The database is out of reach. Try again in a moment.", retry_after=1) from error
     except tuple(CONFLICT_ERRORS) as error:
-        raise _contended(error) from error
+        raise _conflict(error) from error
     except asyncpg.ForeignKeyViolationError as error:
         raise _unknown_user(error) or error from error
     except DBAPIError as error:
@@ -218,7 +218,7 @@ async def _translated() -> AsyncIterator[None]:
             raise gone from error
         cause = error.orig and error.orig.__cause__
         if isinstance(cause, tuple(CONFLICT_ERRORS)):
-            raise _contended(cause) from error
+            raise _conflict(cause) from error
         if isinstance(error.orig, UNAVAILABLE_ERRORS) or isinstance(
             error.orig and error.orig.__cause__, UNAVAILABLE_ERRORS
         ):
@@ -227,31 +227,31 @@ async def _translated() -> AsyncIterator[None]:
         raise
 
 
-def _contended(error: BaseException | None) -> TransactionConflict:
-    """What it means to whoever asked that Postgres has ended the transaction; counted."""
+def _conflict(error: BaseException | None) -> TransactionConflict:
+    """The error for a transaction that Postgres has ended. Counts it in the metric."""
     cause = next(name for kind, name in CONFLICT_ERRORS.items() if isinstance(error, kind))
     metrics.DATABASE_DEADLOCKS.labels(cause).inc()
     return TransactionConflict(CONFLICT_MESSAGE, retry_after=1)
 
 
 def _unknown_user(error: object) -> Unauthorized | None:
-    """What it means that a row refers to a user who is gone: whoever asked was deleted meanwhile."""
+    """The error for a row that refers to a user who is gone: the requester was deleted meanwhile. Else None."""
     named = isinstance(error, asyncpg.ForeignKeyViolationError) and str(error.constraint_name).endswith("user_id_fkey")
     return Unauthorized("This account is gone.") if named else None
 
 
-def _dumps(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
 async def driver_of(connection: AsyncConnection) -> Driver:
-    """The driver's own connection beneath, within the same transaction, which must have begun with a statement."""
+    """The driver's connection beneath, within the same transaction, which must have begun with a statement."""
     driver: Driver = (await connection.get_raw_connection()).driver_connection
     return driver
 
 
 async def notify(connection: AsyncConnection, channel: str, payload: str) -> None:
-    """Tell the listeners, when the transaction commits."""
+    """Notify the listeners of this channel when the transaction commits."""
     await connection.execute(text("SELECT pg_notify(:channel, :payload)"), {"channel": channel, "payload": payload})
 
 

@@ -6,11 +6,11 @@ Khala runs, and fail where a transaction breaks the order (`tests/support/lock_o
 
 How to keep it:
 
-- Lock first, change later. A lock that the transaction holds already may be asked for again at any time.
+- Lock first, change later. A lock that the transaction holds already may be requested again at any time.
 - Lock several rows of a table by one statement, in the order of their keys: `SELECT … ORDER BY id FOR NO KEY UPDATE`.
   An `UPDATE` or `DELETE` of several rows names no order, so it comes after such a statement, or contains one.
 - `FOR UPDATE SKIP LOCKED` never waits, so it may come at any time.
-- An `INSERT` waits where another transaction is inserting the same key: a message id, say, which clients choose.
+- An `INSERT` waits where another transaction is inserting the same key: a message id, for example, which clients choose.
 - An `INSERT` locks the rows that its foreign keys refer to (`FOR KEY SHARE`), and a `DELETE` the rows that it cascades
   to. Before rows that refer to a user are changed, lock the user.
 """
@@ -51,11 +51,11 @@ GUARDS = {
     "api_tokens": ("users",),
     "oidc_logins": ("users",),
     "user_tools": ("users",),
-    # A process writes only its own, and only who holds its row clears up after it.
+    # A process writes only its own rows; only a transaction that holds its row cleans up after it.
     "presences": ("processes",),
 }
-"""Tables whose rows are changed under one of these locks, which makes their own locks free of waiting: they have no
-place in the order. A transaction that changes rows of one such table and nothing else needs no guard.
+"""Tables whose rows are changed under one of these locks, so that their own locks never wait: they have no place in the
+order. A transaction that changes rows of one such table and nothing else needs no guard.
 """
 
 UNCONTENDED = frozenset(
@@ -76,4 +76,4 @@ UNCONTENDED = frozenset(
         "audit",
     }
 )
-"""Tables into which an `INSERT` never waits: the server has just made the key, or a lock that it holds guards it."""
+"""Tables into which an `INSERT` never waits: the server has just created the key, or holds a lock that guards it."""

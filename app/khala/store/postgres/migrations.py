@@ -1,6 +1,6 @@
-"""Migrations: brought up to date under an advisory lock, so that any number of processes may start at once.
+"""Migrations of the schema, under an advisory lock, so that any number of processes may start at once.
 
-Alembic is imported only where there is something to do: it takes a quarter of the time in which a process starts.
+Alembic is imported only where there is something to migrate: its import is a quarter of the start-up time.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ log = structlog.get_logger()
 MIGRATION_LOCK_KEY = 0x6B68616C61
 """The advisory lock's key: "khala" in ASCII."""
 LOCK_TIMEOUT_SECONDS = 10.0
-"""Seconds that a migration waits for a table: behind it waits everybody else who wants that table."""
+"""Seconds that a migration waits for a table's lock: all other transactions that need the table wait behind it."""
 SET_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
-"""How long Alembic may take between two statements: what it runs there has to be imported first, and on a busy machine
-that takes longer than a request may hold its locks."""
+"""The time that Alembic may take between two statements: it imports modules there, which takes longer on a busy machine
+than a request may hold its locks."""
 
 
 def migrations_folder() -> Path:
-    """Where the migrations are: beside the package in a checkout, and inside it in a wheel."""
+    """The folder of the migrations: beside the package in a checkout, inside it in a wheel."""
     here = Path(__file__).parents[2]
     inside = here / "migrations"
     return inside if inside.is_dir() else here.parents[1] / "migrations"
@@ -45,7 +45,7 @@ def alembic_config(connection: Connection | None = None) -> "Config":
 
 
 def revisions() -> list[str]:
-    """All that this code knows, in order: the numbers with which their files' names begin."""
+    """All revisions that this code knows, in order: the numbers with which the files' names begin."""
     return sorted(path.name.partition("_")[0] for path in (migrations_folder() / "versions").glob("[0-9]*.py"))
 
 
@@ -55,19 +55,19 @@ def head() -> str:
 
 
 def is_known(revision: str) -> bool:
-    """Whether this code has that revision; a newer program's it has not."""
+    """Whether this code has that revision, and not only a newer version."""
     return revision in revisions()
 
 
-async def upgrade(url: str, revision: str = "head", *, patience: float = LOCK_TIMEOUT_SECONDS) -> None:
-    """Bring the database to this revision. Waits for whoever is at it already; all or nothing.
+async def upgrade(url: str, revision: str = "head", *, lock_timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
+    """Bring the database to this revision, all or nothing. Waits for another process that is migrating it.
 
-    Raises `Unavailable` where a table can't be had within `patience` seconds; nothing has changed then.
+    Raises `Unavailable` where a table can't be locked within `lock_timeout` seconds; nothing has changed then.
 
-    A database that a newer program has migrated stays as it is: while an upgrade goes on, or is being taken back,
-    processes of the version before have to start, too, and each migration leaves them what they need.
+    A database that a newer version has migrated stays as it is: during an upgrade or its rollback, processes of the
+    version before have to start, too, and each migration keeps what they need.
     """
-    await _alone(url, lambda sync: _upgrade(sync, revision), patience)
+    await _run_locked(url, lambda sync: _upgrade(sync, revision), lock_timeout)
 
 
 def _upgrade(connection: Connection, revision: str) -> None:
@@ -84,16 +84,18 @@ async def downgrade(url: str, revision: str) -> None:
     """Take the database back to an earlier revision."""
     from alembic import command
 
-    await _alone(url, lambda sync: command.downgrade(alembic_config(sync), revision))
+    await _run_locked(url, lambda sync: command.downgrade(alembic_config(sync), revision))
 
 
-async def _alone(url: str, change: Callable[[Connection], None], patience: float = LOCK_TIMEOUT_SECONDS) -> None:
-    # A connection of its own, without the time limit of statements that somebody waits for.
+async def _run_locked(
+    url: str, change: Callable[[Connection], None], lock_timeout: float = LOCK_TIMEOUT_SECONDS
+) -> None:
+    # A connection of its own, without the time limit of a request's statements.
     db = Database(url, pool_size=1, timeout=None)
     try:
         async with db.transaction() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK_KEY})
-            await connection.execute(text(f"SET LOCAL lock_timeout = '{int(patience * 1000)}ms'"))
+            await connection.execute(text(f"SET LOCAL lock_timeout = '{int(lock_timeout * 1000)}ms'"))
             await connection.execute(text(SET_IDLE_TIMEOUT))
             await connection.run_sync(change)
     finally:
@@ -101,7 +103,7 @@ async def _alone(url: str, change: Callable[[Connection], None], patience: float
 
 
 async def current(db: Database) -> str | None:
-    """The revision that the database is at."""
+    """The revision of the database; None before the first migration."""
     async with db.engine.connect() as connection:
         return await connection.run_sync(_current)
 
@@ -114,7 +116,7 @@ def _current(connection: Connection) -> str | None:
 
 
 async def differences(db: Database) -> list[object]:
-    """What the database's schema and the metadata differ in; empty when they are equal."""
+    """The differences between the database's schema and the metadata; empty when they are equal."""
     async with db.engine.connect() as connection:
         await connection.execute(text(SET_IDLE_TIMEOUT))
         return await connection.run_sync(_compare)

@@ -1,4 +1,4 @@
-"""Retries of commands whose transaction Postgres ended over locks that other transactions held."""
+"""Retries of commands whose transaction Postgres ended over the locks of other transactions."""
 
 import asyncio
 import random

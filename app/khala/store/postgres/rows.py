@@ -1,4 +1,4 @@
-"""Rows as structs. JSON columns arrive as text from both drivers' paths and are decoded here, once."""
+"""Conversion of rows into structs. JSON columns arrive as text by both connection pools and are decoded here, once."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def decoded(value: str | None, kind: type[T]) -> T | None:
-    """A JSON column's value."""
+    """Decode a JSON column's value."""
     return None if value is None else msgspec.json.decode(value, type=kind)
 
 
 def content(value: str | None) -> Content | None:
-    """A message's stored content."""
+    """Decode a message's stored content."""
     return None if value is None else msgspec.json.decode(value, type=Content)
 
 

@@ -1,4 +1,4 @@
-"""What every connection to Postgres sets, also where a transaction pooler stands between."""
+"""Settings of every connection to Postgres, also of those that go through a transaction pooler."""
 
 from typing import Any
 
@@ -8,28 +8,28 @@ SESSION_SETTINGS = {
     "application_name": "khala",
     "timezone": "UTC",
     "jit": "off",
-    # The fence of `khala.store.runs.parts` rests on each statement seeing what was committed before it.
+    # The fence of `khala.store.runs.parts` requires that each statement sees what was committed before it.
     "default_transaction_isolation": "read committed",
-    # A process that freezes or drops off the network in a transaction holds row locks that others wait for. Less than
-    # a lease, so that its runs can be taken over.
+    # A process that freezes or loses the network in a transaction holds row locks that others wait for. Shorter than a
+    # lease, so that its runs can be taken over.
     "idle_in_transaction_session_timeout": "5s",
 }
-"""What every connection sets."""
+"""The settings of a session."""
 POOLER_SETTINGS = ("application_name", "timezone")
-"""What a pooler carries from one server connection to the next for a client; it refuses the rest."""
+"""The settings that a pooler restores for a client on each server connection; it refuses the others."""
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;"
-"""How a transaction begins that asks for no level."""
+"""The statement that begins a transaction without an explicit isolation level."""
 SET_LOCAL = "".join(
     f"SET LOCAL {name} = '{SESSION_SETTINGS[name]}';" for name in ("jit", "idle_in_transaction_session_timeout")
 )
-"""The rest, for one transaction."""
+"""The other settings, for one transaction."""
 
 
 class PooledConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg tells no types
-    """A connection to a transaction pooler: what a session would set goes along with each `BEGIN`, in one message."""
+    """A connection to a transaction pooler: the settings of a session are sent with each `BEGIN`, in one message."""
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
-        """As asyncpg's own, by which it begins transactions, too."""
+        """As asyncpg's method, by which it also begins transactions."""
         if not args and query.startswith("BEGIN"):
             query = (BEGIN if query == "BEGIN;" else query) + SET_LOCAL
         done: str = await super().execute(query, *args, timeout=timeout)
@@ -37,11 +37,11 @@ class PooledConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg tel
 
 
 def connect_options(*, pooled: bool) -> dict[str, Any]:
-    """What asyncpg is to connect with."""
+    """The options with which asyncpg connects."""
     if not pooled:
         return {"server_settings": SESSION_SETTINGS}
-    # What was prepared on one server connection is not there on the next: each statement is parsed anew, without a
-    # name, and asyncpg lets no other come between that and its execution.
+    # A statement that was prepared on one server connection does not exist on the next: each statement is parsed anew,
+    # without a name, and asyncpg sends no other statement between that and the execution.
     return {
         "server_settings": {name: SESSION_SETTINGS[name] for name in POOLER_SETTINGS},
         "statement_cache_size": 0,
@@ -50,5 +50,5 @@ def connect_options(*, pooled: bool) -> dict[str, Any]:
 
 
 def dialect_options(*, pooled: bool) -> dict[str, Any]:
-    """The same for SQLAlchemy's dialect, which prepares by itself."""
+    """The same for SQLAlchemy's dialect, which prepares statements itself."""
     return {"prepared_statement_cache_size": 0, "prepared_statement_name_func": str} if pooled else {}

@@ -1,4 +1,4 @@
-"""Whether the database takes writes: asked by committing one that leaves nothing behind."""
+"""Checks that the database accepts writes, by committing one that leaves nothing behind."""
 
 import asyncpg
 
@@ -8,15 +8,16 @@ from khala.store.postgres.database import Database
 PROBE_TIMEOUT_SECONDS = 3.0
 READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"
 NEW_FILE = "SELECT pg_export_snapshot()"
-"""Makes a small file beside the data, which Postgres removes at the end of the transaction."""
+"""Creates a small file beside the data, which Postgres removes at the end of the transaction."""
 NEW_RECORD = "SELECT pg_logical_emit_message(true, 'khala', '')"
-"""Writes to the log, which the commit then syncs; nobody reads it."""
+"""Writes to the WAL, which the commit then syncs; no replication slot reads the message."""
 
 
 async def find_write_problem(db: Database) -> str | None:
-    """Why the database takes no writes now, in words; None if it does. Raises `Unavailable` where it is out of reach.
+    """The reason why the database accepts no writes now, as a sentence; None if it does.
 
-    Neither statement leaves a row, a dead tuple or a change of a catalog, so it may be asked every few seconds.
+    Raises `Unavailable` where the database is out of reach. Neither statement leaves a row, a dead tuple or a catalog
+    change, so this may be called every few seconds.
     """
     try:
         async with db.driver() as driver, driver.transaction():
@@ -25,7 +26,7 @@ async def find_write_problem(db: Database) -> str | None:
             await driver.execute(NEW_FILE, timeout=PROBE_TIMEOUT_SECONDS)
             await driver.execute(NEW_RECORD, timeout=PROBE_TIMEOUT_SECONDS)
     except asyncpg.InsufficientPrivilegeError:
-        # Where an operator has revoked these functions, only that it is not read-only can be told.
+        # Where an operator has revoked these functions, the check only knows that the database is not read-only.
         return None
     except asyncpg.PostgresError as error:
         return str(error)

@@ -81,6 +81,6 @@ async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *
         if lease.run_id in ended
     ]
     await ledger.settle(driver, settled)
-    await thread_lists.mark_changed(driver, [run.thread_id for run in settled], said=True)
+    await thread_lists.mark_changed(driver, [run.thread_id for run in settled], unread=True)
     if notify:
         await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)

@@ -1,4 +1,4 @@
-"""Imports: a conversation that was held elsewhere becomes a thread, as if it had been held here."""
+"""Imports of conversations that were held elsewhere: they become threads as if they had been held here."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -43,9 +43,10 @@ class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationImport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be a thread of the user's. Without `asks`, its last message is what is answered, not the question.
+    """A conversation that becomes a thread of the user's, and the message to be answered.
 
-    A thread with `lasts` ends by itself after that time, and is on no list.
+    Without `asks`, the last message of the history is answered instead of `question`. With `lasts`, the thread expires
+    after that time, and is on no thread list.
     """
 
     title: str | None
@@ -56,7 +57,7 @@ class ConversationImport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that has handed calls to its caller, and the message that it answers."""
+    """An answer that waits for the results of client-side tool calls, and the message that it answers."""
 
     leaf: UUID
     content: Content
@@ -65,15 +66,15 @@ class WaitingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @retried
 async def start(db: Database, conversation: ConversationImport, caller: Caller, limits: SendLimits) -> SendResult:
-    """Store the thread, and queue its answer, all at once.
+    """Store the thread and queue its answer, in one transaction.
 
-    The thread may have been made before, as long as nothing was said in it; else `Conflict` is raised.
+    The thread may exist already while it has no message; else raises `Conflict`.
     """
     question = conversation.question
     async with db.transaction() as connection:
         if question.request is not None:
             await completion_requests.record(connection, question.request)
-        new = await _make(connection, caller, conversation)
+        new = await _create(connection, caller, conversation)
         leaf = await _append(connection, question.thread_id, caller, conversation.history)
         if not conversation.asks and leaf is not None:
             question = msgspec.structs.replace(question, message_id=leaf)
@@ -88,9 +89,9 @@ async def start(db: Database, conversation: ConversationImport, caller: Caller, 
 async def find_waiting(
     driver: Driver, thread_id: UUID, caller: Caller, call_ids: Sequence[str]
 ) -> WaitingAnswer | None:
-    """The answer that the thread goes on from, if it has handed all these calls to the caller.
+    """The answer at the thread's active leaf, if all these tool calls were handed to the caller.
 
-    Raises `Forbidden` where somebody else asked for the answer: it called their tools, so they tell what came of it.
+    Raises `Forbidden` where another requester's run called the tools: only they may return the results.
     """
     await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
     row = await driver.fetchrow(WAITING, thread_id)
@@ -103,7 +104,7 @@ async def find_waiting(
 
 
 def _handed_over(content: Content, options: str | None) -> set[str]:
-    """The calls of tools that are the requester's own; all of them in an answer that was brought from elsewhere."""
+    """The calls of client-side tools; all calls of an answer that was imported."""
     calls = [block for block in content if isinstance(block, ToolBlock)]
     if options is not None:
         own = {function.name for function in msgspec.json.decode(options, type=RunOptions).functions}
@@ -120,9 +121,9 @@ async def continue_answer(
     caller: Caller,
     limits: SendLimits,
 ) -> SendResult:
-    """Store the answer with what its calls came to, in place of the one that waits, and queue how it goes on.
+    """Store the answer with the results of its calls, in place of the one that waits, and queue its continuation.
 
-    Raises `Conflict` if the thread has gone on meanwhile.
+    Raises `Conflict` if the thread has continued meanwhile.
     """
     thread_id = question.thread_id
     async with db.transaction() as connection:
@@ -137,8 +138,8 @@ async def continue_answer(
         return await sends.queue_answer(connection, thread, asked, caller, limits, stored=True)
 
 
-async def _make(connection: AsyncConnection, caller: Caller, conversation: ConversationImport) -> bool:
-    """Make and lock the thread. Returns whether it is new."""
+async def _create(connection: AsyncConnection, caller: Caller, conversation: ConversationImport) -> bool:
+    """Create and lock the thread. Returns whether it is new."""
     thread_id = conversation.question.thread_id
     made = await connection.execute(
         upsert(threads_table)
@@ -161,7 +162,7 @@ async def _append(
     *,
     parent_id: UUID | None = None,
 ) -> UUID | None:
-    """Store these messages, each after the one before it; the id of the last one, if there is one."""
+    """Store these messages, each after the one before it. Returns the id of the last one, if there is one."""
     if not history:
         return None
     made = [ids.new() for _ in history]

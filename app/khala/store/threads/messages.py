@@ -1,4 +1,4 @@
-"""Messages as a run's prompt needs them: the path from the first message to the one that is answered."""
+"""Messages for a run's prompt: the path from the first message to the one that is answered."""
 
 from uuid import UUID
 
@@ -21,9 +21,9 @@ PATH = """
 """
 
 
-async def read_path(driver: Driver, thread_id: UUID, leaf: UUID, *, most: int, most_bytes: int) -> list[Message]:
-    """The thread's messages from root to leaf in order; of a longer path the newest, at most so many and so much.
+async def read_path(driver: Driver, thread_id: UUID, leaf: UUID, *, max_messages: int, max_bytes: int) -> list[Message]:
+    """The thread's messages from root to leaf, in order; of a longer path only the newest, within both limits.
 
-    Instructions among them don't count.
+    System messages don't count towards `max_bytes`.
     """
-    return [rows.message(row) for row in await driver.fetch(PATH, leaf, most, most_bytes, thread_id)]
+    return [rows.message(row) for row in await driver.fetch(PATH, leaf, max_messages, max_bytes, thread_id)]

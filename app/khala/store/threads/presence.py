@@ -1,6 +1,6 @@
-"""Presence: who is here now, in every process, and which processes are alive.
+"""Presence: the participants who have threads open now, by process, and which processes are alive.
 
-A process's row is locked before its participants' rows, by the process itself and by whoever clears up after it.
+A process's row is locked before its participants' rows, by the process itself and by a process that cleans up after it.
 """
 
 from collections import defaultdict
@@ -14,18 +14,18 @@ from khala.store.postgres import rows
 from khala.store.postgres.database import PRESENCE_CHANNEL, Driver, payload_of
 
 MAX_LISTED = 50
-"""Participants of a thread that are told."""
+"""Participants of a thread that its list names."""
 PROCESS_TIMEOUT_SECONDS = 8
-"""Seconds of silence after which a process is taken for dead."""
+"""Seconds without a heartbeat after which a process counts as dead."""
 
-BEAT = f"""
+HEARTBEAT = f"""
     WITH before AS (SELECT beat_at FROM processes WHERE id = $1)
     INSERT INTO processes (id, beat_at) VALUES ($1, clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at
     RETURNING coalesce((SELECT beat_at < clock_timestamp() - interval '{PROCESS_TIMEOUT_SECONDS} s' FROM before), true)
 """
 
-SAY = """
+UPSERT = """
     INSERT INTO presences (thread_id, participant_id, process_id, user_id, name, state, changed_at)
     SELECT thread_id, participant_id, $1, user_id, name, state::jsonb, clock_timestamp()
     FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[])
@@ -34,7 +34,7 @@ SAY = """
         user_id = excluded.user_id, name = excluded.name, state = excluded.state, changed_at = excluded.changed_at
 """
 
-LEAVE = """
+DELETE = """
     DELETE FROM presences USING unnest($1::uuid[], $2::uuid[]) AS left_ (thread_id, participant_id)
     WHERE presences.thread_id = left_.thread_id AND presences.participant_id = left_.participant_id
 """
@@ -51,7 +51,7 @@ CLEAR = f"""
     SELECT DISTINCT thread_id FROM cleared
 """
 
-COMPANY = f"""
+READ_LISTS = f"""
     SELECT threads.id AS thread_id, threads.access_id, found.* FROM threads LEFT JOIN LATERAL (
         SELECT participant_id, user_id, name, state, count(*) OVER () AS present FROM presences
         JOIN processes ON processes.id = presences.process_id
@@ -63,7 +63,7 @@ COMPANY = f"""
 
 
 class PresenceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A participant as a process knows it; `state` is JSON text."""
+    """A participant of one thread, as its process reports it; `state` is JSON text."""
 
     thread_id: UUID
     participant_id: UUID
@@ -73,7 +73,7 @@ class PresenceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PresenceList(msgspec.Struct, frozen=True):
-    """Who is present in a thread, how many more there are, and the thread's `access_id` at that moment."""
+    """The participants of a thread, the number of those that are left out, and the thread's `access_id` at the read."""
 
     access_id: UUID
     participants: tuple[Participant, ...]
@@ -81,41 +81,41 @@ class PresenceList(msgspec.Struct, frozen=True):
 
 
 async def record_heartbeat(driver: Driver, process_id: UUID) -> bool:
-    """The process is alive. Returns whether others took it for dead before, and all that it had said for gone."""
-    return bool(await driver.fetchval(BEAT, process_id))
+    """Record that the process is alive. Returns whether it counted as dead before, so that its rows may be gone."""
+    return bool(await driver.fetchval(HEARTBEAT, process_id))
 
 
 async def write(
-    driver: Driver, process_id: UUID, said: Sequence[PresenceRow], left: Sequence[tuple[UUID, UUID]]
+    driver: Driver, process_id: UUID, present: Sequence[PresenceRow], absent: Sequence[tuple[UUID, UUID]]
 ) -> bool:
-    """Say these and take those, as (thread, participant), away; listeners are told. Returns as `beat` does."""
+    """Store these rows, remove others by (thread, participant), and notify. Returns as `record_heartbeat` does."""
     async with driver.transaction():
-        made = await record_heartbeat(driver, process_id)
-        if left:
-            await driver.execute(LEAVE, *map(list, zip(*left, strict=True)))
-        if said:
-            columns = zip(*((x.thread_id, x.participant_id, x.user_id, x.name, x.state) for x in said), strict=True)
-            await driver.execute(SAY, process_id, *map(list, columns))
-        await _notify(driver, {one.thread_id for one in said} | {thread_id for thread_id, _ in left})
-    return made
+        was_dead = await record_heartbeat(driver, process_id)
+        if absent:
+            await driver.execute(DELETE, *map(list, zip(*absent, strict=True)))
+        if present:
+            columns = zip(*((x.thread_id, x.participant_id, x.user_id, x.name, x.state) for x in present), strict=True)
+            await driver.execute(UPSERT, process_id, *map(list, columns))
+        await _notify(driver, {one.thread_id for one in present} | {thread_id for thread_id, _ in absent})
+    return was_dead
 
 
 async def clear(driver: Driver, process_id: UUID | None = None) -> None:
-    """Take away what dead processes said, or this one, which ends; listeners are told."""
+    """Remove the rows of dead processes, or of this one, which ends; notify."""
     async with driver.transaction():
         found = await driver.fetch(CLEAR, process_id)
         await _notify(driver, {row["thread_id"] for row in found})
 
 
 async def read_lists(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, PresenceList]:
-    """Who is present in these threads, by living processes; a deleted thread is not in the answer. One query."""
+    """The presence lists of these threads, by living processes; without deleted threads. One query."""
     groups: dict[UUID, list[rows.Record]] = defaultdict(list)
-    for row in await driver.fetch(COMPANY, thread_ids):
+    for row in await driver.fetch(READ_LISTS, thread_ids):
         groups[row["thread_id"]].append(row)
-    return {thread_id: _company(found) for thread_id, found in groups.items()}
+    return {thread_id: _list(found) for thread_id, found in groups.items()}
 
 
-def _company(found: Sequence[rows.Record]) -> PresenceList:
+def _list(found: Sequence[rows.Record]) -> PresenceList:
     present = [row for row in found if row["participant_id"] is not None]
     more = present[0]["present"] - len(present) if present else 0
     return PresenceList(found[0]["access_id"], tuple(map(_participant, present)), more)

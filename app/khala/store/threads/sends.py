@@ -1,6 +1,7 @@
-"""The send: a question, its answer-to-be and the run that writes it, in one transaction and once per message id.
+"""Sends: a message, the placeholder of its answer and the run that writes it, in one transaction.
 
-Another answer to a question that was sent before is made the same way, once per the answer's id.
+The message id makes a send idempotent. Another answer to a stored message is queued in the same way; the id of the
+answer makes that idempotent.
 """
 
 from collections.abc import Sequence
@@ -30,8 +31,8 @@ from khala.store.runs import completion_requests, runs
 from khala.store.threads import thread_lists, threads
 
 ANSWER_TAKEN = "This answerId is taken."
-RETRY_AFTER = 5
-"""Seconds after which a full queue is worth another try."""
+QUEUE_FULL_RETRY_SECONDS = 5
+"""The `retry_after` of a send that meets a full queue."""
 
 SENT_BEFORE = """
     SELECT messages.content, messages.revision, runs.id AS run_id, runs.message_id
@@ -39,7 +40,7 @@ SENT_BEFORE = """
       ON runs.user_message_id = messages.id AND runs.thread_id IS NOT DISTINCT FROM messages.thread_id
     WHERE messages.id = $1 AND messages.thread_id = $2 ORDER BY runs.position LIMIT 1
 """
-"""Its own answer comes before all others. Not by `=`, which could lead to the index of all runs of the thread."""
+"""The message's first answer. Not by `=`, which could lead the planner to the index of all runs of the thread."""
 
 ANSWERED_BEFORE = """
     SELECT messages.parent_id, runs.id AS run_id, runs.revision
@@ -47,15 +48,15 @@ ANSWERED_BEFORE = """
     WHERE messages.id = $1 AND messages.thread_id = $2
 """
 
-ROOM = """
+LOAD = """
     SELECT count(*) FILTER (WHERE fairness_key = $2) AS own, count(*) FILTER (WHERE status = 'queued') AS waiting,
            count(*) FILTER (WHERE thread_id = $1) AS here,
            (SELECT coalesce(max(position), 0) FROM messages WHERE thread_id = $1) AS last
     FROM runs WHERE status IN ('queued', 'running', 'blocked')
 """
-"""Active runs of this owner, those of everybody that wait, and the thread's; and the position of its last message."""
+"""The active runs of this owner, all queued ones, and the thread's; and the position of its last message."""
 
-ASK = """
+INSERT_MESSAGE = """
     INSERT INTO messages (id, thread_id, parent_id, position, role, status, content, author_id, author_name, revision)
     VALUES ($1, $2, $3, $4, 'user', 'final', $5::text::jsonb, $6, $7, $8)
 """
@@ -79,7 +80,7 @@ QUEUE = f"""
 
 
 class SendLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs may be under way: for one owner, and how many may wait in all; and what they may use."""
+    """Limits of sends: active runs of one owner, queued runs of all, and budgets."""
 
     per_owner: int = 20
     waiting: int = 1000
@@ -87,7 +88,7 @@ class SendLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller sends; `parent_id` is the message that it follows, None for none, by default the active leaf.
+    """A message to be answered. It follows `parent_id`: by default the active leaf, None for no message.
 
     `attachments` are blobs that were uploaded to the thread and belong to no message yet.
     """
@@ -99,12 +100,15 @@ class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
     options: RunOptions
     request: RequestIdentity | None = None
-    """Of a request for a completion that may be sent again."""
+    """The identity of a completion request, which the client may send again."""
 
 
 @retried
 async def send(db: Database, question: SendRequest, caller: Caller, limits: SendLimits) -> tuple[SendResult, bool]:
-    """Store the question and queue its run, and whether that is new: the same message id again changes nothing."""
+    """Store the message and queue its run. Returns whether it is new: the same message id again changes nothing.
+
+    Raises `Conflict` for a message id that is taken, `RunActive` and `RateLimited`.
+    """
     try:
         async with db.transaction() as connection:
             if question.request is not None:
@@ -122,12 +126,12 @@ async def send(db: Database, question: SendRequest, caller: Caller, limits: Send
 async def regenerate(
     db: Database, question: SendRequest, answer_id: UUID, caller: Caller, limits: SendLimits
 ) -> tuple[SendResult, bool]:
-    """Queue another answer to a question that is stored, and whether it is new: the same answer id changes nothing."""
+    """Queue another answer to a stored message. Returns whether it is new: the same answer id again changes nothing."""
     try:
         async with db.transaction() as connection:
             thread = await threads.lock_authorized(connection, question.thread_id, caller, Action.SEND_MESSAGE)
             driver = await driver_of(connection)
-            await _check_asked(driver, question)
+            await _check_user_message(driver, question)
             before = await _answered_before(driver, question, answer_id)
             if before is not None:
                 return before, False
@@ -150,32 +154,32 @@ async def queue_answer(
 ) -> SendResult:
     """A send within a transaction that holds the thread's lock, for a message id that is new.
 
-    Of a message that is `stored` already the text says nothing: it is answered once more, or an answer whose tools have
-    come back goes on. `answer_id` is the id of the answer-to-be, if it has one.
+    A message that is `stored` already is answered once more, or an answer whose tool calls have returned continues; the
+    request's text is ignored then. `answer_id` is the id of the answer, if the caller chooses it.
     """
     driver = await driver_of(connection)
     now = datetime.now(UTC)
-    asks = _asks(thread, question, caller, limits.budgets, now)
-    last, busy = await _room(connection, thread, question, limits)
+    asks = _reservation_requests(thread, question, caller, limits.budgets, now)
+    last, busy = await _check_limits(connection, thread, question, limits)
     if stored:
         sent = await _queue(driver, thread, question, caller, last + 1, answer_id or ids.new())
     else:
         sent = await _store(connection, thread, question, caller, last + 1)
-    # As late as can be: windows are shared, and locked from here to the commit; users' rows are locked last.
+    # As late as possible: windows are shared, and locked from here to the commit. Users' rows are locked last.
     await _interrupt(connection, busy, asks, sent.revision)
     await ledger.reserve(driver, sent.run_id, asks, now)
-    await thread_lists.mark_changed(driver, [thread.id], said=True, by=caller.user_id)
+    await thread_lists.mark_changed(driver, [thread.id], unread=True, author_id=caller.user_id)
     return sent
 
 
-def _asks(
+def _reservation_requests(
     thread: Row[tuple[object, ...]], question: SendRequest, caller: Caller, policy: BudgetPolicy, now: datetime
 ) -> list[ReservationRequest]:
     keys = budgets.budget_keys(caller, question.thread_id, thread.owner_id, thread.anon_key_hash)
     return budgets.reservation_requests(policy, keys, question.options.budget, now)
 
 
-# Both look into the thread alone: an id that another thread has is refused by the key when it is stored.
+# Both queries read this thread only: the primary key refuses an id of another thread when it is stored.
 async def _sent_before(driver: Driver, question: SendRequest) -> SendResult | None:
     row = await driver.fetchrow(SENT_BEFORE, question.message_id, question.thread_id)
     if row is None:
@@ -198,31 +202,33 @@ async def _answered_before(driver: Driver, question: SendRequest, answer_id: UUI
     return _sent(question, answer_id, row["run_id"], row["revision"])
 
 
-async def _check_asked(driver: Driver, question: SendRequest) -> None:
+async def _check_user_message(driver: Driver, question: SendRequest) -> None:
     query = "SELECT role FROM messages WHERE id = $1 AND thread_id = $2"
     if await driver.fetchval(query, question.message_id, question.thread_id) != "user":
         raise InvalidInput("This is no user's message of this thread.", path="messageId")
 
 
-async def _room(
+async def _check_limits(
     connection: AsyncConnection, thread: Row[tuple[object, ...]], question: SendRequest, limits: SendLimits
 ) -> tuple[int, Sequence[Row[tuple[object, ...]]]]:
-    """Raise what stands against another run. Returns the position of the last message, and the runs to be called off.
+    """Raise `RunActive` or `RateLimited`. Returns the position of the last message, and the locked runs to be canceled.
 
-    Those are locked; the ones that will end with this transaction take no room any more.
+    Runs that end with this transaction don't count.
     """
     driver = await driver_of(connection)
-    room = await driver.fetchrow(ROOM, question.thread_id, _fairness_key(thread))
-    if room["here"] and question.options.if_busy == "reject":
+    load = await driver.fetchrow(LOAD, question.thread_id, _fairness_key(thread))
+    if load["here"] and question.options.if_busy == "reject":
         raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
-    interrupts = room["here"] and question.options.if_busy == "interrupt"
+    interrupts = load["here"] and question.options.if_busy == "interrupt"
     busy = await runs.lock_active(connection, question.thread_id) if interrupts else []
     ends = [run for run in busy if not runs.is_held(run)]
-    own = room["own"] - sum(run.fairness_key == _fairness_key(thread) for run in ends)
-    waiting = room["waiting"] - sum(run.status == "queued" for run in ends)
+    own = load["own"] - sum(run.fairness_key == _fairness_key(thread) for run in ends)
+    waiting = load["waiting"] - sum(run.status == "queued" for run in ends)
     if own >= limits.per_owner or waiting >= limits.waiting:
-        raise RateLimited("Too many answers are waiting to be written. Try again soon.", retry_after=RETRY_AFTER)
-    return room["last"], busy
+        raise RateLimited(
+            "Too many answers are waiting to be written. Try again soon.", retry_after=QUEUE_FULL_RETRY_SECONDS
+        )
+    return load["last"], busy
 
 
 async def _interrupt(
@@ -246,13 +252,13 @@ def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
 async def _store(
     connection: AsyncConnection, thread: Row[tuple[object, ...]], question: SendRequest, caller: Caller, position: int
 ) -> SendResult:
-    """The question at this position, and its answer-to-be."""
+    """Store the message at this position, and queue its answer."""
     driver = await driver_of(connection)
     parent_id = await _parent(driver, thread, question)
     said = json_text(await _content(connection, question))
     sent = await _queue(driver, thread, question, caller, position + 1, ids.new())
     await driver.execute(
-        ASK,
+        INSERT_MESSAGE,
         question.message_id,
         question.thread_id,
         parent_id,
@@ -273,7 +279,7 @@ async def _queue(
     position: int,
     answer_id: UUID,
 ) -> SendResult:
-    """The answer-to-be at this position, and the run that writes it."""
+    """Store the answer's placeholder at this position, and queue the run that writes it."""
     run_id = ids.new() if question.request is None else question.request.run_id
     revision = await driver.fetchval(
         QUEUE,

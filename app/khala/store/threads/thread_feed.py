@@ -1,7 +1,7 @@
-"""Reading a thread: whole, as a snapshot, or what changed since a revision, for many threads in one go.
+"""Reads of threads: a snapshot of one, or the changes since a revision, of many threads at once.
 
-A revision and the rows that bear it belong together, so all of it runs inside one repeatable-read transaction; but for
-`glance`, whose one query sees one state anyway.
+A revision and the rows that have it belong together, so a read runs in one repeatable-read transaction; except for
+`read_changes_in_one_query`, because a single query sees one state anyway.
 """
 
 from collections import defaultdict
@@ -19,15 +19,15 @@ from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 
 MAX_DELTA_PARTS = 2000
-"""Parts that one delta carries; a reader that is further behind starts over from a snapshot."""
+"""Parts in one delta; a reader that is further behind restarts from a snapshot."""
 MAX_PAGE_BYTES = 2 << 20
-"""Bytes of content, as JSON, that a page of more than one message has: what agents do can be much."""
+"""Bytes of content, as JSON, in a page of more than one message: agents may produce a lot."""
 MAX_DELTA_MESSAGES = 100
-"""Messages that one delta carries, each with up to a whole text; as many as a snapshot has."""
+"""Messages in one delta, each with up to a whole text; as many as in a snapshot."""
 
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
 
-LOOK = f"""
+CHANGES = f"""
     SELECT watched.thread_id AS id, threads.revision AS now, threads.reset_revision, threads.meta_revision,
            threads.access_id, part.*,
            (SELECT true FROM messages
@@ -40,7 +40,7 @@ LOOK = f"""
     ) AS part ON watched.after >= threads.reset_revision
     ORDER BY part.revision, part.run_id, part.seq
 """
-"""A row for each part, or one without a part; `said` is whether messages have changed, too. Mostly they have not."""
+"""A row for each part, or one without a part; `said` is whether messages have changed, too, which is rare."""
 
 THREADS = "SELECT * FROM threads WHERE id = ANY($1::uuid[])"
 
@@ -71,71 +71,76 @@ PAGE = """
     JOIN messages USING (id)
     WHERE messages.thread_id = $1 AND (newest.place = 1 OR newest.bytes <= $4) ORDER BY messages.position DESC
 """
-"""One message after the other, so that no more is looked at than is read: compressed, as it is stored, it tells little.
+"""Message by message, so that no more rows are read than are returned: their stored, compressed size says little.
 """
 
 
 class SnapshotNeeded(msgspec.Struct, frozen=True):
-    """The reader's revision can't be served with a delta: the thread was reset since, or too much has happened."""
+    """The reader's revision can't be served with a delta: the thread was reset since, or too much has changed."""
 
     revision: int
     reset: bool
 
 
 class TopicGone(msgspec.Struct, frozen=True):
-    """The thread is not there any more."""
+    """The thread was deleted."""
 
 
 class Unchanged(msgspec.Struct, frozen=True):
-    """Nothing has happened since the reader's revision."""
+    """The thread has not changed since the reader's revision."""
 
 
 ThreadChange = Delta | SnapshotNeeded | TopicGone | Unchanged
 
 
 class ThreadRead(msgspec.Struct, frozen=True):
-    """What one read has found of a thread, and the `access_id` under which it stood at that moment."""
+    """The result of one read of a thread, with the thread's `access_id` at that moment."""
 
     change: ThreadChange
     access_id: UUID | None
 
 
 async def read_changes(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, ThreadRead]:
-    """For each thread, what changed after the given revision. One query where only parts came, else up to three."""
-    found = await _looked(driver, cursors)
-    renamed = [key for key, rows in found.items() if _renamed(rows[0], cursors[key])]
-    said = [key for key, rows in found.items() if _said(rows[0], cursors[key])]
-    threads = {row["id"]: row for row in await driver.fetch(THREADS, renamed)} if renamed else {}
-    messages = await driver.fetch(MESSAGES, said, [cursors[key] for key in said]) if said else []
+    """For each thread, the changes after the given revision. One query where there are only parts, else up to three."""
+    found = await _fetch_changes(driver, cursors)
+    changed_threads = [key for key, rows in found.items() if _metadata_changed(rows[0], cursors[key])]
+    changed_messages = [key for key, rows in found.items() if _messages_changed(rows[0], cursors[key])]
+    threads = {row["id"]: row for row in await driver.fetch(THREADS, changed_threads)} if changed_threads else {}
+    messages = (
+        await driver.fetch(MESSAGES, changed_messages, [cursors[key] for key in changed_messages])
+        if changed_messages
+        else []
+    )
     of_thread = _grouped(messages, "thread_id")
     return {
-        key: _look(after, found.get(key), threads.get(key), of_thread.get(key, ())) for key, after in cursors.items()
+        key: _thread_read(after, found.get(key), threads.get(key), of_thread.get(key, ()))
+        for key, after in cursors.items()
     }
 
 
 async def read_changes_in_one_query(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, ThreadRead]:
-    """As `since`, by one query and in no transaction; without the threads of which that does not tell all."""
-    found = await _looked(driver, cursors)
+    """As `read_changes`, by one query and without a transaction; leaves out the threads that need more queries."""
+    found = await _fetch_changes(driver, cursors)
     return {
-        key: _look(after, found.get(key), None, ())
+        key: _thread_read(after, found.get(key), None, ())
         for key, after in cursors.items()
-        if key not in found or not (_renamed(found[key][0], after) or _said(found[key][0], after))
+        if key not in found or not (_metadata_changed(found[key][0], after) or _messages_changed(found[key][0], after))
     }
 
 
-async def _looked(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, list[rows.Record]]:
-    return _grouped(await driver.fetch(LOOK, list(cursors), list(cursors.values())), "id")
+async def _fetch_changes(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, list[rows.Record]]:
+    return _grouped(await driver.fetch(CHANGES, list(cursors), list(cursors.values())), "id")
 
 
 def _served(row: rows.Record, after: int) -> bool:
     return bool(row["reset_revision"] <= after < row["now"])
 
 
-def _renamed(row: rows.Record, after: int) -> bool:
+def _metadata_changed(row: rows.Record, after: int) -> bool:
     return _served(row, after) and bool(row["meta_revision"] > after)
 
 
-def _said(row: rows.Record, after: int) -> bool:
+def _messages_changed(row: rows.Record, after: int) -> bool:
     return _served(row, after) and bool(row["said"])
 
 
@@ -149,7 +154,7 @@ def _grouped(found: Iterable[Found], name: str) -> dict[UUID, list[Found]]:
     return groups
 
 
-def _look(
+def _thread_read(
     after: int, found: Sequence[rows.Record] | None, thread: rows.Record | None, messages: Sequence[rows.Record]
 ) -> ThreadRead:
     if found is None:
@@ -160,14 +165,14 @@ def _look(
 def _change(
     after: int, found: Sequence[rows.Record], thread: rows.Record | None, messages: Sequence[rows.Record]
 ) -> ThreadChange:
-    look = found[0]
-    if look["now"] == after:
+    first = found[0]
+    if first["now"] == after:
         return Unchanged()
-    if not _served(look, after) or len(messages) > MAX_DELTA_MESSAGES or len(found) > MAX_DELTA_PARTS:
-        return SnapshotNeeded(revision=look["now"], reset=look["reset_revision"] > after)
+    if not _served(first, after) or len(messages) > MAX_DELTA_MESSAGES or len(found) > MAX_DELTA_PARTS:
+        return SnapshotNeeded(revision=first["now"], reset=first["reset_revision"] > after)
     return Delta(
         since=after,
-        revision=look["now"],
+        revision=first["now"],
         thread=None if thread is None else rows.thread(thread),
         messages=tuple(map(rows.message, messages)),
         parts=tuple(rows.part(row) for row in found if row["kind"] is not None),
@@ -175,7 +180,7 @@ def _change(
 
 
 async def read_snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: bool = False) -> Snapshot:
-    """The thread with its newest `limit` messages; answers under way are folded as far as they have come."""
+    """The thread with its newest `limit` messages; active answers are folded as far as they have come."""
     row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1 AND deleted_at IS NULL", thread_id)
     if row is None:
         raise ThreadNotFound("There is no such thread.")

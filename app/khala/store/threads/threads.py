@@ -1,4 +1,4 @@
-"""Threads: who may open one, and the row lock under which everything in it changes."""
+"""Threads: their life cycle, and the row lock under which everything in a thread changes."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -57,7 +57,7 @@ from khala.store.threads import thread_lists
 
 
 async def lock(connection: AsyncConnection, thread_id: UUID) -> Row[Any]:
-    """The thread's row, locked until the transaction ends. Raises `ThreadNotFound`."""
+    """Lock the thread's row until the transaction ends, and return it. Raises `ThreadNotFound`."""
     query = select(threads).where(threads.c.id == thread_id, threads.c.deleted_at.is_(None)).with_for_update()
     row = (await connection.execute(query)).first()
     if row is None:
@@ -66,14 +66,14 @@ async def lock(connection: AsyncConnection, thread_id: UUID) -> Row[Any]:
 
 
 async def lock_authorized(connection: AsyncConnection, thread_id: UUID, caller: Caller, action: Action) -> Row[Any]:
-    """The thread's row, locked. Raises `ThreadNotFound`, and `Forbidden` unless the caller may do this."""
+    """As `lock`. Also raises `Forbidden` unless the caller may do this."""
     row = await lock(connection, thread_id)
     await access.authorize(await driver_of(connection), thread_id, caller, action)
     return row
 
 
 async def bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> int:
-    """The thread's next revision, and these columns with it; whoever is watching is told at commit."""
+    """Give the thread its next revision, and set these columns; observers are notified at the commit."""
     command = (
         update(threads)
         .where(threads.c.id == thread_id)
@@ -86,7 +86,7 @@ async def bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> 
 
 
 async def continue_from(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> int:
-    """The thread's next revision, whose active branch ends with this message; observers hear of that, too."""
+    """Give the thread its next revision, whose active branch ends with this message."""
     return await bump(connection, thread_id, meta_revision=threads.c.revision + 1, active_leaf=message_id)
 
 
@@ -94,10 +94,10 @@ async def continue_from(connection: AsyncConnection, thread_id: UUID, message_id
 async def create(
     db: Database, thread_id: UUID, caller: Caller, *, title: str | None, welcome: str, lasts: timedelta | None = None
 ) -> tuple[Thread, bool]:
-    """The caller's thread with this id, and whether it is new; made with its welcome if it was not there.
+    """Create a thread with a welcome message, unless it exists. Returns the thread, and whether it is new.
 
-    A thread made by a user is theirs from the start; anybody else's is opened by their anonymous key. One that `lasts`
-    so long ends by itself.
+    A thread of a user with an account is owned by them from the start; a guest opens theirs by the anonymous key. With
+    `lasts`, the thread expires after that time.
     """
     opened_by = {"anon_key_hash": caller.anon_key_hash} if caller.user_id is None else {"owner_id": caller.user_id}
     async with db.transaction() as connection:
@@ -110,13 +110,13 @@ async def create(
         new = made.first() is not None
         await _lock_own(connection, thread_id, caller)
         if new:
-            await _greet(connection, thread_id, welcome)
+            await _write_welcome(connection, thread_id, welcome)
             await add_to_list(connection, thread_id, caller, lasts)
         return rows.thread((await lock(connection, thread_id))._mapping), new
 
 
 async def add_to_list(connection: AsyncConnection, thread_id: UUID, caller: Caller, lasts: timedelta | None) -> None:
-    """Put a thread that is new on its owner's list; or on none, and note when it ends, if it lasts for a time only."""
+    """Add a new thread to its owner's list. A thread that expires (`lasts`) is on no list; its expiry is stored."""
     if lasts is not None:
         ends = {"thread_id": thread_id, "expires_at": func.clock_timestamp() + lasts}
         await connection.execute(insert(ephemeral_threads).values(ends))
@@ -131,7 +131,7 @@ async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller
         raise Conflict("A thread with this id was deleted. Make one with another id.") from error
 
 
-async def _greet(connection: AsyncConnection, thread_id: UUID, welcome: str, **changes: Any) -> None:
+async def _write_welcome(connection: AsyncConnection, thread_id: UUID, welcome: str, **changes: Any) -> None:
     revision = threads.c.revision + 1
     row = await bump(connection, thread_id, meta_revision=revision, **changes)
     if not welcome:
@@ -152,11 +152,11 @@ async def _greet(connection: AsyncConnection, thread_id: UUID, welcome: str, **c
 
 
 async def list_page(db: Database, caller: Caller, *, before: tuple[datetime, UUID] | None, limit: int) -> list[Thread]:
-    """The caller's threads, newest first: on the account's list, or opened by the key that they showed.
+    """The caller's threads, newest first: those on the account's list, and those that a presented key opens.
 
-    `before` names the last one of the page before.
+    `before` is the position of the last thread of the previous page.
     """
-    query = select(threads).where(or_(false(), *_opened(caller)), threads.c.deleted_at.is_(None))
+    query = select(threads).where(or_(false(), *_accessible(caller)), threads.c.deleted_at.is_(None))
     if before is not None:
         query = query.where(tuple_(threads.c.created_at, threads.c.id) < tuple_(*before))
     query = query.order_by(threads.c.created_at.desc(), threads.c.id.desc()).limit(limit)
@@ -164,8 +164,8 @@ async def list_page(db: Database, caller: Caller, *, before: tuple[datetime, UUI
         return [rows.thread(row._mapping) for row in await connection.execute(query)]
 
 
-def _opened(caller: Caller) -> Iterator[ColumnElement[bool]]:
-    """The threads that each thing which the caller has shown leads to."""
+def _accessible(caller: Caller) -> Iterator[ColumnElement[bool]]:
+    """Conditions for the threads that each of the caller's credentials opens."""
     if caller.user_id is not None:
         mine = (listings_table.c.user_id == caller.user_id) & ~listings_table.c.gone
         yield threads.c.id.in_(select(listings_table.c.thread_id).where(mine))
@@ -187,9 +187,9 @@ async def update_thread(
     visibility: str | msgspec.UnsetType = msgspec.UNSET,
     active_leaf: UUID | msgspec.UnsetType = msgspec.UNSET,
 ) -> Thread:
-    """Give the thread a title, or take it away; say which message is gone on from, and who else may read it.
+    """Change the thread's title (None removes it), its active leaf, or its visibility.
 
-    `private` revokes all links. Raises `InvalidInput` where the message is none of the thread's.
+    `private` revokes all share links. Raises `InvalidInput` where the message is not in the thread.
     """
     async with db.transaction() as connection:
         action = Action.EDIT_THREAD if visibility is msgspec.UNSET else Action.SET_VISIBILITY
@@ -223,14 +223,14 @@ async def _check_message(connection: AsyncConnection, thread_id: UUID, message_i
 
 
 async def update_metadata(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> None:
-    """Change what the thread says of itself: observers and the lists of its members hear of it."""
+    """Change the thread's own columns, for its observers and in the thread lists of its members."""
     await bump(connection, thread_id, meta_revision=threads.c.revision + 1, **changes)
     await thread_lists.mark_changed(await driver_of(connection), [thread_id])
 
 
 @retried
 async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
-    """Delete the thread: it is closed at once, runs under way lose their lease, and its contents are purged soon."""
+    """Delete the thread: it is closed at once, active runs lose their lease, and its contents are purged soon."""
     async with db.transaction() as connection:
         await lock_authorized(connection, thread_id, caller, Action.DELETE_THREAD)
         await close(connection, [thread_id])
@@ -238,7 +238,7 @@ async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
 
 
 async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
-    """Close these threads, whose locks the caller holds, to everybody and for ever."""
+    """Close these threads for everybody and for ever. The caller holds their locks."""
     driver = await driver_of(connection)
     await ledger.settle_deleted(driver, await leases.lock_active_runs(driver, thread_ids))
     await thread_lists.lock_users_of(driver, thread_ids)
@@ -257,17 +257,17 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
 
 @retried
 async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) -> Thread:
-    """Empty the thread, so that only its welcome is left; every observer starts over from a snapshot."""
+    """Delete the thread's contents and write the welcome message again; observers restart from a snapshot."""
     async with db.transaction() as connection:
         await lock_authorized(connection, thread_id, caller, Action.RESET_THREAD)
         driver = await driver_of(connection)
         active = await leases.lock_active_runs(driver, [thread_id])
         for table in (message_parts, messages):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
-        await _greet(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
-        # By what the receipts say, before they are gone.
+        await _write_welcome(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
+        # Settled by the receipts, before they are deleted.
         await ledger.settle_deleted(driver, active)
-        # Blobs after runs: one that a run is just adding holds the run's row until it is there.
+        # Blobs after runs: the transaction that adds a blob of a run holds the run's row until it commits.
         for table in (receipts, detail_tokens, runs, blobs):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         for table in (files, todos):
