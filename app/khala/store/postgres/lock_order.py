@@ -10,7 +10,7 @@ How to keep it:
 - Lock several rows of a table by one statement, in the order of their keys: `SELECT … ORDER BY id FOR NO KEY UPDATE`.
   An `UPDATE` or `DELETE` of several rows names no order, so it comes after such a statement, or contains one.
 - `FOR UPDATE SKIP LOCKED` never waits, so it may come at any time.
-- An `INSERT` waits where another transaction is inserting the same key: a message id, for example, which clients choose.
+- An `INSERT` waits where another transaction is inserting the same key: for example a message id, which clients choose.
 - An `INSERT` locks the rows that its foreign keys refer to (`FOR KEY SHARE`), and a `DELETE` the rows that it cascades
   to. Before rows that refer to a user are changed, lock the user.
 """
