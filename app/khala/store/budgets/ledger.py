@@ -112,7 +112,7 @@ SETTLE = f"""
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has reserved of one limit."""
+    """The reservation of a run of one limit."""
 
     scope: BudgetScope
     measure: BudgetMeasure
@@ -135,7 +135,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has reserved, and what its calls have used so far, those of earlier executors included."""
+    """The reservations of a run, and the usage of its calls so far, those of earlier executors included."""
 
     entries: tuple[LedgerEntry, ...]
     usd: Decimal | None = None
@@ -171,7 +171,7 @@ async def reserve(driver: Driver, run_id: UUID, asks: Sequence[ReservationReques
 
 
 async def read_account(driver: Driver, thread_id: UUID, run_id: UUID) -> RunAccount:
-    """What a run of this thread has reserved and used, as its executor has to know before it begins."""
+    """The reservations and usage of a run of this thread, for its executor to begin with."""
     query = f"""
         SELECT {SUMS}, count(cost_usd) > 0 AS priced,
                coalesce(sum((data->'usage'->>'inputTokens')::numeric), 0) AS input_tokens,

@@ -43,7 +43,7 @@ async def lock_windows(driver: Driver, windows: Iterable[Window]) -> dict[Window
 async def read_usage(
     driver: Driver, caller: Caller, policy: BudgetPolicy, now: datetime | None = None
 ) -> list[BudgetUsage]:
-    """What is used of the caller's own limits: the account's, else the anonymous key's.
+    """The usage of the caller's own limits: the account's, else the anonymous key's.
 
     The limits of the network and of all anonymous use are left out: they would reveal what others do.
     """

@@ -1,8 +1,8 @@
-"""Makes the rows of an archive, in one transaction that the caller has open: all of an account, or nothing of it.
+"""Inserts the rows of an archive, in one transaction of the caller: all rows of an account, or none.
 
-What comes from the archive is never believed about others: every row belongs to the account, every reference leads to
-another row of the same thread, runs that had not ended are canceled, and what would name other accounts of this
-deployment is left out unless the operator vouches for the archive.
+An archive is not trusted about others: every row belongs to the account, every reference leads to another row of the
+same thread, and runs that had not ended are canceled. References to other accounts of this deployment are left out,
+unless the operator vouches for the archive.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ CHECKS: Mapping[str, str] = {
         SELECT messages.id FROM messages
         LEFT JOIN messages AS parent ON parent.id = messages.parent_id AND parent.thread_id = messages.thread_id
         WHERE messages.thread_id = ANY($1::uuid[]) AND messages.parent_id IS NOT NULL AND parent.id IS NULL LIMIT 1""",
-    "a thread that goes on from a message of another one": """
+    "a thread whose active message is in another one": """
         SELECT threads.id FROM threads
         LEFT JOIN messages ON messages.id = threads.active_leaf AND messages.thread_id = threads.id
         WHERE threads.id = ANY($1::uuid[]) AND threads.active_leaf IS NOT NULL AND messages.id IS NULL LIMIT 1""",
@@ -54,7 +54,7 @@ CHECKS: Mapping[str, str] = {
         for table in ("receipts", "approvals", "blobs")
     },
 }
-"""What must not be, and the query that finds it."""
+"""Inconsistencies, and the queries that find them."""
 
 OTHERS = (
     "UPDATE messages SET author_id = NULL WHERE thread_id = ANY($1::uuid[]) AND author_id <> $2"
@@ -66,7 +66,7 @@ OTHERS = (
     "UPDATE blobs SET author_id = NULL WHERE thread_id = ANY($1::uuid[]) AND author_id <> $2"
     " AND author_id IN (SELECT id FROM users)",
 )
-"""Takes out who else of this deployment an archive says had a part in the threads `$1` of the user `$2`."""
+"""Removes other accounts of this deployment from the threads `$1` of the user `$2`."""
 
 LOCK_OBJECTS = """
     WITH due AS (
@@ -92,12 +92,12 @@ async def account_exists(driver: Driver, user_id: UUID) -> bool:
 
 
 async def was_imported(driver: Driver, user_id: UUID, digest: str) -> bool:
-    """Whether the account was made by an import of the archive with this digest."""
+    """Whether the account was created by an import of the archive with this digest."""
     return bool(await driver.fetchval(IMPORTED, user_id, digest))
 
 
 async def copy(driver: Driver, kind: RowKind, lines: Sequence[msgspec.Struct], fixed: Mapping[str, Any]) -> None:
-    """Make rows of these lines; `fixed` columns have the same value in all of them."""
+    """Insert these lines as rows; `fixed` columns have the same value in all of them."""
     columns = kind.columns
     names = [column.name for column in columns] + list(fixed)
     coded = {c.name for c in columns if isinstance(c.type, LargeBinary) and f"{kind.table.name}.{c.name}" not in BASE64}
@@ -116,19 +116,19 @@ async def copy(driver: Driver, kind: RowKind, lines: Sequence[msgspec.Struct], f
 
 
 async def lock_threads(driver: Driver, thread_ids: Sequence[UUID]) -> None:
-    """Lock the threads, and the runs in them that have not ended, which come before all else."""
+    """Lock the threads and their active runs, which come first in the lock order."""
     await driver.execute("SELECT FROM threads WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", thread_ids)
     await leases.lock_active_runs(driver, thread_ids)
 
 
 async def lock_users(driver: Driver, user_ids: Iterable[UUID]) -> None:
-    """Lock those of the users who have an account here."""
+    """Lock those of the users who have an account here, in the order of their ids."""
     query = "SELECT FROM users WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"
     await driver.execute(query, list(set(user_ids)))
 
 
 async def lock_objects(driver: Driver, hashes: Sequence[bytes]) -> set[bytes]:
-    """Keep the collector from these objects until the transaction ends. Returns those that are stored."""
+    """Lock these objects against garbage collection until the transaction ends. Returns those that are stored."""
     held: set[bytes] = set()
     for start in range(0, len(hashes), OBJECTS_PER_QUERY):
         held |= {row["sha256"] for row in await driver.fetch(LOCK_OBJECTS, hashes[start : start + OBJECTS_PER_QUERY])}
@@ -136,13 +136,13 @@ async def lock_objects(driver: Driver, hashes: Sequence[bytes]) -> set[bytes]:
 
 
 async def mark_stored(driver: Driver, sha256: bytes) -> None:
-    """Note that the object's bytes are in the store."""
+    """Mark that the object's bytes are in the blob store."""
     query = "UPDATE objects SET stored = true, touched_at = clock_timestamp() WHERE sha256 = $1"
     await driver.execute(query, sha256)
 
 
 async def check_references(driver: Driver, thread_ids: Sequence[UUID]) -> None:
-    """Raise `ArchiveRefusedError` where something in these threads refers to anything outside of its thread."""
+    """Raises `ArchiveRefusedError` where a row of these threads refers to anything outside of its thread."""
     for what, query in CHECKS.items():
         found = await driver.fetchval(query, thread_ids)
         if found is not None:
@@ -150,13 +150,13 @@ async def check_references(driver: Driver, thread_ids: Sequence[UUID]) -> None:
 
 
 async def remove_other_accounts(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
-    """Take out other accounts of this deployment: the archive says that they wrote, asked or decided here."""
+    """Remove other accounts of this deployment, which the archive names as authors, requesters or deciders."""
     for command in OTHERS:
         await driver.execute(command, thread_ids, user_id)
 
 
 async def cancel_unended_runs(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> int:
-    """Cancel the runs that had not ended: nothing is carried out because of an import. Returns how many there were."""
+    """Cancel the runs that had not ended: an import starts no run. Returns their number."""
     driver = await driver_of(connection)
     query = """
         SELECT DISTINCT thread_id FROM runs
@@ -171,12 +171,12 @@ async def cancel_unended_runs(connection: AsyncConnection, thread_ids: Sequence[
 
 
 async def add_list_entries(driver: Driver, thread_ids: Sequence[UUID]) -> None:
-    """Put those of the threads on their owner's list that are not there yet."""
+    """Add the threads to their owner's list, as far as they are not on it."""
     await driver.execute(ADD_LIST_ENTRIES, thread_ids)
 
 
 class ArchivedMembership(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """A role that a user had in a thread. Their order is the one in which users are locked."""
+    """A role that a user had in a thread. Sorted, memberships are in the order in which users are locked."""
 
     user_id: UUID
     thread_id: UUID
@@ -185,7 +185,7 @@ class ArchivedMembership(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 async def add_members(driver: Driver, members: Iterable[ArchivedMembership]) -> int:
-    """Give these users their roles in threads again, if they have an account here. Returns how many had none."""
+    """Restore these memberships for users who have an account here. Returns the number of those who have none."""
     dropped = 0
     for one in sorted(members):
         if not await account_exists(driver, one.user_id):
@@ -198,7 +198,7 @@ async def add_members(driver: Driver, members: Iterable[ArchivedMembership]) -> 
 
 
 async def set_login(driver: Driver, user_id: UUID, email: str, password_hash: str) -> bool:
-    """Let the user sign in by this address and password; False if they have a password already."""
+    """Set the address and password of the user's sign-in; False if they have a password already."""
     query = "INSERT INTO passwords (user_id, email, hash) VALUES ($1, $2, $3) ON CONFLICT (user_id) DO NOTHING"
     done: str = await driver.execute(query, user_id, email, password_hash)
     return done == "INSERT 0 1"

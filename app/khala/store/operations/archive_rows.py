@@ -1,7 +1,7 @@
-"""The rows of an account's archive: which tables and columns it has, and why it has not the others.
+"""The rows of an account's archive: its tables and columns, and the reasons why others are left out.
 
-Each kind of line is one query over one table. A column is exported unless it is named in `left_out` with the reason; a
-table without a kind is named in `LEFT_OUT`. A test holds both to the schema.
+Each kind of row is one query over one table. A column is exported unless `left_out` names it with the reason;
+`LEFT_OUT` names the tables without a kind. A test compares both with the schema.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -22,24 +22,24 @@ from khala.store.schema import tables
 MINE = "(SELECT id FROM threads WHERE owner_id = $1 AND deleted_at IS NULL)"
 IS_VALID = "coalesce(expires_at > clock_timestamp(), true)"
 BASE64 = frozenset({"files.content"})
-"""Bytes that are written in base64; all others are hashes, and are written as hex digits."""
+"""Columns whose bytes are written in base64; all others are hashes, and are written as hex digits."""
 LEFT_OUT: Mapping[str, str] = {
-    "detail_tokens": "keys that end within the hour",
+    "detail_tokens": "keys that expire within the hour",
     "completion_requests": "requests that may be sent again for a day, to one server",
-    "ephemeral_threads": "when threads end that are deleted soon; an import keeps what its owner has exported",
+    "ephemeral_threads": "the expiry of threads; an import keeps what its owner has exported",
     "oidc_logins": "sign-ins that have not ended, with their secrets",
-    "objects": "the store's own notes of bytes, which `blobs` name",
+    "objects": "the blob store's own records of objects, which `blobs` name",
     "processes": "servers that run now",
     "presences": "people who are here now",
 }
-"""Tables that no archive has a line of, and why."""
+"""Tables that no archive contains, and why."""
 
 
 class RowKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of line: `file` has the lines, `query` reads their rows for the user `$1`.
+    """A kind of row: `query` reads the rows for the user `$1`, and `file` has them as lines.
 
-    `left_out`: columns that are not exported, and why. `added`: text columns that the query has beside the table's.
-    `imported`: whether an import makes rows of the lines. `page`: rows that are held at once.
+    `left_out`: columns that are not exported, and why. `added`: text columns of the query beside the table's.
+    `imported`: whether an import inserts the lines. `page`: rows in memory at once.
     """
 
     name: str
@@ -58,7 +58,7 @@ class RowKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needed(self) -> bool:
-        """Whether an archive has at least one such line."""
+        """Whether an archive must have at least one such row."""
         return self.name == "user"
 
 
@@ -270,7 +270,7 @@ KINDS: tuple[RowKind, ...] = (
         left_out={"user_id": "the user"},
     ),
 )
-"""In the order in which an import takes them."""
+"""In the order of an import."""
 OBJECTS = f"SELECT sha256, max(size) AS size FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} GROUP BY 1 ORDER BY 1"
 
 ZonedTime = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -300,7 +300,7 @@ def _field(kind: RowKind, column: "Column[Any]") -> Any:
     name, kept = str(column.name), _type(column, base64=f"{kind.table.name}.{column.name}" in BASE64)
     if not column.nullable:
         return name, kept
-    # JSON has a null of its own, which is none of the database's.
+    # A JSON null is a value, unlike the database's NULL.
     return name, kept if kept is msgspec.Raw else kept | None, None
 
 
@@ -330,7 +330,7 @@ def _whole(bits: int) -> Any:
 
 
 class RowEncoder:
-    """Rows of one kind as lines."""
+    """Encodes rows of one kind as lines."""
 
     def __init__(self, kind: RowKind) -> None:
         self._line = line_type(kind)
@@ -341,7 +341,7 @@ class RowEncoder:
         self._encoder = msgspec.json.Encoder()
 
     def line(self, row: Record) -> bytes:
-        """The row as a line, with its end."""
+        """The row as a line, with its line break."""
         values = {name: self._value(name, row[name]) for name in self._names}
         return self._encoder.encode(self._line(self._kind.name, self._data(**values))) + b"\n"
 
@@ -356,9 +356,9 @@ class RowEncoder:
 async def read_pages(
     driver: Driver, name: str, query: str, user_id: UUID, page: int = 500
 ) -> AsyncIterator[list[Record]]:
-    """The rows of a query, so many at once. The caller has a transaction open, and reads one query after the other."""
+    """The rows of a query, `page` at once. The caller has a transaction open, and reads one query after the other."""
     await driver.execute(f"DECLARE archive_{name} NO SCROLL CURSOR FOR {query}", user_id)
-    # A name of its own: the driver remembers the columns that a FETCH by this name brought.
+    # A name for each kind: the driver caches the columns of a FETCH by its statement.
     while found := await driver.fetch(f"FETCH {page} FROM archive_{name}"):
         yield found
     await driver.execute(f"CLOSE archive_{name}")

@@ -1,4 +1,4 @@
-"""Retention: what nobody may keep or need any more is deleted, in small batches, by one process at a time."""
+"""Retention: deletes expired and unneeded rows, in small batches, by one process at a time."""
 
 import asyncio
 import random
@@ -18,13 +18,13 @@ from khala.store.threads import threads
 log = structlog.get_logger()
 
 PURGE_INTERVAL_SECONDS = 60.0
-"""Seconds between two looks, about."""
+"""Seconds between two purges, on average."""
 MAX_BATCH_ROWS = 1000
-"""Rows that one transaction deletes; threads that it closes are a tenth of that."""
+"""Rows that one transaction deletes; it closes a tenth as many threads."""
 MAX_BATCHES = 1000
-"""Batches of one kind in one go; the rest has to wait for the next."""
+"""Batches of one kind in one purge; the rest waits for the next purge."""
 PURGE_LOCK_KEY = 0x6B68616C62
-"""The advisory lock's key: whoever has it is at work."""
+"""The key of the advisory lock that the working process holds."""
 
 IDLE = """
     SELECT id FROM threads
@@ -36,7 +36,7 @@ EXPIRED = """
     WHERE ephemeral_threads.expires_at < now() AND threads.deleted_at IS NULL
       AND NOT EXISTS (SELECT FROM runs WHERE runs.thread_id = threads.id AND runs.status IN ('queued', 'running'))
 """
-"""Threads whose time is up, but for those whose answer is being written."""
+"""Expired threads, except those whose answer is being written."""
 DELETED = "(SELECT id FROM threads WHERE deleted_at IS NOT NULL)"
 SWEEPS = {
     "message_parts": f"thread_id IN {DELETED}",
@@ -46,10 +46,10 @@ SWEEPS = {
         f"id IN (SELECT id FROM blobs WHERE thread_id IN {DELETED}"
         " UNION ALL SELECT id FROM blobs WHERE expires_at < now())"
     ),
-    # Of guests: what belongs to a thread.
+    # The workspaces of guests, which belong to a thread.
     "files": f"owner_id IN {DELETED}",
     "todos": f"owner_id IN {DELETED}",
-    # Kept for a day, so that the id is not made anew while somebody still has the old one on the screen.
+    # Kept for a day, so that the id is not created anew while a client still shows the old thread.
     "threads": (
         "deleted_at < now() - interval '1 day'"
         " AND NOT EXISTS (SELECT FROM message_parts WHERE message_parts.thread_id = threads.id)"
@@ -67,12 +67,12 @@ SWEEPS = {
     "detail_tokens": "expires_at < now()",
     "completion_requests": "expires_at < now()",
     "api_tokens": "expires_at < now() - interval '30 days'",
-    # What is reserved still is given back by the run that reserved it.
+    # A reservation is given back by the run that made it.
     "budgets": "ends_at < now() - interval '1 day' AND reserved = 0",
     "usage_ledger": "settled IS NOT NULL AND created_at < now() - interval '7 days'",
     "audit": "created_at < now() - interval '365 days'",
 }
-"""What is deleted of each table, in an order in which nothing is left that refers to what is gone."""
+"""The rows to delete of each table, in an order that leaves no reference to a deleted row."""
 
 DELETE_GONE_ENTRIES = f"""
     WITH chosen AS MATERIALIZED (
@@ -92,13 +92,13 @@ DELETE_GONE_ENTRIES = f"""
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what is kept. `idle`: an unclaimed anonymous thread after its last change; zero for ever."""
+    """Retention periods. `idle`: of an unclaimed anonymous thread after its last change; zero keeps it for ever."""
 
     idle: timedelta
 
 
 async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
-    """How much there is to delete of each kind; `idle threads` and `expired threads` are still to be closed."""
+    """The number of rows to delete, by kind. `idle threads` and `expired threads` are still to be closed."""
     async with db.driver() as driver:
         found = {"idle threads": 0, "expired threads": 0}
         found["expired threads"] = await driver.fetchval(f"SELECT count(*) FROM ({EXPIRED}) AS expired")
@@ -110,7 +110,7 @@ async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
 
 
 async def purge(db: Database, policy: RetentionPolicy) -> dict[str, int]:
-    """Delete what is due. Returns how much it was of each kind; nothing where another process is at it."""
+    """Delete what is due. Returns the number of deleted rows by kind: zero while another process is purging."""
     done: dict[str, int] = {"idle threads": 0, "expired threads": 0} | dict.fromkeys(SWEEPS, 0)
     for kind in done:
         for _ in range(MAX_BATCHES):
@@ -136,7 +136,7 @@ async def _batch(db: Database, kind: str, policy: RetentionPolicy) -> int:
             return len(ended)
         if kind == "listings":
             return int(await driver.fetchval(DELETE_GONE_ENTRIES, MAX_BATCH_ROWS))
-        # What somebody has locked is left for the next time: a purge waits for nobody.
+        # Locked rows are left for the next purge, which never waits.
         chosen = f"SELECT ctid FROM {kind} WHERE {SWEEPS[kind]} LIMIT $1 FOR UPDATE SKIP LOCKED"
         status = await driver.execute(f"DELETE FROM {kind} WHERE ctid = ANY (ARRAY({chosen}))", MAX_BATCH_ROWS)
         return int(status.rpartition(" ")[2])
@@ -155,14 +155,14 @@ async def _expired(driver: Driver) -> list[UUID]:
 
 
 class RetentionLoop:
-    """The loop that purges. Any number of processes may run it: one at a time has work."""
+    """The loop that purges. Any number of processes may run it; one at a time works."""
 
     def __init__(self, db: Database, policy: RetentionPolicy) -> None:
         self._db = db
         self._policy = policy
 
     async def run(self) -> None:
-        """Purge now and then, for ever."""
+        """Purge regularly, for ever."""
         while True:
             await asyncio.sleep(PURGE_INTERVAL_SECONDS * random.uniform(0.5, 1.5))
             try:

@@ -1,4 +1,4 @@
-"""Verify: what is stored of a finished answer must be what its parts fold to, and its receipts what they were."""
+"""Verification: a finished answer must equal the fold of its parts, and its receipts must be unchanged."""
 
 from collections.abc import AsyncIterator
 from uuid import UUID
@@ -14,7 +14,7 @@ from khala.store.postgres.database import Database, Driver
 from khala.store.runs import parts
 
 PAGE_MESSAGES = 500
-"""Messages that are looked at in one go."""
+"""Messages that are checked in one transaction."""
 
 ANSWERS = """
     SELECT messages.id, messages.thread_id, messages.status, messages.seq, messages.content, messages.finish,
@@ -41,21 +41,21 @@ STRAYS = """
 
 
 class StoredDifference(msgspec.Struct, frozen=True):
-    """Something stored that can't be: where, and what is wrong with it."""
+    """An inconsistency: its place, and the problem."""
 
     place: str
     problem: str
 
 
 class VerifyProgress(msgspec.Struct):
-    """How much was looked at."""
+    """The number of checked answers and threads."""
 
     answers: int = 0
     threads: int = 0
 
 
 async def find_differences(db: Database, checked: VerifyProgress) -> AsyncIterator[StoredDifference]:
-    """Every difference there is. Reads page by page, each in a consistent state, so it may run beside a live server."""
+    """Every difference. Reads page by page, each in a consistent state, so it may run beside a live server."""
     last = UUID(int=0)
     while True:
         async with db.snapshot() as driver:
@@ -76,7 +76,7 @@ async def _answer(driver: Driver, row: rows.Record) -> list[StoredDifference]:
     stored = await parts.of_run(driver, row["thread_id"], row["run_id"])
     ended = row["status"] != "streaming"
     problems = _seqs([part.seq for part in stored])
-    problems += await _witness(driver, row["run_id"], stored)
+    problems += await _check_receipts(driver, row["run_id"], stored)
     problems += _states(row, ended=ended)
     if ended:
         problems += _ends([part.kind for part in stored])
@@ -89,8 +89,8 @@ async def _answer(driver: Driver, row: rows.Record) -> list[StoredDifference]:
     return [StoredDifference(place, problem) for problem in problems]
 
 
-async def _witness(driver: Driver, run_id: UUID, stored: list[Part]) -> list[str]:
-    """Receipts are chained by their hashes, and the last one stands in the finish."""
+async def _check_receipts(driver: Driver, run_id: UUID, stored: list[Part]) -> list[str]:
+    """Check the chain of hashes; the last hash is in the finish."""
     last = b""
     for entry in await driver.fetch("SELECT * FROM receipts WHERE run_id = $1 ORDER BY seq", run_id):
         if entry["hash"] is None:
@@ -102,7 +102,7 @@ async def _witness(driver: Driver, run_id: UUID, stored: list[Part]) -> list[str
             return [f"its receipt {entry['seq']} is not what it was when it was written"]
     finish = stored[-1].read() if stored else None
     if isinstance(finish, Finish) and finish.witness != (last.hex() or None):
-        return ["its receipts are not those that its finish bears witness of"]
+        return ["its receipts are not those that its finish has the hash of"]
     return []
 
 

@@ -1,6 +1,6 @@
-"""Completion requests: a request that is sent again joins the run that it began, on whichever process it arrives.
+"""Completion requests: a request that is sent again joins the run that it queued, in any process.
 
-A request is remembered in the transaction that queues its run, so that one without the other is never seen. Rows of
+A request is recorded in the transaction that queues its run, so neither is ever seen without the other. Rows of
 requests are locked before all others.
 """
 
@@ -20,14 +20,14 @@ from khala.store.postgres.retries import retried
 from khala.store.schema.tables import completion_requests
 
 MAX_ATTEMPTS = 2**15 - 1
-"""Attempts are counted up to here; the column takes no more."""
+"""Attempts are counted up to this number, the largest that the column takes."""
 
 INSERT = """
     INSERT INTO completion_requests (run_id, user_id, key_hash, fingerprint, first_attempt, attempts, expires_at)
     VALUES ($1, $2, $3, $4, $5, $5, now() + $6::interval)
     ON CONFLICT (user_id, key_hash) DO NOTHING RETURNING run_id
 """
-"""Where another transaction is about to store the same key, this waits for its end."""
+"""Waits for the end of another transaction that is storing the same key."""
 
 JOIN_BY_KEY = f"""
     UPDATE completion_requests SET attempts = least(greatest(attempts + 1, $3), {MAX_ATTEMPTS})
@@ -43,8 +43,8 @@ SAME_REQUEST = f"""
       AND EXISTS (SELECT FROM runs WHERE runs.id = known.run_id)
     ORDER BY created_at DESC LIMIT 1
 """
-"""The newest run of the same request that no retry of this number has joined. Two requests that are equal, and are both
-retried, so join two runs. A first attempt that was overtaken by its retry joins the run that the retry began."""
+"""The newest run of an equal request that no retry of this number has joined. So two equal requests that are both
+retried join two runs. A first attempt that was overtaken by its retry joins the run that the retry queued."""
 
 JOIN_BY_FINGERPRINT = """
     UPDATE completion_requests SET attempts = greatest(attempts, $2), first_attempt = least(first_attempt, $2)
@@ -55,16 +55,16 @@ RUN = "SELECT thread_id, message_id, user_message_id, revision FROM runs WHERE i
 
 
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that answers a request. `attempt` tells this request from later ones that have joined the same run."""
+    """The run that answers a request. `attempt` distinguishes this request from later ones that joined the same run."""
 
     sent: SendResult
     attempt: int = 0
 
 
 async def record(connection: AsyncConnection, request: RequestIdentity) -> None:
-    """Remember, in the transaction that is to queue its run and as the first of it, that the request was made.
+    """Record the request, as the first statement of the transaction that queues its run.
 
-    Raises `Conflict` if it was made before: `join` then says which run it began.
+    Raises `Conflict` if it was recorded before: `join` then returns its run.
     """
     if request.key_hash is None:
         await _wait_for_equals(connection, request)
@@ -82,7 +82,7 @@ async def record(connection: AsyncConnection, request: RequestIdentity) -> None:
 
 @retried
 async def join(db: Database, request: RequestIdentity) -> AcceptedRequest | None:
-    """The run that the same request began before; None if there is none.
+    """Join the run that the same request queued before; None if there is none.
 
     Raises `IdempotencyKeyReused` for a key that came with another request, `RunNotFound` if its run is gone.
     """
@@ -100,13 +100,13 @@ async def join(db: Database, request: RequestIdentity) -> AcceptedRequest | None
             return None
         if joined["fingerprint"] != request.fingerprint:
             raise IdempotencyKeyReused("This Idempotency-Key came with another request before. Use a new one.")
-        # By a key each request that joins is another attempt; without one, the client has numbered it.
+        # With a key, each request that joins is another attempt; without one, the client numbers the attempts.
         attempt = request.attempt if request.key_hash is None else joined["attempts"]
         return AcceptedRequest(sent=await _sent(driver, joined["run_id"]), attempt=attempt)
 
 
 async def release(db: Database, accepted: AcceptedRequest) -> bool:
-    """Forget the request whose caller has left, and whose run is to be canceled; False if a later one has joined it."""
+    """Delete the request of a caller who has left, to cancel its run. False if a later request has joined it."""
     async with db.driver() as driver:
         mine = "DELETE FROM completion_requests WHERE run_id = $1 AND attempts <= $2"
         await driver.execute(mine, accepted.sent.run_id, accepted.attempt)
@@ -115,14 +115,14 @@ async def release(db: Database, accepted: AcceptedRequest) -> bool:
 
 
 async def delete_of_user(connection: AsyncConnection, user_id: UUID) -> None:
-    """Forget the requests of a user, whose account is being deleted. They are locked before all else."""
+    """Delete the requests of a user whose account is being deleted. Their rows are locked before all others."""
     mine = select(completion_requests.c.run_id).where(completion_requests.c.user_id == user_id)
     ordered = mine.order_by(completion_requests.c.run_id).with_for_update()
     await connection.execute(delete(completion_requests).where(completion_requests.c.run_id.in_(ordered)))
 
 
 async def _wait_for_equals(connection: AsyncConnection, request: RequestIdentity) -> None:
-    """Until the transaction ends, no equal request is looked for or remembered elsewhere."""
+    """Lock the fingerprint until the transaction ends, so that no equal request is searched or recorded elsewhere."""
     lock = int.from_bytes(request.fingerprint[:8], "big", signed=True)
     await connection.execute(select(func.pg_advisory_xact_lock(cast(lock, BigInteger))))
 

@@ -1,4 +1,4 @@
-"""Details: keys to what single tool calls have come to, each good for a while and for whoever may read the thread."""
+"""Detail tokens: keys to the details of single tool calls, for callers who may read the thread. Each expires."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -30,17 +30,17 @@ PARTS = """
 async def create(
     driver: Driver, *, thread_id: UUID, run_id: UUID, calls: Sequence[str], lasts: timedelta
 ) -> dict[str, str]:
-    """A token for each of these calls, told only now; all of them are kept by one insert."""
-    made = {call: ids.new_secret() for call in calls}
-    hashes = [key_hash(token) for token in made.values()]
-    await driver.execute(INSERT, thread_id, run_id, hashes, list(made), datetime.now(UTC) + lasts)
-    return made
+    """Create a token for each of these calls, by one insert. Only their hashes are stored."""
+    tokens = {call: ids.new_secret() for call in calls}
+    hashes = [key_hash(token) for token in tokens.values()]
+    await driver.execute(INSERT, thread_id, run_id, hashes, list(tokens), datetime.now(UTC) + lasts)
+    return tokens
 
 
 async def find(driver: Driver, token: str, caller: Caller) -> ToolBlock:
-    """The call that the token leads to, as far as it has come, if the caller may read its thread.
+    """The token's call, as far as it has come, if the caller may read its thread.
 
-    Raises `NotFound` for a token that is none or has expired, and as `access.authorize` does.
+    Raises `NotFound` for a token that is unknown or has expired, and as `access.authorize` does.
     """
     row = await driver.fetchrow(FIND, key_hash(token))
     if row is None:

@@ -1,4 +1,4 @@
-"""What is told of a flush: once for all its runs, and in a trace for what was more than the flow of text."""
+"""Telemetry of a flush: metrics once for all its runs, and a trace for what was more than text in progress."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from khala.signals import active_runs, metrics, traces
 from khala.store.runs.parts import Batch
 
 TEXT = KIND_OF[TextDelta]
-"""The kind of the parts that the answer's text is in."""
+"""The kind of the parts that contain the answer's text."""
 
 
 def record_flush(batches: Sequence[Batch], began: float, now: float) -> None:
-    """These were committed, between two times in monotonic seconds."""
+    """Record that these batches were committed, between two times in monotonic seconds."""
     metrics.FLUSH.observe(now - began)
     metrics.FLUSH_RUNS.observe(len(batches))
     parts = size = 0

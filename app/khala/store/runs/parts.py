@@ -32,7 +32,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run has to write: consecutive parts as (seq, kind, JSON text), and what is committed with them.
+    """The next output of one run: consecutive parts as (seq, kind, JSON text), and what is committed with them.
 
     `steps` is the number of steps that the run has begun, if one of these parts begins one. `ending` comes with the
     run's last parts.

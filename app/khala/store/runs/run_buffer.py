@@ -166,7 +166,7 @@ class RunBuffer:
             raise LeaseLost
 
     def next_batch(self) -> Batch:
-        """What is to be written next; the same batch again until it is acknowledged."""
+        """The batch to be written next; the same batch again until it is acknowledged."""
         if self._batch is None:
             self._flush_text()
             parts = list(islice(self._unwritten, MAX_PARTS_PER_BATCH))

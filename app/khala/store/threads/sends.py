@@ -76,7 +76,7 @@ QUEUE = f"""
     )
     SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify('{RUNS_CHANNEL}', '') FROM thread
 """
-"""The thread's next revision, as `threads.continue_from` makes it, with all that bears it. Returns the revision."""
+"""Gives the thread its next revision, as `threads.continue_from` does, and stores the rows that have it."""
 
 
 class SendLimits(msgspec.Struct, frozen=True, kw_only=True):
