@@ -10,7 +10,7 @@ export type Estimate = { steps: number; seconds: number; tokens: number; costUsd
 export const MAX_SIMILAR_RUNS = 9;
 
 // The rough guess for short tasks with tools: a step for each listed item, one to look around and one to answer.
-const STEPS = { least: 2, most: 20 };
+const STEPS = { min: 2, max: 20 };
 const SECONDS_PER_STEP = 5;
 const INSTRUCTIONS_TOKENS = 1_500;
 const CHARACTERS_PER_TOKEN = 4;
@@ -37,7 +37,7 @@ function fromHistory(nearest: readonly SimilarRun[], price: Price | null): Estim
 
 /** Each step reads all previous steps again, so the input grows with the square of the number of steps. */
 function rough(task: string, price: Price | null): Estimate {
-  const steps = Math.min(STEPS.most, STEPS.least + (task.match(LISTED)?.length ?? 0));
+  const steps = Math.min(STEPS.max, STEPS.min + (task.match(LISTED)?.length ?? 0));
   const first = INSTRUCTIONS_TOKENS + Math.ceil(task.length / CHARACTERS_PER_TOKEN);
   const outputTokens = steps * OUTPUT_TOKENS_PER_STEP;
   const inputTokens = steps * first + (OUTPUT_TOKENS_PER_STEP * steps * (steps - 1)) / 2;

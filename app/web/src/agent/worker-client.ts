@@ -66,7 +66,7 @@ export class AgentWorkerClient {
     const port = this.#createPort();
     port.onmessage = ({ data }) => this.#receive(data);
     port.onerror = (event) => this.#handleCrash(port, event.message);
-    port.onmessageerror = () => this.#handleCrash(port, "It said what can't be read.");
+    port.onmessageerror = () => this.#handleCrash(port, "It posted a message that can't be read.");
     this.#port = port;
     return port;
   }

@@ -8,9 +8,9 @@ export type Template = { readonly id: string; readonly instructions: string; rea
 
 export function runOptions(preferences: Preferences, template: Template | null): RunOptions {
   const { autopilot, maxSteps } = preferences;
-  const said = template ? { instructions: template.instructions } : {};
+  const instructions = template ? { instructions: template.instructions } : {};
   const tools = template?.tools?.length ? { tools: [...template.tools] } : {};
-  return { ...said, ...tools, ...(autopilot && { autopilot, maxSteps, ...runBudget(preferences) }) };
+  return { ...instructions, ...tools, ...(autopilot && { autopilot, maxSteps, ...runBudget(preferences) }) };
 }
 
 /** Budgets apply to runs on autopilot only. Anything but a positive number means no budget. */

@@ -1,15 +1,15 @@
 // A cache with a bounded size that evicts the least recently used values.
 
-/** Holds at most `most` values with a total weight of at most `heaviest`. Evicts the least recently used first. */
+/** Holds at most `maxEntries` values with a total weight of at most `maxWeight`. Evicts the least recently used first. */
 export class LruCache<Key, Value> {
   readonly #maxEntries: number;
   readonly #maxWeight: number;
   readonly #entries = new Map<Key, { value: Value; weight: number }>();
   #weight = 0;
 
-  constructor(most: number, heaviest = Infinity) {
-    this.#maxEntries = most;
-    this.#maxWeight = heaviest;
+  constructor(maxEntries: number, maxWeight = Infinity) {
+    this.#maxEntries = maxEntries;
+    this.#maxWeight = maxWeight;
   }
 
   get size(): number {

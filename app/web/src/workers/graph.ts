@@ -23,10 +23,10 @@ function createStage({ canvas, size, colours, still }: Extract<ToGraph, { type: 
   return begun;
 }
 
-function receive(on: Stage, said: Exclude<ToGraph, { type: "start" }>): void {
-  if (said.type === "patch") on.scene.apply(said.patch, performance.now());
-  else if (said.type === "size") resize(on, said.size);
-  else Object.assign(on.scene, { colours: said.colours, still: said.still });
+function receive(on: Stage, message: Exclude<ToGraph, { type: "start" }>): void {
+  if (message.type === "patch") on.scene.apply(message.patch, performance.now());
+  else if (message.type === "size") resize(on, message.size);
+  else Object.assign(on.scene, { colours: message.colours, still: message.still });
 }
 
 function resize({ canvas, scene }: Stage, size: Size): void {

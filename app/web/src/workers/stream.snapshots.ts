@@ -85,11 +85,11 @@ export class SnapshotStore {
 }
 
 /** The state as JSON, without its oldest messages where it would be too large; null if even the newest are too large. */
-export function serializeWithin(state: ThreadState, most = MAX_SNAPSHOT_CHARACTERS): string | null {
+export function serializeWithin(state: ThreadState, maxCharacters = MAX_SNAPSHOT_CHARACTERS): string | null {
   let kept = state;
   for (;;) {
     const text = JSON.stringify(kept);
-    if (text.length <= most) return text;
+    if (text.length <= maxCharacters) return text;
     const half = Math.ceil(kept.messages.length / 2);
     if (half < MIN_MESSAGES / 2) return null;
     kept = { ...kept, messages: kept.messages.slice(-half), hasMore: true };
