@@ -62,7 +62,9 @@ class Feed(Protocol):
     async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """A whole topic, which `read_changes` found a moment ago; `reset` if it was emptied. None if it is gone."""
 
-    async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
+    async def authorizations(
+        self, driver: Driver, requests: Sequence[tuple[UUID, Caller]]
+    ) -> list[Authorization | None]:
         """For each topic and caller, whether the caller may follow the topic now: one query."""
 
     def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:
@@ -85,9 +87,11 @@ class ThreadFeed:
         found = await thread_feed.read_snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
         return FeedSnapshot(found.revision, frames.snapshot_frame(topic_id, found))
 
-    async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
+    async def authorizations(
+        self, driver: Driver, requests: Sequence[tuple[UUID, Caller]]
+    ) -> list[Authorization | None]:
         """See `Feed`."""
-        return await access.authorizations(driver, asked)
+        return await access.authorizations(driver, requests)
 
     def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """See `Feed`."""
@@ -124,14 +128,16 @@ class AccountFeed:
         found = await account_feed.full_list(driver, topic_id)
         return None if found is None else FeedSnapshot(found.revision, found)
 
-    async def authorizations(self, driver: Driver, asked: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
+    async def authorizations(
+        self, driver: Driver, requests: Sequence[tuple[UUID, Caller]]
+    ) -> list[Authorization | None]:
         """See `Feed`."""
-        standing = await account_feed.valid_credentials(driver, [caller for _, caller in asked])
+        valid = await account_feed.valid_credentials(driver, [caller for _, caller in requests])
         return [
             Authorization(caller=caller, access_id=OWNER_ONLY_ACCESS, role="owner", expires_at=caller.expires_at)
-            if stands and caller.user_id == user_id
+            if is_valid and caller.user_id == user_id
             else Authorization(caller=caller, access_id=OWNER_ONLY_ACCESS, role=None)
-            for stands, (user_id, caller) in zip(standing, asked, strict=True)
+            for is_valid, (user_id, caller) in zip(valid, requests, strict=True)
         ]
 
     def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:

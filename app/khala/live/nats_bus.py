@@ -152,10 +152,10 @@ class _Connection:
     async def subscribe(self, subject: str, channel: str) -> None:
         """Subscribe; returns when no further message can be missed. Raises `PermissionError`."""
 
-        async def heard(message: Msg) -> None:
+        async def receive(message: Msg) -> None:
             self._receive(channel, message.data)
 
-        await self.client.subscribe(subject, cb=heard, pending_msgs_limit=MAX_PENDING_MESSAGES)
+        await self.client.subscribe(subject, cb=receive, pending_msgs_limit=MAX_PENDING_MESSAGES)
         # The first flush may overtake the pending subscription; the second one comes after it.
         for _ in range(2):
             await self.client.flush(HEARTBEAT_INTERVAL_SECONDS)

@@ -37,7 +37,7 @@ ABSENT_AFTER_SECONDS = 8.0
 RETRY_INTERVAL_SECONDS = 0.5
 """Seconds before a failed read or write is retried, and the timeout of the clean-up at the end."""
 EMPTY_LIST = EncodedFrame(b"")
-"""The list of a thread in which nobody is present."""
+"""The presence list of an empty thread."""
 
 
 class PresenceEntry:
@@ -165,8 +165,8 @@ class PresenceService:
         """Send the list; an empty one only to a subscription whose last list was not empty."""
         if body or subscription.had_presence:
             subscription.had_presence = bool(body)
-            nobody = frames.PresenceFrame(thread_id=subscription.topic_id, participants=())
-            subscription.client.set_presence(subscription, body or EncodedFrame.encode(nobody))
+            empty = frames.PresenceFrame(thread_id=subscription.topic_id, participants=())
+            subscription.client.set_presence(subscription, body or EncodedFrame.encode(empty))
 
     async def _repeat_on(self, event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
         while True:

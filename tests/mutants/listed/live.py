@@ -9,7 +9,7 @@ MUTANTS = (
         old="if self.cursor != since or self.suspended:",
         new="if self.cursor != since:",
         tests=(
-            "tests/unit/test_client.py",
+            "tests/unit/test_observer.py",
             "tests/integration/test_revocation.py::test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks",
         ),
         why="What was said after a cut would reach whoever was cut.",
@@ -20,7 +20,7 @@ MUTANTS = (
         old="self.cursor = min(self.cursor, cursor)",
         new="self.cursor = cursor",
         tests=(
-            "tests/unit/test_client.py",
+            "tests/unit/test_observer.py",
             "tests/integration/test_hub.py::test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_one_go",
         ),
         why="A slow reader would miss all that was dropped but the last frame.",
@@ -30,7 +30,7 @@ MUTANTS = (
         file="app/khala/live/observer.py",
         old=("        self.suspended = True\n        self.client.drop_frames(self)\n"),
         new="        self.suspended = True\n",
-        tests=("tests/unit/test_client.py",),
+        tests=("tests/unit/test_observer.py",),
         why="What waits for a slow reader would be sent after the cut.",
     ),
     Mutant(
@@ -38,7 +38,7 @@ MUTANTS = (
         file="app/khala/live/observer.py",
         old="subscription.fall_back(dropped[0].since)",
         new="subscription.fall_back(dropped[-1].since)",
-        tests=("tests/unit/test_client.py",),
+        tests=("tests/unit/test_observer.py",),
         why="A reader who was in doubt for a moment would miss frames.",
     ),
     Mutant(
@@ -46,7 +46,7 @@ MUTANTS = (
         file="app/khala/live/observer.py",
         old="if self._sending or self._outbox or self._write is None:",
         new="if self._sending or self._write is None:",
-        tests=("tests/unit/test_client.py",),
+        tests=("tests/unit/test_observer.py",),
         why="Frames would come in the wrong order.",
     ),
     Mutant(
@@ -54,7 +54,7 @@ MUTANTS = (
         file="app/khala/live/observer.py",
         old="if self._sending or self._outbox or self._write is None:",
         new="if self._outbox or self._write is None:",
-        tests=("tests/unit/test_client.py",),
+        tests=("tests/unit/test_observer.py",),
         why="Frames would come in the wrong order.",
     ),
     Mutant(
@@ -76,7 +76,7 @@ MUTANTS = (
         old=("        if subscription.ended:\n            return\n        if read is None:"),
         new="        if read is None:",
         tests=(
-            "tests/unit/test_client.py",
+            "tests/unit/test_observer.py",
             "tests/integration/test_hub.py::test_after_subscribing_again_nothing_comes_of_the_earlier_subscription",
         ),
         why="After an unsubscribe a whole snapshot could still come.",
@@ -86,7 +86,7 @@ MUTANTS = (
         file="app/khala/live/observer.py",
         old=("        elif not subscription.suspended:\n            await self._advance"),
         new=("        else:\n            await self._advance"),
-        tests=("tests/unit/test_client.py",),
+        tests=("tests/unit/test_observer.py",),
         why="What was read before the cut was noticed would be sent after it.",
     ),
     Mutant(
@@ -94,7 +94,7 @@ MUTANTS = (
         file="app/khala/live/observer.py",
         old=("            out = self._outbox.popleft()\n            self._bytes -= len(out.body)\n"),
         new="            out = self._outbox.popleft()\n",
-        tests=("tests/unit/test_client.py",),
+        tests=("tests/unit/test_observer.py",),
         why="A client that reads all it gets would be dropped back for being slow.",
     ),
     Mutant(
@@ -102,7 +102,7 @@ MUTANTS = (
         file="app/khala/live/observer.py",
         old="if not subscription.behind and not subscription.suspended and subscription in",
         new="if not subscription.behind and subscription in",
-        tests=("tests/unit/test_client.py",),
+        tests=("tests/unit/test_observer.py",),
         why="Whoever was cut would hear who is there.",
     ),
     Mutant(
@@ -239,7 +239,7 @@ MUTANTS = (
         file="app/khala/live/fallback_poll.py",
         old=("                seen = now\n                self._refresh_all()"),
         new="                self._refresh_all()",
-        tests=("tests/unit/test_poll.py",),
+        tests=("tests/unit/test_fallback_poll.py",),
         why="Each process would read all that is watched every five seconds.",
     ),
     Mutant(
@@ -247,7 +247,7 @@ MUTANTS = (
         file="app/khala/live/fallback_poll.py",
         old=("            if not self._is_watched():\n                continue\n"),
         new="",
-        tests=("tests/unit/test_poll.py",),
+        tests=("tests/unit/test_fallback_poll.py",),
         why="A process that nobody follows would ask the database for nothing.",
     ),
     Mutant(
@@ -263,7 +263,7 @@ MUTANTS = (
         file="app/khala/live/catch_up_reader.py",
         old=("                del self._reading[key]\n                shared = False\n                found"),
         new="                found",
-        tests=("tests/unit/test_reader.py",),
+        tests=("tests/unit/test_catch_up_reader.py",),
         why="Whoever subscribes right after a change could be told of the state before it.",
     ),
     Mutant(
@@ -271,7 +271,7 @@ MUTANTS = (
         file="app/khala/live/catch_up_reader.py",
         old="return await asyncio.shield(task)",
         new="return await task",
-        tests=("tests/unit/test_reader.py",),
+        tests=("tests/unit/test_catch_up_reader.py",),
         why="A client that hangs up would fail the read of others who asked for the same.",
     ),
     Mutant(
@@ -307,7 +307,7 @@ MUTANTS = (
         file="app/khala/live/encoded_frame.py",
         old="if size < 126:",
         new="if size <= 126:",
-        tests=("tests/unit/test_body.py",),
+        tests=("tests/unit/test_encoded_frame.py",),
         why="A frame of 126 bytes would break the connection.",
     ),
     Mutant(
@@ -315,7 +315,7 @@ MUTANTS = (
         file="app/khala/live/encoded_frame.py",
         old="if size < 1 << 16:",
         new="if size <= 1 << 16:",
-        tests=("tests/unit/test_body.py",),
+        tests=("tests/unit/test_encoded_frame.py",),
         why="A frame of 65,536 bytes would fail to be sent.",
     ),
 )

@@ -25,7 +25,7 @@ LOCK = """
     INSERT INTO budgets AS budget (scope, key, measure, starts_at, ends_at)
     SELECT DISTINCT scope, key, measure, starts_at, ends_at
     FROM unnest($1::text[], $2::bytea[], $3::text[], $4::timestamptz[], $5::timestamptz[])
-        AS asked (scope, key, measure, starts_at, ends_at)
+        AS requested (scope, key, measure, starts_at, ends_at)
     ORDER BY scope, key, measure, starts_at
     ON CONFLICT (scope, key, measure, starts_at) DO UPDATE SET reserved = budget.reserved
     RETURNING scope, key, measure, starts_at, reserved, settled

@@ -27,8 +27,8 @@ CHECKS: Mapping[str, str] = {
     "a run whose messages are not in its thread": """
         SELECT runs.id FROM runs
         LEFT JOIN messages AS answer ON answer.id = runs.message_id AND answer.thread_id = runs.thread_id
-        LEFT JOIN messages AS asked ON asked.id = runs.user_message_id AND asked.thread_id = runs.thread_id
-        WHERE runs.thread_id = ANY($1::uuid[]) AND (answer.id IS NULL OR asked.id IS NULL) LIMIT 1""",
+        LEFT JOIN messages AS question ON question.id = runs.user_message_id AND question.thread_id = runs.thread_id
+        WHERE runs.thread_id = ANY($1::uuid[]) AND (answer.id IS NULL OR question.id IS NULL) LIMIT 1""",
     "a message whose run is not in its thread": """
         SELECT messages.id FROM messages
         LEFT JOIN runs ON runs.id = messages.run_id AND runs.thread_id = messages.thread_id

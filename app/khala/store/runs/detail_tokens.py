@@ -44,10 +44,10 @@ async def find(driver: Driver, token: str, caller: Caller) -> ToolBlock:
     """
     row = await driver.fetchrow(FIND, key_hash(token))
     if row is None:
-        raise NotFound("There is no such detail, or not any more.")
+        raise NotFound("This detail token is unknown or has expired.")
     await access.authorize(driver, row["thread_id"], caller, Action.READ_THREAD)
     stored = await driver.fetch(PARTS, row["run_id"], row["tool_call_id"])
     for block in fold((), [read(part["kind"], part["data"].encode()) for part in stored]):
         if isinstance(block, ToolBlock):
             return block
-    raise NotFound("There is no such detail, or not any more.")
+    raise NotFound("This detail token is unknown or has expired.")

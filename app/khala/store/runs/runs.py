@@ -1,6 +1,6 @@
 """Runs as people see them: reading one, and canceling it.
 
-A cancel ends a run at once where no executor holds it; else the executor is asked to end it.
+A cancel ends a run at once where no executor holds it; else it requests that the executor ends it.
 """
 
 from collections.abc import Sequence

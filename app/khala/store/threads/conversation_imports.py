@@ -99,7 +99,7 @@ async def find_waiting(
     if row is None or content is None or not _handed_over(content, row["options"]) >= set(call_ids):
         return None
     if row["options"] is not None and as_requester(caller, row["user_id"], row["asker_key_id"]) is None:
-        raise Forbidden("Only the person who asked may tell what their own tools came to.")
+        raise Forbidden("Only the requester may return the results of their own tools.")
     return WaitingAnswer(leaf=row["id"], content=content, parent_id=row["parent_id"])
 
 
@@ -134,8 +134,8 @@ async def continue_answer(
             raise Conflict("The thread has gone on meanwhile.")
         leaf = await _append(connection, thread_id, caller, [settled], parent_id=waiting.parent_id)
         assert leaf is not None
-        asked = msgspec.structs.replace(question, message_id=leaf)
-        return await sends.queue_answer(connection, thread, asked, caller, limits, stored=True)
+        request = msgspec.structs.replace(question, message_id=leaf)
+        return await sends.queue_answer(connection, thread, request, caller, limits, stored=True)
 
 
 async def _create(connection: AsyncConnection, caller: Caller, conversation: ConversationImport) -> bool:
@@ -150,7 +150,7 @@ async def _create(connection: AsyncConnection, caller: Caller, conversation: Con
     new = made.first() is not None
     await threads.lock_authorized(connection, thread_id, caller, Action.IMPORT_MESSAGES)
     if not new and await _position(connection, thread_id):
-        raise Conflict("Something was said in this thread before.")
+        raise Conflict("This thread has messages already.")
     return new
 
 

@@ -29,7 +29,7 @@ UPSERT = """
     INSERT INTO presences (thread_id, participant_id, process_id, user_id, name, state, changed_at)
     SELECT thread_id, participant_id, $1, user_id, name, state::jsonb, clock_timestamp()
     FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[])
-        AS said (thread_id, participant_id, user_id, name, state)
+        AS entry (thread_id, participant_id, user_id, name, state)
     ON CONFLICT (thread_id, participant_id) DO UPDATE SET process_id = excluded.process_id,
         user_id = excluded.user_id, name = excluded.name, state = excluded.state, changed_at = excluded.changed_at
 """

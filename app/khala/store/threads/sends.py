@@ -255,7 +255,7 @@ async def _store(
     """Store the message at this position, and queue its answer."""
     driver = await driver_of(connection)
     parent_id = await _parent(driver, thread, question)
-    said = json_text(await _content(connection, question))
+    encoded = json_text(await _content(connection, question))
     sent = await _queue(driver, thread, question, caller, position + 1, ids.new())
     await driver.execute(
         INSERT_MESSAGE,
@@ -263,7 +263,7 @@ async def _store(
         question.thread_id,
         parent_id,
         position,
-        said,
+        encoded,
         caller.author_id,
         caller.name,
         sent.revision,

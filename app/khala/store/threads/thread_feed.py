@@ -31,7 +31,8 @@ CHANGES = f"""
     SELECT watched.thread_id AS id, threads.revision AS now, threads.reset_revision, threads.meta_revision,
            threads.access_id, part.*,
            (SELECT true FROM messages
-            WHERE messages.thread_id = watched.thread_id AND revision > watched.after LIMIT 1) IS TRUE AS said
+            WHERE messages.thread_id = watched.thread_id AND revision > watched.after LIMIT 1) IS TRUE
+               AS messages_changed
     FROM {WATCHED}
     JOIN threads ON threads.id = watched.thread_id AND threads.deleted_at IS NULL
     LEFT JOIN LATERAL (
@@ -40,7 +41,7 @@ CHANGES = f"""
     ) AS part ON watched.after >= threads.reset_revision
     ORDER BY part.revision, part.run_id, part.seq
 """
-"""A row for each part, or one without a part; `said` is whether messages have changed, too, which is rare."""
+"""A row for each part, or one without a part; `messages_changed` is rarely true."""
 
 THREADS = "SELECT * FROM threads WHERE id = ANY($1::uuid[])"
 
@@ -141,7 +142,7 @@ def _metadata_changed(row: rows.Record, after: int) -> bool:
 
 
 def _messages_changed(row: rows.Record, after: int) -> bool:
-    return _served(row, after) and bool(row["said"])
+    return _served(row, after) and bool(row["messages_changed"])
 
 
 Found = TypeVar("Found", bound=rows.Record)
