@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from khala.domain import ids
 from khala.tools.fetch_url import FetchUrl
-from khala.tools.readable import text
+from khala.tools.readable import extract_text
 from khala.tools.ssrf_guard import is_public, networks
 from tests.support.calls_of_tools import Said, call, guest, user
 from tests.support.certificates import certificate
@@ -109,7 +109,7 @@ async def test_a_name_with_one_bad_address_among_good_ones_is_refused(web: Pages
 
 async def test_on_the_open_internet_only_the_usual_ports_are_asked() -> None:
     said = await fetch("http://public.example:22/", FetchUrl(resolve=Names("1.1.1.1")))
-    assert said.text == "Port 22 may not be fetched from, only 80 and 443."
+    assert said.text == "Port 22 is not allowed; use 80 or 443."
 
 
 async def test_nothing_of_ours_is_sent_along_and_no_proxy_is_asked(web: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ async def test_it_follows_five_redirects_and_no_more(web: Pages) -> None:
         web.says(f"/{number}", b"", "301 Moved Permanently", Location=f"/{number + 1}")
     web.says("/6", b"there", Content_Type="text/plain")
     assert (await fetch(web.url("/1"))).text == "there"
-    assert (await fetch(web.url("/0"))).text == "It redirects more than 5 times."
+    assert (await fetch(web.url("/0"))).text == "The address redirects more than 5 times."
 
 
 async def test_what_is_too_large_is_refused_by_its_length_or_as_it_comes(web: Pages) -> None:
@@ -203,7 +203,7 @@ async def test_a_host_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     async with server:
         said = await fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-    assert (said.result.code, said.text) == ("timeout", "The host takes too long to answer.")
+    assert (said.result.code, said.text) == ("timeout", "The host took too long to respond.")
 
 
 async def test_a_guest_may_not_reach_the_network(web: Pages) -> None:
@@ -245,9 +245,9 @@ async def test_over_tls_the_name_of_the_address_is_asked_for_and_checked(tmp_pat
     ],
 )
 def test_a_page_is_read_as_a_person_reads_it(page: str, read: str) -> None:
-    assert text(page)[1] == read
+    assert extract_text(page)[1] == read
 
 
 @pytest.mark.parametrize("piece", ["<", "<a ", "<a '", '<a "', "<!--", "<script>", "</", "&#9", "<p>", "<!"])
 def test_a_hostile_page_is_read_in_linear_time(piece: str) -> None:
-    text(piece * (300_000 // len(piece)))
+    extract_text(piece * (300_000 // len(piece)))

@@ -178,7 +178,7 @@ class Servers:
 
 
 async def names_of(box: ToolRegistry, actor: ToolActor, *patterns: str) -> list[str]:
-    return list((await box.offered(actor, patterns or None)).tools)
+    return list((await box.offer(actor, patterns or None)).tools)
 
 
 async def test_servers_tools_come_after_the_built_in_ones_and_cant_take_their_names(store: Database) -> None:
@@ -187,7 +187,7 @@ async def test_servers_tools_come_after_the_built_in_ones_and_cant_take_their_na
     found = await names_of(tool_registry(store, connections=served), who)
     assert found[0] == "read_file"
     assert found[-3:] == ["alpha__a", "files__delete_file", "zeal__b"]
-    assert "files" in tool_registry(store, connections=served).taken
+    assert "files" in tool_registry(store, connections=served).reserved_names
     denied = await names_of(tool_registry(store, connections=served, deny="delete_file"), who)
     assert not [name for name in denied if "delete_file" in name]
 
@@ -206,7 +206,7 @@ async def test_patterns_of_the_operator_and_of_a_run_leave_tools_out(store: Data
 
 
 async def test_what_a_call_needs_and_its_actor_lacks_is_named(store: Database) -> None:
-    fetch = (await tool_registry(store).offered(user((await person(store)).id))).tools["fetch_url"]
+    fetch = (await tool_registry(store).offer(user((await person(store)).id))).tools["fetch_url"]
     visitor = guest((await person(store)).id)
     said = await call(fetch, visitor, url="http://127.0.0.1/")
     assert (said.ok, said.result.code) == (False, "forbidden")

@@ -80,7 +80,7 @@ class Maker:
         """A tool of this kind, approved of and offered."""
         made = await self.make(**changes)
         assert (await self.decide(made["name"])).status_code == 200
-        return (await tool_registry.offered(self.actor)).tools[made["name"]]
+        return (await tool_registry.offer(self.actor)).tools[made["name"]]
 
     @property
     def actor(self) -> ToolActor:
@@ -97,11 +97,11 @@ async def test_a_tool_is_offered_once_its_user_approves_and_to_nobody_else(
 ) -> None:
     made = await maker.make()
     assert (made["state"], "decidedAt" in made) == ("pending", False)
-    assert "shout" not in (await tool_registry.offered(maker.actor)).tools
+    assert "shout" not in (await tool_registry.offer(maker.actor)).tools
     assert (await maker.decide("shout")).json()["state"] == "approved"
-    offered = (await tool_registry.offered(maker.actor)).tools
+    offered = (await tool_registry.offer(maker.actor)).tools
     assert (offered["shout"].spec.source, *offered["shout"].spec.permissions) == ("user", "code")
-    assert "shout" not in (await tool_registry.offered(user((await person(store)).id))).tools
+    assert "shout" not in (await tool_registry.offer(user((await person(store)).id))).tools
     said = await call(offered["shout"], maker.actor, text="en taro adun")
     assert said.json == {"said": "EN TARO ADUN"}
     assert "text: required" in (await call(offered["shout"], maker.actor)).text
@@ -114,7 +114,7 @@ async def test_the_first_word_on_a_tool_stands(maker: Maker, tool_registry: Tool
     assert (await maker.decide("shout", approved=False)).status_code == 200
     refused = await maker.decide("shout")
     assert (refused.status_code, refused.json()["code"]) == (409, "already_decided")
-    assert "shout" not in (await tool_registry.offered(maker.actor)).tools
+    assert "shout" not in (await tool_registry.offer(maker.actor)).tools
     assert (await maker.ask("DELETE", "/shout")).status_code == 204
     assert (await maker.ask("DELETE", "/shout")).status_code == 404
     await maker.make()
@@ -272,7 +272,7 @@ async def test_a_tool_that_was_approved_before_its_schema_was_refused_fails_as_b
     )
     await user_tools.add(store, maker.who.id, definition, "print(1)")
     await user_tools.decide(store, maker.who.id, "old", approve=True, digest=None)
-    tool = (await tool_registry.offered(maker.actor)).tools["old"]
+    tool = (await tool_registry.offer(maker.actor)).tools["old"]
     async with asyncio.timeout(20):
         said = await call(tool, maker.actor, a="a" * 60 + "b")
     assert said.text == "The schema of old can't be used. Only the whole schema may have a $schema, not a part of it."

@@ -109,7 +109,7 @@ async def test_reading_goes_on_line_by_line_and_says_how_many_there_are(db: Data
     actor = await somebody(db)
     await write(db, actor, "long.txt", "".join(f"line {number}\n" for number in range(1, 5001)))
     first = await call(ReadFile(db), actor, path="long.txt")
-    assert first.text.startswith("[Lines 1 to 2000 of 5000; go on with from=2001]\nline 1\n")
+    assert first.text.startswith("[Lines 1 to 2000 of 5000; continue with from=2001]\nline 1\n")
     end: dict[str, Any] = {"from": 4999, "lines": 10}
     last = await call(ReadFile(db), actor, path="long.txt", **end)
     assert last.text == "[Lines 4999 to 5000 of 5000]\nline 4999\nline 5000"
@@ -125,10 +125,8 @@ async def test_what_is_no_text_is_said_to_be_none(db: Database) -> None:
     either: dict[Tool, dict[str, Any]] = {ReadFile(db): {}, EditFile(db): {"old": "P", "new": "Q"}}
     for tool, args in either.items():
         said = await call(tool, actor, path="image.png", **args)
-        assert (said.ok, said.text) == (False, "image.png is no text (UTF-8), but 6 bytes of something else.")
-    assert (
-        await call(GrepFiles(db), actor, pattern="PNG")
-    ).text == "[0 matching lines; 1 file not searched, being no text]"
+        assert (said.ok, said.text) == (False, "image.png is not UTF-8 text, but binary data of 6 bytes.")
+    assert (await call(GrepFiles(db), actor, pattern="PNG")).text == "[0 matching lines; 1 binary file not searched]"
 
 
 async def test_an_edit_needs_the_old_text_exactly_once_unless_all_is_meant(db: Database) -> None:
@@ -139,7 +137,9 @@ async def test_an_edit_needs_the_old_text_exactly_once_unless_all_is_meant(db: D
     assert "2 times" in (await call(edit, actor, path="a.txt", old="one", new="x")).text
     assert await read(db, actor, "a.txt") == "one two one"
     assert (await call(edit, actor, path="a.txt", old="two", new="2")).ok
-    assert (await call(edit, actor, path="a.txt", old="one", new="1", all=True)).text == "Replaced it 2 times in a.txt."
+    assert (
+        await call(edit, actor, path="a.txt", old="one", new="1", all=True)
+    ).text == "Replaced 2 occurrences in a.txt."
     assert await read(db, actor, "a.txt") == "1 2 1"
     await write(db, actor, "a.txt", "x" * 100_000)
     assert (await call(edit, actor, path="a.txt", old="x", new="y" * 1000, all=True)).result.code == "too_large"
@@ -196,7 +196,7 @@ async def test_a_deleted_file_is_gone_and_deleting_waits_for_approval(db: Databa
 
 async def test_folders_are_listed_with_their_files_and_folders(db: Database) -> None:
     actor = await somebody(db)
-    assert (await call(ListDirectory(db), actor)).text == "It is empty."
+    assert (await call(ListDirectory(db), actor)).text == "The workspace is empty."
     for path in ("b.txt", "a/x.txt", "a/y/z.txt", "ab/c"):
         await write(db, actor, path, "xyz")
     assert (await call(ListDirectory(db), actor)).text == "a/\nab/\nb.txt  3"
@@ -226,7 +226,7 @@ async def test_a_glob_finds_paths(db: Database, pattern: str, found: str) -> Non
     for path in ("src/a.py", "src/deep/b.py", "src/deep/er/c.ts", "top.md"):
         await write(db, actor, path, "x")
     said = await call(GlobFiles(db), actor, pattern=pattern)
-    assert said.text == (found.replace(" ", "\n") or "No file has such a path.")
+    assert said.text == (found.replace(" ", "\n") or "No file matches the pattern.")
 
 
 async def every_line(db: Database, actor: ToolActor, pattern: str, **args: Any) -> list[str]:
@@ -238,7 +238,7 @@ async def every_line(db: Database, actor: ToolActor, pattern: str, **args: Any) 
         assert said.ok, said.text
         head, *page = said.text.split("\n")
         lines += page
-        more = re.search(r"go on with after=(.*?:\d+)[;\]]", head)
+        more = re.search(r"continue with after=(.*?:\d+)[;\]]", head)
         if more is None:
             return lines
         after = {"after": more[1]}
@@ -265,7 +265,7 @@ async def test_every_matching_line_can_be_had(db: Database, texts: list[str], pa
         if re.search(pattern.replace("$", r"\Z"), line)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("khala.tools.file_search.PAGE", page)
+        patch.setattr("khala.tools.file_search.MAX_PAGE_MATCHES", page)
         assert await every_line(db, actor, pattern) == naive
         with_context = await every_line(db, actor, pattern, context=2)
         assert [line for line in with_context if re.match(r"f\d+:", line)] == naive
@@ -345,7 +345,7 @@ async def test_slow_searches_keep_nobody_else_waiting_and_end_when_they_are_canc
             # All in the default pool would wait behind forty searches.
             assert await asyncio.to_thread(slow.begun.wait, 10)
             await read(db, actor, "a")
-        assert slow.searched <= file_search.SEARCHING
+        assert slow.searched <= file_search.SEARCH_THREADS
         for task in calls:
             task.cancel()
         await asyncio.wait(calls, timeout=20)
@@ -353,7 +353,7 @@ async def test_slow_searches_keep_nobody_else_waiting_and_end_when_they_are_canc
     finally:
         slow.go_on.set()
     await asyncio.wait_for(file_search._threads.run(len, ""), 20)
-    assert slow.searched <= file_search.SEARCHING * (file_search.OFTEN + 1), "not all 5,000 lines"
+    assert slow.searched <= file_search.SEARCH_THREADS * (file_search.CHECK_INTERVAL_LINES + 1), "not all 5,000 lines"
 
 
 async def test_a_search_whose_time_is_up_fails_with_a_word_on_what_to_do(

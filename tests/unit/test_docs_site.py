@@ -56,7 +56,7 @@ def test_every_built_in_tool_is_documented() -> None:
     nothing: Any = None
     registry = ToolRegistry(nothing, nothing, sandbox=None, connections=None, options=ToolRegistryOptions())
     documented = (ROOT / "docs" / "tools.md").read_text()
-    assert not [name for name in registry.taken if f"`{name}`" not in documented]
+    assert not [name for name in registry.reserved_names if f"`{name}`" not in documented]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -71,16 +71,18 @@ WHO = user(ids.new())
         (PayloadTooLarge("Too much."), "Too much.", "too_large"),
         (Unavailable("Away."), "Away.", "unavailable"),
         (KhalaError("Hm."), "Hm.", "unavailable"),
-        (ValueError("secret"), "The tool failed inside.", "failed"),
-        (asyncio.CancelledError(), "The tool failed inside.", "failed"),
-        (ExceptionGroup("secrets", [ValueError("secret")]), "The tool failed inside.", "failed"),
+        (ValueError("secret"), "The tool failed with an internal error.", "failed"),
+        (asyncio.CancelledError(), "The tool failed with an internal error.", "failed"),
+        (ExceptionGroup("secrets", [ValueError("secret")]), "The tool failed with an internal error.", "failed"),
     ],
 )
 async def test_a_failure_is_a_result_with_its_message_and_code(error: BaseException, message: str, code: str) -> None:
     with structlog.testing.capture_logs() as logs:
         said = await call(Probe(error), WHO)
     assert (said.ok, said.text, said.result.code) == (False, message, code)
-    assert [line["event"] for line in logs] == (["tool_crashed"] if message == "The tool failed inside." else [])
+    assert [line["event"] for line in logs] == (
+        ["tool_crashed"] if message == "The tool failed with an internal error." else []
+    )
 
 
 async def test_what_takes_too_long_is_cancelled_and_told() -> None:
@@ -96,10 +98,10 @@ async def test_a_tool_that_ignores_its_cancellation_keeps_nobody_waiting(monkeyp
     assert said.result.code == "timeout"
     assert [line["event"] for line in logs] == ["tool_left_behind"]
     ENOUGH.set()
-    for task in [*invoking._left_behind]:
+    for task in [*invoking._abandoned]:
         task.cancel()
         await asyncio.wait({task})
-    assert not invoking._left_behind
+    assert not invoking._abandoned
 
 
 async def test_the_callers_cancellation_goes_through_and_ends_the_tool() -> None:

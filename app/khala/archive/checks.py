@@ -75,11 +75,11 @@ def _receipt(data: Any) -> None:
 def _object(*names: str) -> Callable[[Any], None]:
     """These fields are JSON objects, where they are there."""
 
-    def checked(data: Any) -> None:
+    def check_definition(data: Any) -> None:
         for name in names:
             _decoded(getattr(data, name), dict[str, Any] | None)
 
-    return checked
+    return check_definition
 
 
 def _blob(data: Any) -> None:
@@ -107,7 +107,7 @@ def _tool(data: Any) -> None:
     known = {name: getattr(data, name) for name in UserToolDefinition.__struct_fields__ if name != "parameters"}
     definition = msgspec.convert(known | {"parameters": _decoded(data.parameters, dict[str, Any])}, _AsStored)
     try:
-        user_tools.checked(definition, data.code, taken=frozenset())
+        user_tools.check_definition(definition, data.code, taken=frozenset())
     except KhalaError as error:
         raise ValueError(error.message) from error
 

@@ -76,7 +76,7 @@ class ToolExecutor:
     async def offer(self, patterns: Sequence[str] | None) -> list[ToolSpec]:
         """The tools that the model may call now, with the client's own first."""
         self._actor = await self._find_actor()
-        offer = await self._dependencies.tool_registry.offered(self._actor, patterns)
+        offer = await self._dependencies.tool_registry.offer(self._actor, patterns)
         self._tools, self._actions = offer.tools, offer.actions
         own = [
             ToolSpec(name=one.name, description=one.description, parameters=one.parameters, source="caller")

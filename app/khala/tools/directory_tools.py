@@ -1,4 +1,4 @@
-"""What is in the workspace: folders, and the files that a pattern fits."""
+"""The tools `list_directory` and `glob`, which find files of the workspace."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from khala.tools.workspace_tools import FS, schema
 
 
 class ListDirectory:
-    """`list_directory`."""
+    """`list_directory`: the files and folders in a folder."""
 
     spec = ToolSpec(
         name="list_directory",
-        description="List a folder of the workspace: its files with their sizes in bytes, and its folders.",
-        parameters=schema(path={"type": "string", "description": "The folder; all of the workspace unless given."}),
+        description="List the files of a workspace folder with their sizes in bytes, and its subfolders.",
+        parameters=schema(path={"type": "string", "description": "The folder. Default: the whole workspace."}),
         permissions=FS,
         idempotent=True,
     )
@@ -27,19 +27,19 @@ class ListDirectory:
         self._db = db
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """The folder's lines."""
+        """List the folder."""
         folder = paths.folder(args.get("path", ""))
         async with self._db.driver() as driver:
-            found = await workspace_files.entries(driver, call.actor.owner_id)
-        lines = _listed(found, folder)
+            entries = await workspace_files.entries(driver, call.actor.owner_id)
+        lines = _list(entries, folder)
         if not lines and folder:
-            raise ToolError(f"There is no folder {folder}", code="not_found")
+            raise ToolError(f"The folder {folder} does not exist.", code="not_found")
         return await tool_output.text_result(
-            call.sink, "\n".join(lines) or "It is empty.", tool_output.pluralize(len(lines), "name")
+            call.sink, "\n".join(lines) or "The workspace is empty.", tool_output.pluralize(len(lines), "name")
         )
 
 
-def _listed(entries: Sequence[WorkspaceEntry], folder: str) -> list[str]:
+def _list(entries: Sequence[WorkspaceEntry], folder: str) -> list[str]:
     names: dict[str, str] = {}
     for entry in entries:
         if entry.path.startswith(folder):
@@ -49,17 +49,17 @@ def _listed(entries: Sequence[WorkspaceEntry], folder: str) -> list[str]:
 
 
 class GlobFiles:
-    """`glob`."""
+    """`glob`: the files whose path matches a pattern."""
 
     spec = ToolSpec(
         name="glob",
-        description="Find files of the workspace by a pattern of their whole path.",
+        description="Find workspace files whose whole path matches a pattern.",
         parameters=schema(
             "pattern",
             pattern={
                 "type": "string",
                 "minLength": 1,
-                "description": "As in src/**/*.py: ** any folders, * and ? within a name, [a-z], {a,b}.",
+                "description": "For example src/**/*.py: ** any folders, * and ? within a name, [a-z], {a,b}.",
             },
         ),
         permissions=FS,
@@ -70,10 +70,10 @@ class GlobFiles:
         self._db = db
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """The paths."""
+        """List the matching paths."""
         wanted = paths.glob(args["pattern"])
         async with self._db.driver() as driver:
             entries = await workspace_files.entries(driver, call.actor.owner_id)
         found = [entry.path for entry in entries if wanted.search(entry.path)]
         summary = tool_output.pluralize(len(found), "file")
-        return await tool_output.text_result(call.sink, "\n".join(found) or "No file has such a path.", summary)
+        return await tool_output.text_result(call.sink, "\n".join(found) or "No file matches the pattern.", summary)

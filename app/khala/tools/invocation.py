@@ -1,4 +1,4 @@
-"""A call of a tool, from arguments to result: checked, bounded in time, and never an exception."""
+"""Executes a call of a tool: checks permissions and arguments, bounds the time, and turns errors into results."""
 
 import asyncio
 from typing import Any
@@ -12,22 +12,22 @@ from khala.tools.validation import arguments
 
 log = structlog.get_logger()
 
-PATIENCE = 2.0
-"""Seconds that a cancelled tool has to clean up, before it is left behind."""
+CLEANUP_TIMEOUT_SECONDS = 2.0
+"""Time for a cancelled tool to clean up, before it is abandoned."""
 CODES = {
     "forbidden": "forbidden", "unauthorized": "forbidden", "not_found": "not_found", "blob_not_found": "not_found",
     "thread_not_found": "not_found", "run_not_found": "not_found", "payload_too_large": "too_large",
     "invalid_input": "bad_arguments", "unavailable": "unavailable", "rate_limited": "unavailable",
 }  # fmt: skip
-"""A failure's code by that of the error which was raised; all others are `failed`."""
+"""Codes of failures by codes of errors; all other errors are `failed`."""
 
-_left_behind: set["asyncio.Task[CallResult]"] = set()
+_abandoned: set["asyncio.Task[CallResult]"] = set()
 
 
 async def invoke(tool: Tool, args: dict[str, Any], call: CallContext) -> CallResult:
-    """What the call came to. Raises nothing but `CancelledError`: every failure is a result with a message and a code.
+    """Execute the call. Every failure is a result with a message and a code; only `CancelledError` is raised.
 
-    When this returns or raises the tool's task has ended, unless it ignores its cancellation for two seconds.
+    When this ends, the tool's task has ended, unless it ignores its cancellation for `CLEANUP_TIMEOUT_SECONDS`.
     """
     spec = tool.spec
     missing = spec.permissions - call.actor.permissions
@@ -61,9 +61,9 @@ def _outcome(task: "asyncio.Task[CallResult]", spec: ToolSpec) -> CallResult:
         return _failed(error.message, error.code)
     except KhalaError as error:
         return _failed(error.message, CODES.get(error.code, "failed"))
-    except (Exception, asyncio.CancelledError):  # the tool's own, whatever it is: nobody has cancelled it here
+    except (Exception, asyncio.CancelledError):  # any error of the tool; a cancellation here is the tool's own
         log.exception("tool_crashed", tool=spec.name)
-        return _failed("The tool failed inside.", "failed")
+        return _failed("The tool failed with an internal error.", "failed")
 
 
 def _failed(message: str, code: str) -> CallResult:
@@ -71,17 +71,17 @@ def _failed(message: str, code: str) -> CallResult:
 
 
 async def _end(task: "asyncio.Task[CallResult]", spec: ToolSpec) -> None:
-    """Cancel it, and wait until it has cleaned up, but not for ever."""
-    # Kept until it ends, because nothing else does, and its end is looked at, whoever waits.
-    _left_behind.add(task)
+    """Cancel the task, and wait until it has cleaned up or the timeout has passed."""
+    # A reference until the task ends, since there may be no other; and its exception is always retrieved.
+    _abandoned.add(task)
     task.add_done_callback(_forget)
     task.cancel()
-    await asyncio.wait({task}, timeout=PATIENCE)
+    await asyncio.wait({task}, timeout=CLEANUP_TIMEOUT_SECONDS)
     if not task.done():
-        log.error("tool_left_behind", tool=spec.name, seconds=PATIENCE)
+        log.error("tool_abandoned", tool=spec.name, seconds=CLEANUP_TIMEOUT_SECONDS)
 
 
 def _forget(task: "asyncio.Task[CallResult]") -> None:
-    _left_behind.discard(task)
+    _abandoned.discard(task)
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Paths in an agent's workspace, and patterns of them. They are names only: none leads to a file of the machine."""
+"""Paths of the workspace, and glob patterns for them. Paths are names in the database, not files of the machine."""
 
 import re
 import unicodedata
@@ -6,52 +6,56 @@ import unicodedata
 from khala.blobs.patterns import LinePattern, compile_pattern
 from khala.tools.port import ToolError
 
-LONGEST = 512
-"""Characters of a path."""
-DEEPEST = 16
-"""Steps of a path."""
-ROOM = 3
-"""What was claimed along with a thread may be deeper and longer by a folder or two."""
-LONGEST_GLOB = 256
+MAX_PATH_CHARACTERS = 512
+MAX_PATH_SEGMENTS = 16
+EXISTING_PATH_FACTOR = 3
+"""Existing paths may be so much longer: files of a claimed thread are moved into folders."""
+MAX_GLOB_CHARACTERS = 256
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def normal(path: str, *, new: bool = False) -> str:
-    """The path as it is stored: relative, without empty steps and `.`. Raises `ToolError` for one that can't be."""
-    steps = _steps(path)
-    if not steps:
-        raise ToolError("path: this names no file.", code="bad_arguments")
-    normalised = "/".join(steps)
-    many = 1 if new else ROOM
-    if len(normalised) > LONGEST * many or len(steps) > DEEPEST * many:
-        raise ToolError(f"path: it has at most {LONGEST} characters and {DEEPEST} steps.", code="bad_arguments")
+    """The path as it is stored: relative, without `.` and empty segments. Raises `ToolError` for an invalid path.
+
+    `new`: the path of a file to create, which must be shorter.
+    """
+    segments = _segments(path)
+    if not segments:
+        raise ToolError("path: must name a file.", code="bad_arguments")
+    normalised = "/".join(segments)
+    factor = 1 if new else EXISTING_PATH_FACTOR
+    if len(normalised) > MAX_PATH_CHARACTERS * factor or len(segments) > MAX_PATH_SEGMENTS * factor:
+        raise ToolError(
+            f"path: at most {MAX_PATH_CHARACTERS} characters and {MAX_PATH_SEGMENTS} segments are allowed.",
+            code="bad_arguments",
+        )
     return normalised
 
 
 def folder(path: str) -> str:
-    """What the paths of all files in this folder begin with: nothing for the whole workspace."""
-    steps = _steps(path)
-    return "/".join(steps) + "/" if steps else ""
+    """The prefix of the paths of all files in this folder; it is empty for the whole workspace."""
+    segments = _segments(path)
+    return "/".join(segments) + "/" if segments else ""
 
 
-def _steps(path: str) -> list[str]:
+def _segments(path: str) -> list[str]:
     if CONTROL.search(path):
-        raise ToolError("path: it has control characters.", code="bad_arguments")
+        raise ToolError("path: control characters are not allowed.", code="bad_arguments")
     if path.startswith("/"):
-        raise ToolError("path: it must be relative to the workspace, so without / in front.", code="bad_arguments")
-    steps = [step for step in unicodedata.normalize("NFC", path).split("/") if step not in ("", ".")]
-    if ".." in steps:
-        raise ToolError("path: .. leads nowhere here.", code="bad_arguments")
-    return steps
+        raise ToolError("path: must be relative to the workspace, without a leading /.", code="bad_arguments")
+    segments = [segment for segment in unicodedata.normalize("NFC", path).split("/") if segment not in ("", ".")]
+    if ".." in segments:
+        raise ToolError("path: .. is not allowed.", code="bad_arguments")
+    return segments
 
 
 def glob(pattern: str, *, names: bool = False) -> LinePattern:
-    """What finds the paths that this pattern fits: `*`, `?`, `[a-z]`, `{a,b}`, and `**` for any number of folders.
+    """A compiled glob pattern: `*`, `?`, `[a-z]`, `{a,b}`, and `**` for any number of folders.
 
-    With `names` a pattern without `/` fits files of that name in any folder. Raises `ToolError`.
+    With `names` a pattern without `/` matches files of that name in any folder. Raises `ToolError` for an invalid one.
     """
-    if not pattern or len(pattern) > LONGEST_GLOB or CONTROL.search(pattern):
-        message = f"A glob has 1 to {LONGEST_GLOB} characters, and no control characters."
+    if not pattern or len(pattern) > MAX_GLOB_CHARACTERS or CONTROL.search(pattern):
+        message = f"A glob has 1 to {MAX_GLOB_CHARACTERS} characters, and no control characters."
         raise ToolError(message, code="bad_arguments")
     wanted = unicodedata.normalize("NFC", pattern.removeprefix("./"))
     if names and "/" not in wanted:
@@ -81,7 +85,7 @@ def _expression(pattern: str) -> str:
 
 
 def _set(text: str) -> str:
-    """A set of characters, none of which is special but `-` between two."""
+    """A set of characters; only `-` between two of them is special."""
     inner = text[1:-1]
     out = inner[:1] in ("!", "^")
     chosen = re.sub(r"([\\\[\]^&~|])", r"\\\1", inner[1:] if out else inner)

@@ -1,4 +1,4 @@
-"""The one port to a tool: arguments go in, a result comes out, and what is large goes to a sink on the way."""
+"""The interface of a tool: arguments go in, a result comes out, and large output goes to a sink."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -9,18 +9,18 @@ from khala.domain.tools import ToolActor, ToolSpec
 
 
 class Sink(Protocol):
-    """Where a tool writes output of any size; what does not fit into a part becomes a blob."""
+    """Takes output of any size. Output that does not fit into a part becomes a blob."""
 
     async def write(self, data: bytes) -> None:
-        """More output. Raises `PayloadTooLarge` past the most that one call may put out."""
+        """Add output. Raises `PayloadTooLarge` past the limit of one call."""
         ...
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a tool.
+    """The context of one call.
 
-    `idempotency_key` is the same whenever this call is tried, and no other call's. `progress` tells whoever watches how
-    far it is, in a few words.
+    `idempotency_key` is the same for each try of this call, and unique to it. `progress` reports in a few words how far
+    the call is.
     """
 
     id: str
@@ -31,10 +31,10 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call came to.
+    """The result of a call.
 
-    `output` is text or JSON; None where it was written to the sink, as bytes of `media_type`. `summary` is what a
-    person reads on one line, by default the beginning of the output.
+    `output` is text or JSON; None if the output was written to the sink, as bytes of `media_type`. `summary` is a
+    line for people; by default it is the beginning of the output.
     """
 
     ok: bool = True
@@ -42,11 +42,11 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str = "text/plain; charset=utf-8"
     summary: str | None = None
     code: str | None = None
-    """Of a failure: see `ToolError.code`."""
+    """The code of a failure: see `ToolError.code`."""
 
 
 class ToolError(Exception):
-    """A call failed in a way that the model should hear of; the message is for it and for the person who watches."""
+    """A call failed. The message is for the model and for the people who watch."""
 
     def __init__(self, message: str, *, code: str = "failed") -> None:
         super().__init__(message)
@@ -56,10 +56,10 @@ class ToolError(Exception):
 
 
 class Tool(Protocol):
-    """Something an agent can do. Cancelling the task that runs it ends all that it began."""
+    """A tool. Cancelling the task that runs it ends everything that it has started."""
 
     spec: ToolSpec
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Do it. Arguments fit the schema. Raises `ToolError`."""
+        """Execute a call. The arguments match the schema. Raises `ToolError`."""
         ...

@@ -1,4 +1,4 @@
-"""The tool `read_blob`: an agent looks into what was too large for its prompt, a little at a time."""
+"""The tool `read_blob`: reads a part of an output or a file that is too large for the prompt."""
 
 from typing import Any
 from uuid import UUID
@@ -13,36 +13,41 @@ from khala.domain.tools import ToolSpec
 from khala.store.blobs.blobs import Blob
 from khala.tools.port import CallContext, CallResult, ToolError
 
-MOST_TEXT = 4000
-"""Characters of lines that one call gives, about."""
-MOST_LINE = 1000
-MOST_LINES = 200
-SECONDS = 5.0
+MAX_TEXT_CHARACTERS = 4000
+"""Approximate characters of the lines that one call returns."""
+MAX_LINE_CHARACTERS = 1000
+MAX_LINES = 200
+READ_TIMEOUT_SECONDS = 5.0
 
 SPEC = ToolSpec(
     name="read_blob",
     description=(
-        "Read a part of a large tool result or an uploaded text file that is kept as a blob of this conversation. "
-        "mode: head (first lines), tail (last lines), range (lines from `from` on), or grep (lines that have the "
-        "regular expression `pattern`, RE2 syntax). A call gives about 4,000 characters; if the answer ends with "
-        "`next`, call again with the same arguments and `after` set to it to read on."
+        "Read a part of a large tool result or an uploaded text file that is stored as a blob of this conversation. "
+        "mode: head (first lines), tail (last lines), range (lines from `from` on), or grep (lines that match "
+        "the regular expression `pattern`, RE2 syntax). A call returns about 4,000 characters. If the result ends with "
+        "`after=…`, call again with the same arguments and this `after` to read on."
     ),
     parameters={
         "type": "object",
         "properties": {
             "blobId": {"type": "string", "format": "uuid", "description": "The blob's id."},
             "mode": {"type": "string", "enum": ["head", "tail", "range", "grep"]},
-            "lines": {"type": "integer", "minimum": 1, "maximum": MOST_LINES, "description": "How many. Default: 50."},
+            "lines": {"type": "integer", "minimum": 1, "maximum": MAX_LINES, "description": "How many. Default: 50."},
             "from": {"type": "integer", "minimum": 1, "description": "range: the first line."},
-            "pattern": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "grep: what to find."},
-            "ignoreCase": {"type": "boolean", "description": "grep: upper and lower case are the same."},
+            "pattern": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 1000,
+                "description": "grep: the regular expression.",
+            },
+            "ignoreCase": {"type": "boolean", "description": "grep: ignore upper and lower case."},
             "context": {
                 "type": "integer",
                 "minimum": 0,
                 "maximum": MAX_CONTEXT_LINES,
-                "description": "grep: lines around.",
+                "description": "grep: lines around a match.",
             },
-            "after": {"type": "string", "description": "The `next` of the answer before."},
+            "after": {"type": "string", "description": "The `after` of the result before."},
         },
         "required": ["blobId", "mode"],
         "additionalProperties": False,
@@ -53,7 +58,7 @@ SPEC = ToolSpec(
 
 
 class ReadBlobArguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is looked at."""
+    """The arguments of `read_blob`."""
 
     blob_id: UUID
     mode: ReadMode
@@ -66,7 +71,7 @@ class ReadBlobArguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class ReadBlob:
-    """Reads blobs of the thread that the call is in, and of no other."""
+    """`read_blob`: read lines of a blob of the call's own thread."""
 
     spec = SPEC
 
@@ -74,23 +79,26 @@ class ReadBlob:
         self._blob_service = blob_service
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Lines with their numbers, as text."""
-        asked = _asked(args)
+        """Return lines with their numbers, as text."""
+        request = _parse_arguments(args)
         if call.actor.thread_id is None:
-            raise ToolError("There is no conversation here that could have blobs.", code="not_found")
-        question = ReadRequest(
-            mode=asked.mode,
-            lines=min(asked.lines, MOST_LINES),
-            start=asked.start,
-            pattern=asked.pattern,
-            ignore_case=asked.ignore_case,
-            context=asked.context,
-            after=asked.after,
+            raise ToolError("This call belongs to no conversation, so there are no blobs.", code="not_found")
+        read_request = ReadRequest(
+            mode=request.mode,
+            lines=min(request.lines, MAX_LINES),
+            start=request.start,
+            pattern=request.pattern,
+            ignore_case=request.ignore_case,
+            context=request.context,
+            after=request.after,
         )
         try:
-            blob = await self._blob_service.find(asked.blob_id, call.actor.thread_id)
-            seen = await read_lines(
-                self._blob_service, blob, question, ReadLimits(line=MOST_LINE, text=MOST_TEXT, seconds=SECONDS)
+            blob = await self._blob_service.find(request.blob_id, call.actor.thread_id)
+            result = await read_lines(
+                self._blob_service,
+                blob,
+                read_request,
+                ReadLimits(line=MAX_LINE_CHARACTERS, text=MAX_TEXT_CHARACTERS, seconds=READ_TIMEOUT_SECONDS),
             )
         except InvalidInput as error:
             raise ToolError(error.message, code="bad_arguments") from error
@@ -98,28 +106,28 @@ class ReadBlob:
             raise ToolError(error.message, code="not_found") from error
         except Unavailable as error:
             raise ToolError(error.message, code="unavailable") from error
-        return CallResult(output=_told(seen, blob), summary=_summary(seen, asked))
+        return CallResult(output=_text(result, blob), summary=_summary(result, request))
 
 
-def _asked(args: dict[str, Any]) -> ReadBlobArguments:
+def _parse_arguments(args: dict[str, Any]) -> ReadBlobArguments:
     try:
         return msgspec.convert(args, ReadBlobArguments)
     except msgspec.ValidationError as error:
-        raise ToolError(f"These arguments can't be used: {error}.", code="bad_arguments") from error
+        raise ToolError(f"Invalid arguments: {error}.", code="bad_arguments") from error
 
 
-def _told(seen: ReadResult, blob: Blob) -> str:
-    if seen.binary:
+def _text(result: ReadResult, blob: Blob) -> str:
+    if result.binary:
         return f"This blob is binary ({blob.media_type}, {blob.size:,} bytes): it has no lines."
-    told = [f"{line.line}{':' if line.match else '-'} {line.text}" for line in seen.items]
-    if seen.next:
-        told.append(f"[There is more: after={seen.next}]")
-    return "\n".join(told) or "[There are no such lines.]"
+    lines = [f"{line.line}{':' if line.match else '-'} {line.text}" for line in result.items]
+    if result.next:
+        lines.append(f"[There is more: after={result.next}]")
+    return "\n".join(lines) or "[No such lines.]"
 
 
-def _summary(seen: ReadResult, asked: ReadBlobArguments) -> str:
-    if seen.binary:
-        return "It is binary."
-    what = "lines with the pattern" if asked.mode == "grep" else "lines"
-    many = sum(line.match for line in seen.items) if asked.mode == "grep" else len(seen.items)
-    return f"{many} {what}{' and more' if seen.next else ''}"
+def _summary(result: ReadResult, request: ReadBlobArguments) -> str:
+    if result.binary:
+        return "The blob is binary."
+    noun = "matching lines" if request.mode == "grep" else "lines"
+    count = sum(line.match for line in result.items) if request.mode == "grep" else len(result.items)
+    return f"{count} {noun}{' and more' if result.next else ''}"

@@ -1,4 +1,4 @@
-"""What a person reads of a page: its text without the HTML, in time linear in its length."""
+"""Converts a web page to text without HTML, in time linear in its length."""
 
 import codecs
 import html
@@ -12,22 +12,24 @@ BLOCKS = frozenset((
     "ol", "option", "p", "pre", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "title", "tr",
     "ul",
 ))  # fmt: skip
-"""Elements that begin on a line of their own."""
-UNSEEN = ("script", "style", "template", "noscript", "svg", "iframe", "textarea", "select", "object")
-"""Elements whose content nobody reads."""
+"""Elements that begin on a new line."""
+INVISIBLE = ("script", "style", "template", "noscript", "svg", "iframe", "textarea", "select", "object")
+"""Elements whose content is not shown."""
 TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})[^>\"']*(?:\"[^\"]*\"[^>\"']*|'[^']*'[^>\"']*)*>")
 LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 MARKUP = re.compile(r"<[a-zA-Z/!?]")
 NAMED = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})")
-LONGEST_TAG = 2048
-"""Characters of a tag that are read with care for what is quoted in it; a longer one ends at its first `>`."""
+MAX_TAG_CHARACTERS = 2048
+"""Characters of a tag in which quoted values are recognised; a longer tag ends at its first `>`."""
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
-SAFE = re.compile(r"utf-?8|utf-?16|ascii|iso8859-\d+|cp\d+|gb\w+|big5\w*|euc\w+|shift\w+|koi8-\w|mac-\w+|iso2022\w+")
-"""Codecs of text, by Python's names, none of which takes more than linear time."""
+SAFE_CODECS = re.compile(
+    r"utf-?8|utf-?16|ascii|iso8859-\d+|cp\d+|gb\w+|big5\w*|euc\w+|shift\w+|koi8-\w|mac-\w+|iso2022\w+"
+)
+"""Allowed codecs, by Python's names: text codecs that take linear time."""
 
 
-def decoded(content: bytes, charset: str | None) -> str:
-    """The text of a page, by the charset that its sender or it itself names, else as UTF-8."""
+def decode(content: bytes, charset: str | None) -> str:
+    """Decode a page with the given charset, or the one that the page declares, or UTF-8."""
     if charset is None:
         named = CHARSET.search(content[:4096])
         charset = named[1].decode() if named else "utf-8"
@@ -35,11 +37,11 @@ def decoded(content: bytes, charset: str | None) -> str:
         codec = codecs.lookup(charset).name
     except (LookupError, ValueError, UnicodeError):
         codec = "utf-8"
-    return content.decode(codec if SAFE.match(codec) else "utf-8", "replace")
+    return content.decode(codec if SAFE_CODECS.match(codec) else "utf-8", "replace")
 
 
-def text(page: str) -> tuple[str, str]:
-    """The page's title and its text: one line for each block, without empty ones in a row."""
+def extract_text(page: str) -> tuple[str, str]:
+    """The page's title and its text: one line for each block, without empty lines."""
     title = ""
     lines: list[str] = []
     line: list[str] = []
@@ -58,7 +60,7 @@ def text(page: str) -> tuple[str, str]:
 
 
 def _pieces(page: str) -> Iterator[tuple[str, str | None]]:
-    """Text, and where blocks begin or end, by name; `/` for an end."""
+    """The texts of the page, and the names of blocks where they begin, or `/` where they end."""
     lower = page.translate(LOWER)
     at = 0
     while at < len(page):
@@ -68,7 +70,7 @@ def _pieces(page: str) -> Iterator[tuple[str, str | None]]:
             yield _unescaped(page[at:tag]), None
         if tag == len(page):
             return
-        at, name, closing = _after(page, lower, tag)
+        at, name, closing = _read_tag(page, lower, tag)
         if at == tag + 1:
             yield "<", None
         elif name in BLOCKS:
@@ -77,34 +79,34 @@ def _pieces(page: str) -> Iterator[tuple[str, str | None]]:
             yield "", None
 
 
-def _after(page: str, lower: str, tag: int) -> tuple[int, str, bool]:
-    """Where the tag ends, with all that is unseen in it; its name; and whether it closes something."""
+def _read_tag(page: str, lower: str, tag: int) -> tuple[int, str, bool]:
+    """The end of the tag, including the content of an invisible element; its name; and whether it is a closing tag."""
     if page.startswith("<!--", tag):
-        return _beyond(page, "-->", tag + 4), "", False
+        return _end_of(page, "-->", tag + 4), "", False
     if page.startswith(("<!", "<?"), tag):
-        return _beyond(page, ">", tag), "", False
-    found = TAG.match(page, tag, min(len(page), tag + LONGEST_TAG))
+        return _end_of(page, ">", tag), "", False
+    found = TAG.match(page, tag, min(len(page), tag + MAX_TAG_CHARACTERS))
     if found is not None:
         name, end = found[1].lower(), found.end()
     else:
         begun = NAMED.match(page, tag)
         if begun is None:
             return tag + 1, "", False
-        name, end = begun[1].lower(), _beyond(page, ">", tag)
+        name, end = begun[1].lower(), _end_of(page, ">", tag)
     closing = page.startswith("</", tag)
-    if name in UNSEEN and not closing and not page.startswith("/>", end - 2):
-        end = _beyond(page, ">", _beyond(lower, f"</{name}", end) - 1)
+    if name in INVISIBLE and not closing and not page.startswith("/>", end - 2):
+        end = _end_of(page, ">", _end_of(lower, f"</{name}", end) - 1)
     return end, name, closing
 
 
-def _beyond(page: str, what: str, start: int) -> int:
-    """Where this ends; the page's end where it is nowhere."""
-    found = page.find(what, start)
-    return len(page) if found < 0 else found + len(what)
+def _end_of(page: str, marker: str, start: int) -> int:
+    """The place after the next marker; the page's end if there is none."""
+    found = page.find(marker, start)
+    return len(page) if found < 0 else found + len(marker)
 
 
 def _unescaped(piece: str) -> str:
     try:
         return html.unescape(piece)
-    except ValueError:  # a number of too many digits
+    except ValueError:  # a character reference with too many digits
         return piece

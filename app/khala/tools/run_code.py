@@ -1,6 +1,6 @@
-"""The tool with which an agent runs code that it wrote."""
+"""The tool `run_code`: runs a program of the model in the sandbox."""
 
-from typing import Any
+from typing import Any, assert_never
 
 from khala.domain.errors import PayloadTooLarge
 from khala.domain.tools import ToolSpec
@@ -8,13 +8,13 @@ from khala.tools.port import CallContext, CallResult, Sink
 from khala.tools.sandbox import Program, ProgramExit, Sandbox
 from khala.tools.sandbox.program import MIB
 
-SECONDS = 30.0
-MARGIN = 15.0
-"""For a place to become free, and for what is left to write."""
-MOST_CODE = 100_000
-MOST_STDIN = 1_000_000
-TAIL = 4_000
-"""Characters of standard error, and of output that is not kept, that the model reads."""
+PROGRAM_TIMEOUT_SECONDS = 30.0
+MARGIN_SECONDS = 15.0
+"""Time of a call beyond the program's: to wait for a free sandbox, and to write the rest of the output."""
+MAX_CODE_CHARACTERS = 100_000
+MAX_STDIN_CHARACTERS = 1_000_000
+MAX_TAIL_CHARACTERS = 4_000
+"""Characters of standard error, and of output that is not stored, that the model reads."""
 STOPPED = {
     "timeout": "stopped: it ran out of time",
     "memory": "stopped: it used too much memory or too many files",
@@ -24,9 +24,9 @@ CODES = {"timeout": "timeout", "output": "too_large"}
 
 
 class RunCode:
-    """Runs a program in the sandbox; what it wrote goes to the sink, and what went wrong after it."""
+    """`run_code`: run a program. Its output goes to the sink, followed by its errors."""
 
-    def __init__(self, sandbox: Sandbox, *, seconds: float = SECONDS) -> None:
+    def __init__(self, sandbox: Sandbox, *, seconds: float = PROGRAM_TIMEOUT_SECONDS) -> None:
         self._sandbox = sandbox
         self._seconds = seconds
         self.spec = ToolSpec(
@@ -34,14 +34,14 @@ class RunCode:
             description=_description(seconds, sandbox.options.memory // MIB),
             parameters=_parameters(sorted(sandbox.languages)),
             permissions=frozenset({"code"}),
-            timeout=seconds + MARGIN,
+            timeout=seconds + MARGIN_SECONDS,
             cost="cheap",
             idempotent=True,
             approval="ask",
         )
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Run it. A program that fails is a result, from which the model can learn; `ToolError` where none can run."""
+        """Run the program. A failed program is a result for the model; `ToolError` means that none can run."""
         program = Program(
             language=args["language"],
             code=args["code"],
@@ -54,7 +54,7 @@ class RunCode:
 
 
 class _RecordingSink:
-    """Passes output on to the sink, and remembers its end."""
+    """Passes output on to the sink, and keeps its end."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -63,54 +63,56 @@ class _RecordingSink:
 
     async def write(self, data: bytes) -> None:
         self.size += len(data)
-        self.tail = (self.tail + data)[-TAIL:]
+        self.tail = (self.tail + data)[-MAX_TAIL_CHARACTERS:]
         await self._sink.write(data)
 
 
 async def _result(end: ProgramExit, output: _RecordingSink) -> CallResult:
     ok = end.reason == "exited" and end.code == 0
-    summary = f"{_ended(end)} in {end.seconds:.2f} s"
+    summary = f"{_describe(end)} in {end.seconds:.2f} s"
     notes = _notes(end, ok=ok)
     code = None if ok else CODES.get(end.reason, "failed")
-    told = f"{summary}\n[the end of its output]\n{_text(output.tail)}{notes}"
+    text = f"{summary}\n[the end of its output]\n{_text(output.tail)}{notes}"
     try:
         if end.reason == "output":
-            return CallResult(ok=False, output=told, summary=summary, code=code)
+            return CallResult(ok=False, output=text, summary=summary, code=code)
         if notes:
             await output.write(notes.encode())
     except PayloadTooLarge:
-        # The sink is full: what matters is told in its stead.
-        return CallResult(ok=False, output=told, summary=summary, code="too_large")
-    # Nothing in the sink is no output: say so, and make no blob of it.
+        # The sink is full: the result has the end of the output instead.
+        return CallResult(ok=False, output=text, summary=summary, code="too_large")
+    # Without output the result is an empty text, not an empty blob.
     return CallResult(ok=ok, output=None if output.size else "", summary=summary, code=code)
 
 
 def _notes(end: ProgramExit, *, ok: bool) -> str:
-    """What the model should know beside the output."""
+    """The errors of the program, for the model."""
     stderr = _text(end.stderr).rstrip("\n")
     errors = f"\n[stderr]\n{stderr}\n" if stderr else ""
-    return errors if ok else f"{errors}\n[{_ended(end)}]\n"
+    return errors if ok else f"{errors}\n[{_describe(end)}]\n"
 
 
-def _ended(end: ProgramExit) -> str:
+def _describe(end: ProgramExit) -> str:
     match end.reason:
         case "exited":
             return f"exited {end.code}"
         case "signal":
             return f"killed by signal {(end.code or 128) - 128}"
-        case _:
+        case "timeout" | "memory" | "output":
             return STOPPED[end.reason]
+        case _:
+            assert_never(end.reason)
 
 
 def _text(data: bytes) -> str:
-    return data.decode(errors="replace")[-TAIL:]
+    return data.decode(errors="replace")[-MAX_TAIL_CHARACTERS:]
 
 
 def _description(seconds: float, memory: int) -> str:
     return (
-        "Runs a program and returns what it prints. It runs in a sandbox: no network, no files but its own in /tmp, "
-        f"which are gone afterwards, at most {seconds:.0f} seconds and {memory} MiB of memory. Languages have their "
-        "standard library only; shell is POSIX sh."
+        "Run a program and return what it prints. It runs in a sandbox without network, with files only in /tmp, which "
+        f"are deleted afterwards, for at most {seconds:.0f} seconds and in {memory} MiB of memory. Languages have only "
+        "their standard library; shell is POSIX sh."
     )
 
 
@@ -121,10 +123,10 @@ def _parameters(languages: list[str]) -> dict[str, Any]:
             "language": {"type": "string", "enum": languages},
             "code": {
                 "type": "string",
-                "maxLength": MOST_CODE,
-                "description": "The program; print what you want to know.",
+                "maxLength": MAX_CODE_CHARACTERS,
+                "description": "The program. Print the results.",
             },
-            "stdin": {"type": "string", "maxLength": MOST_STDIN, "description": "What it reads on standard input."},
+            "stdin": {"type": "string", "maxLength": MAX_STDIN_CHARACTERS, "description": "Its standard input."},
         },
         "required": ["language", "code"],
         "additionalProperties": False,

@@ -1,4 +1,4 @@
-"""Todos as tools: add, list, complete."""
+"""The tools `todo_add`, `todo_list` and `todo_complete`."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from khala.tools.workspace_tools import encoded, schema
 
 
 class TodoAdd:
-    """`todo_add`."""
+    """`todo_add`: add a todo."""
 
     spec = ToolSpec(
         name="todo_add",
-        description="Add something to the list of todos. Gives its number.",
+        description="Add a todo to the list. Returns its number.",
         parameters=schema(
             "text",
             text={
@@ -32,21 +32,21 @@ class TodoAdd:
         self._db = db
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Add it; the same call again adds nothing."""
+        """Add the todo. The same call again adds nothing."""
         text = args["text"]
         encoded(text, "text")
         if "\0" in text:
-            raise ToolError("text: NUL characters can't be stored.", code="bad_arguments")
+            raise ToolError("text: NUL characters are not allowed.", code="bad_arguments")
         number = await todos.add(self._db, call.actor.owner_id, text, key=call.idempotency_key)
         return CallResult(output={"id": number, "text": text}, media_type="application/json", summary=f"Todo {number}")
 
 
 class TodoList:
-    """`todo_list`."""
+    """`todo_list`: list all todos."""
 
     spec = ToolSpec(
         name="todo_list",
-        description="List all todos by their numbers, those that are done, too.",
+        description="List all todos with their numbers, completed ones included.",
         parameters=schema(),
         idempotent=True,
     )
@@ -55,23 +55,23 @@ class TodoList:
         self._db = db
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """The list."""
+        """List the todos."""
         async with self._db.driver() as driver:
             found = await todos.of_owner(driver, call.actor.owner_id)
-        still = sum(not todo.done for todo in found)
+        open_todos = sum(not todo.done for todo in found)
         return await tool_output.json_result(
-            call.sink, {"todos": found}, f"{tool_output.pluralize(len(found), 'todo')}, {still} open"
+            call.sink, {"todos": found}, f"{tool_output.pluralize(len(found), 'todo')}, {open_todos} open"
         )
 
 
 class TodoComplete:
-    """`todo_complete`."""
+    """`todo_complete`: mark a todo as done."""
 
     spec = ToolSpec(
         name="todo_complete",
         description="Mark a todo as done.",
         parameters=schema(
-            "id", id={"type": "integer", "minimum": 1, "maximum": 2**31 - 1, "description": "Its number."}
+            "id", id={"type": "integer", "minimum": 1, "maximum": 2**31 - 1, "description": "The number of the todo."}
         ),
         idempotent=True,
     )
@@ -80,6 +80,6 @@ class TodoComplete:
         self._db = db
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Complete it."""
+        """Mark the todo as done."""
         todo = await todos.complete(self._db, call.actor.owner_id, int(args["id"]))
         return CallResult(output=f"Todo {todo.id} is done: {todo.text}", summary=f"Todo {todo.id} is done")

@@ -1,4 +1,4 @@
-"""The tool registry: which tools there are, who is offered which, and what becomes of calls."""
+"""The tool registry: all tools of the process, the actors to which each is offered, and the rules for calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -35,12 +35,12 @@ from khala.tools.workspace_tools import DeleteFile, EditFile, ReadFile, WriteFil
 
 log = structlog.get_logger()
 
-MOST_NAMED = 100
+MAX_LOGGED_TOOLS = 100
 """Tools that the log names because they can't be offered."""
 
 
 class ToolRegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator says: patterns of what is offered at all, rules that nobody loosens, networks to fetch from."""
+    """The operator's settings: patterns of offered tools, rules that nobody can loosen, and networks to fetch from."""
 
     offered: tuple[str, ...] = ("*",)
     rules: tuple[ToolRule, ...] = ()
@@ -48,14 +48,14 @@ class ToolRegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferedTools(msgspec.Struct, frozen=True):
-    """The tools that somebody is offered, and what becomes of calls of each, by name."""
+    """The tools that are offered to an actor, and the action for calls of each, by name."""
 
     tools: dict[str, Tool]
     actions: dict[str, RuleAction]
 
 
 class ToolRegistry:
-    """All tools of this process. The built-in ones are the same for everybody; servers' come and go."""
+    """All tools of this process. Built-in tools are the same for everyone; tools of servers may change at any time."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class ToolRegistry:
         self._connections = connections
         self._options = options
         self._left_out: set[str] = set()
-        self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._made(blob_service)}
+        self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._create_builtins(blob_service)}
 
-    def _made(self, blob_service: BlobService | None) -> Iterable[Tool]:
-        """The built-in tools, in the order in which models are told of them."""
+    def _create_builtins(self, blob_service: BlobService | None) -> Iterable[Tool]:
+        """The built-in tools, in the order in which they are offered."""
         db = self._db
         yield from (
             ReadFile(db),
@@ -93,23 +93,24 @@ class ToolRegistry:
             yield RunCode(self._sandbox)
 
     @property
-    def taken(self) -> frozenset[str]:
-        """Names that no user's tool may have: the built-in tools', also those that this machine lacks, and servers'."""
+    def reserved_names(self) -> frozenset[str]:
+        """Names that no user's tool may have: those of servers and built-in tools, including those that are off."""
         servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
         return frozenset({*self._builtins, "read_blob", "run_code", *servers})
 
-    async def offered(self, actor: ToolActor, patterns: Sequence[str] | None = None) -> OfferedTools:
+    async def offer(self, actor: ToolActor, patterns: Sequence[str] | None = None) -> OfferedTools:
         """The tools that this actor may use: the built-in ones first, then all others by name.
 
-        What becomes of a call is by all rules: the operator's, the user's and the thread's. Left out is what the
-        operator doesn't offer, what `patterns` don't fit, what needs more than the actor may, and what is denied.
+        The action for calls follows from all rules: the operator's, the user's and the thread's. Left out are tools
+        that the operator does not offer, that `patterns` do not match, that need more permissions than the actor has,
+        and that are denied.
         """
-        said, own = await self._read(actor)
-        tools = self._builtins | self._others(own)
+        rules, own = await self._read(actor)
+        tools = self._builtins | self._other_tools(own)
         actions = {
-            name: self._action(tool.spec, said)
+            name: self._action(tool.spec, rules)
             for name, tool in tools.items()
-            if self._fits(tool.spec, actor, patterns)
+            if self._is_offered(tool.spec, actor, patterns)
         }
         allowed: dict[str, RuleAction] = {name: action for name, action in actions.items() if action != "deny"}
         return OfferedTools({name: tools[name] for name in allowed}, allowed)
@@ -118,44 +119,44 @@ class ToolRegistry:
         if actor.thread_id is None and actor.user_id is None:
             return StoredToolRules(), []
         async with self._db.driver() as driver:
-            said = await tool_rules.read(driver, thread_id=actor.thread_id, user_id=actor.user_id)
+            rules = await tool_rules.read(driver, thread_id=actor.thread_id, user_id=actor.user_id)
             if actor.user_id is None or self._sandbox is None:
-                return said, []
+                return rules, []
             definitions = await user_tools.approved(driver, actor.user_id)
         programs = [one for one in definitions if one.language in self._sandbox.languages]
-        return said, [UserProgramTool(self._db, self._sandbox, actor.user_id, one) for one in programs]
+        return rules, [UserProgramTool(self._db, self._sandbox, actor.user_id, one) for one in programs]
 
-    def _others(self, own: Iterable[Tool]) -> dict[str, Tool]:
-        found: dict[str, Tool] = {tool.spec.name: tool for tool in own if tool.spec.name not in self.taken}
+    def _other_tools(self, own: Iterable[Tool]) -> dict[str, Tool]:
+        found: dict[str, Tool] = {tool.spec.name: tool for tool in own if tool.spec.name not in self.reserved_names}
         served: Mapping[str, Tool] = {} if self._connections is None else self._connections.tools()
         for name, tool in served.items():
             if TOOL_NAME.fullmatch(name) is None or name in self._builtins:
-                self._leave_out(tool.spec)
+                self._log_left_out(tool.spec)
             else:
                 found[name] = tool
         return dict(sorted(found.items()))
 
-    def _leave_out(self, spec: ToolSpec) -> None:
-        if spec.name not in self._left_out and len(self._left_out) < MOST_NAMED:
+    def _log_left_out(self, spec: ToolSpec) -> None:
+        if spec.name not in self._left_out and len(self._left_out) < MAX_LOGGED_TOOLS:
             self._left_out.add(spec.name)
             log.warning("tool_left_out", tool=spec.name, source=spec.source)
 
-    def _fits(self, spec: ToolSpec, actor: ToolActor, patterns: Sequence[str] | None) -> bool:
+    def _is_offered(self, spec: ToolSpec, actor: ToolActor, patterns: Sequence[str] | None) -> bool:
         return (
             spec.permissions <= actor.permissions
             and matches_any(spec.name, self._options.offered)
-            and (patterns is None or _chosen(spec.name, patterns))
+            and (patterns is None or _matches(spec.name, patterns))
         )
 
-    def _action(self, spec: ToolSpec, said: StoredToolRules) -> RuleAction:
+    def _action(self, spec: ToolSpec, rules: StoredToolRules) -> RuleAction:
         operator = self._options.rules
-        wished = decide_action(spec, operator, (said.user, said.thread))
-        if not said.foreign:
-            return wished
-        # In somebody else's thread its rules may hold the user's tools back, and no more.
-        return max(wished, decide_action(spec, operator, (said.user,)), key=lambda action: STRICTNESS[action])
+        action = decide_action(spec, operator, (rules.user, rules.thread))
+        if not rules.foreign:
+            return action
+        # In another owner's thread its rules may only make the action stricter.
+        return max(action, decide_action(spec, operator, (rules.user,)), key=lambda action: STRICTNESS[action])
 
 
-def _chosen(name: str, patterns: Sequence[Any]) -> bool:
-    """Whether one of a caller's patterns fits; what is no pattern fits nothing."""
+def _matches(name: str, patterns: Sequence[Any]) -> bool:
+    """Whether one of a caller's patterns matches; an invalid pattern matches nothing."""
     return matches_any(name, [pattern for pattern in patterns if 1 <= len(pattern) <= 200])

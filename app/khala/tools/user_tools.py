@@ -1,4 +1,4 @@
-"""Tools that users had made: programs that run in the sandbox, with arguments on stdin and the result on stdout."""
+"""Tools of users: programs in the sandbox that read arguments from stdin and write a result to stdout."""
 
 from typing import Any
 from uuid import UUID
@@ -14,30 +14,30 @@ from khala.tools.port import CallContext, CallResult, Sink, ToolError
 from khala.tools.sandbox import Program, ProgramExit, Sandbox
 from khala.tools.validation.arguments import schema_problem
 
-MOST_CODE = 64 * 1024
-"""Bytes of a tool's code."""
-LONGEST_DESCRIPTION = 2000
-SECONDS = range(1, 61)
-WHOLE = 64 * 1024
-"""Bytes of a result that are read as JSON if they are; what is longer is text."""
-COMPLAINT = 2000
-"""Characters of what a program says of its failure."""
-STARTING = 15.0
-"""Seconds that a call may take beside its program: waiting for a free sandbox, and setting it up."""
-REACHABLE: frozenset[ToolPermission] = frozenset({"code"})
-"""What a program in the sandbox reaches: neither the network, nor the workspace, nor the person's screen."""
+MAX_CODE_BYTES = 64 * 1024
+MAX_DESCRIPTION_CHARACTERS = 2000
+TIMEOUT_SECONDS = range(1, 61)
+"""Allowed timeouts of a tool."""
+MAX_JSON_BYTES = 64 * 1024
+"""Bytes of a result that may be JSON; a longer result is text."""
+MAX_ERROR_CHARACTERS = 2000
+"""Characters of a failed program's standard error that the model reads."""
+MARGIN_SECONDS = 15.0
+"""Time of a call beyond its program's: to wait for a free sandbox, and to set it up."""
+ALLOWED_PERMISSIONS: frozenset[ToolPermission] = frozenset({"code"})
+"""A program in the sandbox has no network, no workspace and no access to the person's screen."""
 
 
-def checked(definition: UserToolDefinition, code: str, *, taken: frozenset[str]) -> None:
-    """Raise `InvalidInput` for a tool that can't be; `taken` are the names of others."""
+def check_definition(definition: UserToolDefinition, code: str, *, taken: frozenset[str]) -> None:
+    """Raise `InvalidInput` for an invalid definition. `taken` are the names of other tools and servers."""
     if TOOL_NAME.fullmatch(definition.name) is None:
         raise InvalidInput("A name has 1 to 64 letters, digits, _ and -, and begins with a letter.", path="name")
     if SEPARATOR in definition.name:
-        raise InvalidInput(f"{SEPARATOR} is for the tools of servers.", path="name")
+        raise InvalidInput(f"{SEPARATOR} is reserved for tools of MCP servers.", path="name")
     if definition.name in taken:
         raise InvalidInput(f"{definition.name} is the name of another tool or server.", path="name")
-    if not 1 <= len(definition.description) <= LONGEST_DESCRIPTION:
-        raise InvalidInput(f"A description has 1 to {LONGEST_DESCRIPTION:,} characters.", path="description")
+    if not 1 <= len(definition.description) <= MAX_DESCRIPTION_CHARACTERS:
+        raise InvalidInput(f"A description has 1 to {MAX_DESCRIPTION_CHARACTERS:,} characters.", path="description")
     problem = schema_problem(definition.parameters)
     if problem is not None:
         raise InvalidInput(problem, path="parameters")
@@ -45,18 +45,18 @@ def checked(definition: UserToolDefinition, code: str, *, taken: frozenset[str])
 
 
 def _check_program(definition: UserToolDefinition, code: str) -> None:
-    if not code.strip() or len(code.encode("utf-8", "replace")) > MOST_CODE:
-        raise InvalidInput(f"Code has 1 to {MOST_CODE:,} bytes.", path="code")
-    if definition.timeout not in SECONDS:
-        raise InvalidInput(f"A timeout is {SECONDS[0]} to {SECONDS[-1]} seconds.", path="timeout")
-    beyond = sorted(set(definition.permissions) - REACHABLE)
+    if not code.strip() or len(code.encode("utf-8", "replace")) > MAX_CODE_BYTES:
+        raise InvalidInput(f"Code has 1 to {MAX_CODE_BYTES:,} bytes.", path="code")
+    if definition.timeout not in TIMEOUT_SECONDS:
+        raise InvalidInput(f"A timeout is {TIMEOUT_SECONDS[0]} to {TIMEOUT_SECONDS[-1]} seconds.", path="timeout")
+    beyond = sorted(set(definition.permissions) - ALLOWED_PERMISSIONS)
     if beyond:
-        message = f"The sandbox has no {', '.join(beyond)}: it reaches neither the network, nor files, nor a screen."
+        message = f"The sandbox does not allow {', '.join(beyond)}: it has no network, no workspace and no screen."
         raise InvalidInput(message, path="permissions")
 
 
 class UserProgramTool:
-    """A tool that is a user's program. The code is read when it is called, if it is the one that was offered still."""
+    """A tool that is a user's program. Each call reads the code, which must still be the one that was offered."""
 
     def __init__(self, db: Database, sandbox: Sandbox, user_id: UUID, definition: UserToolDefinition) -> None:
         self._db = db
@@ -67,63 +67,63 @@ class UserProgramTool:
             name=definition.name,
             description=definition.description,
             parameters=definition.parameters,
-            permissions=REACHABLE,
-            timeout=definition.timeout + STARTING,
+            permissions=ALLOWED_PERMISSIONS,
+            timeout=definition.timeout + MARGIN_SECONDS,
             idempotent=definition.idempotent,
             source="user",
         )
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Run the program."""
+        """Run the program with the arguments on its standard input."""
         async with self._db.driver() as driver:
             code = await user_tools.code(driver, self._user_id, self._definition)
         seconds = self._definition.timeout
         program = Program(
             language=self._definition.language, code=code, stdin=msgspec.json.encode(args), seconds=float(seconds)
         )
-        said = _BufferedOutput(call.sink)
-        ended = await self._sandbox.run(program, said)
+        output = _BufferedOutput(call.sink)
+        ended = await self._sandbox.run(program, output)
         if ended.code != 0:
-            raise ToolError(_complaint(ended, seconds), code="timeout" if ended.reason == "timeout" else "failed")
-        return said.result()
+            raise ToolError(_error_message(ended, seconds), code="timeout" if ended.reason == "timeout" else "failed")
+        return output.result()
 
 
 class _BufferedOutput:
-    """What the program says: held while it is short, else passed on."""
+    """The program's output: kept while it is short, else passed on to the sink."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._passed = False
 
     async def write(self, data: bytes) -> None:
-        """More of it."""
-        if not self._passed and len(self._held) + len(data) <= WHOLE:
-            self._held += data
+        """Add output."""
+        if not self._passed and len(self._buffer) + len(data) <= MAX_JSON_BYTES:
+            self._buffer += data
             return
         if not self._passed:
             self._passed = True
-            await self._sink.write(bytes(self._held))
-            self._held.clear()
+            await self._sink.write(bytes(self._buffer))
+            self._buffer.clear()
         await self._sink.write(data)
 
     def result(self) -> CallResult:
-        """All of it: JSON where it is."""
+        """The whole output: as JSON if it is valid JSON, else as text."""
         if self._passed:
             return CallResult()
         try:
-            return CallResult(output=msgspec.json.decode(bytes(self._held)), media_type="application/json")
+            return CallResult(output=msgspec.json.decode(bytes(self._buffer)), media_type="application/json")
         except (msgspec.MsgspecError, RecursionError, ValueError):
-            return CallResult(output=self._held.decode(errors="replace"))
+            return CallResult(output=self._buffer.decode(errors="replace"))
 
 
-def _complaint(ended: ProgramExit, seconds: int) -> str:
-    """Why it failed, in a line, and then the end of what it said of that."""
+def _error_message(ended: ProgramExit, seconds: int) -> str:
+    """The reason of the failure, and the end of the program's standard error."""
     reasons = {
         "timeout": f"Timed out after {seconds} s.",
-        "memory": "The program took more memory, processes or files than it may.",
-        "output": "The program put out more than it may.",
+        "memory": "The program exceeded its memory, processes or files.",
+        "output": "The program exceeded its limit of output.",
     }
-    line = reasons.get(ended.reason) or f"The program ended with code {ended.code}."
-    said = ended.stderr.decode(errors="replace").strip()[-COMPLAINT:]
-    return f"{line}\n{said}" if said else line
+    line = reasons.get(ended.reason) or f"The program ended with exit code {ended.code}."
+    stderr = ended.stderr.decode(errors="replace").strip()[-MAX_ERROR_CHARACTERS:]
+    return f"{line}\n{stderr}" if stderr else line

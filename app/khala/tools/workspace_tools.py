@@ -1,4 +1,4 @@
-"""The workspace: files that an agent reads and writes, kept as rows, which nobody but their owner sees."""
+"""The tools that read and change files of the workspace. Files are rows in the database, private to their owner."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from khala.tools import paths, tool_output
 from khala.tools.port import CallContext, CallResult, ToolError
 
 FS: frozenset[Any] = frozenset({"fs"})
-LINES = 2000
-"""Lines that are read at once unless more or fewer are asked for."""
-PATH = {"type": "string", "minLength": 1, "description": "Relative to the workspace, as in notes/plan.md."}
+DEFAULT_LINES = 2000
+"""Lines that one call reads unless it requests another number."""
+PATH = {"type": "string", "minLength": 1, "description": "A path relative to the workspace, for example notes/plan.md."}
 
 
 def schema(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
@@ -25,34 +25,34 @@ def schema(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def lines_of(content: bytes, path: str) -> list[str]:
-    """The lines of a text file. Raises `ToolError` for what is no text."""
+    """The lines of a text file. Raises `ToolError` for a binary file."""
     text = text_of(content, path)
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 
 def text_of(content: bytes, path: str) -> str:
-    """The text in a file. Raises `ToolError` for what is none."""
+    """The text of a file. Raises `ToolError` for a binary file."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise ToolError(f"{path} is no text (UTF-8), but {len(content):,} bytes of something else.") from error
+        raise ToolError(f"{path} is not UTF-8 text, but binary data of {len(content):,} bytes.") from error
 
 
 class ReadFile:
-    """`read_file`."""
+    """`read_file`: read lines of a text file."""
 
     spec = ToolSpec(
         name="read_file",
         description=(
-            f"Read a text file of the workspace. Gives up to {LINES} lines at once, and says so if there are more."
+            f"Read a workspace text file, up to {DEFAULT_LINES} lines at once. The result says whether more follow."
         ),
         parameters=schema(
             "path",
             path=PATH,
             **{
-                "from": {"type": "integer", "minimum": 1, "description": "The first line to read; 1 unless given."},
-                "lines": {"type": "integer", "minimum": 1, "description": f"How many lines; {LINES} unless given."},
+                "from": {"type": "integer", "minimum": 1, "description": "The first line to read. Default: 1."},
+                "lines": {"type": "integer", "minimum": 1, "description": f"How many lines. Default: {DEFAULT_LINES}."},
             },
         ),
         permissions=FS,
@@ -63,13 +63,13 @@ class ReadFile:
         self._db = db
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """The lines that are asked for."""
+        """Read the requested lines."""
         path = paths.normal(args["path"])
         async with self._db.driver() as driver:
             content = await workspace_files.read(driver, call.actor.owner_id, path)
         text = text_of(content, path)
         lines, first = lines_of(content, path), int(args.get("from", 1))
-        chosen = lines[first - 1 : first - 1 + int(args.get("lines", LINES))]
+        chosen = lines[first - 1 : first - 1 + int(args.get("lines", DEFAULT_LINES))]
         if len(chosen) == len(lines):
             return await tool_output.text_result(
                 call.sink, text, f"{path}: {tool_output.pluralize(len(lines), 'line')}"
@@ -78,19 +78,21 @@ class ReadFile:
             raise ToolError(f"{path} has {tool_output.pluralize(len(lines), 'line')}; there is no line {first}.")
         last = first + len(chosen) - 1
         where = f"Lines {first} to {last} of {len(lines)}"
-        more = f"; go on with from={last + 1}" if last < len(lines) else ""
+        more = f"; continue with from={last + 1}" if last < len(lines) else ""
         return await tool_output.text_result(
             call.sink, f"[{where}{more}]\n" + "\n".join(chosen), f"{path}: {where.lower()}"
         )
 
 
 class WriteFile:
-    """`write_file`."""
+    """`write_file`: create or replace a text file."""
 
     spec = ToolSpec(
         name="write_file",
-        description="Make a text file in the workspace, or replace all that is in it. Folders are made as needed.",
-        parameters=schema("path", "content", path=PATH, content={"type": "string", "description": "All of its text."}),
+        description="Create a text file in the workspace, or replace its whole content. Folders are created as needed.",
+        parameters=schema(
+            "path", "content", path=PATH, content={"type": "string", "description": "The whole text of the file."}
+        ),
         permissions=FS,
         idempotent=True,
     )
@@ -99,26 +101,30 @@ class WriteFile:
         self._db = db
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Write it."""
+        """Write the file."""
         path, content = paths.normal(args["path"], new=True), encoded(args["content"], "content")
         await workspace_files.write(self._db, call.actor.owner_id, path, content)
         return CallResult(output=f"Wrote {tool_output.pluralize(len(content), 'byte')} to {path}.")
 
 
 class EditFile:
-    """`edit_file`."""
+    """`edit_file`: replace text in a file."""
 
     spec = ToolSpec(
         name="edit_file",
-        description="Replace text in a file of the workspace. Fails unless the old text is there exactly once.",
+        description="Replace text in a workspace file. Fails unless the old text occurs exactly once.",
         parameters=schema(
             "path",
             "old",
             "new",
             path=PATH,
-            old={"type": "string", "minLength": 1, "description": "The text as it stands, with enough around it."},
-            new={"type": "string", "description": "What takes its place."},
-            all={"type": "boolean", "description": "Replace it wherever it is, even if that is more than once."},
+            old={
+                "type": "string",
+                "minLength": 1,
+                "description": "The exact text to replace, long enough to be unique.",
+            },
+            new={"type": "string", "description": "The replacement."},
+            all={"type": "boolean", "description": "Replace all occurrences."},
         ),
         permissions=FS,
     )
@@ -127,7 +133,7 @@ class EditFile:
         self._db = db
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Edit it."""
+        """Replace the text."""
         path, times = paths.normal(args["path"]), 0
         old, new = args["old"], args["new"]
         encoded(new, "new")
@@ -137,20 +143,20 @@ class EditFile:
             text = text_of(content, path)
             times = text.count(old)
             if not times:
-                raise ToolError(f"The old text is not in {path}.", code="not_found")
+                raise ToolError(f"The old text does not occur in {path}.", code="not_found")
             if times > 1 and not args.get("all", False):
-                raise ToolError(f"The old text is in {path} {times} times: give more of it, or set all.")
+                raise ToolError(f"The old text occurs {times} times in {path}. Give more of it, or set all.")
             size = len(content) + times * (len(new.encode()) - len(old.encode("utf-8", "replace")))
             if size > workspace_files.MAX_FILE_BYTES:
                 raise ToolError(f"A file has at most {workspace_files.MAX_FILE_BYTES:,} bytes.", code="too_large")
             return text.replace(old, new).encode()
 
         await workspace_files.change(self._db, call.actor.owner_id, path, edit)
-        return CallResult(output=f"Replaced it {tool_output.pluralize(times, 'time')} in {path}.")
+        return CallResult(output=f"Replaced {tool_output.pluralize(times, 'occurrence')} in {path}.")
 
 
 class DeleteFile:
-    """`delete_file`."""
+    """`delete_file`: delete a file."""
 
     spec = ToolSpec(
         name="delete_file",
@@ -164,15 +170,15 @@ class DeleteFile:
         self._db = db
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Delete it."""
+        """Delete the file."""
         path = paths.normal(args["path"])
         await workspace_files.delete(self._db, call.actor.owner_id, path)
         return CallResult(output=f"Deleted {path}.")
 
 
 def encoded(text: str, name: str) -> bytes:
-    """The text's bytes. Raises `ToolError` for what can't be text."""
+    """The text as UTF-8. Raises `ToolError` for lone surrogates."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ToolError(f"{name}: it has characters that are none.", code="bad_arguments") from error
+        raise ToolError(f"{name}: lone surrogates are not allowed.", code="bad_arguments") from error

@@ -28,7 +28,7 @@ class McpToolCatalog:
 
     async def tools(self) -> dict[str, Tool]:
         """By name. What asks for approval is offered to who may write: an MCP client's own person approves of it."""
-        offered = await self._tool_registry.offered(self.actor)
+        offered = await self._tool_registry.offer(self.actor)
         fitting = {name: tool for name, tool in offered.tools.items() if self._fits(tool)}
         return {name: tool for name, tool in fitting.items() if self._may(tool, offered.actions[name])}
 

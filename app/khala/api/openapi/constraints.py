@@ -17,7 +17,7 @@ from khala.domain.access import SCOPES
 from khala.domain.chat import BUDGET_BOUNDS, ClientFunction, RunBudget
 from khala.domain.tools import ToolRule
 from khala.identity.passwords import MAX_EMAIL_CHARACTERS, MAX_PASSWORD_CHARACTERS, MIN_PASSWORD_CHARACTERS
-from khala.tools.user_tools import LONGEST_DESCRIPTION, SECONDS
+from khala.tools.user_tools import MAX_DESCRIPTION_CHARACTERS, TIMEOUT_SECONDS
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -49,11 +49,11 @@ FIELDS: dict[type, dict[str, Schema]] = {
     ToolRule: {"pattern": {"minLength": 1, "maxLength": 200}},
     NewTool: {
         "name": {"pattern": "^(?!.*__)[A-Za-z][A-Za-z0-9_-]{0,63}$"},
-        "description": {"minLength": 1, "maxLength": LONGEST_DESCRIPTION},
+        "description": {"minLength": 1, "maxLength": MAX_DESCRIPTION_CHARACTERS},
         "parameters": {"description": "A JSON Schema (2020-12) of an object."},
         "code": {"minLength": 1, "pattern": NOT_BLANK},
         "permissions": {"items": {"type": "string", "enum": ["code"]}},
-        "timeout": {"minimum": SECONDS[0], "maximum": SECONDS[-1]},
+        "timeout": {"minimum": TIMEOUT_SECONDS[0], "maximum": TIMEOUT_SECONDS[-1]},
     },
     ClientFunction: {"parameters": {"description": "A JSON Schema (2020-12) of an object. `{}` has no fields."}},
     NewLink: {"expiresAt": {"description": "In the future, within ten years."}},

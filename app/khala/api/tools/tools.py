@@ -21,7 +21,7 @@ from khala.domain.tools import RuleAction, ToolActor, ToolRule, ToolSpec
 from khala.store.sharing import access
 from khala.store.tools import tool_rules, user_tools
 from khala.store.tools.user_tools import UserTool, UserToolDefinition
-from khala.tools.user_tools import checked
+from khala.tools.user_tools import check_definition
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 IN_THREAD = (*DENIED, "thread_not_found")
@@ -73,7 +73,7 @@ class ToolController(Controller):
                 await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
         owner_id = caller.user_id or thread_id or NOBODY
         actor = ToolActor(owner_id=owner_id, user_id=caller.user_id, thread_id=thread_id)
-        offer = await context.tools.registry.offered(actor)
+        offer = await context.tools.registry.offer(actor)
         return Items(items=[_offered(tool.spec, offer.actions[name]) for name, tool in offer.tools.items()])
 
     @post(
@@ -101,7 +101,9 @@ class ToolController(Controller):
             idempotent=data.idempotent,
         )
         # In a thread: the check of a schema may take a tenth of a second.
-        await asyncio.to_thread(checked, definition, check_text(data.code, "code"), taken=context.tools.registry.taken)
+        await asyncio.to_thread(
+            check_definition, definition, check_text(data.code, "code"), taken=context.tools.registry.reserved_names
+        )
         check_json(data.parameters, "parameters")
         return await user_tools.add(context.db, user_id, definition, data.code)
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 from khala.api.types import ApiStruct
 from khala.domain.tools import MAX_RULES, CostClass, RuleAction, ToolPermission, ToolRule
 from khala.store.tools.user_tools import ToolLanguage
-from khala.tools.user_tools import MOST_CODE
+from khala.tools.user_tools import MAX_CODE_BYTES
 
 
 class OfferedTool(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
@@ -32,7 +32,7 @@ class NewTool(ApiStruct, frozen=True, kw_only=True):
     description: str
     parameters: dict[str, Any]
     language: ToolLanguage
-    code: Annotated[str, Meta(max_length=MOST_CODE)]
+    code: Annotated[str, Meta(max_length=MAX_CODE_BYTES)]
     permissions: Annotated[Sequence[ToolPermission], Meta(max_length=4)] = ()
     timeout: int = 30
     idempotent: bool = False
