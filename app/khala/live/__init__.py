@@ -1,1 +1,1 @@
-"""Live: from a committed change to everybody who watches."""
+"""The live layer: delivers committed changes to observers."""

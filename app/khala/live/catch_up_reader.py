@@ -42,19 +42,19 @@ class CatchUpReader:
                 # A later observer may know of a newer revision than this read will see: it starts a new read.
                 del self._reading[key]
                 shared = False
-                found = (await feed.read_changes(driver, {topic_id: after}))[topic_id]
-                match found.change:
+                read = (await feed.read_changes(driver, {topic_id: after}))[topic_id]
+                match read.change:
                     case FeedDelta() as delta:
-                        return _encoded(delta, found.access_id)
+                        return _encoded(delta, read.access_id)
                     case SnapshotNeeded(reset=reset):
                         snapshot = await feed.read_snapshot(driver, topic_id, reset=reset and after >= 0)
-                        return None if snapshot is None else _encoded(snapshot, found.access_id)
+                        return None if snapshot is None else _encoded(snapshot, read.access_id)
                     case Unchanged():
-                        return CatchUpRead(None, None, found.access_id)
+                        return CatchUpRead(None, None, read.access_id)
                     case TopicGone():
                         return None
                     case _:
-                        assert_never(found.change)
+                        assert_never(read.change)
         finally:
             if shared:
                 del self._reading[key]

@@ -36,7 +36,7 @@ class Delivery(msgspec.Struct, frozen=True):
     """Something of a run was delivered to all observers of its thread, between two times in nanoseconds since 1970."""
 
     run_id: UUID
-    what: str
+    event: str
     began: int
     ended: int
 
@@ -50,9 +50,9 @@ class DeliveryRecorder:
         self._waiting: deque[Delivery] = deque(maxlen=MAX_PENDING)
         self._wake = asyncio.Event()
 
-    def record(self, found: Iterable[TopicRead], began: float) -> None:
+    def record(self, reads: Iterable[TopicRead], began: float) -> None:
         """Record that all of this was delivered now; its read began at `began`, in monotonic seconds."""
-        frames = [one.change.frame for one in found if isinstance(one.change, FeedDelta)]
+        frames = [read.change.frame for read in reads if isinstance(read.change, FeedDelta)]
         delivered = [frame.parts for frame in frames if isinstance(frame, DeltaFrame) and frame.parts]
         if not delivered:
             return
@@ -75,29 +75,31 @@ class DeliveryRecorder:
 
     def _remember(self, parts: Iterable[Part], began: int, ended: int) -> None:
         for part in parts:
-            what = KINDS.get(part.kind)
-            if what is None or (what == FIRST_TEXT and part.run_id in self._begun):
+            event = KINDS.get(part.kind)
+            if event is None or (event == FIRST_TEXT and part.run_id in self._begun):
                 continue
-            if what == END:
+            if event == END:
                 self._begun.pop(part.run_id, None)
             else:
                 self._begun[part.run_id] = None
                 if len(self._begun) > MAX_TRACKED_RUNS:
                     self._begun.popitem(last=False)
-            self._waiting.append(Delivery(part.run_id, what, began, ended))
+            self._waiting.append(Delivery(part.run_id, event, began, ended))
             self._wake.set()
 
     async def _record_traces(self, due: list[Delivery]) -> None:
         try:
             async with self._db.driver() as driver:
-                found = await read_traceparents(driver, [one.run_id for one in due])
+                traceparents = await read_traceparents(driver, [delivery.run_id for delivery in due])
         except Unavailable as error:
             log.warning("deliveries_failed", error=str(error.__cause__))
             return
-        for one in due:
-            if self._waiting and self._waiting[0] is one:
+        for delivery in due:
+            if self._waiting and self._waiting[0] is delivery:
                 self._waiting.popleft()
-            if one.run_id in found:
-                facts = {"khala.run.id": str(one.run_id), "khala.delivery": one.what}
-                parent = traces.context_of(found[one.run_id])
-                traces.record_between("deliver", one.began, one.ended, facts, parent=parent, kind=SpanKind.PRODUCER)
+            if delivery.run_id in traceparents:
+                facts = {"khala.run.id": str(delivery.run_id), "khala.delivery": delivery.event}
+                parent = traces.context_of(traceparents[delivery.run_id])
+                traces.record_between(
+                    "deliver", delivery.began, delivery.ended, facts, parent=parent, kind=SpanKind.PRODUCER
+                )

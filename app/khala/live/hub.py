@@ -63,8 +63,8 @@ class Hub:
         """The caller's access to the topic. Raises `ThreadNotFound`, and `Forbidden` if they may not read it."""
         notices = self._guard.credential_notices
         async with db.driver() as driver:
-            (found,) = await self._feed.authorizations(driver, [(topic_id, caller)])
-        return msgspec.structs.replace(access.require(found, Action.READ_THREAD), credential_notices=notices)
+            (authorization,) = await self._feed.authorizations(driver, [(topic_id, caller)])
+        return msgspec.structs.replace(access.require(authorization, Action.READ_THREAD), credential_notices=notices)
 
     def subscribe(
         self, client: Observer, topic_id: UUID, after: int | None, authorization: Authorization
@@ -192,37 +192,37 @@ class Hub:
         if rest and not self._db.pooled:
             began = time.monotonic()
             async with self._db.driver() as driver:
-                found = await self._feed.read_changes_in_one_query(driver, rest)
-            await self._deliver(rest, found, began)
-            rest = {topic_id: after for topic_id, after in rest.items() if topic_id not in found}
+                reads = await self._feed.read_changes_in_one_query(driver, rest)
+            await self._deliver(rest, reads, began)
+            rest = {topic_id: after for topic_id, after in rest.items() if topic_id not in reads}
         if rest:
             began = time.monotonic()
             async with self._db.snapshot() as driver:
-                found = await self._feed.read_changes(driver, rest)
-            await self._deliver(rest, found, began)
+                reads = await self._feed.read_changes(driver, rest)
+            await self._deliver(rest, reads, began)
 
-    async def _deliver(self, cursors: Mapping[UUID, int], found: Mapping[UUID, TopicRead], began: float) -> None:
+    async def _deliver(self, cursors: Mapping[UUID, int], reads: Mapping[UUID, TopicRead], began: float) -> None:
         """Serve topics that were read from these cursors on; the read began at `began` (monotonic seconds)."""
-        for topic_id, read in found.items():
+        for topic_id, read in reads.items():
             topic = self._topics.get(topic_id)
             if topic is not None and topic.revision == cursors[topic_id]:
                 await self._deliver_topic(topic, read)
             elif topic is not None:
                 # A catch-up has moved the topic meanwhile, perhaps not as far as this read has seen: read again.
                 self._wake_again({topic_id})
-        if found:
-            metrics.FEED_TOPICS.observe(len(found))
-        self._deliveries.record(found.values(), began)
+        if reads:
+            metrics.FEED_TOPICS.observe(len(reads))
+        self._deliveries.record(reads.values(), began)
 
-    async def _deliver_topic(self, topic: Topic, found: TopicRead) -> None:
-        if found.access_id is not None and topic.access_id != found.access_id:
-            self._recheck_unauthorized(topic, found.access_id)
-        match found.change:
+    async def _deliver_topic(self, topic: Topic, read: TopicRead) -> None:
+        if read.access_id is not None and topic.access_id != read.access_id:
+            self._recheck_unauthorized(topic, read.access_id)
+        match read.change:
             case FeedDelta() as delta:
                 topic.revision = delta.revision
                 await self._broadcast(topic, EncodedFrame.encode(delta.frame), delta.since, delta.revision)
             case SnapshotNeeded():
-                topic.revision = found.change.revision
+                topic.revision = read.change.revision
                 for subscription in topic.subscriptions:
                     subscription.fall_back(subscription.cursor)
             case TopicGone():
@@ -231,7 +231,7 @@ class Hub:
             case Unchanged():
                 pass
             case _:
-                assert_never(found.change)
+                assert_never(read.change)
 
     def _recheck_unauthorized(self, topic: Topic, access_id: UUID) -> None:
         """Suspend the subscriptions that were authorised at another `access_id` than the frames from now on."""

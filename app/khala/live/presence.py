@@ -208,11 +208,11 @@ class PresenceService:
             return
         try:
             async with self._db.driver() as driver:
-                found = await presence.read_lists(driver, list(due))
+                lists = await presence.read_lists(driver, list(due))
         except BaseException:
             self._unread |= due
             raise
-        for thread_id, present in found.items():
+        for thread_id, present in lists.items():
             if thread_id in self._watchers:
                 self._broadcast(thread_id, present)
 

@@ -119,8 +119,8 @@ MUTANTS = (
     Mutant(
         name="a-read-that-was-overtaken-is-forgotten",
         file="app/khala/live/hub.py",
-        old=("                self._wake_again({topic_id})\n        if found:"),
-        new=("                pass\n        if found:"),
+        old=("                self._wake_again({topic_id})\n        if reads:"),
+        new=("                pass\n        if reads:"),
         tests=(
             "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_is_not_left_behind",
             "tests/integration/test_hub.py::test_what_was_read_from_an_earlier_cursor_moves_nobody_back",
@@ -261,8 +261,8 @@ MUTANTS = (
     Mutant(
         name="a-shared-read-may-be-stale",
         file="app/khala/live/catch_up_reader.py",
-        old=("                del self._reading[key]\n                shared = False\n                found"),
-        new="                found",
+        old=("                del self._reading[key]\n                shared = False\n                read"),
+        new="                read",
         tests=("tests/unit/test_catch_up_reader.py",),
         why="Whoever subscribes right after a change could be told of the state before it.",
     ),

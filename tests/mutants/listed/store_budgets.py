@@ -73,8 +73,8 @@ MUTANTS = (
     Mutant(
         name="a-runs-own-limit-is-not-extended-within",
         file="app/khala/store/budgets/ledger.py",
-        old='_place(one): WindowUsage(reserved=one.reserved) for one in entries if one.scope == "run"',
-        new='_place(one): WindowUsage() for one in entries if one.scope == "run"',
+        old='_place(entry): WindowUsage(reserved=entry.reserved) for entry in entries if entry.scope == "run"',
+        new='_place(entry): WindowUsage() for entry in entries if entry.scope == "run"',
         tests=(
             "tests/integration/test_budgets.py::test_what_an_extension_needs_fits_everywhere_or_nothing_is_taken",
             "tests/integration/test_budgets.py::test_time_is_reserved_piece_by_piece_until_there_is_none",

@@ -160,8 +160,8 @@ MUTANTS = (
     Mutant(
         name="there-is-always-more",
         file="app/khala/store/threads/thread_feed.py",
-        old='found[0]["total"] > len(found)',
-        new='found[0]["total"] >= len(found)',
+        old='page[0]["total"] > len(page)',
+        new='page[0]["total"] >= len(page)',
         tests=(
             "tests/integration/test_api_reads.py::test_of_many_messages_the_newest_come_first_and_the_older_ones_page_by_page",
         ),

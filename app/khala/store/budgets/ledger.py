@@ -162,10 +162,10 @@ async def reserve(driver: Driver, run_id: UUID, asks: Sequence[ReservationReques
     if not asks:
         return
     levels = await lock_windows(driver, [_window(ask) for ask in asks if ask.scope != "run"])
-    taken = [(ask, grantable_amount(ask, levels.get(ask.place, WindowUsage()), now)) for ask in asks]
+    amounts = [(ask, grantable_amount(ask, levels.get(ask.place, WindowUsage()), now)) for ask in asks]
     rows = [
         (ask.scope, run_id.bytes if ask.scope == "run" else ask.key, ask.measure, ask.starts_at, amount, ask.most)
-        for ask, amount in taken
+        for ask, amount in amounts
     ]
     await driver.execute(RESERVE, run_id, *zip(*rows, strict=True))
 
@@ -201,16 +201,20 @@ async def extend(
     """
     async with db.driver() as driver, driver.transaction(isolation="read_committed"):
         entries = await _entries(driver, run_id, locked=True)
-        asks = [_further(one, needs[one.measure]) for one in entries if one.reserved < needs.get(one.measure, ZERO)]
+        asks = [
+            _further(entry, needs[entry.measure])
+            for entry in entries
+            if entry.reserved < needs.get(entry.measure, ZERO)
+        ]
         if not asks:
             return entries
         levels = await lock_windows(driver, [_window(ask) for ask in asks if ask.scope != "run"])
         own: dict[WindowKey, WindowUsage] = {
-            _place(one): WindowUsage(reserved=one.reserved) for one in entries if one.scope == "run"
+            _place(entry): WindowUsage(reserved=entry.reserved) for entry in entries if entry.scope == "run"
         }
         moment = now or datetime.now(UTC)
-        taken = [(*ask.place, grantable_amount(ask, (own | levels)[ask.place], moment)) for ask in asks]
-        await driver.execute(EXTEND, run_id, *zip(*taken, strict=True))
+        amounts = [(*ask.place, grantable_amount(ask, (own | levels)[ask.place], moment)) for ask in asks]
+        await driver.execute(EXTEND, run_id, *zip(*amounts, strict=True))
         return await _entries(driver, run_id)
 
 

@@ -50,8 +50,8 @@ async def _workspace(db: Database, user_id: UUID) -> AsyncIterator[bytes]:
         entries = await workspace_files.entries(driver, user_id)
     for entry in entries:
         async with db.driver() as driver:
-            found = await workspace_files.contents(driver, user_id, [entry.path])
-        for path, content in found.items():
+            contents = await workspace_files.contents(driver, user_id, [entry.path])
+        for path, content in contents.items():
             yield _line("file", ExportedFile(path=path, content=content))
     async with db.driver() as driver:
         for todo in await todos.of_owner(driver, user_id):
@@ -64,10 +64,10 @@ async def _of_run(db: Database, thread_id: UUID, run_id: UUID) -> AsyncIterator[
     after, more = -1, True
     while more:
         async with db.driver() as driver:
-            found = await parts.of_run(driver, thread_id, run_id, after=after, limit=PAGE_ROWS)
-        for part in found:
+            page = await parts.of_run(driver, thread_id, run_id, after=after, limit=PAGE_ROWS)
+        for part in page:
             yield _line("part", part)
-        more, after = len(found) == PAGE_ROWS, found[-1].seq if found else after
+        more, after = len(page) == PAGE_ROWS, page[-1].seq if page else after
     async with db.driver() as driver:
         entries = await receipts.of_run(driver, thread_id, run_id)
     for receipt in entries:
@@ -84,10 +84,10 @@ async def _paged(db: Database, query: str, thread_id: UUID) -> AsyncIterator[row
     position, more = -1, True
     while more:
         async with db.driver() as driver:
-            found = await driver.fetch(query, thread_id, position)
-        for row in found:
+            page = await driver.fetch(query, thread_id, position)
+        for row in page:
             yield row
-        more, position = len(found) == PAGE_ROWS, found[-1]["position"] if found else position
+        more, position = len(page) == PAGE_ROWS, page[-1]["position"] if page else position
 
 
 def _line(kind: str, data: msgspec.Struct) -> bytes:

@@ -129,10 +129,10 @@ async def lock_users(driver: Driver, user_ids: Iterable[UUID]) -> None:
 
 async def lock_objects(driver: Driver, hashes: Sequence[bytes]) -> set[bytes]:
     """Lock these objects against garbage collection until the transaction ends. Returns those that are stored."""
-    held: set[bytes] = set()
+    locked: set[bytes] = set()
     for start in range(0, len(hashes), OBJECTS_PER_QUERY):
-        held |= {row["sha256"] for row in await driver.fetch(LOCK_OBJECTS, hashes[start : start + OBJECTS_PER_QUERY])}
-    return held
+        locked |= {row["sha256"] for row in await driver.fetch(LOCK_OBJECTS, hashes[start : start + OBJECTS_PER_QUERY])}
+    return locked
 
 
 async def mark_stored(driver: Driver, sha256: bytes) -> None:
@@ -143,10 +143,10 @@ async def mark_stored(driver: Driver, sha256: bytes) -> None:
 
 async def check_references(driver: Driver, thread_ids: Sequence[UUID]) -> None:
     """Raises `ArchiveRefusedError` where a row of these threads refers to anything outside of its thread."""
-    for what, query in CHECKS.items():
-        found = await driver.fetchval(query, thread_ids)
-        if found is not None:
-            raise ArchiveRefusedError(f"There is {what}: {found}.")
+    for problem, query in CHECKS.items():
+        row_id = await driver.fetchval(query, thread_ids)
+        if row_id is not None:
+            raise ArchiveRefusedError(f"There is {problem}: {row_id}.")
 
 
 async def remove_other_accounts(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
@@ -187,13 +187,13 @@ class ArchivedMembership(msgspec.Struct, frozen=True, kw_only=True, order=True):
 async def add_members(driver: Driver, members: Iterable[ArchivedMembership]) -> int:
     """Restore these memberships for users who have an account here. Returns the number of those who have none."""
     dropped = 0
-    for one in sorted(members):
-        if not await account_exists(driver, one.user_id):
+    for member in sorted(members):
+        if not await account_exists(driver, member.user_id):
             dropped += 1
             continue
         query = "INSERT INTO memberships (thread_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)"
-        await driver.execute(query, one.thread_id, one.user_id, one.role, one.created_at)
-        await thread_lists.add_entry(driver, one.thread_id, one.user_id)
+        await driver.execute(query, member.thread_id, member.user_id, member.role, member.created_at)
+        await thread_lists.add_entry(driver, member.thread_id, member.user_id)
     return dropped
 
 

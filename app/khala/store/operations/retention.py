@@ -100,26 +100,26 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
     """The number of rows to delete, by kind. `idle threads` and `expired threads` are still to be closed."""
     async with db.driver() as driver:
-        found = {"idle threads": 0, "expired threads": 0}
-        found["expired threads"] = await driver.fetchval(f"SELECT count(*) FROM ({EXPIRED}) AS expired")
+        due = {"idle threads": 0, "expired threads": 0}
+        due["expired threads"] = await driver.fetchval(f"SELECT count(*) FROM ({EXPIRED}) AS expired")
         if policy.idle:
-            found["idle threads"] = await driver.fetchval(f"SELECT count(*) FROM ({IDLE}) AS idle", policy.idle)
-        for table, which in SWEEPS.items():
-            found[table] = await driver.fetchval(f"SELECT count(*) FROM {table} WHERE {which}")
-    return found
+            due["idle threads"] = await driver.fetchval(f"SELECT count(*) FROM ({IDLE}) AS idle", policy.idle)
+        for table, condition in SWEEPS.items():
+            due[table] = await driver.fetchval(f"SELECT count(*) FROM {table} WHERE {condition}")
+    return due
 
 
 async def purge(db: Database, policy: RetentionPolicy) -> dict[str, int]:
     """Delete what is due. Returns the number of deleted rows by kind: zero while another process is purging."""
-    done: dict[str, int] = {"idle threads": 0, "expired threads": 0} | dict.fromkeys(SWEEPS, 0)
-    for kind in done:
+    deleted: dict[str, int] = {"idle threads": 0, "expired threads": 0} | dict.fromkeys(SWEEPS, 0)
+    for kind in deleted:
         for _ in range(MAX_BATCHES):
             count = await _batch(db, kind, policy)
-            done[kind] += count
+            deleted[kind] += count
             if not count:
                 break
             await asyncio.sleep(0)
-    return done
+    return deleted
 
 
 @retried
@@ -166,9 +166,9 @@ class RetentionLoop:
         while True:
             await asyncio.sleep(PURGE_INTERVAL_SECONDS * random.uniform(0.5, 1.5))
             try:
-                done = {kind: count for kind, count in (await purge(self._db, self._policy)).items() if count}
+                deleted = {kind: count for kind, count in (await purge(self._db, self._policy)).items() if count}
             except Unavailable as error:
                 log.warning("purge_failed", error=str(error.__cause__))
                 continue
-            if done:
-                log.info("purged", **{kind.replace(" ", "_"): count for kind, count in done.items()})
+            if deleted:
+                log.info("purged", **{kind.replace(" ", "_"): count for kind, count in deleted.items()})

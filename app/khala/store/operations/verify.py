@@ -60,9 +60,9 @@ async def find_differences(db: Database, checked: VerifyProgress) -> AsyncIterat
     while True:
         async with db.snapshot() as driver:
             answers = await driver.fetch(ANSWERS, last, PAGE_MESSAGES)
-            found = [problem for row in answers for problem in await _answer(driver, row)]
+            differences = [problem for row in answers for problem in await _answer(driver, row)]
         checked.answers += len(answers)
-        for difference in found:
+        for difference in differences:
             yield difference
         if len(answers) < PAGE_MESSAGES:
             break
@@ -96,8 +96,8 @@ async def _check_receipts(driver: Driver, run_id: UUID, stored: list[Part]) -> l
         if entry["hash"] is None:
             return []  # from before there was a chain
         data = msgspec.json.decode(entry["data"])
-        about = {"run_id": run_id, "seq": entry["seq"], "kind": entry["type"], "tool_call_id": entry["tool_call_id"]}
-        last = chained_hash(last, **about, data=data, cost_usd=entry["cost_usd"])
+        identity = {"run_id": run_id, "seq": entry["seq"], "kind": entry["type"], "tool_call_id": entry["tool_call_id"]}
+        last = chained_hash(last, **identity, data=data, cost_usd=entry["cost_usd"])
         if last != entry["hash"]:
             return [f"its receipt {entry['seq']} is not what it was when it was written"]
     finish = stored[-1].read() if stored else None

@@ -142,8 +142,8 @@ class Database:
     def in_use(self) -> int:
         """Connections that are in use now."""
         drivers, engine = self._drivers, self._engine.pool
-        taken = engine.checkedout() if isinstance(engine, AsyncAdaptedQueuePool) else 0
-        return taken + (0 if drivers is None else drivers.get_size() - drivers.get_idle_size())
+        checked_out = engine.checkedout() if isinstance(engine, AsyncAdaptedQueuePool) else 0
+        return checked_out + (0 if drivers is None else drivers.get_size() - drivers.get_idle_size())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:

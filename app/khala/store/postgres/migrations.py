@@ -38,10 +38,10 @@ def alembic_config(connection: Connection | None = None) -> "Config":
     """Alembic's configuration."""
     from alembic.config import Config
 
-    made = Config()
-    made.set_main_option("script_location", str(migrations_folder()))
-    made.attributes["connection"] = connection
-    return made
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    config.attributes["connection"] = connection
+    return config
 
 
 def revisions() -> list[str]:

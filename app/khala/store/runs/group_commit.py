@@ -1,7 +1,7 @@
 """Group commit of all runs of a process. Nothing leaves a run's buffer before its commit.
 
-One loop takes every run that is due, writes all of them in one transaction, and begins again; what comes while a commit
-is under way is gathered for the next one. A failed write keeps its batches and is retried, which is harmless: see
+One loop takes every run that is due, writes all of them in one transaction, and begins again. What comes during a
+commit is gathered for the next one. A failed write keeps its batches and is retried, which is harmless: see
 `khala.store.runs.parts`.
 """
 
@@ -37,8 +37,8 @@ MIN_COMMIT_INTERVAL_SECONDS = 0.025
 """Seconds between the starts of two commits, at least. A commit also begins so long before its text is due, because the
 way to observers takes some time; but at most a tenth of the flush policy's time before."""
 EARLY_WINDOW = 0.25
-"""A commit takes along what is due within this part of the flush policy's time. So runs come to be written together,
-and the work per part falls as runs are added.
+"""A commit takes along what is due within this part of the flush policy's time. So runs are written together, and
+the work per part falls as runs are added.
 """
 MAX_EARLY_RUNS = 50
 """Runs above which no more are taken along: by then a commit costs hardly more than its parts, and comes in a burst."""

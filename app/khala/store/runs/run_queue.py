@@ -117,8 +117,8 @@ async def claim(
         guests = most if max_guests is None else max_guests
         isolated = most if max_isolated is None else max_isolated
         claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held, guests, MAX_SHARED_LOSSES, isolated)
-        found = await driver.fetch(NEXT_SEQS, [row["id"] for row in claimed], [row["thread_id"] for row in claimed])
-        next_seqs = {row["id"]: row for row in found}
+        positions = await driver.fetch(NEXT_SEQS, [row["id"] for row in claimed], [row["thread_id"] for row in claimed])
+        next_seqs = {row["id"]: row for row in positions}
     return [_claimed(row, next_seqs[row["id"]]) for row in claimed]
 
 
@@ -175,8 +175,8 @@ async def renew_leases(driver: Driver, leases: Sequence[Lease], *, lease_seconds
         UPDATE runs SET lease_expires_at = clock_timestamp() + make_interval(secs => $4)
         FROM held WHERE runs.id = held.id AND runs.thread_id = held.thread_id RETURNING runs.id
     """
-    found = await driver.fetch(query, *lease_columns(leases), lease_seconds)
-    return {row["id"] for row in found}
+    renewed = await driver.fetch(query, *lease_columns(leases), lease_seconds)
+    return {row["id"] for row in renewed}
 
 
 async def find_revoked(driver: Driver, leases: Sequence[Lease]) -> set[UUID]:
@@ -229,8 +229,8 @@ async def release(
             & (runs.c.status == "running")
         )
         freed = {"status": status, "lease_owner": None, "lease_expires_at": None}
-        found = (await connection.execute(update(runs).where(held).values(**freed).returning(runs.c.status))).first()
-        if found is not None and found.status == "blocked":
+        released = (await connection.execute(update(runs).where(held).values(**freed).returning(runs.c.status))).first()
+        if released is not None and released.status == "blocked":
             await thread_lists.mark_changed(driver, [lease.thread_id])
         else:
             await notify(connection, RUNS_CHANNEL, "")

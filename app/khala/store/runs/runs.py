@@ -81,8 +81,8 @@ async def lock_active(connection: AsyncConnection, thread_id: UUID) -> list[Row[
     held = runs.c.lease_expires_at > func.clock_timestamp()
     query = select(runs, held.label("held")).where(runs.c.thread_id == thread_id, runs.c.status.in_(ACTIVE))
     # In the order in which heartbeats lock them.
-    found = await connection.execute(query.order_by(runs.c.id).with_for_update(key_share=True))
-    return sorted(found, key=attrgetter("position"))
+    locked = await connection.execute(query.order_by(runs.c.id).with_for_update(key_share=True))
+    return sorted(locked, key=attrgetter("position"))
 
 
 def is_held(row: Row[tuple[object, ...]]) -> bool:

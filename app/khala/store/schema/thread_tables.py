@@ -35,7 +35,7 @@ threads = Table(
     # The message that the next message follows by default.
     Column("active_leaf", Uuid),
     Column("tool_rules", JSONB),
-    # The user, or the author id of the key, who set the rules: for other requesters' calls the rules loosen nothing.
+    # The user, or the author id of the key, who set the rules: they loosen nothing for other requesters' calls.
     Column("tool_rules_by", Uuid),
     time_column("created_at"),
     time_column("updated_at"),

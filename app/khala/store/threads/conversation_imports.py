@@ -131,7 +131,7 @@ async def continue_answer(
             await completion_requests.record(connection, question.request)
         thread = await threads.lock_authorized(connection, thread_id, caller, Action.SEND_MESSAGE)
         if thread.active_leaf != waiting.leaf:
-            raise Conflict("The thread has gone on meanwhile.")
+            raise Conflict("The thread has continued meanwhile.")
         leaf = await _append(connection, thread_id, caller, [settled], parent_id=waiting.parent_id)
         assert leaf is not None
         request = msgspec.structs.replace(question, message_id=leaf)
@@ -141,13 +141,13 @@ async def continue_answer(
 async def _create(connection: AsyncConnection, caller: Caller, conversation: ConversationImport) -> bool:
     """Create and lock the thread. Returns whether it is new."""
     thread_id = conversation.question.thread_id
-    made = await connection.execute(
+    created = await connection.execute(
         upsert(threads_table)
         .values(id=thread_id, title=conversation.title, owner_id=caller.user_id)
         .on_conflict_do_nothing()
         .returning(threads_table.c.id)
     )
-    new = made.first() is not None
+    new = created.first() is not None
     await threads.lock_authorized(connection, thread_id, caller, Action.IMPORT_MESSAGES)
     if not new and await _position(connection, thread_id):
         raise Conflict("This thread has messages already.")
@@ -165,28 +165,28 @@ async def _append(
     """Store these messages, each after the one before it. Returns the id of the last one, if there is one."""
     if not history:
         return None
-    made = [ids.new() for _ in history]
-    before = await _position(connection, thread_id)
-    revision = await threads.continue_from(connection, thread_id, made[-1])
+    message_ids = [ids.new() for _ in history]
+    last_position = await _position(connection, thread_id)
+    revision = await threads.continue_from(connection, thread_id, message_ids[-1])
     stored: list[dict[str, Any]] = []
-    for place, message in enumerate(history):
-        by = {"author_id": caller.author_id, "author_name": caller.name} if message.role == "user" else {}
+    for index, message in enumerate(history):
+        author = {"author_id": caller.author_id, "author_name": caller.name} if message.role == "user" else {}
         stored.append(
             {
-                "id": made[place],
+                "id": message_ids[index],
                 "thread_id": thread_id,
-                "parent_id": made[place - 1] if place else parent_id,
-                "position": before + place + 1,
+                "parent_id": message_ids[index - 1] if index else parent_id,
+                "position": last_position + index + 1,
                 "role": message.role,
                 "status": "final",
                 "content": await _content(connection, thread_id, message),
                 "revision": revision,
-                "author_id": by.get("author_id"),
-                "author_name": by.get("author_name"),
+                "author_id": author.get("author_id"),
+                "author_name": author.get("author_name"),
             }
         )
     await connection.execute(insert(messages), stored)
-    return made[-1]
+    return message_ids[-1]
 
 
 async def _position(connection: AsyncConnection, thread_id: UUID) -> int:
@@ -198,5 +198,5 @@ async def _position(connection: AsyncConnection, thread_id: UUID) -> int:
 async def _content(connection: AsyncConnection, thread_id: UUID, message: ImportedMessage) -> Content:
     if not message.attachments:
         return message.content
-    kept = await blobs.attach(connection, thread_id, message.attachments)
-    return (*message.content, *(FileBlock(blob=blob) for blob in kept))
+    attached = await blobs.attach(connection, thread_id, message.attachments)
+    return (*message.content, *(FileBlock(blob=blob) for blob in attached))

@@ -103,8 +103,8 @@ async def write(
 async def clear(driver: Driver, process_id: UUID | None = None) -> None:
     """Remove the rows of dead processes, or of this one, which ends; notify."""
     async with driver.transaction():
-        found = await driver.fetch(CLEAR, process_id)
-        await _notify(driver, {row["thread_id"] for row in found})
+        cleared = await driver.fetch(CLEAR, process_id)
+        await _notify(driver, {row["thread_id"] for row in cleared})
 
 
 async def read_lists(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, PresenceList]:

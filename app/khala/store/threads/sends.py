@@ -301,8 +301,8 @@ async def _content(connection: AsyncConnection, question: SendRequest) -> Conten
     text = (TextBlock(text=question.text),) if question.text else ()
     if not question.attachments:
         return text
-    kept = await blobs.attach(connection, question.thread_id, question.attachments)
-    return (*text, *(FileBlock(blob=blob) for blob in kept))
+    attached = await blobs.attach(connection, question.thread_id, question.attachments)
+    return (*text, *(FileBlock(blob=blob) for blob in attached))
 
 
 def _sent(question: SendRequest, answer_id: UUID, run_id: UUID, revision: int) -> SendResult:

@@ -103,9 +103,9 @@ class ThreadRead(msgspec.Struct, frozen=True):
 
 async def read_changes(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, ThreadRead]:
     """For each thread, the changes after the given revision. One query where there are only parts, else up to three."""
-    found = await _fetch_changes(driver, cursors)
-    changed_threads = [key for key, rows in found.items() if _metadata_changed(rows[0], cursors[key])]
-    changed_messages = [key for key, rows in found.items() if _messages_changed(rows[0], cursors[key])]
+    parts_by_thread = await _fetch_changes(driver, cursors)
+    changed_threads = [key for key, rows in parts_by_thread.items() if _metadata_changed(rows[0], cursors[key])]
+    changed_messages = [key for key, rows in parts_by_thread.items() if _messages_changed(rows[0], cursors[key])]
     threads = {row["id"]: row for row in await driver.fetch(THREADS, changed_threads)} if changed_threads else {}
     messages = (
         await driver.fetch(MESSAGES, changed_messages, [cursors[key] for key in changed_messages])
@@ -114,18 +114,19 @@ async def read_changes(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID
     )
     of_thread = _grouped(messages, "thread_id")
     return {
-        key: _thread_read(after, found.get(key), threads.get(key), of_thread.get(key, ()))
+        key: _thread_read(after, parts_by_thread.get(key), threads.get(key), of_thread.get(key, ()))
         for key, after in cursors.items()
     }
 
 
 async def read_changes_in_one_query(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, ThreadRead]:
     """As `read_changes`, by one query and without a transaction; leaves out the threads that need more queries."""
-    found = await _fetch_changes(driver, cursors)
+    parts_by_thread = await _fetch_changes(driver, cursors)
     return {
-        key: _thread_read(after, found.get(key), None, ())
+        key: _thread_read(after, parts_by_thread.get(key), None, ())
         for key, after in cursors.items()
-        if key not in found or not (_metadata_changed(found[key][0], after) or _messages_changed(found[key][0], after))
+        if key not in parts_by_thread
+        or not (_metadata_changed(parts_by_thread[key][0], after) or _messages_changed(parts_by_thread[key][0], after))
     }
 
 
@@ -200,9 +201,9 @@ async def read_older(driver: Driver, thread_id: UUID, *, before: UUID, limit: in
 
 
 async def _page(driver: Driver, thread_id: UUID, *, before: int | None, limit: int) -> tuple[tuple[Message, ...], bool]:
-    found = (await driver.fetch(PAGE, thread_id, before, limit + 1, MAX_PAGE_BYTES))[:limit]
-    has_more = bool(found) and found[0]["total"] > len(found)
-    messages = [rows.message(row) for row in reversed(found)]
+    page = (await driver.fetch(PAGE, thread_id, before, limit + 1, MAX_PAGE_BYTES))[:limit]
+    has_more = bool(page) and page[0]["total"] > len(page)
+    messages = [rows.message(row) for row in reversed(page)]
     live = await _live_parts(driver, thread_id, [m.run_id for m in messages if m.status == "streaming" and m.run_id])
     return tuple(_with_parts(m, live[m.run_id]) if m.run_id in live else m for m in messages), has_more
 

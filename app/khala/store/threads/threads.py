@@ -101,13 +101,13 @@ async def create(
     """
     opened_by = {"anon_key_hash": caller.anon_key_hash} if caller.user_id is None else {"owner_id": caller.user_id}
     async with db.transaction() as connection:
-        made = await connection.execute(
+        created = await connection.execute(
             upsert(threads)
             .values(id=thread_id, title=title, **opened_by)
             .on_conflict_do_nothing()
             .returning(threads.c.id)
         )
-        new = made.first() is not None
+        new = created.first() is not None
         await _lock_own(connection, thread_id, caller)
         if new:
             await _write_welcome(connection, thread_id, welcome)
