@@ -309,7 +309,7 @@ async def test_servers_are_shown_to_accounts_without_their_secrets(server: Insid
                 break
     assert "hush" not in answer.text
     assert (silent["name"], silent["transport"], silent["tools"], silent["connectedAt"]) == ("silent", "http", 0, None)
-    assert silent["error"] == "Nobody answers at the server's address."
+    assert silent["error"] == "The server does not respond at its address."
     assert silent["attempts"] >= 1
 
 
