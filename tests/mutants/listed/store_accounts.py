@@ -152,8 +152,8 @@ MUTANTS = (
     Mutant(
         name="one-byte-too-many",
         file="app/khala/store/blobs/blobs.py",
-        old="if kept + size > most_bytes:",
-        new="if kept > most_bytes:",
+        old="if stored + size > most_bytes:",
+        new="if stored > most_bytes:",
         tests=("tests/integration/test_blobs.py::test_a_thread_keeps_so_many_bytes_and_no_more",),
         why="A thread could keep one blob of any size more than allowed.",
     ),

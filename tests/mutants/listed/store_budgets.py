@@ -156,8 +156,8 @@ MUTANTS = (
     Mutant(
         name="a-list-loses-its-last-threads",
         file="app/khala/store/accounts/account_feed.py",
-        old="if not _served(user, after) or len(entries) > MAX_LISTED_THREADS:",
-        new="if not _served(user, after):",
+        old="if not _can_serve(user, after) or len(entries) > MAX_LISTED_THREADS:",
+        new="if not _can_serve(user, after):",
         tests=("tests/integration/test_account_feed.py::test_a_cursor_that_can_not_be_served_gets_the_whole_list",),
         why="A browser far behind would get more than one frame may tell.",
     ),

@@ -1,6 +1,6 @@
-"""The account's feed: what changed in users' lists of threads and invitations since a revision, for many users at once.
+"""The account feed: the changes of users' thread lists and invitations since a revision, for many users at once.
 
-Everything here runs inside one repeatable-read transaction, as in `khala.store.threads.thread_feed`.
+All queries run inside one repeatable-read transaction, as in `khala.store.threads.thread_feed`.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from khala.store.sharing import invitations
 from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 
 MAX_LISTED_THREADS = 200
-"""Threads that one frame tells of; a reader that is further behind starts over from the newest."""
+"""Threads in one frame. A reader that is further behind starts over with a snapshot."""
 
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (user_id, after)"
 
@@ -50,7 +50,7 @@ ENTRIES = f"""
     ) AS entry {AROUND} ORDER BY entry.revision, entry.thread_id
 """
 
-# Both a list's revision and its time are set by the same stamp: this is the order of `changed_at`, by an index.
+# One stamp sets an entry's revision and time: this is the order of `changed_at`, by an index.
 NEWEST = f"""
     SELECT {LISTED} FROM (
         SELECT * FROM listings WHERE user_id = $1 AND NOT gone
@@ -58,7 +58,7 @@ NEWEST = f"""
     ) AS entry {AROUND} ORDER BY entry.revision DESC, entry.thread_id DESC
 """
 
-STANDING = """
+VALID_CREDENTIALS = """
     SELECT asked.place FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS asked (place, user_id, credential)
     JOIN users ON users.id = asked.user_id
     WHERE asked.credential IS NULL
@@ -72,9 +72,9 @@ AccountChange = AccountDeltaFrame | SnapshotNeeded | TopicGone | Unchanged
 
 
 async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, AccountChange]:
-    """For each user, what changed in their list after the given revision. Three queries at most, however many users."""
+    """For each user, the changes of their list after the given revision. At most three queries."""
     found = {row["id"]: row for row in await driver.fetch(REVISIONS, list(cursors), list(cursors.values()))}
-    changed = {key: after for key, after in cursors.items() if key in found and _served(found[key], after)}
+    changed = {key: after for key, after in cursors.items() if key in found and _can_serve(found[key], after)}
     entries: dict[UUID, list[rows.Record]] = defaultdict(list)
     for row in await driver.fetch(ENTRIES, list(changed), list(changed.values())) if changed else ():
         entries[row["user_id"]].append(row)
@@ -87,13 +87,13 @@ async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, Accou
 async def _invited(
     driver: Driver, users: Mapping[UUID, rows.Record], changed: Mapping[UUID, int]
 ) -> dict[UUID, list[Invitation]]:
-    """All open invitations of the users of whose one has changed since."""
+    """The open invitations of the users whose invitations have changed."""
     due = [key for key, after in changed.items() if users[key]["invited_revision"] > after]
     found = await invitations.of_users(driver, due) if due else {}
     return {key: found.get(key, []) for key in due}
 
 
-def _served(user: rows.Record, after: int) -> bool:
+def _can_serve(user: rows.Record, after: int) -> bool:
     return bool(user["floor_revision"] <= after < user["revision"])
 
 
@@ -104,22 +104,22 @@ def _change(
         return TopicGone()
     if user["revision"] == after:
         return Unchanged()
-    if not _served(user, after) or len(entries) > MAX_LISTED_THREADS:
+    if not _can_serve(user, after) or len(entries) > MAX_LISTED_THREADS:
         return SnapshotNeeded(revision=user["revision"], reset=False)
-    there, removed = _told(entries)
+    listed, removed = _split(entries)
     return AccountDeltaFrame(
         since=after,
         revision=user["revision"],
-        threads=there,
+        threads=listed,
         removed=removed,
         invitations=msgspec.UNSET if invited is None else invited,
     )
 
 
-def _told(entries: Sequence[rows.Record]) -> tuple[tuple[ThreadListEntry, ...], tuple[UUID, ...]]:
-    """The threads that are in the list, and those that are not or not any more."""
-    there = tuple(_listed(row) for row in entries if row["role"] is not None)
-    return there, tuple(row["thread_id"] for row in entries if row["role"] is None)
+def _split(entries: Sequence[rows.Record]) -> tuple[tuple[ThreadListEntry, ...], tuple[UUID, ...]]:
+    """The threads on the list, and the removed ones."""
+    listed = tuple(_listed(row) for row in entries if row["role"] is not None)
+    return listed, tuple(row["thread_id"] for row in entries if row["role"] is None)
 
 
 def _listed(row: rows.Record) -> ThreadListEntry:
@@ -134,24 +134,24 @@ def _listed(row: rows.Record) -> ThreadListEntry:
 
 
 async def full_list(driver: Driver, user_id: UUID) -> AccountFrame | None:
-    """The newest of the user's list; None if there is no such user."""
+    """The newest entries of the user's list; None if there is no such user."""
     revision = await driver.fetchval("SELECT revision FROM users WHERE id = $1", user_id)
     if revision is None:
         return None
     entries = await driver.fetch(NEWEST, user_id)
-    there, _ = _told(entries[:MAX_LISTED_THREADS])
+    listed, _ = _split(entries[:MAX_LISTED_THREADS])
     return AccountFrame(
         revision=revision,
         whole=True,
-        threads=there,
+        threads=listed,
         has_more=len(entries) > MAX_LISTED_THREADS,
         invitations=tuple(await invitations.of_user(driver, user_id)),
     )
 
 
 async def valid_credentials(driver: Driver, callers: Sequence[Caller]) -> list[bool]:
-    """Whether each of these callers' accounts is there, with the session or token that showed it. One query."""
+    """Whether each caller's account exists, and its session or token is valid. One query."""
     users, credentials = [caller.user_id for caller in callers], [caller.credential for caller in callers]
-    found = await driver.fetch(STANDING, list(range(len(callers))), users, credentials)
-    stands = {row["place"] for row in found}
-    return [place in stands for place in range(len(callers))]
+    found = await driver.fetch(VALID_CREDENTIALS, list(range(len(callers))), users, credentials)
+    valid = {row["place"] for row in found}
+    return [place in valid for place in range(len(callers))]

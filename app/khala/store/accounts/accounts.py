@@ -1,4 +1,4 @@
-"""Accounts: users, and the ways in which they show that they are who they are."""
+"""Accounts: users, with their passwords and identities."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ from khala.store.threads import thread_lists, threads
 from khala.store.tools import workspace_owners
 
 MAX_TRIES = 10
-"""Tries to delete an account that keeps getting threads."""
+"""Attempts to delete an account that gains threads meanwhile."""
 
 PROFILE = """
     SELECT users.*, passwords.email AS login, (
@@ -47,7 +47,7 @@ PROFILE = """
 
 
 class PasswordRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored password's hash, and whose it is."""
+    """The hash of a stored password, and its user."""
 
     user_id: UUID
     hash: str
@@ -55,7 +55,7 @@ class PasswordRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 @retried
 async def register(db: Database, email: str, password_hash: str, name: str | None, caller: Caller) -> UUID:
-    """A new user who signs in by this address and password. Raises `Conflict` if the address has an account."""
+    """Create a user who signs in with this address and password. Raises `Conflict` if the address has an account."""
     try:
         async with db.transaction() as connection:
             user_id = await _add(connection, name=name, email=email)
@@ -73,13 +73,13 @@ async def _add(connection: AsyncConnection, **columns: str | None) -> UUID:
 
 
 async def password_record(driver: Driver, email: str) -> PasswordRecord | None:
-    """The password's hash of the account with this address."""
+    """The password's hash of the account with this address; None without one."""
     row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE email = $1", email)
     return None if row is None else PasswordRecord(user_id=row["user_id"], hash=row["hash"])
 
 
 async def password_record_of_user(driver: Driver, user_id: UUID) -> PasswordRecord | None:
-    """The password's hash of this user; None where they sign in otherwise."""
+    """The password's hash of this user; None if they have no password."""
     row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE user_id = $1", user_id)
     return None if row is None else PasswordRecord(user_id=row["user_id"], hash=row["hash"])
 
@@ -94,7 +94,7 @@ async def rehash(db: Database, user_id: UUID, before: str, after: str) -> None:
 
 @retried
 async def set_password(db: Database, caller: Caller, password_hash: str, *, email: str | None) -> None:
-    """Change the password, or give the account one with this address; all sessions but the caller's end."""
+    """Change the password, or add one with this address. All sessions but the caller's end."""
     user_id = require_account(caller)
     try:
         async with db.transaction() as connection:
@@ -115,7 +115,7 @@ async def set_password(db: Database, caller: Caller, password_hash: str, *, emai
 
 @retried
 async def of_identity(db: Database, identity: Identity, caller: Caller) -> UUID:
-    """The user whom this identity belongs to; made when it is first seen. An equal address links nothing."""
+    """The user with this identity, created at its first sign-in. An equal e-mail address links no accounts."""
     where = (identities.c.issuer == identity.issuer) & (identities.c.subject == identity.subject)
     async with db.transaction() as connection:
         found = (await connection.execute(select(identities.c.user_id).where(where))).scalar_one_or_none()
@@ -125,14 +125,14 @@ async def of_identity(db: Database, identity: Identity, caller: Caller) -> UUID:
         if await _link(connection, identity, user_id):
             await audit.record(connection, "registered", msgspec.structs.replace(caller, user_id=user_id))
             return user_id
-        # Somebody else has just made it: theirs stands.
+        # A concurrent sign-in has created the identity first: use its user.
         await connection.execute(delete(users).where(users.c.id == user_id))
         return UUID(str((await connection.execute(select(identities.c.user_id).where(where))).scalar_one()))
 
 
 @retried
 async def link(db: Database, identity: Identity, user_id: UUID, caller: Caller) -> None:
-    """Let this identity sign in to the account. Raises `Conflict` if it signs in to another one."""
+    """Add this identity to the account. Raises `Conflict` if another account has it."""
     where = (identities.c.issuer == identity.issuer) & (identities.c.subject == identity.subject)
     async with db.transaction() as connection:
         if not await _link(connection, identity, user_id):
@@ -152,7 +152,7 @@ async def _link(connection: AsyncConnection, identity: Identity, user_id: UUID) 
 
 @retried
 async def record_failure(db: Database, user_id: UUID, caller: Caller) -> None:
-    """Somebody gave a wrong password for this account."""
+    """Record a sign-in with a wrong password in the audit trail."""
     async with db.transaction() as connection:
         await audit.record(connection, "sign_in_failed", Caller(user_id=user_id, network=caller.network))
 
@@ -174,33 +174,33 @@ async def get(driver: Driver, user_id: UUID) -> User:
 
 @retried
 async def rename(db: Database, user_id: UUID, name: str | None) -> None:
-    """Call the user so from now on; what they have written bears the name of then."""
+    """Change the user's name. Existing messages keep the old one."""
     async with db.transaction() as connection:
         await connection.execute(update(users).where(users.c.id == user_id).values(name=name))
 
 
 async def remove(db: Database, caller: Caller) -> None:
-    """Delete the account with all that it owns. What it wrote in others' threads stays, without its name."""
+    """Delete the account and everything that it owns. Its messages in other threads stay, without a name."""
     for _ in range(MAX_TRIES):
         if await _removed(db, require_account(caller), caller):
             return
-    raise Unavailable("The account changes too fast to be deleted. Try again.", retry_after=1)
+    raise Unavailable("The account gained threads while it was being deleted. Try again.", retry_after=1)
 
 
 @retried
 async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
-    """Whether it was done; not if it came to own another thread while those that it had were being locked."""
+    """Whether the account was deleted: not if it gained a thread while the others were being locked."""
     async with db.transaction() as connection:
         await completion_requests.delete_of_user(connection, user_id)
         await workspace_owners.close_gate(connection, user_id)
         found = list(await connection.execute(_concerned(user_id).with_for_update()))
         driver = await driver_of(connection)
-        # All at once, because runs are locked in the order of their ids.
+        # In one query, because runs are locked in the order of their ids.
         active = await leases.lock_active_runs(driver, [row.id for row in found])
         await requesters.cancel_runs_of_user(driver, [row.id for row in found if not row.own], user_id)
         own = {row.id for row in found if row.own}
         await ledger.lock(driver, run_ids=[run.id for run in active if run.thread_id in own])
-        await _hold_users(connection, user_id, [row.id for row in found])
+        await _lock_users(connection, user_id, [row.id for row in found])
         if [row.id for row in await connection.execute(_concerned(user_id))] != [row.id for row in found]:
             return False
         await threads.close(connection, [row.id for row in found if row.own])
@@ -217,7 +217,7 @@ async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
 
 
 def _concerned(user_id: UUID) -> Select[Any]:
-    """The threads that the user owns, is a member of, has written in or waits for an answer in, in lock order."""
+    """The threads that the user owns, is a member of, has messages or active runs in, in lock order."""
     own = threads_table.c.owner_id == user_id
     joined = select(memberships.c.thread_id).where(memberships.c.user_id == user_id)
     written = select(messages.c.thread_id).where(messages.c.author_id == user_id)
@@ -227,8 +227,8 @@ def _concerned(user_id: UUID) -> Select[Any]:
     return query.where(concerned, threads_table.c.deleted_at.is_(None)).order_by(threads_table.c.id)
 
 
-async def _hold_users(connection: AsyncConnection, user_id: UUID, thread_ids: Sequence[UUID]) -> None:
-    """Lock the user, all whose lists these threads are on and all who are invited, in the order of locks of users."""
+async def _lock_users(connection: AsyncConnection, user_id: UUID, thread_ids: Sequence[UUID]) -> None:
+    """Lock the user, the users with these threads on their lists, and the invited users, in lock order."""
     driver = await driver_of(connection)
     query = """
         SELECT id FROM users WHERE id = $1
@@ -247,13 +247,13 @@ async def _leave(connection: AsyncConnection, thread_id: UUID, user_id: UUID) ->
 
 
 def require_account(caller: Caller) -> UUID:
-    """The user who asks. Raises `Unauthorized` if it is nobody with an account."""
+    """The caller's user id. Raises `Unauthorized` if they have no account."""
     if caller.user_id is None:
         raise Unauthorized("Sign in first.")
     return caller.user_id
 
 
 async def name_of(driver: Driver, user_id: UUID) -> str | None:
-    """What the user is called."""
+    """The user's name."""
     name: str | None = await driver.fetchval("SELECT name FROM users WHERE id = $1", user_id)
     return name

@@ -1,4 +1,4 @@
-"""API tokens: secrets that act for a user, within scopes; stored as hashes."""
+"""API tokens: secrets that act for a user within scopes, stored as hashes."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ from khala.store.postgres.retries import retried
 from khala.store.schema.tables import api_tokens, users
 
 PREFIX = "khala_"
-"""What a token begins with, so that people and scanners know one when they see it."""
+"""The prefix of all tokens, so that people and secret scanners recognise them."""
 MAX_TOKENS = 100
 """Tokens that one user may have."""
 
@@ -33,7 +33,7 @@ FIND = """
 async def create(
     db: Database, caller: Caller, name: str, scopes: Sequence[Scope], expires_at: datetime | None
 ) -> tuple[ApiToken, str]:
-    """A new token of the caller's, and its secret, which is told only now."""
+    """A new token of the caller, and its secret, which can't be read again."""
     secret = PREFIX + ids.new_secret()
     row = {"id": ids.new(), "user_id": caller.user_id, "name": name, "scopes": list(scopes), "expires_at": expires_at}
     async with db.transaction() as connection:
@@ -48,7 +48,7 @@ async def create(
 
 
 async def find(driver: Driver, secret: str) -> Caller | None:
-    """Whoever this token acts for."""
+    """The caller that this token acts for; None if it is invalid."""
     row = await driver.fetchrow(FIND, key_hash(secret))
     if row is None:
         return None
@@ -71,7 +71,7 @@ async def of_user(driver: Driver, user_id: UUID) -> list[ApiToken]:
 
 @retried
 async def revoke(db: Database, token_id: UUID, caller: Caller) -> None:
-    """End one of the caller's tokens."""
+    """Revoke one of the caller's tokens."""
     async with db.transaction() as connection:
         where = (api_tokens.c.id == token_id) & (api_tokens.c.user_id == caller.user_id)
         gone = await connection.execute(delete(api_tokens).where(where).returning(api_tokens.c.id))

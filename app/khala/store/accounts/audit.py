@@ -1,4 +1,4 @@
-"""The audit trail: who changed identities and access, when, and from where. Written in the same transaction."""
+"""The audit trail: changes of identities and access, with user, time and network, in the same transaction."""
 
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from khala.store.schema.tables import audit
 
 
 class AuditEntry(WireStruct, frozen=True, kw_only=True):
-    """One change. `detail` never holds a secret."""
+    """One change. `detail` never contains a secret."""
 
     id: UUID
     action: str
@@ -34,7 +34,7 @@ async def record(
     thread_id: UUID | None = None,
     **detail: object,
 ) -> None:
-    """Add a line to the trail; it stands if the transaction does."""
+    """Add an entry to the trail, in the caller's transaction."""
     await connection.execute(
         insert(audit).values(
             id=ids.new(),
@@ -48,7 +48,7 @@ async def record(
 
 
 async def of_user(driver: Driver, user_id: UUID, *, before: UUID | None, limit: int) -> list[AuditEntry]:
-    """What a user has changed, newest first; `before` names the last one of the page before."""
+    """A user's changes, newest first. `before` is the last entry of the previous page."""
     query = """
         SELECT * FROM audit WHERE user_id = $1 AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3
     """

@@ -1,4 +1,4 @@
-"""Claims: a thread that somebody began without an account becomes theirs, in place and in one transaction."""
+"""Claims: transfer an anonymous thread to an account, in place and in one transaction."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -23,18 +23,18 @@ from khala.store.tools import todos, workspace_files
 
 @retried
 async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) -> Thread:
-    """The thread, owned by the caller from now on; the key opens nothing any more.
+    """Make the caller the thread's owner; its key gives no more access. Returns the thread.
 
-    Runs go on, links and members stay. Whoever is in by the key alone is let go. What was asked for by the key acts for
-    the claimer from now on; what others have asked for by links goes on with a guest's rights. The owner's second claim
-    changes nothing.
+    Runs continue, and links and members stay. Subscriptions by the key alone end. Runs requested with the key act for
+    the claimer from now on; runs requested through links continue with a guest's rights. Repeating a claim changes
+    nothing.
     """
     user_id = accounts.require_account(caller)
     async with db.transaction() as connection:
         row = await threads.lock(connection, thread_id)
         if row.owner_id != user_id:
             if not hashes_match(row.anon_key_hash, key_hash):
-                raise Forbidden("This thread needs its key to be claimed, or has an owner.")
+                raise Forbidden("You can't claim this thread: the key is wrong, or the thread has an owner.")
             await _move(connection, thread_id, key_hash, user_id)
             await audit.record(connection, "claimed", caller, thread_id=thread_id)
         return rows.thread((await threads.lock(connection, thread_id))._mapping)
@@ -43,7 +43,7 @@ async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) 
 async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, user_id: UUID) -> None:
     driver = await driver_of(connection)
     active = select(runs.c.id).where(runs.c.thread_id == thread_id, runs.c.status.in_(ACTIVE))
-    # Locked in the order in which heartbeats lock them.
+    # Locked in the order in which heartbeats lock runs.
     ordered = active.order_by(runs.c.id).with_for_update(key_share=True)
     active_ids = [row.id for row in await connection.execute(ordered)]
     if active_ids:
@@ -69,15 +69,15 @@ async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, u
     await connection.execute(delete(memberships).where(member))
     await thread_lists.add_entry(driver, thread_id, user_id)
     await invitations.remove(driver, thread_id, user_id)
-    # The user is locked by now: owners come after threads and users.
+    # The user is locked by now: workspace owners are locked after threads and users.
     await workspace_files.move_all(driver, thread_id, user_id, f"claimed/{str(thread_id)[:8]}")
     await todos.move_all(driver, thread_id, user_id)
 
 
 async def _act_for(connection: AsyncConnection, run_ids: Sequence[UUID], key_hash: bytes, user_id: UUID) -> None:
-    """What the guest with this key asked for is the user's from here on: tools act for them.
+    """Transfer the runs that the guest with this key requested to the user, so that tools act for the user.
 
-    Questions that wait are about what the guest had: whoever else may write can't approve of them for the user.
+    Pending approvals are about the guest's rights, so only the new owner may approve them: other editors can't.
     """
     asked = runs.c.id.in_(run_ids) & runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_id_of_key(key_hash))
     moved = await connection.execute(update(runs).where(asked).values(user_id=user_id).returning(runs.c.id))

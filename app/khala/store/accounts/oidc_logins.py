@@ -1,4 +1,4 @@
-"""Logins under way at the OpenID Provider: what must be remembered until the browser comes back, by any process."""
+"""Pending logins at the OpenID Provider: their state until the browser returns, to any process."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -12,11 +12,11 @@ from khala.store.postgres.retries import retried
 from khala.store.schema.tables import oidc_logins
 
 LIFETIME = timedelta(minutes=10)
-"""How long somebody has to sign in there."""
+"""The time that a user has to sign in at the provider."""
 
 
 class PendingLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """A login that has begun. `user_id` is the account to link to; without one it is a login."""
+    """A pending login. `user_id` is the account to link the identity to; None for a sign-in."""
 
     nonce: str
     verifier: str
@@ -26,7 +26,7 @@ class PendingLogin(msgspec.Struct, frozen=True, kw_only=True):
 
 @retried
 async def store(db: Database, state: str, pending: PendingLogin) -> None:
-    """Remember it under the state that the browser will bring back."""
+    """Store the login by the state that the browser will return."""
     async with db.transaction() as connection:
         row = msgspec.structs.asdict(pending)
         await connection.execute(
@@ -36,7 +36,7 @@ async def store(db: Database, state: str, pending: PendingLogin) -> None:
 
 @retried
 async def take(db: Database, state: str) -> PendingLogin | None:
-    """What was remembered under this state, once."""
+    """Remove and return the login with this state; None if there is none or it has expired."""
     async with db.transaction() as connection:
         where = oidc_logins.c.state_hash == key_hash(state)
         found = await connection.execute(

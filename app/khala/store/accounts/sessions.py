@@ -1,4 +1,4 @@
-"""Sessions: browsers that are signed in, each known by the hash of its cookie's secret."""
+"""Sessions: signed-in browsers, each identified by the hash of its cookie's secret."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -17,9 +17,9 @@ from khala.store.schema.tables import passwords, sessions
 from khala.store.threads import thread_lists
 
 LIFETIME = timedelta(days=30)
-"""How long a session lasts, at the most."""
+"""The maximum lifetime of a session."""
 MAX_SESSIONS = 50
-"""Sessions that one user may have; the oldest end when there are more."""
+"""Sessions of one user. The oldest end when there are more."""
 
 FIND = """
     SELECT sessions.id, sessions.user_id, sessions.expires_at, users.name,
@@ -44,9 +44,9 @@ async def begin(
     id_token: str | None = None,
     proof: str | None = None,
 ) -> str:
-    """A new session; returns the secret for its cookie. The one that the caller came with, if any, ends.
+    """Begin a session; returns the secret for its cookie. The caller's previous session ends.
 
-    `proof` is the hash of the password that was shown: one that was changed meanwhile opens nothing.
+    `proof` is the hash of the password that was verified. Raises `Unauthorized` if the password has changed since.
     """
     secret = ids.new_secret()
     row = {
@@ -58,7 +58,7 @@ async def begin(
         "id_token": id_token,
     }
     async with db.transaction() as connection:
-        # Whoever ends all sessions of the user, or deletes the account, holds this lock, too.
+        # The same lock is held when all sessions of the user end, and when the account is deleted.
         await connection.execute(select(func.now()))
         for one in sorted({user_id, caller.user_id or user_id}):
             await thread_lists.lock_user(await driver_of(connection), one)
@@ -76,7 +76,7 @@ async def begin(
 
 
 async def find(driver: Driver, secret: str) -> Caller | None:
-    """Whoever is signed in by this secret."""
+    """The caller with this session secret; None if it is invalid."""
     row = await driver.fetchrow(FIND, key_hash(secret))
     if row is None:
         return None
@@ -104,7 +104,7 @@ async def of_user(driver: Driver, user_id: UUID, current: UUID | None) -> list[S
 
 @retried
 async def end(db: Database, session_id: UUID, caller: Caller) -> str | None:
-    """End one of the caller's sessions. Returns the ID token that it began with, if it did at an OpenID Provider."""
+    """End one of the caller's sessions. Returns the ID token of its sign-in at an OpenID Provider, if there was one."""
     async with db.transaction() as connection:
         where = (sessions.c.id == session_id) & (sessions.c.user_id == caller.user_id)
         gone = await connection.execute(delete(sessions).where(where).returning(sessions.c.id_token))
@@ -118,7 +118,7 @@ async def end(db: Database, session_id: UUID, caller: Caller) -> str | None:
 
 
 async def end_others(connection: AsyncConnection, user_id: UUID, kept: UUID | None) -> None:
-    """End all sessions of the user but this one."""
+    """End all sessions of the user except this one."""
     await _end(connection, user_id, (sessions.c.user_id == user_id) & (sessions.c.id.is_distinct_from(kept)))
 
 

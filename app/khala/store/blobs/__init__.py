@@ -1,1 +1,1 @@
-"""Blobs as rows: objects by hash, and the references that open them."""
+"""Blobs in the database: objects by hash, and the references of threads to them."""

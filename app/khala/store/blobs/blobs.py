@@ -1,4 +1,4 @@
-"""Blobs as rows: objects by their hash, and what refers to them and opens them to whoever may read the thread."""
+"""Blobs in the database: references of threads to objects, which are identified by their hash."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,10 +23,10 @@ from khala.store.budgets import counters
 from khala.store.postgres.database import Driver, driver_of
 
 MAX_UNATTACHED = 50
-"""Uploads of one author, and of all in one thread, that wait for a message."""
+"""Unattached uploads of one author, and in one thread."""
 UNATTACHED_LIFETIME = "1 day"
 QUOTA_LOCK_CLASS = 0x6B6C
-"""Class of the advisory locks under which what a thread may keep is counted."""
+"""The class of the advisory locks under which a thread's storage is counted."""
 
 COLUMNS = "id, thread_id, run_id, sha256, size, media_type, name, preview, author_id, attached, created_at, expires_at"
 NOT_EXPIRED = "coalesce(expires_at > clock_timestamp(), true)"
@@ -51,7 +51,7 @@ ATTACH = f"""
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True):
-    """A reference to an object, in a thread."""
+    """A thread's reference to an object."""
 
     id: UUID
     thread_id: UUID
@@ -73,7 +73,7 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> BlobRef:
-        """What parts and answers say of it."""
+        """The reference on the wire."""
         return BlobRef(
             blob_id=self.id,
             size=self.size,
@@ -85,7 +85,7 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewBlob(msgspec.Struct, frozen=True, kw_only=True):
-    """A reference that is to be; an upload is one that no message has yet."""
+    """A new reference. An upload is unattached until a message has it."""
 
     id: UUID
     thread_id: UUID
@@ -101,7 +101,7 @@ class NewBlob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find(driver: Driver, blob_id: UUID, thread_id: UUID | None = None) -> Blob:
-    """The blob, if it has not expired and, where one is named, is in this thread. Raises `BlobNotFound`."""
+    """The blob. Raises `BlobNotFound`, also if it has expired or is not in the given thread."""
     row = await driver.fetchrow(FIND, blob_id)
     if row is None or (thread_id is not None and row["thread_id"] != thread_id):
         raise BlobNotFound("There is no such blob.")
@@ -109,31 +109,31 @@ async def find(driver: Driver, blob_id: UUID, thread_id: UUID | None = None) -> 
 
 
 async def touch(driver: Driver, sha256: bytes, size: int) -> bool:
-    """Say that somebody is about to refer to the object, which keeps it for an hour. Returns whether it is stored."""
+    """Protect the object from garbage collection for an hour, before referring to it. Returns whether it is stored."""
     return bool(await driver.fetchval(TOUCH, sha256, size))
 
 
 async def forget_stored(driver: Driver, sha256: bytes) -> None:
-    """Note that the object's bytes were not where they should be: whoever has them stores them again."""
+    """Note that the object's bytes are missing, so that the next upload of them stores them again."""
     await driver.execute("UPDATE objects SET stored = false WHERE sha256 = $1", sha256)
 
 
 class StorageQuota(msgspec.Struct, frozen=True):
-    """Bytes that the blobs of one thread have together: of a user's, and of a guest's."""
+    """Bytes of all blobs of one thread: of a user's thread, and of a guest's."""
 
     thread: int
     guest: int
     guests_a_day: int = 10 << 30
-    """Of all guests together, of what is kept in a day; 0 for no limit."""
+    """Bytes that all guests together may store in a day; 0 for no limit."""
 
 
 async def add(connection: AsyncConnection, new: NewBlob, *, put: bool, room: StorageQuota) -> bool:
-    """Refer to the object, which is stored, or was `put` just now; False if it was collected meanwhile.
+    """Add a reference to the object, which is stored or was just `put`. False if it was garbage-collected meanwhile.
 
-    Raises `ThreadNotFound` or `RunNotFound` where the place is gone, `PayloadTooLarge` where the thread keeps too much,
-    and `RateLimited` where too many uploads wait.
+    Raises `ThreadNotFound` or `RunNotFound`, `PayloadTooLarge` over the thread's quota, and `RateLimited` for too many
+    unattached uploads.
     """
-    # One at a time in a thread: those who count together would all find room.
+    # One at a time in a thread: concurrent checks would each find the same free quota.
     lock = text("SELECT pg_advisory_xact_lock(:class, hashtext(:thread))")
     await connection.execute(lock, {"class": QUOTA_LOCK_CLASS, "thread": str(new.thread_id)})
     driver = await driver_of(connection)
@@ -147,17 +147,19 @@ async def add(connection: AsyncConnection, new: NewBlob, *, put: bool, room: Sto
 
 
 async def _count_guest_bytes(driver: Driver, new: NewBlob, room: StorageQuota) -> None:
-    """Count what a guest keeps; all of them together keep so much in a day, however many threads they begin."""
+    """Count the bytes of a guest against the daily quota of all guests."""
     owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", new.thread_id)
     if not owned and room.guests_a_day:
         kept, most = Decimal(new.size) / 1024, room.guests_a_day // 1024
         left = await counters.count_amount(driver, "anonymous", b"", "KiB", kept, most=most)
         if left is not None:
-            raise RateLimited("Guests have kept too much today. Try again later, or sign in.", retry_after=left)
+            raise RateLimited(
+                "The daily storage quota of guests is used up. Try again later, or sign in.", retry_after=left
+            )
 
 
 async def _lock_parents(driver: Driver, new: NewBlob) -> None:
-    """Keep what the blob belongs to from being deleted while it is added."""
+    """Lock the blob's thread and run against deletion while the blob is added."""
     query = "SELECT FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
     if await driver.fetchrow(query, new.thread_id) is None:
         raise ThreadNotFound("There is no such thread.")
@@ -170,12 +172,13 @@ async def _lock_parents(driver: Driver, new: NewBlob) -> None:
 async def check_quota(
     driver: Driver, thread_id: UUID, size: int, room: StorageQuota, *, uploader: UUID | None = None
 ) -> None:
-    """Raise unless the thread may keep so many bytes more, and this author may upload into it."""
-    kept = await driver.fetchval("SELECT coalesce(sum(size), 0)::bigint FROM blobs WHERE thread_id = $1", thread_id)
+    """Raise unless the thread has room for so many more bytes, and the author for one more upload."""
+    query = "SELECT coalesce(sum(size), 0)::bigint FROM blobs WHERE thread_id = $1"
+    stored = await driver.fetchval(query, thread_id)
     owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", thread_id)
     most_bytes = room.thread if owned else min(room.guest, room.thread)
-    if kept + size > most_bytes:
-        raise PayloadTooLarge(f"A thread keeps at most {most_bytes:,} bytes; this one has {kept:,} already.")
+    if stored + size > most_bytes:
+        raise PayloadTooLarge(f"A thread stores at most {most_bytes:,} bytes; this one has {stored:,} already.")
     if uploader is None:
         return
     waiting = f"SELECT count(*) FROM blobs WHERE NOT attached AND {NOT_EXPIRED} AND "
@@ -184,15 +187,15 @@ async def check_quota(
         or await driver.fetchval(f"{waiting} author_id = $1", uploader) >= MAX_UNATTACHED
     ):
         raise RateLimited(
-            f"{MAX_UNATTACHED} uploads wait to be sent with a message. Send or wait; they are gone after a day.",
+            f"{MAX_UNATTACHED} uploads wait to be sent with a message. Send one, or wait: they expire after a day.",
             retry_after=3600,
         )
 
 
 async def attach(connection: AsyncConnection, thread_id: UUID, blob_ids: Sequence[UUID]) -> list[BlobRef]:
-    """Give these uploads to a message, in a transaction that has begun; in the order in which they were named.
+    """Attach these uploads to a message, in the caller's transaction. Returns them in the given order.
 
-    Raises `InvalidInput` for what is named twice or is no upload of this thread that waits.
+    Raises `InvalidInput` for duplicates, and for ids that are not waiting uploads of this thread.
     """
     driver = await driver_of(connection)
     found = {row["id"]: _blob(row).ref for row in await driver.fetch(ATTACH, thread_id, list(blob_ids))}

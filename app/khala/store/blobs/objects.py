@@ -1,4 +1,4 @@
-"""Objects that nothing refers to: found, taken back, and forgotten, each under its row's lock."""
+"""Unreferenced objects: found, released and deleted, each under its row lock."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,9 +8,9 @@ from sqlalchemy import text
 from khala.store.postgres.database import Database, Driver, driver_of
 
 GRACE_PERIOD = "1 hour"
-"""How long ago somebody must have meant to refer to an object before it is taken for forgotten."""
+"""The time since an object was last touched, after which it may be collected."""
 MAX_DELETE_SECONDS = 180
-"""Seconds that the bytes may take to be deleted while the row is locked."""
+"""Seconds for deleting the bytes while the row is locked."""
 
 UNREFERENCED = f"""
     touched_at < clock_timestamp() - interval '{GRACE_PERIOD}'
@@ -31,14 +31,14 @@ ADD_UNTRACKED = f"""
 
 
 async def count_unreferenced(driver: Driver) -> int:
-    """How many objects nothing refers to."""
+    """The number of unreferenced objects."""
     return int(await driver.fetchval(f"SELECT count(*) FROM objects WHERE {UNREFERENCED}"))
 
 
 async def release_unreferenced(db: Database, most: int) -> list[bytes]:
-    """Hashes of objects that nothing refers to. They count as not stored from here on.
+    """Mark unreferenced objects as not stored, and return their hashes.
 
-    So whoever wants one of them stores it again, even if we die between deleting the bytes and the row.
+    From then on an upload of the same bytes stores them again, even after a crash between deleting bytes and row.
     """
     async with db.driver() as driver:
         return [row["sha256"] for row in await driver.fetch(RELEASE, most)]
@@ -46,16 +46,16 @@ async def release_unreferenced(db: Database, most: int) -> list[bytes]:
 
 @asynccontextmanager
 async def deleting(db: Database, sha256: bytes) -> AsyncIterator[bool]:
-    """Whether nothing refers to this object still; if so its row is gone when this ends well.
+    """Whether this object is still unreferenced; if so, its row is deleted at the end of the block.
 
-    Until then whoever wants to refer to it waits, so delete the bytes here.
+    The block deletes the bytes. Meanwhile, new references to the object wait.
     """
     async with db.transaction() as connection:
-        # The usual limit is for rows that many wait for.
+        # The usual timeout is for contended rows.
         await connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = '{MAX_DELETE_SECONDS}s'"))
         driver = await driver_of(connection)
         locked = await driver.fetchval(f"{FIND_RELEASED} FOR UPDATE SKIP LOCKED", sha256)
-        # A statement of its own, which sees what was committed before the lock was had.
+        # A second statement, which sees everything that was committed before the lock was acquired.
         left = locked is not None and await driver.fetchval(f"{FIND_RELEASED} AND {UNREFERENCED}", sha256) is not None
         yield left
         if left:
@@ -63,7 +63,7 @@ async def deleting(db: Database, sha256: bytes) -> AsyncIterator[bool]:
 
 
 async def add_untracked(db: Database, found: Sequence[tuple[bytes, int]]) -> int:
-    """Make rows for what is in the store without one, so that it is collected. Returns for how many."""
+    """Add rows for stored objects that have none, so that they are collected. Returns how many."""
     async with db.driver() as driver:
         hashes, sizes = [sha256 for sha256, _ in found], [size for _, size in found]
         status = await driver.execute(ADD_UNTRACKED, hashes, sizes)
@@ -71,7 +71,7 @@ async def add_untracked(db: Database, found: Sequence[tuple[bytes, int]]) -> int
 
 
 async def database_name(driver: Driver) -> str:
-    """What this database is known by: no other one has it, unless it is a copy of the files."""
+    """A name for this database. Only a copy of its files has the same one."""
     query = "SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database()) AS number"
     row = await driver.fetchrow(f"{query} FROM pg_control_system()")
     return f"{row['system_identifier']}-{row['number']}" if row else ""

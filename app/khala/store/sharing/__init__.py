@@ -1,1 +1,1 @@
-"""Sharing as rows: members, invitations, links, and what a caller may do in a thread."""
+"""Sharing in the database: members, invitations, links and access."""

@@ -1,7 +1,7 @@
-"""Invitations as rows: memberships that their users have not accepted yet, and what users are told of them.
+"""Invitations: memberships that their users have not accepted yet, in the database.
 
-Whatever changes an invitation holds its thread's row lock. What a user has been sent is counted, and told on the
-account's feed, under the user's row lock, which comes after all others.
+A change of an invitation takes its thread's row lock. Invitations are counted, and published on the account feed, under
+the user's row lock, which comes after all other locks.
 """
 
 from collections import defaultdict
@@ -20,14 +20,14 @@ from khala.store.postgres import rows
 from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MAX_IDS_PER_PAYLOAD, Driver
 
 SENT_SCOPE = "invitations"
-"""The scope, among those of budgets, in which the invitations of a day are counted."""
+"""The budget scope in which the invitations of a day are counted."""
 
 IS_OPEN = """
     invitations.declined_at IS NULL AND NOT EXISTS (
         SELECT FROM memberships
         WHERE memberships.thread_id = invitations.thread_id AND memberships.user_id = invitations.user_id)
 """
-"""Of a row of `invitations`. Who has become a member otherwise has nothing to accept."""
+"""A condition on a row of `invitations`. A user who has become a member otherwise has nothing to accept."""
 
 FIND = f"SELECT role FROM invitations WHERE thread_id = $1 AND user_id = $2 AND {IS_OPEN}"
 
@@ -67,7 +67,7 @@ NOTIFY = f"""
 
 
 async def of_users(driver: Driver, user_ids: Sequence[UUID]) -> dict[UUID, list[Invitation]]:
-    """The open invitations of each of these users, the newest first. One query."""
+    """The open invitations of these users, the newest first. One query."""
     found: dict[UUID, list[Invitation]] = defaultdict(list)
     for row in await driver.fetch(OF_USERS, list(user_ids)):
         found[row["user_id"]].append(_invitation(row))
@@ -84,15 +84,15 @@ def _invitation(row: rows.Record) -> Invitation:
 
 
 async def find(driver: Driver, thread_id: UUID, user_id: UUID) -> Role | None:
-    """The role that the user is invited to have in the thread; None without an open invitation."""
+    """The role that the user's open invitation to the thread offers; None without one."""
     role: Role | None = await driver.fetchval(FIND, thread_id, user_id)
     return role
 
 
 async def count_sent(driver: Driver, user_id: UUID, sender: Caller) -> None:
-    """Count one more invitation of today, by this sender to this user. Raises `RateLimited` over a limit.
+    """Count an invitation from this sender to this user. Raises `RateLimited` over a daily limit.
 
-    Locks what it counts in `budgets`, so it comes before any lock of a user.
+    Locks rows of `budgets`, so it comes before all locks of users.
     """
     whole = ((sender.author_id or UUID(int=0)).bytes, MAX_SENT_PER_DAY)
     pair = (_sender(sender) + user_id.bytes, MAX_SENT_TO_ONE_PER_DAY)
@@ -103,12 +103,12 @@ async def count_sent(driver: Driver, user_id: UUID, sender: Caller) -> None:
 
 
 def _sender(sender: Caller) -> bytes:
-    """Senders without an account count as one: they can make as many keys as they like."""
+    """The sender's key. All senders without an account count as one, because they can create any number of keys."""
     return (sender.user_id or UUID(int=0)).bytes
 
 
 async def put(driver: Driver, thread_id: UUID, user_id: UUID, role: Role, sender: Caller) -> None:
-    """Invite the user, whose row is locked. Raises `Conflict` where they may not be invited once more."""
+    """Invite the user, whose row is locked. Raises `Conflict` if they may not receive another invitation."""
     row = await driver.fetchrow(COUNTS, user_id, thread_id, sender.user_id)
     assert row is not None
     invitations.require_invitable(InvitationCounts(**row), datetime.now(UTC))
@@ -117,33 +117,33 @@ async def put(driver: Driver, thread_id: UUID, user_id: UUID, role: Role, sender
 
 
 async def change(driver: Driver, thread_id: UUID, user_id: UUID, role: Role) -> None:
-    """Offer another role by the invitation that is open."""
+    """Change the role that the open invitation offers."""
     query = "UPDATE invitations SET role = $3 WHERE thread_id = $1 AND user_id = $2"
     await driver.execute(query, thread_id, user_id, role)
     await notify(driver, [user_id])
 
 
 async def decline(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
-    """Close the invitation, and remember that its user did not want it."""
+    """Decline the invitation, and record when."""
     query = "UPDATE invitations SET declined_at = now() WHERE thread_id = $1 AND user_id = $2"
     await driver.execute(query, thread_id, user_id)
     await notify(driver, [user_id])
 
 
 async def remove(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
-    """Forget the invitation, open or declined, if there is one."""
+    """Delete the invitation, open or declined, if there is one."""
     query = "DELETE FROM invitations WHERE thread_id = $1 AND user_id = $2"
     if await driver.execute(query, thread_id, user_id) != "DELETE 0":
         await notify(driver, [user_id])
 
 
 async def close(driver: Driver, thread_ids: Sequence[UUID]) -> None:
-    """Forget all invitations to these threads. The caller holds the rows of the users who have them."""
+    """Delete all invitations to these threads. The caller holds the locks of the invited users."""
     gone = {row["user_id"] for row in await driver.fetch(CLOSE, thread_ids)}
     if gone:
         await notify(driver, list(gone))
 
 
 async def notify(driver: Driver, user_ids: Sequence[UUID]) -> None:
-    """These users' invitations have changed, which their accounts' feeds say. The caller holds the rows of several."""
+    """Publish that these users' invitations have changed. For several users, the caller holds their locks."""
     await driver.execute(NOTIFY, user_ids, ACCOUNTS_CHANNEL)

@@ -1,4 +1,4 @@
-"""Sharing: members, invitations and links of a thread. Whatever takes access away gives it another `access_id`."""
+"""Sharing: members, invitations and links of a thread. Each loss of access changes the thread's `access_id`."""
 
 from datetime import datetime
 from typing import Literal
@@ -39,7 +39,7 @@ MEMBERS = f"""
 
 
 async def members(driver: Driver, thread_id: UUID) -> list[Member]:
-    """Who has a role in the thread, its first owner first, and who is invited to have one."""
+    """The members of the thread, its first owner first, and the invited users."""
     return [_member(row) for row in await driver.fetch(MEMBERS, thread_id)]
 
 
@@ -49,9 +49,9 @@ def _member(row: rows.Record) -> Member:
 
 @retried
 async def set_role(db: Database, thread_id: UUID, user_id: UUID, role: Role, caller: Caller) -> Member:
-    """Give a member this role, or invite a user who is none to have it.
+    """Give a member this role, or invite another user to it.
 
-    Raises `NotFound` if there is no such user, and `Conflict` or `RateLimited` where they may not be invited.
+    Raises `NotFound` if there is no such user, and `Conflict` or `RateLimited` if they may not be invited.
     """
     async with db.transaction() as connection:
         row = await threads.lock_authorized(connection, thread_id, caller, Action.MANAGE_MEMBERS)
@@ -98,10 +98,10 @@ async def _invite(connection: AsyncConnection, thread_id: UUID, user_id: UUID, r
 
 
 async def _member_of(driver: Driver, thread_id: UUID, user_id: UUID) -> Member:
-    """The member, or who is invited. Raises `Conflict` if the thread has too many by now."""
+    """The member or invited user. Raises `Conflict` if the thread has too many."""
     found = await members(driver, thread_id)
     if len(found) > MAX_MEMBERS:
-        raise Conflict(f"A thread has at most {MAX_MEMBERS} members, those who are invited included.")
+        raise Conflict(f"A thread has at most {MAX_MEMBERS} members, including invited users. Remove one first.")
     return next(one for one in found if one.user_id == user_id)
 
 
@@ -117,7 +117,7 @@ async def _set_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID,
 
 @retried
 async def remove_member(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> None:
-    """Take a user's role or invitation away; anybody may give up or decline their own."""
+    """Remove a user's role or invitation. Everyone may give up their own role, or decline their invitation."""
     own = caller.user_id == user_id
     async with db.transaction() as connection:
         allowed = Action.LEAVE_THREAD if own else Action.MANAGE_MEMBERS
@@ -146,7 +146,7 @@ async def _take_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID
 
 
 async def _take_invitation(driver: Driver, thread_id: UUID, user_id: UUID, *, declines: bool) -> str:
-    """Close the invitation; returns what the audit trail calls that."""
+    """Close the invitation. Returns the action for the audit trail."""
     await thread_lists.lock_user(driver, user_id)
     if declines:
         await invitations.decline(driver, thread_id, user_id)
@@ -157,9 +157,9 @@ async def _take_invitation(driver: Driver, thread_id: UUID, user_id: UUID, *, de
 
 @retried
 async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> Member:
-    """Accept the caller's invitation, or keep by the account what their share link grants: the higher of the two.
+    """Accept the caller's invitation, or become a member by their share link: with the higher role of the two.
 
-    A role that is higher already stays.
+    An existing role that is as high stays.
     """
     async with db.transaction() as connection:
         row = await threads.lock_authorized(connection, thread_id, caller, Action.JOIN_THREAD)
@@ -169,7 +169,7 @@ async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> 
         if known and (role is None or RANKS[known[0].role] >= RANKS[role]):
             return known[0]
         if role is None:
-            raise Forbidden("Only an invitation, or a share link of a thread that has an owner, can be joined by.")
+            raise Forbidden("To join, you need an invitation, or a share link of a thread that has an owner.")
         await thread_lists.lock_user(driver, user_id)
         await invitations.remove(driver, thread_id, user_id)
         await audit.record(connection, "joined", caller, thread_id=thread_id, role=role, by=by)
@@ -179,7 +179,7 @@ async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> 
 async def _offered(
     driver: Driver, thread: Row[tuple[object, ...]], user_id: UUID, caller: Caller
 ) -> tuple[Role | None, Literal["invitation", "link"]]:
-    """The highest role that the caller may take, and by what. A thread without an owner is joined by no link."""
+    """The highest role that the caller may take, and by which way. Links can't join a thread without an owner."""
     invited = await invitations.find(driver, thread.id, user_id)
     linked = None if thread.owner_id is None else await _link_role(driver, thread.id, caller)
     if linked is not None and (invited is None or RANKS[linked] > RANKS[invited]):
@@ -197,7 +197,7 @@ async def _link_role(driver: Driver, thread_id: UUID, caller: Caller) -> Role | 
 
 
 async def change_access(connection: AsyncConnection, thread_id: UUID) -> None:
-    """Who may do what has changed: whoever is in is checked again."""
+    """Note that access to the thread has changed, so that all subscriptions are checked again."""
     await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())
 
 
@@ -205,7 +205,7 @@ async def change_access(connection: AsyncConnection, thread_id: UUID) -> None:
 async def create_link(
     db: Database, thread_id: UUID, role: Role, expires_at: datetime | None, caller: Caller
 ) -> tuple[ShareLink, str]:
-    """A new share link to the live thread, and its key, which is told only now."""
+    """A new share link to the thread, and its key, which can't be read again."""
     key = ids.new_secret()
     row = {"id": ids.new(), "thread_id": thread_id, "role": role, "expires_at": expires_at}
     async with db.transaction() as connection:
@@ -227,7 +227,7 @@ def _link(row: rows.Record) -> ShareLink:
 
 
 async def links(driver: Driver, thread_id: UUID) -> list[ShareLink]:
-    """The thread's links that are good now, the newest first."""
+    """The thread's valid links, the newest first."""
     query = """
         SELECT * FROM share_links WHERE thread_id = $1 AND coalesce(expires_at > now(), true)
         ORDER BY created_at DESC, id DESC
@@ -237,7 +237,7 @@ async def links(driver: Driver, thread_id: UUID) -> list[ShareLink]:
 
 @retried
 async def revoke_link(db: Database, thread_id: UUID, link_id: UUID, caller: Caller) -> None:
-    """End a link, and with it whoever is in by it."""
+    """Revoke a link. Subscriptions by it end."""
     async with db.transaction() as connection:
         await threads.lock_authorized(connection, thread_id, caller, Action.MANAGE_LINKS)
         where = (share_links.c.thread_id == thread_id) & (share_links.c.id == link_id)

@@ -701,7 +701,7 @@ export interface Token {
   expiresAt?: string;
 }
 
-/** One change. `detail` never holds a secret. */
+/** One change. `detail` never contains a secret. */
 export interface Trace {
   id: string;
   action: string;
