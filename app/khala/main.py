@@ -106,7 +106,7 @@ async def blobs(settings: Settings, db: Database) -> AsyncIterator[BlobService]:
     """The blob service; its store and the folder of its temporary files are there for as long as this is open."""
     store = blob_settings.open_store(settings.blobs.url, settings.process.home)
     with temporary_folder.temporary_folder(settings.process.home / "spool") as folder:
-        blob_service = BlobService(db, store, folder=folder, room=settings.blobs.quota)
+        blob_service = BlobService(db, store, folder=folder, quota=settings.blobs.quota)
         try:
             yield blob_service
         finally:

@@ -80,7 +80,7 @@ async def thread_id(db: Database) -> UUID:
 async def keep(blob_service: BlobService, thread_id: UUID, data: bytes = b"En taro Adun", **more: object) -> BlobRef:
     async with blob_service.spool() as spool:
         await spool.write(data)
-        return await blob_service.keep(spool, thread_id=thread_id, **({"media_type": "text/plain"} | more))  # type: ignore[arg-type]
+        return await blob_service.put(spool, thread_id=thread_id, **({"media_type": "text/plain"} | more))  # type: ignore[arg-type]
 
 
 async def bytes_of(blob_service: BlobService, ref: BlobRef, start: int = 0, end: int | None = None) -> bytes:
@@ -164,7 +164,7 @@ async def test_thirty_megabytes_pass_in_little_memory(
         for _ in range(30):
             await spool.write(block)
             expected.update(block)
-        ref = await blob_service.keep(spool, thread_id=thread_id, media_type="application/octet-stream")
+        ref = await blob_service.put(spool, thread_id=thread_id, media_type="application/octet-stream")
     found = hashlib.sha256()
     async with blob_service.read(await blob_service.find(ref.blob_id)) as chunks:
         async for chunk in chunks:
@@ -198,7 +198,7 @@ async def test_an_object_that_is_gone_is_not_found_and_is_stored_when_it_comes_a
     await blob_service.store.delete(ref.sha256)
     with pytest.raises(BlobNotFound):
         await bytes_of(blob_service, ref)
-    await blob_service.lost(await blob_service.find(ref.blob_id))
+    await blob_service.mark_missing(await blob_service.find(ref.blob_id))
     await keep(blob_service, thread_id)
     assert await bytes_of(blob_service, ref) == b"En taro Adun"
 
@@ -386,7 +386,7 @@ async def test_a_reader_that_gives_up_closes_what_it_had_open(blob_service: Blob
 async def test_a_thread_keeps_so_many_bytes_and_no_more(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
-    blob_service.room = StorageQuota(thread=1000, guest=100)  # the threads of these tests are guests'
+    blob_service.quota = StorageQuota(thread=1000, guest=100)  # the threads of these tests are guests'
     await keep(blob_service, thread_id, b"x" * 60)
     found = await asyncio.gather(*(keep(blob_service, thread_id, b"y" * 30) for _ in range(4)), return_exceptions=True)
     assert [type(one) for one in found if isinstance(one, Exception)] == [PayloadTooLarge] * 3
@@ -417,7 +417,7 @@ async def test_a_spool_whose_writer_gives_up_has_all_that_it_took_in_order(
             await asyncio.sleep(0)
             writing.cancel()
             await asyncio.wait({writing})
-        ref = await blob_service.keep(spool, thread_id=thread_id, media_type="application/octet-stream")
+        ref = await blob_service.put(spool, thread_id=thread_id, media_type="application/octet-stream")
     found = await bytes_of(blob_service, ref)
     assert hashlib.sha256(found).hexdigest() == ref.sha256
     assert found == b"".join(bytes([number]) * 70_000 for number in range(20))
@@ -455,7 +455,7 @@ async def test_uploads_are_attached_once_in_the_order_that_was_asked_for(
 async def test_only_so_many_uploads_wait(
     db: Database, blob_service: BlobService, thread_id: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blobs, "MOST_UNATTACHED", 3)
+    monkeypatch.setattr(blobs, "MAX_UNATTACHED", 3)
     author = ids.new()
     for _ in range(3):
         await keep(blob_service, thread_id, author_id=author, attached=False)
@@ -514,7 +514,7 @@ async def test_a_store_out_of_reach_is_told_and_nothing_is_half_done(
             await keep(blob_service, thread_id)
         with pytest.raises(Unavailable):
             await blob_service.check()
-        assert not await blob_service.well()
+        assert not await blob_service.is_healthy()
         assert await count(db, "blobs") == 0
         await blob_service.aclose()
         await store.aclose()
@@ -538,7 +538,7 @@ def test_an_address_that_is_no_buckets_is_refused(url: str) -> None:
 async def test_guests_together_keep_so_much_in_a_day_and_users_are_not_held_up(
     db: Database, blob_service: BlobService
 ) -> None:
-    blob_service.room = StorageQuota(thread=10_000, guest=10_000, guests_a_day=4096)
+    blob_service.quota = StorageQuota(thread=10_000, guest=10_000, guests_a_day=4096)
     for number in range(4):
         await keep(blob_service, await new_thread(db), bytes([number]) * 1000)
     with pytest.raises(RateLimited):

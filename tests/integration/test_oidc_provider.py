@@ -518,7 +518,7 @@ async def test_an_answer_is_read_up_to_its_limit(forger: Forger, believer: OidcP
 async def test_a_silent_provider_is_not_waited_for_forever(
     forger: Forger, believer: OidcProvider, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oidc_http, "LONGEST_CALL", 0.2)
+    monkeypatch.setattr(oidc_http, "CALL_TIMEOUT_SECONDS", 0.2)
     forger.id_token = forger.signed()
     forger.answers[path] = Answer(hold=(hold := asyncio.Event()))
     with pytest.raises(Unavailable) as error:

@@ -24,7 +24,7 @@ WITHIN = 20.0
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each question is a new probe."""
     monkeypatch.setattr(readiness, "PROBE_INTERVAL_SECONDS", 0.0)
-    monkeypatch.setattr(blob_service, "CHECKED", 0.0)
+    monkeypatch.setattr(blob_service, "CHECK_VALID_SECONDS", 0.0)
 
 
 async def ready(inside: Inside, status: int) -> dict[str, Any]:

@@ -132,7 +132,7 @@ async def test_other_routes_still_take_json_alone(thread: Thread) -> None:
 
 
 async def test_only_so_many_uploads_wait_for_a_message(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blobs, "MOST_UNATTACHED", 2)
+    monkeypatch.setattr(blobs, "MAX_UNATTACHED", 2)
     for number in range(2):
         await uploaded(thread, b"%d" % number)
     answer = await upload(thread, b"3")
@@ -265,7 +265,7 @@ async def test_a_bucket_serves_large_blobs_itself_and_its_outage_is_told(
         assert (await read(thread, small_id)).content == small
         assert (await thread.http.get("/api/health/ready")).json()["blobs"] is True
         s3.stop()
-        monkeypatch.setattr("khala.blobs.blob_service.CHECKED", 0.0)
+        monkeypatch.setattr("khala.blobs.blob_service.CHECK_VALID_SECONDS", 0.0)
         for answer in (await read(thread, small_id), await upload(thread, b"new")):
             assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
             assert "retry-after" in answer.headers

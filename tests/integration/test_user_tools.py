@@ -182,7 +182,7 @@ async def test_a_name_that_is_taken_is_a_conflict(maker: Maker) -> None:
 
 
 async def test_a_user_has_at_most_so_many_tools(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("khala.store.tools.user_tools.MOST", 3)
+    monkeypatch.setattr("khala.store.tools.user_tools.MAX_USER_TOOLS", 3)
     answers = await asyncio.gather(*(maker.ask("POST", "", SHOUT | {"name": f"tool{n}"}) for n in range(6)))
     assert sorted(answer.status_code for answer in answers) == [201] * 3 + [409] * 3
 

@@ -166,7 +166,7 @@ async def test_a_file_has_its_most_bytes_and_no_more(db: Database) -> None:
 
 
 async def test_many_who_write_at_once_cant_pass_the_limits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_files, "MOST_FILES", 20)
+    monkeypatch.setattr(workspace_files, "MAX_FILES", 20)
     actor = await somebody(db)
     calls = (call(WriteFile(db), actor, path=f"f{number}", content="x") for number in range(200))
     assert sum(said.ok for said in await asyncio.gather(*calls)) == 20
@@ -177,7 +177,7 @@ async def test_many_who_write_at_once_cant_pass_the_limits(db: Database, monkeyp
 async def test_all_files_together_have_their_most_bytes_and_no_more(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace_files, "MOST_TOTAL", 1000)
+    monkeypatch.setattr(workspace_files, "MAX_TOTAL_BYTES", 1000)
     actor = await somebody(db)
     calls = (call(WriteFile(db), actor, path=f"f{number}", content="x" * 90) for number in range(50))
     assert sum(said.ok for said in await asyncio.gather(*calls)) == 11
@@ -338,7 +338,7 @@ async def test_slow_searches_keep_nobody_else_waiting_and_end_when_they_are_canc
     actor = await somebody(db)
     await write(db, actor, "a", "x\n" * 5000)
     slow = Slow()
-    monkeypatch.setattr(file_search, "compiled", lambda *_, **__: slow)
+    monkeypatch.setattr(file_search, "compile_pattern", lambda *_, **__: slow)
     calls = [asyncio.create_task(call(GrepFiles(db), actor, pattern="x")) for _ in range(40)]
     try:
         async with asyncio.timeout(20):
@@ -384,7 +384,7 @@ async def test_todos_are_numbered_and_a_call_that_is_repeated_adds_one(db: Datab
 async def test_todos_that_are_added_at_once_get_numbers_of_their_own_within_the_limit(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(todos, "MOST_OPEN", 20)
+    monkeypatch.setattr(todos, "MAX_OPEN_TODOS", 20)
     actor = await somebody(db)
     calls = await asyncio.gather(*(call(TodoAdd(db), actor, text=f"Todo {number}") for number in range(50)))
     assert sorted(said.json["id"] for said in calls if said.ok) == list(range(1, 21))

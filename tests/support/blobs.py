@@ -27,4 +27,4 @@ async def kept(db: Database, thread_id: UUID, data: bytes = b"En taro Adun") -> 
     """A blob of the thread."""
     async with blob_service_of(db) as blob_service, blob_service.spool() as spool:
         await spool.write(data)
-        return await blob_service.keep(spool, thread_id=thread_id, media_type="text/plain")
+        return await blob_service.put(spool, thread_id=thread_id, media_type="text/plain")

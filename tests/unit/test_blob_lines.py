@@ -121,8 +121,8 @@ def test_head_and_range_and_tail_show_what_a_split_shows(text: str, many: int, c
 def test_very_long_lines_are_found_in_pieces_each_line_once(lengths: list[int], chunk: int) -> None:
     data = b"\n".join(b"x" * length + b"hit" + b"y" * length for length in lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_splitter, "PIECE", 16)
-        patch.setattr(line_splitter, "OVERLAP", 4)
+        patch.setattr(line_splitter, "PIECE_BYTES", 16)
+        patch.setattr(line_splitter, "OVERLAP_BYTES", 4)
         for bounds in (ROOMY, ReadLimits(seconds=0)):
             found = asyncio.run(pages(data, ReadRequest(mode="grep", pattern="hit", lines=3), bounds, chunk))
             hits = [line.line for page in found for line in page.items]
@@ -212,7 +212,7 @@ class Stuck:
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
     pattern = Stuck()
-    monkeypatch.setattr(blob_reader, "compiled", lambda *_, **__: pattern)
+    monkeypatch.setattr(blob_reader, "compile_pattern", lambda *_, **__: pattern)
     yield pattern
     pattern.go_on.set()
 
@@ -240,7 +240,7 @@ async def test_a_search_that_nobody_waits_for_any_more_ends_after_its_piece(stuc
 
 
 async def test_a_search_that_gets_no_turn_is_told_so(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blob_reader, "PATIENCE", 0.05)
+    monkeypatch.setattr(blob_reader, "THREAD_WAIT_SECONDS", 0.05)
     tasks = [look(b"x", ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0)) for _ in range(4)]
     refused = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(error) for error in refused] == [Unavailable] * 4

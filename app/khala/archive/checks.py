@@ -1,4 +1,4 @@
-"""What a line of an archive must be beyond its fields' types: what the server could not read must not be stored."""
+"""Checks of an archive's lines beyond their types, so that everything that is stored can be read."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,11 +29,11 @@ MAX_TEXTS: Mapping[tuple[str, str], int] = {
     ("identity", "issuer"): 1024,
     ("identity", "subject"): 1024,
 }
-"""Characters of texts that the server's own routes bound, too."""
+"""Maximum characters of texts, as in the server's own routes."""
 
 
 def check(kind: str, data: Any) -> None:
-    """Raise `ValueError` or msgspec's `ValidationError` for a line that must not be stored."""
+    """Raise `ValueError` or msgspec's `ValidationError` for an invalid line."""
     for (of, name), most in MAX_TEXTS.items():
         if of == kind and len(getattr(data, name) or "") > most:
             raise ValueError(f"{name} has more than {most:,} characters.")
@@ -69,11 +69,11 @@ def _part(data: Any) -> None:
 def _receipt(data: Any) -> None:
     _object("data")(data)
     if data.cost_usd is not None and not (data.cost_usd.is_finite() and data.cost_usd >= 0):
-        raise ValueError("A cost is a number from 0 on.")
+        raise ValueError("A cost must be a number of at least 0.")
 
 
 def _object(*names: str) -> Callable[[Any], None]:
-    """These fields are JSON objects, where they are there."""
+    """A check that these fields are JSON objects or absent."""
 
     def check_definition(data: Any) -> None:
         for name in names:
@@ -84,9 +84,9 @@ def _object(*names: str) -> Callable[[Any], None]:
 
 def _blob(data: Any) -> None:
     if data.size < 0 or len(data.sha256) != 64 or len(data.preview.encode()) > MAX_PREVIEW_BYTES:
-        raise ValueError("This is no blob: its size, its hash or its preview can't be.")
+        raise ValueError("This blob has an invalid size, hash or preview.")
     if valid_media_type(data.media_type) != data.media_type or plain_name(data.name) != data.name:
-        raise ValueError("This is no blob: its media type or its name can't be.")
+        raise ValueError("This blob has an invalid media type or name.")
 
 
 def _member(data: Any) -> None:
@@ -96,7 +96,7 @@ def _member(data: Any) -> None:
 def _file(data: Any) -> None:
     try:
         if paths.normal(data.path) != data.path:
-            raise ValueError(f"{data.path!r} is not how this path is stored.")
+            raise ValueError(f"{data.path!r} is not a normalized path.")
     except ToolError as error:
         raise ValueError(str(error)) from error
     if len(data.content) > workspace_files.MAX_FILE_BYTES:
@@ -113,7 +113,7 @@ def _tool(data: Any) -> None:
 
 
 class _AsStored(UserToolDefinition, frozen=True, kw_only=True, rename=None):
-    """A definition whose fields have the names of columns."""
+    """A definition whose fields are named as the columns."""
 
 
 def _decoded(value: msgspec.Raw | None, kind: Any) -> Any:
@@ -134,4 +134,4 @@ CHECKS: Mapping[str, Callable[[Any], None]] = {
     "tool": _tool,
     "trace": _object("detail"),
 }
-"""By kind of line."""
+"""The checks by kind of line."""

@@ -1,7 +1,7 @@
-"""Exports an account: its rows as of one moment, then the bytes of its blobs, as one ZIP file.
+"""Exports an account as a ZIP file: a consistent snapshot of its rows, then the bytes of its blobs.
 
-Rows are read in one transaction as fast as the database gives them, compressed into a temporary file, and sent when
-the transaction is over: a slow client holds no transaction. Blobs follow one after the other, straight from the store.
+All rows are read in one transaction, compressed into a temporary file, and sent after the transaction has ended: a slow
+client holds no transaction open. The blobs follow, streamed from the store one after the other.
 """
 
 import asyncio
@@ -24,22 +24,23 @@ from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, Driver
 
 MAX_ROWS_BYTES = 4 << 30
-"""Of the compressed rows, which are spooled."""
+"""Bytes of the compressed rows, which are spooled."""
 MAX_SNAPSHOT_SECONDS = 600.0
-"""For reading the rows: as long as that the database can't clean up what was deleted meanwhile."""
+"""Seconds for reading the rows. Meanwhile the database can't vacuum deleted rows."""
 MAX_UNAVAILABLE_BLOBS = 3
-"""In a row; after so many the store is taken to be out of reach, and the rest is not tried."""
+"""Consecutive unavailable blobs, after which the store counts as unavailable and the rest is skipped."""
 CHUNK_BYTES = 64 * 1024
 RECORD_BYTES = 40
-"""A SHA-256 and a size, in the list of blobs."""
+"""Bytes of one record in the list of blobs: a SHA-256 and a size."""
 
 log = structlog.get_logger()
 
 
 async def export_archive(db: Database, blob_service: BlobService, user_id: UUID) -> AsyncGenerator[bytes, None]:
-    """The archive, in chunks; the first one comes when all rows are spooled.
+    """The archive, in chunks. The first chunk comes when all rows are spooled.
 
-    Raises `Unauthorized` where the account is gone, `PayloadTooLarge` and `Unavailable`. Whoever stops early closes it.
+    Raises `Unauthorized` if the account is gone, `PayloadTooLarge` and `Unavailable`. A caller that stops early has to
+    close the generator.
     """
     async with blob_service.spool(MAX_ROWS_BYTES) as rows, blob_service.spool(MAX_ROWS_BYTES) as blobs:
         export = _Export(blob_service, user_id)
@@ -63,7 +64,7 @@ class _Export:
         self._unavailable = self._blobs = self._blob_bytes = 0
 
     async def spool_rows(self, db: Database, rows: Spool, blobs: Spool) -> None:
-        """Write all rows, as they are at one moment, and the list of blobs that they name."""
+        """Spool a consistent snapshot of all rows, and the list of their blobs."""
         try:
             async with asyncio.timeout(MAX_SNAPSHOT_SECONDS), db.snapshot() as driver:
                 for kind in archive_rows.KINDS:
@@ -73,7 +74,7 @@ class _Export:
         except TimeoutError as error:
             raise Unavailable("The export took too long. Try again later.", retry_after=600) from error
         except PayloadTooLarge as error:
-            raise PayloadTooLarge("This account is too large for one archive: ask for application/jsonl.") from error
+            raise PayloadTooLarge("This account is too large for one archive: request application/jsonl.") from error
 
     async def _spool_kind(self, driver: Driver, kind: archive_rows.RowKind, rows: Spool) -> None:
         encoder, found = archive_rows.RowEncoder(kind), 0
@@ -87,7 +88,7 @@ class _Export:
         await rows.write(self._writer.end_lines())
 
     async def blob(self, sha256: bytes, size: int) -> AsyncIterator[bytes]:
-        """The bytes of one blob. Where they can't be read, or not all of them, the manifest will say why."""
+        """The bytes of one blob. If they can't be read completely, the manifest has the reason."""
         if self._unavailable >= MAX_UNAVAILABLE_BLOBS:
             self._note(sha256, size, "unavailable")
             return
@@ -119,7 +120,7 @@ class _Export:
         self._blob_bytes += size
 
     async def ended(self) -> bytes:
-        """The manifest, and the end of the archive."""
+        """Write the manifest and finish the archive."""
         manifest = ArchiveManifest(
             format=FORMAT,
             version=VERSION,
@@ -136,7 +137,7 @@ class _Export:
 
 
 async def _contents(path: Path, size: int) -> AsyncIterator[bytes]:
-    """What is in the file, so many bytes at once."""
+    """The content of the file, in chunks of so many bytes."""
     with closing(await asyncio.to_thread(path.open, "rb")) as file:
         while chunk := await asyncio.to_thread(file.read, size):
             yield chunk

@@ -1,4 +1,4 @@
-"""Imports an archive into a deployment that has no such account: first the bytes, then all rows in one transaction."""
+"""Imports an archive into a deployment without this account: first the blobs, then all rows in one transaction."""
 
 import asyncio
 import time
@@ -25,24 +25,24 @@ from khala.store.postgres.database import Database, Driver, driver_of
 
 MAX_TRIES = 3
 MAX_PUT_SECONDS = 1800.0
-"""For storing all blobs: after an hour what nothing refers to is collected, and is stored again."""
-IDLE_TIMEOUT_SECONDS = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
-"""Lines are read and checked between two statements."""
+"""Seconds for storing all blobs. Unreferenced ones may be garbage-collected after an hour, and are stored again."""
+SET_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+"""A longer timeout, because lines are read and checked between two statements."""
 OF_THREADS = frozenset({"listing", "message", "run", "part", "receipt", "approval", "blob"})
-"""Kinds of lines that name a thread, which must be one of the archive's."""
+"""Kinds of lines with a thread, which must be in the archive."""
 BEFORE_BLOBS = ("thread", "message", "run", "part", "receipt", "approval")
 CONTENT = (*BEFORE_BLOBS, "blob")
-"""What is in threads. Locks are taken in the order threads, runs, objects, users, and so are lines of these kinds."""
+"""The content of threads, in lock order: threads, runs, objects, users."""
 
 log = structlog.get_logger()
 
 
 class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How an archive is imported.
+    """The options of an import.
 
-    With a `password_hash` the user can sign in by it and `email`, or else by the address that the archive names.
-    `trusted`: the operator vouches that the archive is as a Khala server wrote it, so that OpenID identities, members
-    and the names of other accounts in it are taken over, too.
+    With a `password_hash`, the user can sign in with it and `email`, or else the address in the archive. `trusted`: the
+    operator vouches that the archive is unchanged since a Khala server wrote it, so that OpenID identities, members and
+    the names of other accounts are imported, too.
     """
 
     email: str | None = None
@@ -51,7 +51,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchiveImportResult(msgspec.Struct, kw_only=True):
-    """What came of an import: `counts` by kind of line, and `notes` for the operator. `added` is false for a repeat."""
+    """The result of an import: `counts` by kind of line and `notes`. `added` is false for a repeat."""
 
     user_id: UUID
     added: bool
@@ -62,16 +62,16 @@ class ArchiveImportResult(msgspec.Struct, kw_only=True):
 async def import_archive(
     db: Database, blob_service: BlobService, reader: ArchiveReader, options: ImportOptions
 ) -> ArchiveImportResult:
-    """Import the archive, all or nothing. The same archive a second time adds nothing.
+    """Import the archive, all or nothing. Importing the same archive again adds nothing.
 
-    Raises `ArchiveRefusedError` where it can't be, or where there is another account with its id, and `Unavailable`.
+    Raises `ArchiveRefusedError` if the archive is invalid or its account exists already, and `Unavailable`.
     """
     user_id = reader.manifest.user_id
     async with db.driver() as driver:
         known = await rows.account_exists(driver, user_id)
         repeated = known and await rows.was_imported(driver, user_id, reader.digest)
     if known and not repeated:
-        raise ArchiveRefusedError(f"There is an account {user_id} already; nothing is merged into it.")
+        raise ArchiveRefusedError(f"There is an account {user_id} already, and an import merges nothing into it.")
     if repeated:
         return await _sign_in_again(db, reader, options)
     await asyncio.to_thread(reader.check)
@@ -79,24 +79,24 @@ async def import_archive(
         await _store(db, blob_service, reader)
         try:
             return await _Import(db, reader, options).run()
-        except _Collected:
-            log.warning("import_repeated", why="blobs were collected while others were stored")
-    raise ArchiveRefusedError("Blobs are collected faster than they are stored. Try again.")
+        except _BlobCollected:
+            log.warning("import_repeated", why="blobs were garbage-collected during the import")
+    raise ArchiveRefusedError("Blobs are garbage-collected faster than they are stored. Try again.")
 
 
 async def _sign_in_again(db: Database, reader: ArchiveReader, options: ImportOptions) -> ArchiveImportResult:
-    """Nothing is added; but somebody who could not sign in may get a password."""
+    """Repeat an import: adds nothing, except a password for an account without one."""
     done = ArchiveImportResult(user_id=reader.manifest.user_id, added=False)
     done.notes.append("This archive was imported before; nothing was added.")
     if options.password_hash is not None:
-        with _refusals():
+        with _database_errors():
             async with db.driver() as driver:
                 await _set_login(driver, reader, options, done)
     return done
 
 
 async def _store(db: Database, blob_service: BlobService, reader: ArchiveReader) -> None:
-    """Store the bytes of all blobs. What was stored so long ago that it may be collected by now is looked at again."""
+    """Store the bytes of all blobs. Repeat if it took so long that the first ones may have been collected."""
     for _ in range(MAX_TRIES):
         began = time.monotonic()
         for sha256, size in reader.blobs.items():
@@ -123,12 +123,12 @@ async def _extracted(reader: ArchiveReader, sha256: str) -> AsyncIterator[bytes]
         yield chunk
 
 
-class _Collected(Exception):
-    """A blob was collected between its storing and the row that was to name it."""
+class _BlobCollected(Exception):
+    """A blob was garbage-collected before the import added its row."""
 
 
 class _Import:
-    """One try to make the rows."""
+    """One attempt to add the rows."""
 
     def __init__(self, db: Database, reader: ArchiveReader, options: ImportOptions) -> None:
         self._db = db
@@ -137,29 +137,29 @@ class _Import:
         self._user_id = reader.manifest.user_id
         self._threads: list[UUID] = []
         self._own: frozenset[UUID] = frozenset()
-        self._there = {bytes.fromhex(sha256) for sha256 in reader.blobs}
+        self._available = {bytes.fromhex(sha256) for sha256 in reader.blobs}
         self._done = ArchiveImportResult(user_id=self._user_id, added=True)
 
     async def run(self) -> ArchiveImportResult:
-        """Make all rows, or none."""
-        with _refusals():
+        """Add all rows, or none."""
+        with _database_errors():
             async with self._db.transaction() as connection:
-                await connection.execute(text(IDLE_TIMEOUT_SECONDS))
+                await connection.execute(text(SET_IDLE_TIMEOUT))
                 driver = await driver_of(connection)
-                await self._content(connection, driver)
-                await self._account(driver)
+                await self._add_content(connection, driver)
+                await self._add_account(driver)
                 caller = Caller(user_id=self._user_id)
                 await audit.record(connection, "account_imported", caller, archive=self._reader.digest)
         return self._done
 
-    async def _content(self, connection: AsyncConnection, driver: Driver) -> None:
-        """Threads and all that is in them."""
+    async def _add_content(self, connection: AsyncConnection, driver: Driver) -> None:
+        """Add the threads and their content."""
         for name in BEFORE_BLOBS:
-            await self._copied(driver, _kind(name))
+            await self._copy(driver, _kind(name))
         await rows.lock_threads(driver, self._threads)
-        if await rows.lock_objects(driver, sorted(self._there)) != self._there:
-            raise _Collected
-        await self._copied(driver, _kind("blob"))
+        if await rows.lock_objects(driver, sorted(self._available)) != self._available:
+            raise _BlobCollected
+        await self._copy(driver, _kind("blob"))
         await rows.check_references(driver, self._threads)
         if not self._options.trusted:
             await rows.remove_other_accounts(driver, self._threads, self._user_id)
@@ -167,20 +167,20 @@ class _Import:
         if ended:
             self._note(f"{ended} runs had not ended when the account was exported: they are canceled.")
 
-    async def _account(self, driver: Driver) -> None:
-        """The user, and what belongs to no thread."""
+    async def _add_account(self, driver: Driver) -> None:
+        """Add the user, and everything outside of threads."""
         for kind in KINDS:
             if kind.imported and kind.name not in (*CONTENT, "identity", "member"):
-                await self._copied(driver, kind)
+                await self._copy(driver, kind)
         members = await self._members() if self._options.trusted else []
         await rows.lock_users(driver, {self._user_id, *(member.user_id for member in members)})
         await rows.add_list_entries(driver, self._threads)
-        await self._with_trust(driver, members)
+        await self._add_trusted(driver, members)
         await self._login(driver)
         for name, what in (("token", "API tokens"), ("link", "share links")):
             count = self._lines_of(name)
             if count:
-                self._note(f"{count} {what} have to be made anew: their secrets are not in the archive.")
+                self._note(f"{count} {what} have to be created again: their secrets are not in the archive.")
 
     async def _members(self) -> list[rows.ArchivedMembership]:
         members = [
@@ -189,18 +189,18 @@ class _Import:
             for line in batch
         ]
         if any(member.thread_id not in self._own for member in members):
-            raise ArchiveRefusedError("There is a member of a thread that is not in the archive.")
+            raise ArchiveRefusedError("A member line is of a thread that is not in the archive.")
         return members
 
-    async def _with_trust(self, driver: Driver, members: Sequence[rows.ArchivedMembership]) -> None:
-        """Identities and members, if the operator vouches for the archive."""
+    async def _add_trusted(self, driver: Driver, members: Sequence[rows.ArchivedMembership]) -> None:
+        """Add identities and members, if the operator trusts the archive."""
         named = {name: self._lines_of(name) for name in ("identity", "member")}
         if not self._options.trusted:
             for name, count in named.items():
                 if count:
                     self._note(f"{count} lines of type {name} were left out; --trusted takes them over.")
             return
-        await self._copied(driver, _kind("identity"))
+        await self._copy(driver, _kind("identity"))
         dropped = await rows.add_members(driver, members)
         self._done.counts["member"] = len(members) - dropped
         if dropped:
@@ -212,10 +212,10 @@ class _Import:
         elif not self._done.counts.get("identity"):
             self._note("Nobody can sign in to this account yet: import it again with --password-stdin.")
 
-    async def _copied(self, driver: Driver, kind: RowKind) -> None:
+    async def _copy(self, driver: Driver, kind: RowKind) -> None:
         count = left_out = 0
         async for batch in self._batches(kind):
-            lines = [line for line in batch if kind.name != "blob" or bytes.fromhex(line.sha256) in self._there]
+            lines = [line for line in batch if kind.name != "blob" or bytes.fromhex(line.sha256) in self._available]
             self._check(kind, lines)
             await rows.copy(driver, kind, lines, self._fixed(kind))
             count, left_out = count + len(lines), left_out + len(batch) - len(lines)
@@ -229,14 +229,14 @@ class _Import:
 
     def _check(self, kind: RowKind, lines: Sequence[Any]) -> None:
         if kind.name == "user" and [line.id for line in lines if line.id != self._user_id]:
-            raise ArchiveRefusedError("The manifest names another user than the lines do.")
+            raise ArchiveRefusedError("The manifest and the lines are of different users.")
         if kind.name in OF_THREADS and any(line.thread_id not in self._own for line in lines):
             raise ArchiveRefusedError(f"{kind.file} has a line of a thread that is not in the archive.")
         if kind.name == "blob" and any(self._reader.blobs.get(line.sha256) != line.size for line in lines):
-            raise ArchiveRefusedError("A blob has another size than its line says.")
+            raise ArchiveRefusedError("A blob has a different size than its line.")
 
     def _fixed(self, kind: RowKind) -> Mapping[str, Any]:
-        """What the archive does not say, because it follows from the user."""
+        """The columns that the archive omits, because they follow from the user."""
         match kind.name:
             case "user":
                 return {"revision": 1}
@@ -263,19 +263,19 @@ class _Import:
 
 
 async def _set_login(driver: Driver, reader: ArchiveReader, options: ImportOptions, done: ArchiveImportResult) -> None:
-    """The password that was given, for the address that was given or is in the archive."""
+    """Set the given password, for the given address or the one in the archive."""
     email = options.email or await asyncio.to_thread(_address, reader)
     if email is None:
-        raise ArchiveRefusedError("The archive has no address to sign in by: give one with --email.")
+        raise ArchiveRefusedError("The archive has no e-mail address to sign in with: give one with --email.")
     assert options.password_hash is not None
     if not await rows.set_login(driver, reader.manifest.user_id, email, options.password_hash):
-        done.notes.append("The account has a password already, which stays as it is.")
+        done.notes.append("The account has a password already, which was not changed.")
         return
-    done.notes.append(f"The account can be signed in to by {email} and the password that was given.")
+    done.notes.append(f"You can sign in to the account with {email} and the given password.")
 
 
 def _address(reader: ArchiveReader) -> str | None:
-    """The address that the user signed in by, or else had."""
+    """The address that the user signed in with, or else the one of their profile."""
     for name in ("login", "user"):
         for batch in reader.lines(_kind(name)):
             for line in batch:
@@ -293,11 +293,11 @@ def _next(batches: Iterator[list[Any]]) -> list[Any] | None:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """What the database refuses, the archive is to blame for: ids that are taken, text that can't be stored."""
+def _database_errors() -> Iterator[None]:
+    """Translate errors of the database that the archive causes, such as existing ids and invalid text."""
     try:
         yield
     except asyncpg.UniqueViolationError as error:
-        raise ArchiveRefusedError(f"Something of it is there already ({error.table_name}): {error.detail}") from error
+        raise ArchiveRefusedError(f"A row exists already ({error.table_name}): {error.detail}") from error
     except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
-        raise ArchiveRefusedError(f"The database refuses a row: {error}") from error
+        raise ArchiveRefusedError(f"The database rejected a row: {error}") from error

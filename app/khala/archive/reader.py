@@ -1,4 +1,4 @@
-"""Reads an archive and trusts nothing in it: names, sizes, checksums and lines are checked before they are used."""
+"""Reads an untrusted archive: names, sizes, checksums and lines are checked before use."""
 
 import hashlib
 import zipfile
@@ -29,26 +29,26 @@ from khala.store.operations.archive_rows import KINDS, RowKind, line_type
 
 BATCH_LINES = 500
 BATCH_BYTES = 8 << 20
-"""Lines are handed on so many at once, or when they have so many bytes."""
+"""A batch has so many lines, or fewer of so many bytes."""
 CHUNK_BYTES = 1 << 20
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 0x1
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
-"""What the ZIP library raises over bytes that are no ZIP file, or another one than its directory says."""
+"""The errors of the ZIP library for invalid or inconsistent ZIP files."""
 
 
 class ArchiveReader:
-    """An archive on disk. Every method raises `ArchiveRefusedError` where it is not as it should be.
+    """An archive on disk. Every method raises `ArchiveRefusedError` if the archive is invalid.
 
-    No file is written by a name in the archive, and no file yields more bytes than the archive's directory says; all of
-    them together are bounded by `max_bytes`.
+    Names in the archive are never used as paths. No file yields more bytes than the archive's directory says, and all
+    together are at most `max_bytes`.
     """
 
     def __init__(self, path: Path, *, max_bytes: int) -> None:
         try:
             self._zip = zipfile.ZipFile(path)
         except BROKEN as error:
-            raise ArchiveRefusedError(f"{path} is no ZIP file: {error}.") from error
+            raise ArchiveRefusedError(f"{path} is not a ZIP file: {error}.") from error
         try:
             self._entries = _entries(self._zip, max_bytes)
             self.digest, self.manifest = self._manifest()
@@ -59,7 +59,7 @@ class ArchiveReader:
             raise
 
     def __enter__(self) -> Self:
-        """The archive, which is closed at the end."""
+        """The archive, which closes with the context."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -67,13 +67,13 @@ class ArchiveReader:
 
     @cached_property
     def blobs(self) -> dict[str, int]:
-        """The size of each blob that is there, by its SHA-256."""
+        """The size of each blob in the archive, by its SHA-256."""
         found = ((BLOB_NAME.fullmatch(name), info.file_size) for name, info in self._entries.items())
         missing = {blob.sha256 for blob in self.manifest.missing}
         return {match[1]: size for match, size in found if match and match[1] not in missing}
 
     def check(self) -> None:
-        """Read all of it once, and compare it with its checksums."""
+        """Read the whole archive, and compare it with its checksums."""
         for kind in KINDS:
             for _ in self.lines(kind):
                 pass
@@ -82,21 +82,21 @@ class ArchiveReader:
                 pass
 
     def chunks(self, sha256: str) -> Iterator[bytes]:
-        """The bytes of a blob; they were what its name says when the last one is there."""
+        """The bytes of a blob. Raises after the last chunk if their hash is not the blob's name."""
         hashed = hashlib.sha256()
         with _reading(f"blobs/{sha256}"), self._zip.open(f"blobs/{sha256}") as file:
             while chunk := file.read(CHUNK_BYTES):
                 hashed.update(chunk)
                 yield chunk
         if hashed.hexdigest() != sha256:
-            raise ArchiveRefusedError(f"The blob {sha256} has other bytes than its name says.")
+            raise ArchiveRefusedError(f"The blob {sha256} has bytes of another hash.")
 
     def count(self, kind: RowKind) -> int:
-        """How many lines of this kind there are."""
+        """The number of lines of this kind."""
         return self._files[kind.file].lines
 
     def lines(self, kind: RowKind) -> Iterator[list[Any]]:
-        """The data of the lines of this kind, in batches. The last one comes only if all were as the manifest says."""
+        """The data of the lines of this kind, in batches. Raises before the last if they don't match the manifest."""
         decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(line_type(kind))
         batch: list[Any] = []
         size = 0
@@ -118,25 +118,23 @@ class ArchiveReader:
         with _reading(file.name), self._zip.open(file.name) as opened:
             while line := opened.readline(MAX_LINE_BYTES):
                 if not line.endswith(b"\n"):
-                    raise ArchiveRefusedError(
-                        f"{file.name}, line {lines + 1} is too long, or the last one is not whole."
-                    )
+                    raise ArchiveRefusedError(f"{file.name}, line {lines + 1} is too long or incomplete.")
                 hashed.update(line)
                 lines += 1
                 yield line
         if (lines, hashed.hexdigest()) != (file.lines, file.sha256):
-            raise ArchiveRefusedError(f"{file.name} has other lines than the manifest says.")
+            raise ArchiveRefusedError(f"{file.name} does not match the manifest.")
 
     def _manifest(self) -> tuple[str, ArchiveManifest]:
         info = self._entries.get(MANIFEST)
         if info is None or info.file_size > MAX_MANIFEST_BYTES:
-            raise ArchiveRefusedError(f"There is no {MANIFEST}, or it is too large: this is no archive of Khala's.")
+            raise ArchiveRefusedError(f"{MANIFEST} is missing or too large: this is not a Khala archive.")
         with _reading(MANIFEST):
             content = self._zip.read(MANIFEST)
         try:
             said = msgspec.json.decode(content)
             if not isinstance(said, dict) or said.get("format") != FORMAT:
-                raise ArchiveRefusedError("This is no archive of Khala's.")
+                raise ArchiveRefusedError("This is not a Khala archive.")
             if said.get("version") != VERSION:
                 raise ArchiveRefusedError(
                     f"The archive has version {said.get('version')!r}; this Khala reads {VERSION}."
@@ -146,20 +144,20 @@ class ArchiveReader:
             raise ArchiveRefusedError(f"{MANIFEST}: {error}") from error
 
     def _compare(self) -> None:
-        """The files are those that the manifest names, and all kinds are there."""
+        """Raise unless the archive has exactly the files in its manifest, and all kinds of lines."""
         if len(self._files) != len(self.manifest.files) or set(self._files) != {kind.file for kind in KINDS}:
-            raise ArchiveRefusedError("The manifest names other files of lines than an archive has.")
+            raise ArchiveRefusedError("The manifest does not have exactly the files of lines of an archive.")
         for name, file in self._files.items():
             if name not in self._entries or self._entries[name].file_size != file.bytes:
-                raise ArchiveRefusedError(f"{name} is missing, or has another size than the manifest says.")
+                raise ArchiveRefusedError(f"{name} is missing, or its size differs from the manifest.")
         blobs = self.blobs
         if (len(blobs), sum(blobs.values())) != (self.manifest.blobs, self.manifest.blob_bytes):
-            raise ArchiveRefusedError("There are other blobs than the manifest says.")
+            raise ArchiveRefusedError("The blobs do not match the manifest.")
 
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Says which file of the archive can't be read."""
+    """Translate errors of the ZIP library, naming the damaged file."""
     try:
         yield
     except BROKEN as error:
@@ -167,7 +165,7 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _entries(opened: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipInfo]:
-    """The files by name. Raises for a name that no archive has, for one that is there twice, and for too many bytes."""
+    """The files by name. Raises for unknown and duplicate names, and for too many bytes."""
     infos = opened.infolist()
     known = {MANIFEST, *(kind.file for kind in KINDS)}
     if len(infos) > MAX_ENTRIES:
@@ -175,13 +173,13 @@ def _entries(opened: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipIn
     found: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         if info.filename not in known and not BLOB_NAME.fullmatch(info.filename):
-            raise ArchiveRefusedError(f"No archive has a file {info.filename[:100]!r}.")
+            raise ArchiveRefusedError(f"The file {info.filename[:100]!r} does not belong in an archive.")
         if info.filename in found:
-            raise ArchiveRefusedError(f"{info.filename} is there twice.")
+            raise ArchiveRefusedError(f"{info.filename} occurs twice.")
         if info.compress_type not in METHODS or info.flag_bits & ENCRYPTED:
-            raise ArchiveRefusedError(f"{info.filename} is encrypted, or compressed in a way that no archive is.")
+            raise ArchiveRefusedError(f"{info.filename} is encrypted, or uses an unknown compression.")
         found[info.filename] = info
     size = sum(info.file_size for info in infos)
     if size > max_bytes:
-        raise ArchiveRefusedError(f"Unpacked it has {size:,} bytes, over the limit of {max_bytes:,}.")
+        raise ArchiveRefusedError(f"Unpacked, the archive has {size:,} bytes, more than the limit of {max_bytes:,}.")
     return found

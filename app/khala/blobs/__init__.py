@@ -1,1 +1,1 @@
-"""Blobs: what is too large for a part, kept by its content's hash."""
+"""Blobs: large outputs and uploads, stored once by their hash."""

@@ -1,4 +1,4 @@
-"""Looking into a blob that is text: its beginning, its end, a range of lines, or the lines with a pattern."""
+"""Reads lines of a text blob: the first, the last, a range, or those that match a pattern."""
 
 import asyncio
 import time
@@ -32,23 +32,23 @@ ReadMode: TypeAlias = Literal["head", "tail", "range", "grep"]
 
 MAX_LINES = 1000
 MAX_TAIL_BYTES = 1 << 20
-"""Bytes from the end of a blob in which its last lines are looked for."""
+"""Bytes from the end of a blob in which `tail` looks for lines."""
 STEP_BYTES = 64 * 1024
-"""Bytes that are looked at between two looks at the clock."""
+"""Bytes that are read between two checks of the time limit."""
 LINE_COST_BYTES = 64
-"""Bytes that beginning with a line counts for: the shortest takes its time, too."""
+"""The cost of each line in bytes, because short lines take time, too."""
 SEARCH_THREADS = 2
-"""Threads that search. Others don't wait for them: these are used for nothing else."""
+"""Threads for searches, and for nothing else, so that no other work waits for them."""
 THREAD_WAIT_SECONDS = 10.0
-"""Seconds past its own that a look may wait for a thread."""
+"""Seconds beyond its own time limit that a search may wait for a thread."""
 
 _threads = ThreadPool(SEARCH_THREADS, "look")
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look at. `start` is the first line of a range, from 1; `after` goes on where an answer ended.
+    """The lines to read. `start` is the first line of a range, from 1. `after` continues a previous result.
 
-    `lines` is how many, for `grep` how many that have the pattern; `context` how many around each of these.
+    `lines` is the number of lines, for `grep` of matches. `context` is the number of lines around each match.
     """
 
     mode: ReadMode = "head"
@@ -61,9 +61,9 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What was found. Ask the same with `after` set to `next` for more; without `next` there is none.
+    """Lines of a blob. Repeat the request with `after` set to `next` for more; without `next` there are no more.
 
-    A `next` may come with no lines at all, where the time was up. `binary`: this blob is no text and has no lines.
+    A result may have a `next` but no lines, if its time was up. `binary`: the blob is not text, and has no lines.
     """
 
     items: list[BlobLine]
@@ -71,24 +71,24 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     binary: bool = False
 
 
-async def read_lines(blob_service: BlobService, blob: Blob, question: ReadRequest, bounds: ReadLimits) -> ReadResult:
-    """What the question asks for, in bounded time and memory. Raises `InvalidInput`, `BlobNotFound`, `Unavailable`."""
-    cursor = LineCursor.read(question.after)
-    view = _view(question, cursor, bounds)
+async def read_lines(blob_service: BlobService, blob: Blob, request: ReadRequest, bounds: ReadLimits) -> ReadResult:
+    """The requested lines, in bounded time and memory. Raises `InvalidInput`, `BlobNotFound` and `Unavailable`."""
+    cursor = LineCursor.read(request.after)
+    view = _view(request, cursor, bounds)
     if not await _is_text(blob_service, blob):
         return ReadResult(items=[], binary=True)
-    if question.mode == "tail":
-        return await _read_tail(blob_service, blob, question.lines, bounds)
+    if request.mode == "tail":
+        return await _read_tail(blob_service, blob, request.lines, bounds)
     return await _read_view(blob_service, blob, view, cursor, bounds)
 
 
-def _view(question: ReadRequest, cursor: LineCursor, bounds: ReadLimits) -> LineView:
-    if question.mode != "grep":
-        return RangeView(cursor, bounds, first=question.start if question.mode == "range" else 1, lines=question.lines)
-    if question.pattern is None:
-        raise InvalidInput("What is looked for is missing.", path="pattern")
-    pattern = compile_pattern(question.pattern, ignore_case=question.ignore_case)
-    return GrepView(cursor, bounds, pattern, lines=question.lines, context=question.context)
+def _view(request: ReadRequest, cursor: LineCursor, bounds: ReadLimits) -> LineView:
+    if request.mode != "grep":
+        return RangeView(cursor, bounds, first=request.start if request.mode == "range" else 1, lines=request.lines)
+    if request.pattern is None:
+        raise InvalidInput("The mode grep needs a pattern.", path="pattern")
+    pattern = compile_pattern(request.pattern, ignore_case=request.ignore_case)
+    return GrepView(cursor, bounds, pattern, lines=request.lines, context=request.context)
 
 
 async def _is_text(blob_service: BlobService, blob: Blob) -> bool:
@@ -124,7 +124,7 @@ async def _take_batch(reading: "_TimedRead", batch: Sequence[LinePiece], bounds:
 
 
 class _TimedRead:
-    """Has a view take pieces until it is full, or the time is up, or nobody waits for it any more."""
+    """Feeds pieces to a view until it is full, the time is up, or the reader has stopped waiting."""
 
     def __init__(self, view: LineView, deadline: float) -> None:
         self.view = view
@@ -132,7 +132,7 @@ class _TimedRead:
         self._deadline = deadline
 
     def take(self, batch: Sequence[LinePiece]) -> bool:
-        """Take these; whether that was enough."""
+        """Feed these pieces. Returns whether reading is complete."""
         taken = 0
         for piece in batch:
             if self.stopped:
@@ -162,7 +162,7 @@ async def _read_tail(blob_service: BlobService, blob: Blob, lines: int, bounds: 
             data = b"".join([chunk async for chunk in chunks]) + data
     *ended, unended = data.split(b"\n")
     found = [line.removesuffix(b"\r") for line in ended] + ([unended] if unended else [])
-    # The first line's beginning may not have been read.
+    # The first line may begin before the part that was read.
     whole_from = 1 if begin > 0 else 0
     items: list[BlobLine] = []
     left = bounds.text

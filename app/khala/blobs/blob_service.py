@@ -1,4 +1,4 @@
-"""The blob service: stores bytes once however often they come, and refers to them by blobs that threads have."""
+"""The blob service: stores equal bytes once, and gives threads references to them."""
 
 import asyncio
 import time
@@ -26,38 +26,38 @@ from khala.store.postgres.retries import retried
 log = structlog.get_logger()
 
 DEFAULT_STORAGE_QUOTA = StorageQuota(thread=1 << 30, guest=64 << 20)
-"""Bytes that the blobs of one thread have together, unless the operator says otherwise."""
+"""The default quota of one thread's blobs."""
 MAX_TRIES = 3
 MAX_NAME_CHARACTERS = 200
 MAX_PREVIEW_BYTES = 1024
-"""Bytes of the preview as JSON: it has to fit into a part with other things."""
+"""Bytes of the preview as JSON, which has to fit into a part with other fields."""
 MAX_PUT_SECONDS = 1800.0
-"""Seconds after which what was put may have been collected before it was referred to, which takes an hour: again."""
+"""Seconds after which unreferenced bytes may have been garbage-collected, so that they are stored again."""
 PROBE_BYTES = 64 * 1024
-"""What is written to see whether there is room for files."""
+"""Bytes that are written to check for free disk space."""
 CHECK_VALID_SECONDS = 10.0
-"""Seconds that what a check found is believed."""
+"""Seconds for which the result of a check is valid."""
 
 
 class BlobService:
-    """Puts bytes into the store and rows into the database, in an order in which a crash leaves only bytes too many."""
+    """Writes bytes to the store before rows to the database, so that a crash leaves only surplus bytes."""
 
     def __init__(
-        self, db: Database, store: BlobStore, *, folder: Path, room: StorageQuota = DEFAULT_STORAGE_QUOTA
+        self, db: Database, store: BlobStore, *, folder: Path, quota: StorageQuota = DEFAULT_STORAGE_QUOTA
     ) -> None:
-        """`folder` is where spools live, of this process alone."""
+        """`folder` is for the spools of this process alone."""
         self.store = store
-        self.room = room
+        self.quota = quota
         self._db = db
         self._folder = folder
         self._checking: asyncio.Task[bool] | None = None
         self._checked_at = -CHECK_VALID_SECONDS
 
-    def spool(self, most: int = MAX_OUTPUT_BYTES) -> AbstractAsyncContextManager[Spool]:
-        """A spool that takes so many bytes; its file is gone when this is closed."""
-        return open_spool(self._folder, most)
+    def spool(self, max_bytes: int = MAX_OUTPUT_BYTES) -> AbstractAsyncContextManager[Spool]:
+        """A spool for at most so many bytes. Its file is removed with this context."""
+        return open_spool(self._folder, max_bytes)
 
-    async def keep(
+    async def put(
         self,
         spool: Spool,
         *,
@@ -69,11 +69,11 @@ class BlobService:
         attached: bool = True,
         expires_at: datetime | None = None,
     ) -> BlobRef:
-        """Keep what was spooled, durably; the thread has a blob of it from here on, until `expires_at` if given.
+        """Store the spool durably as a blob of the thread, until `expires_at` if given.
 
-        What is not `attached` is an upload that waits for a message, for a day unless said otherwise. Raises
-        `ThreadNotFound` or `RunNotFound` where these are gone, `PayloadTooLarge` where the thread would keep too much,
-        `RateLimited` where too many uploads wait, and `Unavailable`.
+        A blob that is not `attached` is an upload that waits for a message, for a day by default. Raises
+        `ThreadNotFound`, `RunNotFound`, `PayloadTooLarge` over the thread's quota, `RateLimited` for too many waiting
+        uploads, and `Unavailable`.
         """
         path = await spool.file()
         new = blobs.NewBlob(
@@ -90,12 +90,12 @@ class BlobService:
             expires_at=expires_at,
         )
         for _ in range(MAX_TRIES):
-            if await self._keep(new, path):
+            if await self._put(new, path):
                 BLOB_BYTES.labels("kept").inc(spool.size)
                 return _ref(new)
-        raise Unavailable("What was to be kept was deleted meanwhile. Try again.", retry_after=1)
+        raise Unavailable("The file was deleted while it was being stored. Try again.", retry_after=1)
 
-    async def _keep(self, new: blobs.NewBlob, path: Path) -> bool:
+    async def _put(self, new: blobs.NewBlob, path: Path) -> bool:
         async with self._db.driver() as driver:
             stored = await blobs.touch(driver, new.sha256, new.size)
         began = time.monotonic()
@@ -108,10 +108,10 @@ class BlobService:
     @retried
     async def _refer(self, new: blobs.NewBlob, *, put: bool) -> bool:
         async with self._db.transaction() as connection:
-            return await blobs.add(connection, new, put=put, room=self.room)
+            return await blobs.add(connection, new, put=put, quota=self.quota)
 
     async def find(self, blob_id: UUID, thread_id: UUID | None = None) -> Blob:
-        """The blob. Raises `BlobNotFound`; also for one that has expired, or is another thread's than the one named."""
+        """The blob. Raises `BlobNotFound`, also if it has expired or is not in the given thread."""
         async with self._db.driver() as driver:
             return await blobs.find(driver, blob_id, thread_id)
 
@@ -123,18 +123,18 @@ class BlobService:
             BLOB_BYTES.labels("read").inc(until - start)
             yield chunks
 
-    async def lost(self, blob: Blob) -> None:
-        """Note that the store doesn't have the blob's bytes, so that the same content is stored when it comes again."""
+    async def mark_missing(self, blob: Blob) -> None:
+        """Note that the blob's bytes are missing, so that the next upload of the same content stores them."""
         log.error("blob_bytes_missing", blob_id=str(blob.id), sha256=blob.key)
         async with self._db.driver() as driver:
             await blobs.forget_stored(driver, blob.sha256)
 
     async def check(self) -> None:
-        """Raise `Unavailable` unless blobs can be kept and read."""
+        """Raise `Unavailable` unless blobs can be stored and read."""
         await self.store.check()
 
-    async def has_room(self) -> bool:
-        """Whether the folder of temporary files takes a little more."""
+    async def has_disk_space(self) -> bool:
+        """Whether the disk of temporary files has free space."""
         try:
             await asyncio.to_thread(self._write_a_little)
         except OSError as error:
@@ -149,18 +149,18 @@ class BlobService:
         finally:
             path.unlink(missing_ok=True)
 
-    async def well(self, within: float = 3.0) -> bool:
-        """Whether blobs can be kept and read, as of some seconds ago; False if that can't be told within so many."""
+    async def is_healthy(self, within: float = 3.0) -> bool:
+        """Whether blobs can be stored and read, as of some seconds ago; False if a check takes longer than `within`."""
         if self._checking is None or (
             self._checking.done() and time.monotonic() - self._checked_at > CHECK_VALID_SECONDS
         ):
-            self._checking = asyncio.create_task(self._well())
-        # Somebody else may begin the next check before this one is read.
+            self._checking = asyncio.create_task(self._is_healthy())
+        # Another caller may start the next check before this result is read.
         checking = self._checking
         done, _ = await asyncio.wait({checking}, timeout=within)
         return bool(done) and checking.result()
 
-    async def _well(self) -> bool:
+    async def _is_healthy(self) -> bool:
         try:
             await self.check()
         except KhalaError as error:
@@ -171,14 +171,14 @@ class BlobService:
         return True
 
     async def aclose(self) -> None:
-        """End a check that is under way."""
+        """Cancel a running check."""
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.wait({self._checking})
 
 
 def plain_name(name: str | None) -> str | None:
-    """The last part of a file's name, without what no name should have."""
+    """The last component of a file name, without unprintable characters."""
     if name is None:
         return None
     last = name.replace("\\", "/").rpartition("/")[2]
@@ -187,7 +187,7 @@ def plain_name(name: str | None) -> str | None:
 
 
 def preview(head: bytes) -> str:
-    """The beginning of what is text."""
+    """The beginning of a text; empty for binary data."""
     if not content_type.is_text(head):
         return ""
     text = head[:MAX_PREVIEW_BYTES].decode(errors="ignore")

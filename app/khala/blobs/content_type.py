@@ -1,4 +1,4 @@
-"""What kind of file this is, by its content and not by what anybody calls it."""
+"""Detects a file's media type by its content, not by its name or claimed type."""
 
 import codecs
 import re
@@ -12,14 +12,14 @@ SIGNATURES = (
 )
 MAX_SIGNATURE_BYTES = 16
 INLINE_MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp", "text/plain", "application/json")
-"""What a browser may show as it is: it runs nothing that is in it."""
+"""Media types that browsers may display, because they execute nothing in them."""
 TEXT_MEDIA_TYPES = ("text/plain", "text/markdown", "text/csv", "application/json")
-"""What text may be said to be; what it is said to be besides is plain text."""
+"""The media types that a client may claim for text. Any other claim becomes plain text."""
 MEDIA_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]{0,126}/[A-Za-z0-9][\w.+-]{0,126}(; ?charset=[\w-]{1,40})?")
 
 
 class ContentSniffer:
-    """Looks at a file as it comes, all of it."""
+    """Detects the media type of a streamed file, from all of its bytes."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -27,15 +27,15 @@ class ContentSniffer:
         self._text = True
 
     def feed(self, chunk: bytes) -> None:
-        """More of the file, in order."""
+        """Add the next chunk of the file."""
         if len(self._head) < MAX_SIGNATURE_BYTES:
             self._head += chunk[:MAX_SIGNATURE_BYTES]
         self._text = self._text and self._reads(chunk)
 
     def media_type(self, claimed: str) -> str | None:
-        """The media type of the whole file; None for what is neither an image, a PDF nor text.
+        """The media type of the whole file; None unless it is an image, a PDF or text.
 
-        All text looks alike, so which text it is may be claimed.
+        Kinds of text can't be told apart, so the client may claim one.
         """
         for signature, media_type in SIGNATURES:
             if signature.match(self._head):
@@ -54,7 +54,7 @@ class ContentSniffer:
 
 
 def is_text(head: bytes) -> bool:
-    """Whether what begins so is UTF-8 without NUL; a character that the end cuts is none's fault."""
+    """Whether a file with this beginning is UTF-8 without NUL. The last character may be incomplete."""
     if b"\0" in head:
         return False
     try:
@@ -65,5 +65,5 @@ def is_text(head: bytes) -> bool:
 
 
 def valid_media_type(media_type: str) -> str:
-    """The media type, as it may stand in a header."""
+    """The media type if it is valid in a header, or else `application/octet-stream`."""
     return media_type if MEDIA_TYPE.fullmatch(media_type) else "application/octet-stream"

@@ -1,4 +1,4 @@
-"""Objects in a folder: durable when `put` returns, never half there, in as many folders as two hex digits name."""
+"""A blob store in a folder: durable and atomic, in 256 subfolders by the first two hex digits."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from khala.domain.errors import BlobNotFound, Unavailable
 CHUNK_BYTES = 64 * 1024
 THREADS = 8
 NEW, OWNER = "new", "owner"
-"""The folder of what is being written, where a crash leaves it and nobody looks; the file that says whose all is."""
+"""The folder of files being written, where a crash leaves them; and the file with the owner's name."""
 
 
 P = ParamSpec("P")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class FilesystemBlobStore:
-    """Keeps objects as files `ab/abcd…` under a folder, which is made when it is first needed."""
+    """Stores objects as files `ab/abcd…` under a folder, which is created when it is first needed."""
 
     local = True
 
@@ -34,12 +34,12 @@ class FilesystemBlobStore:
         self._threads = ThreadPool(THREADS, "blobs")
 
     async def put(self, key: str, source: Path) -> None:
-        """Copy the file, sync it, and give it its name."""
+        """Copy the file, sync it, and rename it to its key."""
         await self._run(self._put, key, source)
 
     @asynccontextmanager
     async def read(self, key: str, start: int, end: int) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The object's bytes; the file is closed when this is."""
+        """The object's bytes. The file closes with this context."""
         opening = self._threads.begin(self._open, key, start)
         try:
             with _storage_errors():
@@ -53,11 +53,11 @@ class FilesystemBlobStore:
         await self._run(self._delete, key)
 
     async def signed_url(self, key: str, *, media_type: str, disposition: str, seconds: int) -> str | None:
-        """None: files have no address."""
+        """None: files have no URL."""
         return None
 
     async def older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
-        """Objects that were last written so long ago, with their sizes. Leftovers of that age are removed."""
+        """Objects last written at least so long ago, with their sizes. Also removes abandoned files of that age."""
         before = time.time() - seconds
         await self._run(self._tidy, before)
         for number in range(256):
@@ -65,7 +65,7 @@ class FilesystemBlobStore:
                 yield found
 
     async def owner(self, name: str) -> str:
-        """Whose folder this is: whoever asked first."""
+        """The owner of this folder: the first name that was given."""
         return await self._run(self._owner, name)
 
     async def check(self) -> None:
@@ -73,7 +73,7 @@ class FilesystemBlobStore:
         await self._run(self._check)
 
     async def aclose(self) -> None:
-        """Let the threads go."""
+        """Shut down the threads."""
         await self._threads.close()
 
     async def _run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
@@ -107,7 +107,7 @@ class FilesystemBlobStore:
         try:
             file = self._path(key).open("rb")
         except FileNotFoundError as error:
-            raise BlobNotFound("The bytes of this blob are gone.") from error
+            raise BlobNotFound("The bytes of this blob are missing.") from error
         file.seek(start)
         return file
 
@@ -115,7 +115,7 @@ class FilesystemBlobStore:
         while left > 0:
             chunk = await self._run(file.read, min(CHUNK_BYTES, left))
             if not chunk:
-                raise Unavailable("The bytes of this blob are not whole.")
+                raise Unavailable("The bytes of this blob are incomplete.")
             left -= len(chunk)
             yield chunk
 
@@ -148,7 +148,7 @@ class FilesystemBlobStore:
         try:
             made.write_bytes(b"khala")
             if made.read_bytes() != b"khala":
-                raise OSError(f"{made} was not read as it was written.")
+                raise OSError(f"{made} has other bytes than were written")
         finally:
             made.unlink(missing_ok=True)
 
@@ -159,7 +159,7 @@ def _close(opened: "Future[BinaryIO]") -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder, for nobody else's eyes, so that it outlasts a crash."""
+    """Create a private folder, durably."""
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -187,4 +187,4 @@ def _storage_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unavailable("Blobs can't be kept or read now. Try again in a moment.", retry_after=5) from error
+        raise Unavailable("The blob store is unavailable. Try again in a moment.", retry_after=5) from error

@@ -1,4 +1,4 @@
-"""The collector: deletes the bytes that nothing refers to any more, while nobody can begin to."""
+"""The garbage collector of blobs: deletes unreferenced bytes, while new references to them wait."""
 
 import asyncio
 import random
@@ -17,25 +17,25 @@ from khala.store.postgres.database import Database
 log = structlog.get_logger()
 
 COLLECT_INTERVAL_SECONDS = 60.0
-"""Seconds between two looks, about."""
+"""Average seconds between two collections."""
 SWEEP_INTERVAL_SECONDS = 24 * 3600.0
 BATCH_OBJECTS = 100
 MAX_OBJECTS_PER_RUN = 10_000
-"""Objects that are deleted in one go; the rest has to wait for the next."""
+"""Objects deleted in one collection. The rest waits for the next."""
 KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class BlobGarbageCollector:
-    """Any number of processes may run it: no object is taken by two."""
+    """Collects garbage. Any number of processes may run it: no two delete the same object."""
 
     def __init__(self, db: Database, store: BlobStore) -> None:
         self._db = db
         self._store = store
-        # Not at once: a process that is started again and again would look through the store each time.
+        # Not at the start: a process that restarts often would list the whole store each time.
         self._swept_at = time.monotonic() - SWEEP_INTERVAL_SECONDS * random.uniform(0.5, 0.98)
 
     async def run(self) -> None:
-        """Collect now and then, for ever."""
+        """Collect periodically, until cancelled."""
         while True:
             await asyncio.sleep(COLLECT_INTERVAL_SECONDS * random.uniform(0.5, 1.5))
             try:
@@ -50,12 +50,12 @@ class BlobGarbageCollector:
                 log.info("collected", objects=done)
 
     async def due(self) -> int:
-        """How many objects there are to delete."""
+        """The number of objects to delete."""
         async with self._db.driver() as driver:
             return await objects.count_unreferenced(driver)
 
     async def collect(self) -> int:
-        """Delete objects that nothing refers to, and that nobody meant to refer to for an hour. Returns how many."""
+        """Delete objects that are unreferenced and untouched for an hour. Returns how many."""
         done = 0
         while done < MAX_OBJECTS_PER_RUN:
             found = await objects.release_unreferenced(self._db, BATCH_OBJECTS)
@@ -72,9 +72,9 @@ class BlobGarbageCollector:
             return left
 
     async def sweep(self, older: float = SWEEP_INTERVAL_SECONDS) -> int:
-        """Find bytes that have no row, because somebody died between storing and noting it, and see to their deletion.
+        """Find objects without a row, which crashes left behind, and schedule their deletion.
 
-        Only what was written so many seconds ago counts, and only in a store that is this database's.
+        Only objects last written so many seconds ago count, and only in a store that belongs to this database.
         """
         async with self._db.driver() as driver:
             name = await objects.database_name(driver)
@@ -96,7 +96,7 @@ class BlobGarbageCollector:
 
 
 async def _complete_despite_cancel(deleting: Coroutine[Any, Any, None]) -> None:
-    """Wait for it even if we are cancelled: once the lock is let go the bytes may be somebody's."""
+    """Complete the deletion even if cancelled: once the lock is released, the bytes may be referenced again."""
     task = asyncio.create_task(deleting)
     try:
         await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""Bytes as lines: cut as they come, whatever the chunks, in memory that one piece bounds."""
+"""Splits a stream of bytes into lines, independently of its chunks, in memory bounded by one piece."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -7,15 +7,15 @@ from typing import Literal, TypeAlias
 import msgspec
 
 PIECE_BYTES = 64 * 1024
-"""Bytes of one line that are looked at together; a longer line comes in several pieces."""
+"""Bytes of one piece. A longer line comes in several pieces."""
 OVERLAP_BYTES = 4096
-"""Bytes that a piece repeats of the one before it, so that what is looked for isn't cut."""
+"""Bytes that a piece repeats of the previous one, so that no match is cut in two."""
 LineState: TypeAlias = Literal[0, 1, 2]
-"""Where a line begins is 0; within one is 1 while it is still looked at, and 2 when it is done with."""
+"""The position within a line: 0 at its start, 1 within a line that is being searched, 2 within one that is complete."""
 
 
-class LinePosition(msgspec.Struct, frozen=True):
-    """Where to go on: the number of a line, from 1, and an offset in the blob."""
+class BlobPosition(msgspec.Struct, frozen=True):
+    """A position to continue from: the number of a line, from 1, and an offset in the blob."""
 
     line: int = 1
     offset: int = 0
@@ -23,26 +23,26 @@ class LinePosition(msgspec.Struct, frozen=True):
 
 
 class LinePiece(msgspec.Struct, frozen=True):
-    """A line, or one part of a very long one; `data` has no end of line."""
+    """A line, or a part of a very long one. `data` excludes the line ending."""
 
-    place: LinePosition
+    place: BlobPosition
     data: bytes
-    next: LinePosition
-    """Of the line after this one, or of the piece after this one."""
+    next: BlobPosition
+    """The position of the next line or piece."""
 
     @property
     def first(self) -> bool:
-        """Whether the line begins here."""
+        """Whether the line starts with this piece."""
         return not self.place.inside
 
     @property
     def last(self) -> bool:
-        """Whether the line ends here."""
+        """Whether the line ends with this piece."""
         return not self.next.inside
 
 
-async def split_lines(chunks: AsyncIterator[bytes], place: LinePosition) -> AsyncGenerator[list[LinePiece], None]:
-    """The lines of what comes, from `place` on; a list for each chunk. Lines end with LF or CRLF."""
+async def split_lines(chunks: AsyncIterator[bytes], place: BlobPosition) -> AsyncGenerator[list[LinePiece], None]:
+    """The lines of a stream that starts at `place`, one list for each chunk. Lines end with LF or CRLF."""
     cutter = _LineSplitter(place)
     async for chunk in chunks:
         yield cutter.feed(chunk)
@@ -51,7 +51,7 @@ async def split_lines(chunks: AsyncIterator[bytes], place: LinePosition) -> Asyn
 
 
 class _LineSplitter:
-    def __init__(self, place: LinePosition) -> None:
+    def __init__(self, place: BlobPosition) -> None:
         self._place = place
         self._held = bytearray()
 
@@ -71,7 +71,7 @@ class _LineSplitter:
         self._held += part
         while len(self._held) > PIECE_BYTES + OVERLAP_BYTES:
             data = bytes(self._held[:PIECE_BYTES])
-            following = LinePosition(
+            following = BlobPosition(
                 self._place.line, self._place.offset + PIECE_BYTES - OVERLAP_BYTES, self._place.inside or 1
             )
             found.append(LinePiece(self._place, data, following))
@@ -80,7 +80,7 @@ class _LineSplitter:
 
     def _line_ends(self, end: int) -> LinePiece:
         data = bytes(self._held)
-        following = LinePosition(self._place.line + 1, self._place.offset + len(data) + end)
+        following = BlobPosition(self._place.line + 1, self._place.offset + len(data) + end)
         piece = LinePiece(self._place, data[:-1] if end and data.endswith(b"\r") else data, following)
         self._held.clear()
         self._place = following

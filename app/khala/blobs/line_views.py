@@ -1,4 +1,4 @@
-"""What is shown of a blob's lines as they pass: a range of them, or those with a pattern and what is around them."""
+"""Views of a blob's lines as they stream by: a range of lines, or the matches of a pattern with context."""
 
 import re
 from collections import deque
@@ -6,22 +6,22 @@ from typing import Protocol
 
 import msgspec
 
-from khala.blobs.line_splitter import LinePiece, LinePosition, LineState
+from khala.blobs.line_splitter import LinePiece, BlobPosition, LineState
 from khala.blobs.patterns import LinePattern, PatternMatch
 from khala.domain.errors import InvalidInput
 
 ELLIPSIS = "…"
-"""Stands for what was cut off a long line."""
+"""Marks a truncated end of a long line."""
 CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.([012])\.(\d{1,2})", re.ASCII)
 MAX_CONTEXT_LINES = 20
 BORDER = b"\x01"
-"""Stands for the rest of a line beside one piece of it, so that `^` and `$` don't hold there."""
+"""Stands for the rest of a line beside a piece of it, so that `^` and `$` don't match there."""
 
 
 class BlobLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A line, counted from 1, or where the last ones were asked for from the end: -1 is the last.
+    """A line. `line` counts from 1, or in the mode `tail` from the end: -1 is the last line.
 
-    `match` says that it has the pattern, `cut` that it is longer: what is here is its beginning, or around the match.
+    `match`: the line matches the pattern. `cut`: the line is longer, and `text` is its start or surrounds the match.
     """
 
     line: int
@@ -31,7 +31,7 @@ class BlobLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that one look gives: characters of a line, and in all, and how many seconds it may take."""
+    """The limits of one result: characters of a line, characters in total, and seconds."""
 
     line: int = 2000
     text: int = 256 * 1024
@@ -39,9 +39,9 @@ class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineCursor(msgspec.Struct, frozen=True):
-    """Where a look goes on, and how many lines are still due as the context of a match before it."""
+    """The position to continue from, and the number of context lines still due after an earlier match."""
 
-    place: LinePosition = LinePosition()
+    place: BlobPosition = BlobPosition()
     due: int = 0
 
     def __str__(self) -> str:
@@ -49,36 +49,36 @@ class LineCursor(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str | None) -> "LineCursor":
-        """The cursor as it came back. Raises `InvalidInput`."""
+        """Parse a cursor that a client sends back. Raises `InvalidInput`."""
         found = CURSOR.fullmatch(text or str(cls()))
         if found is None:
-            raise InvalidInput("This is no `next` of an answer.", path="after")
+            raise InvalidInput("`after` must be the `next` of a previous result.", path="after")
         inside: LineState = 0 if found[3] == "0" else 1 if found[3] == "1" else 2
-        return cls(LinePosition(int(found[1]), int(found[2]), inside), min(int(found[4]), MAX_CONTEXT_LINES))
+        return cls(BlobPosition(int(found[1]), int(found[2]), inside), min(int(found[4]), MAX_CONTEXT_LINES))
 
 
 class LineView(Protocol):
-    """Takes pieces until it is full."""
+    """Collects lines from pieces until it is full."""
 
     items: list[BlobLine]
     full: bool
 
     def take(self, piece: LinePiece) -> None:
-        """The next piece."""
+        """Take the next piece."""
         ...
 
     def cursor(self) -> LineCursor:
-        """Where to go on after what was taken."""
+        """The position after the taken pieces."""
         ...
 
     @property
     def moved(self) -> bool:
-        """Whether that is further on than where it began."""
+        """Whether the cursor is past its start."""
         ...
 
 
 class RangeView:
-    """So many lines from a first one on."""
+    """A number of lines from a first one on."""
 
     def __init__(self, cursor: LineCursor, bounds: ReadLimits, *, first: int, lines: int) -> None:
         self.items: list[BlobLine] = []
@@ -88,7 +88,7 @@ class RangeView:
         self._left = bounds.text
 
     def take(self, piece: LinePiece) -> None:
-        """Show the line's beginning; the rest of it passes by."""
+        """Add the start of the line, and skip the rest of it."""
         self._next = piece.next
         if piece.first and piece.place.line >= self._first:
             self.items.append(line_start(piece, self._bounds.line))
@@ -96,17 +96,17 @@ class RangeView:
         self.full = piece.last and bool(self.items) and (len(self.items) == self._lines or self._left <= 0)
 
     def cursor(self) -> LineCursor:
-        """Where to go on."""
+        """The position after the taken pieces."""
         return LineCursor(self._next)
 
     @property
     def moved(self) -> bool:
-        """Whether anything was taken."""
+        """Whether any piece was taken."""
         return self._next != self._began
 
 
 class GrepView:
-    """Lines with a pattern, each once, and the lines around them, each once."""
+    """The lines that match a pattern and their context, each line once."""
 
     def __init__(
         self, cursor: LineCursor, bounds: ReadLimits, pattern: LinePattern, *, lines: int, context: int
@@ -117,25 +117,25 @@ class GrepView:
         self._due = cursor.due
         self._bounds, self._pattern, self._lines, self._context = bounds, pattern, lines, context
         self._left = bounds.text
-        self._before: deque[tuple[LinePosition, BlobLine]] = deque(maxlen=context)
-        self._begun: tuple[LinePosition, BlobLine] | None = None
+        self._before: deque[tuple[BlobPosition, BlobLine]] = deque(maxlen=context)
+        self._begun: tuple[BlobPosition, BlobLine] | None = None
         self._hit: BlobLine | None = None
 
     def take(self, piece: LinePiece) -> None:
-        """Look for the pattern; what becomes of the line is decided when it has ended."""
+        """Search the piece. The line is added or dropped once it has ended."""
         self._next = piece.next
         if piece.place.inside == 2:
             return
         if self._begun is None:
             self._begun = (piece.place, line_start(piece, self._bounds.line))
         if self._hit is None:
-            self._hit = self._looked(piece)
+            self._hit = self._search(piece)
         if piece.last:
-            self._ended(*self._begun)
+            self._end_line(*self._begun)
             self._begun = self._hit = None
 
     def cursor(self) -> LineCursor:
-        """Where to go on: for the sake of the context, with lines that were passed by before."""
+        """The position to continue from. It may precede skipped lines, which are context of a later match."""
         if self._next.inside:
             if self._hit is not None:
                 self._show(self._hit)
@@ -146,16 +146,16 @@ class GrepView:
 
     @property
     def moved(self) -> bool:
-        """Whether the cursor has moved: with context it lags behind by so many lines."""
+        """Whether the cursor has moved. It lags behind by the lines of context."""
         lags = self._before and not self._next.inside
         return (self._before[0][0] if lags else self._next).offset > self._began.offset
 
-    def _looked(self, piece: LinePiece) -> BlobLine | None:
+    def _search(self, piece: LinePiece) -> BlobLine | None:
         data = piece.data if piece.first and piece.last else _bordered(piece)
         match = self._pattern.search(data)
         return None if match is None else line_around(piece, match, self._bounds.line)
 
-    def _ended(self, place: LinePosition, line: BlobLine) -> None:
+    def _end_line(self, place: BlobPosition, line: BlobLine) -> None:
         if self._hit is not None:
             for _, earlier in self._before:
                 self._show(earlier)
@@ -180,14 +180,14 @@ def _bordered(piece: LinePiece) -> bytes:
 
 
 def line_start(piece: LinePiece, most: int) -> BlobLine:
-    """The beginning of the line."""
+    """The start of the line, truncated if it is long."""
     text = piece.data[: 4 * most].decode(errors="replace")
     cut = len(text) > most or len(piece.data) > 4 * most or not piece.last
     return BlobLine(line=piece.place.line, text=text[:most] + ELLIPSIS if cut else text, cut=cut)
 
 
 def line_around(piece: LinePiece, match: PatternMatch, most: int) -> BlobLine:
-    """The line, or if it is long what is around the match."""
+    """The line, or the text around the match if the line is long."""
     whole = line_start(piece, most)
     if piece.first and not whole.cut:
         return msgspec.structs.replace(whole, match=True)

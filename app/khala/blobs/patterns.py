@@ -1,4 +1,4 @@
-"""Regular expressions whose search takes time linear in the text, whatever pattern somebody made up."""
+"""Regular expressions of clients, which search in time linear in the text (RE2)."""
 
 from typing import Protocol
 
@@ -9,49 +9,49 @@ from khala.domain.errors import InvalidInput
 MAX_PATTERN_CHARACTERS = 1000
 """Characters of a pattern."""
 MAX_PROGRAM_STEPS = 2000
-"""Of a pattern's program. The time of a search grows with it, up to 0.2 s for 64 KiB; `\\pL` alone takes 1,200."""
+"""Steps of a pattern's program. Search time grows with them, to 0.2 s for 64 KiB; `\\pL` alone takes 1,200."""
 MAX_PROGRAM_BYTES = 8 << 20
-"""Bytes that one pattern's automaton may take."""
+"""Bytes of one pattern's automaton."""
 MAX_PROBE_BYTES = 256 * 1024
-"""Bytes within which a pattern must compile at first, so that one that is far too large is refused in little time."""
+"""Memory limit of a first compilation, which refuses far too large patterns quickly."""
 
 
 class PatternMatch(Protocol):
-    """Where a pattern was found, in units of what was searched: bytes or characters."""
+    """A match, in units of the searched text: bytes or characters."""
 
     def start(self) -> int:
-        """Where it begins."""
+        """The start of the match."""
         ...
 
     def end(self) -> int:
-        """Where it ends."""
+        """The end of the match, exclusive."""
         ...
 
 
 class LinePattern(Protocol):
-    """What is looked for. Bytes are read as UTF-8."""
+    """A compiled pattern. Bytes are searched as UTF-8."""
 
     @property
     def programsize(self) -> int:
-        """Steps of its program."""
+        """Steps of the compiled program."""
         ...
 
     def search(self, text: bytes | str) -> PatternMatch | None:
-        """The first place where it is, or None."""
+        """The first match, or None."""
         ...
 
 
 def compile_pattern(pattern: str, *, ignore_case: bool = False) -> LinePattern:
-    """The pattern, in RE2's syntax: no look-around, no back references. Raises `InvalidInput`."""
+    """Compile a pattern in RE2 syntax, without look-around and back references. Raises `InvalidInput`."""
     if not pattern or len(pattern) > MAX_PATTERN_CHARACTERS:
-        raise InvalidInput(f"A pattern has 1 to {MAX_PATTERN_CHARACTERS:,} characters.", path="pattern")
+        raise InvalidInput(f"A pattern must have 1 to {MAX_PATTERN_CHARACTERS:,} characters.", path="pattern")
     try:
         _program(pattern, MAX_PROBE_BYTES, ignore_case=ignore_case)
         found = _program(pattern, MAX_PROGRAM_BYTES, ignore_case=ignore_case)
     except re2.error as error:
         raise InvalidInput(f"This pattern can't be used: {_reason(error)}.", path="pattern") from error
     except UnicodeEncodeError as error:
-        raise InvalidInput("This pattern is no text.", path="pattern") from error
+        raise InvalidInput("This pattern is not valid text.", path="pattern") from error
     if found.programsize > MAX_PROGRAM_STEPS:
         message = (
             f"This pattern is too large: {found.programsize:,} of at most {MAX_PROGRAM_STEPS:,} steps. Repeat less."

@@ -1,4 +1,4 @@
-"""The one port to where blobs' bytes are kept: objects named by the SHA-256 of their content."""
+"""The port of blob stores: objects, named by the SHA-256 of their content."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -7,15 +7,15 @@ from typing import Protocol
 
 
 class BlobStore(Protocol):
-    """Keeps objects. Raises `khala.domain.errors.Unavailable` where it is out of reach."""
+    """Stores objects. Every method may raise `khala.domain.errors.Unavailable`."""
 
     local: bool
-    """Whether the objects lie on a disk of this machine, which may be full."""
+    """Whether the objects are on a disk of this machine, which may be full."""
 
     async def put(self, key: str, source: Path) -> None:
-        """Keep this file's bytes under the key (hex digits of their SHA-256), durably and all or nothing.
+        """Store this file's bytes under the key (hex digits of their SHA-256), durably and atomically.
 
-        To keep again what is there is harmless. The file stays where it is.
+        Storing an existing object again is harmless. The file stays in place.
         """
         ...
 
@@ -24,26 +24,26 @@ class BlobStore(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """Forget the object; one that is not there is forgotten already."""
+        """Delete the object, if it exists."""
         ...
 
     async def signed_url(self, key: str, *, media_type: str, disposition: str, seconds: int) -> str | None:
-        """An address from which anybody may read the object for so long; None where the store can't sign one.
+        """A URL from which anyone may read the object for so long; None if the store can't sign URLs.
 
-        The answer there has this `Content-Type` and `Content-Disposition`.
+        Its response has this `Content-Type` and `Content-Disposition`.
         """
         ...
 
     def older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
-        """The keys and sizes of objects that were last written so long ago, to find those that nothing refers to."""
+        """The keys and sizes of objects last written at least so long ago, to find unreferenced ones."""
         ...
 
     async def owner(self, name: str) -> str:
-        """Whose store this is: whoever asked first, under this name."""
+        """The owner of this store: the first name that was given to this method."""
         ...
 
     async def check(self) -> None:
-        """Raise `Unavailable` unless objects can be kept and read."""
+        """Raise `Unavailable` unless objects can be stored and read."""
         ...
 
     async def aclose(self) -> None:

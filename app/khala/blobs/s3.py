@@ -1,4 +1,4 @@
-"""Objects in a bucket of S3, or of anything that speaks its protocol, by boto3 in a few threads."""
+"""A blob store in a bucket of S3, or of a compatible service, through boto3 in a few threads."""
 
 import asyncio
 import threading
@@ -19,23 +19,23 @@ log = structlog.get_logger()
 
 CHUNK_BYTES = 64 * 1024
 THREADS = 16
-"""Calls at once; reads hold a thread only while they wait for the next chunk."""
+"""Concurrent calls. A read occupies a thread only while it waits for the next chunk."""
 MULTIPART_THRESHOLD_BYTES = 16 << 20
-"""Bytes from which a file is sent in several parts."""
+"""The size from which a file is uploaded in several parts."""
 MULTIPART_PART_BYTES = 8 << 20
 CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS = 5, 20
-"""Seconds that one try may wait for a connection, and for the next bytes."""
+"""Timeouts of one try for the connection, and for the next bytes."""
 MAX_TRIES = 3
 MISSING_CODES = ("NoSuchKey", "404", "NotFound")
 OWNER, CHECK = "khala-owner", "khala-check"
-"""Names of what is no object: whose bucket it is, and what is written to see whether anything can be."""
+"""Names of files that are no objects: the owner's name, and the file that a check writes."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class S3BlobStore:
-    """Keeps objects as `prefix/abcd…` in a bucket. Region, credentials and endpoint are found as boto3 finds them."""
+    """Stores objects as `prefix/abcd…` in a bucket. boto3 finds the region, credentials and endpoint."""
 
     local = False
 
@@ -47,12 +47,12 @@ class S3BlobStore:
         self._making = threading.Lock()
 
     async def put(self, key: str, source: Path) -> None:
-        """Send the file, a large one in parts; what was sent of one that failed is called off."""
+        """Upload the file, a large one in parts. A failed multipart upload is aborted."""
         await self._run(self._put, key, source)
 
     @asynccontextmanager
     async def read(self, key: str, start: int, end: int) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The object's bytes; the connection is given up when this is closed before the end."""
+        """The object's bytes. Closing this early closes the connection."""
         opening = self._threads.begin(self._open, key, start, end)
         reading: list[Future[bytes]] = []
         try:
@@ -67,7 +67,7 @@ class S3BlobStore:
         await self._run(lambda: self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key))
 
     async def signed_url(self, key: str, *, media_type: str, disposition: str, seconds: int) -> str | None:
-        """An address that serves the object with these as its `Content-Type` and `Content-Disposition`."""
+        """A URL that serves the object with this `Content-Type` and `Content-Disposition`."""
         params = {
             "Bucket": self._bucket,
             "Key": self._prefix + key,
@@ -81,7 +81,7 @@ class S3BlobStore:
         return url
 
     async def older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
-        """Objects that were last written so long ago, with their sizes."""
+        """Objects last written at least so long ago, with their sizes."""
         before = datetime.now(UTC) - timedelta(seconds=seconds)
         token: str | None = None
         while True:
@@ -94,7 +94,7 @@ class S3BlobStore:
                 return
 
     async def owner(self, name: str) -> str:
-        """Whose bucket and prefix this is: whoever asked first."""
+        """The owner of this bucket and prefix: the first name that was given."""
         return await self._run(self._owner, name)
 
     async def check(self) -> None:
@@ -102,7 +102,7 @@ class S3BlobStore:
         await self._run(self._check)
 
     async def aclose(self) -> None:
-        """Let the threads and the connections go."""
+        """Shut down the threads and connections."""
         await self._threads.close()
         if "_client" in self.__dict__:
             self._client.close()
@@ -118,7 +118,7 @@ class S3BlobStore:
 
     @cached_property
     def _made(self) -> Any:
-        # The import takes most of a second: only where there is a bucket, and in a thread.
+        # The import takes almost a second: only if there is a bucket, and in a thread.
         import boto3
         from botocore.config import Config
 
@@ -129,7 +129,7 @@ class S3BlobStore:
             retries={"mode": "standard", "total_max_attempts": MAX_TRIES},
             max_pool_connections=THREADS,
             signature_version="s3v4",
-            # Not everything that speaks the protocol knows the newer checksums.
+            # Not all compatible services support the newer checksums.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
@@ -138,7 +138,7 @@ class S3BlobStore:
     def _put(self, key: str, source: Path) -> None:
         from boto3.s3.transfer import TransferConfig
 
-        # One part after the other, read from the file as it is sent.
+        # One part after the other, streamed from the file.
         config = TransferConfig(
             multipart_threshold=MULTIPART_THRESHOLD_BYTES, multipart_chunksize=MULTIPART_PART_BYTES, use_threads=False
         )
@@ -156,7 +156,7 @@ class S3BlobStore:
             with _storage_errors():
                 chunk = await asyncio.wrap_future(reading[0])
             if not chunk:
-                raise Unavailable("The bytes of this blob are not whole.")
+                raise Unavailable("The bytes of this blob are incomplete.")
             left -= len(chunk)
             yield chunk
 
@@ -185,7 +185,7 @@ class S3BlobStore:
 
 
 def _close_when_idle(opening: "Future[Any]", reading: "list[Future[bytes]]") -> None:
-    """Close the body when nobody is at it any more: neither opening nor reading can be called off."""
+    """Close the body when no thread uses it any more: neither opening nor reading can be cancelled."""
 
     def close(_: object) -> None:
         if not opening.cancelled() and opening.exception() is None and opening.result() is not None:
@@ -208,13 +208,13 @@ def _storage_errors() -> Iterator[None]:
 
 
 def _storage_error(error: Exception) -> KhalaError | None:
-    """What the failure means for who asked; None where it isn't the bucket's."""
+    """The error for the caller; None if the failure is not the bucket's."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
     from urllib3.exceptions import HTTPError
 
     if isinstance(error, ClientError) and error.response.get("Error", {}).get("Code") in MISSING_CODES:
-        return BlobNotFound("The bytes of this blob are gone.")
+        return BlobNotFound("The bytes of this blob are missing.")
     if isinstance(error, Boto3Error | BotoCoreError | ClientError | HTTPClientError | HTTPError | OSError):
-        return Unavailable("Blobs can't be kept or read now. Try again in a moment.", retry_after=5)
+        return Unavailable("The blob store is unavailable. Try again in a moment.", retry_after=5)
     return None

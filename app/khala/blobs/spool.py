@@ -1,4 +1,4 @@
-"""Bytes on their way to a blob: hashed as they come, in memory while they are few, then in a temporary file."""
+"""A spool for bytes on their way to a blob: hashed as they arrive, in memory at first, then in a temporary file."""
 
 import asyncio
 import hashlib
@@ -12,21 +12,21 @@ from uuid import uuid4
 from khala.domain.errors import PayloadTooLarge, Unavailable
 
 MAX_OUTPUT_BYTES = 128 << 20
-"""Bytes that one call of a tool may put out."""
+"""Bytes of one tool call's output."""
 HEAD_BYTES = 4096
-"""Bytes of the beginning that stay in memory."""
+"""Bytes of the beginning, which stay in memory."""
 MAX_MEMORY_BYTES = 64 * 1024
-"""Bytes up to which there is no file, and that are written at once after that."""
+"""Bytes up to which there is no file. Larger spools are written in batches of this size."""
 
 
 class Spool:
-    """A temporary file that hashes as it is written; memory use is constant. Made by `spooled`."""
+    """A temporary file that is hashed as it is written, in constant memory. Created by `open_spool`."""
 
-    def __init__(self, folder: Path, most: int) -> None:
+    def __init__(self, folder: Path, max_bytes: int) -> None:
         self.size = 0
         self.head = b""
         self._path = folder / uuid4().hex
-        self._most = most
+        self._max_bytes = max_bytes
         self._hash = hashlib.sha256()
         self._waiting = bytearray()
         self._file: BinaryIO | None = None
@@ -35,9 +35,9 @@ class Spool:
         self._guard = threading.Lock()
 
     async def write(self, data: bytes) -> None:
-        """More bytes, in order. Raises `PayloadTooLarge` past the most that it takes, and `Unavailable`."""
-        if self.size + len(data) > self._most:
-            raise PayloadTooLarge(f"This has more than {self._most:,} bytes.")
+        """Append bytes. Raises `PayloadTooLarge` over the limit, and `Unavailable`."""
+        if self.size + len(data) > self._max_bytes:
+            raise PayloadTooLarge(f"This has more than {self._max_bytes:,} bytes.")
         if len(self.head) < HEAD_BYTES:
             self.head += bytes(data[: HEAD_BYTES - len(self.head)])
         self.size += len(data)
@@ -46,25 +46,25 @@ class Spool:
             await self._flush()
 
     async def whole(self) -> bytes:
-        """All of it, if it has at most 64 KiB. Raises `ValueError` else."""
+        """All bytes, if there are at most 64 KiB. Raises `ValueError` otherwise."""
         if self._file is not None or self.size > MAX_MEMORY_BYTES:
             raise ValueError(f"This has {self.size:,} bytes.")
         return bytes(self._waiting)
 
     async def file(self) -> Path:
-        """The file, with all that was written so far."""
+        """The file, with all bytes written so far."""
         await self._flush()
         return self._path
 
     @property
     def sha256(self) -> bytes:
-        """The hash of what was written to the file; ask for the `file` first."""
+        """The hash of the bytes in the file. Call `file` first."""
         if self._waiting:
-            raise ValueError("Not all of this is in the file.")
+            raise ValueError("Some bytes are not in the file yet: call file() first.")
         return self._hash.digest()
 
     async def close(self) -> None:
-        """Remove the file, when nobody writes to it any more."""
+        """Remove the file, after pending writes have ended."""
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
         with self._guard:
@@ -75,7 +75,7 @@ class Spool:
 
     async def _flush(self) -> None:
         try:
-            # A task that gave up while it wrote leaves a thread at it: what comes next goes behind, if that went well.
+            # A cancelled task leaves its thread writing. The next write waits for that, and fails if it failed.
             while self._writing is not None and not self._writing.done():
                 await asyncio.wait({self._writing})
             if self._writing is not None:
@@ -84,10 +84,10 @@ class Spool:
             self._writing = asyncio.create_task(asyncio.to_thread(self._append, data))
             await asyncio.shield(self._writing)
         except OSError as error:
-            raise Unavailable("There is no room for temporary files.", retry_after=30) from error
+            raise Unavailable("The disk for temporary files is full. Try again later.", retry_after=30) from error
 
     def _append(self, data: bytearray) -> None:
-        # The task that asked may be gone by now, and the file closed: a thread can't be called off.
+        # The task may have been cancelled, and the file closed: a thread can't be cancelled.
         with self._guard:
             if self._closed:
                 return
@@ -100,9 +100,9 @@ class Spool:
 
 
 @asynccontextmanager
-async def open_spool(folder: Path, most: int) -> AsyncIterator[Spool]:
-    """A spool that takes so many bytes; its file is gone when this is closed."""
-    spool = Spool(folder, most)
+async def open_spool(folder: Path, max_bytes: int) -> AsyncIterator[Spool]:
+    """A spool for at most so many bytes. Its file is removed with this context."""
+    spool = Spool(folder, max_bytes)
     try:
         yield spool
     finally:

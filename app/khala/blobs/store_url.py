@@ -1,4 +1,4 @@
-"""Where blobs are kept, as an address says."""
+"""Opens the blob store that a URL names."""
 
 import re
 from pathlib import Path
@@ -13,17 +13,17 @@ FOLDER = "blobs"
 
 
 def validated_store_url(url: str) -> str:
-    """The address, if it is one of a bucket. Raises `ValueError`."""
+    """The URL, if it names a bucket. Raises `ValueError` otherwise."""
     split = urlsplit(url)
     plain = not (split.query or split.fragment or split.username or split.port)
     if split.scheme != "s3" or not BUCKET.fullmatch(split.netloc) or not plain:
-        # Not repeated here: somebody may have put a secret into it.
+        # The message does not repeat the URL, which may contain a secret.
         raise ValueError("must be like s3://bucket or s3://bucket/prefix; credentials come by the usual AWS_* names")
     return url
 
 
 def open_store(url: str | None, home: Path) -> BlobStore:
-    """The bucket at this address, or without one the folder in `home`. Nothing is made or called before it is used."""
+    """The bucket at this URL, or without one the folder in `home`. Nothing is created before the first use."""
     if url is None:
         return FilesystemBlobStore(home / FOLDER)
     split = urlsplit(validated_store_url(url))

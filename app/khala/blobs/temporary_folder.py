@@ -1,4 +1,4 @@
-"""A folder for one process's temporary files, which the next one clears away if this one dies."""
+"""A folder for the temporary files of one process. The next process removes it if this one dies."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from uuid import uuid4
 
 @contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """A new folder under `parent`, for as long as this is open. Those that dead processes left there are removed."""
+    """A new folder under `parent`, for the duration of this context. Also removes the folders of dead processes."""
     parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(parent)
     folder, descriptor = _create_locked(parent)
@@ -30,9 +30,9 @@ def _create_locked(parent: Path) -> tuple[Path, int]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if folder.exists():
             return folder, descriptor
-        # Another process took it for a dead one's before it was locked.
+        # Another process took it for an abandoned one, before it was locked.
         os.close(descriptor)
-    raise OSError(f"No temporary folder could be made in {parent}.")
+    raise OSError(f"could not create a temporary folder in {parent}")
 
 
 def _remove_abandoned(parent: Path) -> None:

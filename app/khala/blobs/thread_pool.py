@@ -1,4 +1,4 @@
-"""A few threads for calls that block: never more of them than were allowed, whoever is slow."""
+"""A thread pool of a fixed size for blocking calls."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,19 +10,19 @@ T = TypeVar("T")
 
 
 class ThreadPool:
-    """Runs blocking calls; those that are too many wait for their turn."""
+    """Runs blocking calls. Calls beyond the number of threads wait."""
 
-    def __init__(self, most: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(most, thread_name_prefix=name)
+    def __init__(self, size: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(size, thread_name_prefix=name)
 
     def begin(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> Future[T]:
-        """Begin the call. Its future outlives a task that gives up waiting for it."""
+        """Start the call. Its future outlives a task that stops waiting for it."""
         return self._pool.submit(call, *args, **named)
 
     async def run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """The call's value. A task that is cancelled leaves a call that has begun to end by itself."""
+        """The call's value. If the task is cancelled, a started call ends by itself."""
         return await asyncio.wrap_future(self.begin(call, *args, **named))
 
     async def close(self) -> None:
-        """Begin nothing any more. What has begun ends by itself; nobody waits for it here."""
+        """Start no more calls. Started calls end by themselves, without being awaited."""
         self._pool.shutdown(wait=False, cancel_futures=True)

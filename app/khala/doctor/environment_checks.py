@@ -48,7 +48,7 @@ async def blobs(settings: Settings, blob_service: BlobService) -> Finding:
 async def files(settings: Settings, blob_service: BlobService) -> Finding:
     """Uploads and outputs of tools can be kept until they are blobs."""
     home = settings.process.home
-    if await blob_service.has_room():
+    if await blob_service.has_disk_space():
         return ok("files", f"temporary ones can be written under {home}")
     return bad("files", f"nothing can be written under {home}: make room there, or its folders writable")
 

@@ -1,1 +1,1 @@
-"""Identity: who somebody is, as far as passwords and OpenID Providers can tell. Knows nothing of the store."""
+"""Identity: verifies passwords and the tokens of OpenID Providers. Independent of the store."""

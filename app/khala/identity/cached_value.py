@@ -1,4 +1,4 @@
-"""A value that is fetched when it is needed, kept for a while, and fetched once for everyone who waits for it."""
+"""A cached value: fetched on demand, once for all concurrent readers, and cached for a limited time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class CachedValue(Generic[T]):
-    """`fetch` raises Unavailable; `elapsed` tells seconds on a clock that is never set back."""
+    """`fetch` may raise Unavailable. `elapsed` returns seconds of a monotonic clock."""
 
     def __init__(self, fetch: Callable[[], Awaitable[T]], elapsed: Callable[[], float]) -> None:
         self._fetch = fetch
@@ -23,22 +23,22 @@ class CachedValue(Generic[T]):
     async def get(self, *, max_age: float) -> T:
         """The value, fetched at most `max_age` seconds ago.
 
-        Unavailable where it can't be fetched; nobody tries anew for RETRY_AFTER seconds after that, so that those who
-        wait for a silent provider don't wait one after the other.
+        Raises Unavailable if the fetch fails. For RETRY_AFTER_SECONDS after that, all calls fail at once: otherwise the
+        callers of a silent provider would wait for its timeout one after the other.
         """
-        value = self._young(max_age)
+        value = self._fresh(max_age)
         if value is None:
             async with self._lock:
-                value = self._young(max_age) or (await self._fetched(),)
+                value = self._fresh(max_age) or (await self._fetched(),)
         return value[0]
 
-    def _young(self, max_age: float) -> tuple[T] | None:
+    def _fresh(self, max_age: float) -> tuple[T] | None:
         if self._value is None or self._elapsed() - self._value[1] >= max_age:
             return None
         return (self._value[0],)
 
     async def _fetched(self) -> T:
-        self._give_up_early()
+        self._raise_recent_failure()
         try:
             value = await self._fetch()
         except Unavailable as error:
@@ -47,11 +47,11 @@ class CachedValue(Generic[T]):
         self._value, self._failure = (value, self._elapsed()), None
         return value
 
-    def _give_up_early(self) -> None:
+    def _raise_recent_failure(self) -> None:
         if self._failure is None:
             return
         error, at = self._failure
         left = at + RETRY_AFTER_SECONDS - self._elapsed()
         if left > 0:
-            # Not the same object once more: its traceback would grow with everyone who sees it.
+            # A new object: the traceback of a shared one would grow with each raise.
             raise Unavailable(error.message, retry_after=left) from error.__cause__

@@ -1,4 +1,4 @@
-"""What a signed token says, once everything about it has been checked. Pure: keys and time arrive as arguments."""
+"""Verifies signed tokens and returns their claims. Pure: keys and time arrive as arguments."""
 
 import hmac
 from base64 import urlsafe_b64decode
@@ -19,17 +19,17 @@ MAX_TOKEN_CHARACTERS = 16 * 1024
 """Characters of a token."""
 MAX_HEADER_CHARACTERS = 4 * 1024
 LEEWAY_SECONDS = 60
-"""Seconds by which the provider's clock and ours may differ."""
+"""Seconds by which the clocks of provider and server may differ."""
 MAX_SUBJECT_CHARACTERS = 255
 """OpenID Connect Core 1.0, section 2."""
 MAX_KEYS = 100
 LAST_INSTANT = datetime(9999, 12, 31, tzinfo=UTC)
 
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-# No HS*: their key would be the public one, or our own secret. No none. EdDSA goes by two names (RFC 8037, RFC 9864).
+# No HS*: its key would be the public key or the client secret. No `none`. EdDSA has two names (RFC 8037, RFC 9864).
 ALGORITHMS = dict.fromkeys(_RSA, "RSA") | dict.fromkeys(("ES256", "ES384", "ES512"), "EC")
 ALGORITHMS |= dict.fromkeys(("EdDSA", "Ed25519"), "OKP")
-"""The algorithms of a signature that count, each with the type of its key."""
+"""The accepted signature algorithms, each with the type of its key."""
 ID_TOKEN_TYPES = ("jwt",)
 BEARER_TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt")
 """RFC 9068, section 4. A token of another type was issued for something else (RFC 8725, section 3.11)."""
@@ -38,7 +38,7 @@ PublicKey: TypeAlias = RSAKey | ECKey | OKPKey
 
 
 class TokenHeader(msgspec.Struct, frozen=True):
-    """What a token claims about its signature."""
+    """The header of a token, which describes its signature."""
 
     alg: str
     kid: str | None = None
@@ -47,7 +47,7 @@ class TokenHeader(msgspec.Struct, frozen=True):
 
 
 class TokenExpectations(msgspec.Struct, frozen=True):
-    """What has to be true of a token. `party`: who it must have been issued to, where that matters."""
+    """The required claims of a token. `party`: the client that it must have been issued to; None for any."""
 
     issuer: str
     audience: str
@@ -57,7 +57,7 @@ class TokenExpectations(msgspec.Struct, frozen=True):
 
 
 class TokenClaims(msgspec.Struct, frozen=True):
-    """What a token says of somebody, as far as it can be used."""
+    """The claims of a token that are used."""
 
     sub: str
     exp: float
@@ -71,18 +71,18 @@ class TokenClaims(msgspec.Struct, frozen=True):
 
     @property
     def party(self) -> str | None:
-        """Who the token was issued to (OpenID Connect Core 1.0, section 3.1.3.7)."""
+        """The client that the token was issued to (OpenID Connect Core 1.0, section 3.1.3.7)."""
         audience = (self.aud,) if isinstance(self.aud, str) else self.aud
         return audience[0] if self.azp is None and len(audience) == 1 else self.azp
 
     @property
     def expires_at(self) -> datetime:
-        """From then on the token is worth nothing."""
+        """The expiry of the token."""
         return datetime.fromtimestamp(min(self.exp, LAST_INSTANT.timestamp()), UTC)
 
 
 class AlgorithmRegistry(JWSRegistry):
-    """The algorithms that count, whatever else the library knows; unknown headers are ignored (RFC 7515, section 4)."""
+    """The accepted algorithms, a subset of the library's. Unknown headers are ignored (RFC 7515, section 4)."""
 
     max_header_length = MAX_HEADER_CHARACTERS
 
@@ -90,7 +90,7 @@ class AlgorithmRegistry(JWSRegistry):
         super().__init__(algorithms=tuple(ALGORITHMS), strict_check_header=False)
 
     def get_alg(self, name: str) -> Any:
-        """The algorithm; not the parent's look-up, which warns of EdDSA for its name alone."""
+        """The algorithm. The parent's look-up would warn of the name EdDSA."""
         if name not in ALGORITHMS:
             raise UnsupportedAlgorithmError
         return self.algorithms[name]
@@ -98,11 +98,11 @@ class AlgorithmRegistry(JWSRegistry):
 
 _REGISTRY = AlgorithmRegistry()
 _LIBRARY_ERRORS = (ValueError, TypeError, OverflowError, RecursionError)
-"""What libraries say of a value that they didn't think of."""
+"""Errors that the libraries raise for unexpected values."""
 
 
 def decode_header(token: str) -> TokenHeader:
-    """The header of a token that deserves a look at its signature; else Unauthorized."""
+    """The header of a well-formed token. Raises Unauthorized for any other string."""
     first = token[: MAX_HEADER_CHARACTERS + 1].partition(".")[0]
     if (
         len(token) > MAX_TOKEN_CHARACTERS
@@ -121,13 +121,13 @@ def decode_header(token: str) -> TokenHeader:
 
 
 def read_keys(documents: Iterable[dict[str, Any]]) -> tuple[PublicKey, ...]:
-    """The public keys of a key set (RFC 7517, section 5); what can't be read, or is no such key, is left out."""
+    """The public keys of a key set (RFC 7517, section 5). Unreadable and unsuitable keys are skipped."""
     found = (_key(document) for document in list(documents)[:MAX_KEYS])
     return tuple(key for key in found if key is not None)
 
 
 def select_key(found: TokenHeader, known: Iterable[PublicKey]) -> PublicKey | None:
-    """The key by which the token says it was signed. A token that names none may have only one to choose from."""
+    """The key that the token's header names. Without a key id, only a single suitable key counts."""
     fitting = [key for key in known if _fits(key, found)]
     return fitting[0] if len(fitting) == 1 or (fitting and found.kid is not None) else None
 
@@ -135,7 +135,7 @@ def select_key(found: TokenHeader, known: Iterable[PublicKey]) -> PublicKey | No
 def verify_claims(
     token: str, found: TokenHeader, key: PublicKey, expected: TokenExpectations, now: float
 ) -> TokenClaims:
-    """What the token says, if its signature and all claims hold at `now`, seconds of the epoch; else Unauthorized."""
+    """The verified claims of the token at `now`, in seconds of the epoch. Raises Unauthorized if anything is wrong."""
     if found.typ.lower() not in expected.types:
         raise invalid_token_error()
     said = _decode_claims(token, found.alg, key, expected, now)
@@ -149,7 +149,7 @@ def verify_claims(
 
 
 def invalid_token_error() -> Unauthorized:
-    """The one answer to every token that isn't what it should be: a forger learns nothing from it."""
+    """The same error for every invalid token, so that a forger learns nothing."""
     return Unauthorized("This sign-in is not valid.")
 
 
@@ -181,7 +181,7 @@ def _key(document: dict[str, Any]) -> PublicKey | None:
         return None
     try:
         key = JWKRegistry.import_key(document)
-    # A key that can't be read must not take the others with it: RFC 7517, section 5.
+    # An unreadable key must not invalidate the others: RFC 7517, section 5.
     except (JoseError, UnsupportedAlgorithm, ValueError, TypeError, KeyError):
         return None
     return key if isinstance(key, PublicKey) else None

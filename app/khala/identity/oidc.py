@@ -1,4 +1,4 @@
-"""Signing in at an OpenID Provider: this server as the relying party of one issuer."""
+"""Sign-in at an OpenID Provider, with this server as the relying party of one issuer."""
 
 import secrets
 import time
@@ -16,30 +16,30 @@ from khala.identity.oidc_http import OidcHttpClient, ProviderEndpoints, is_secur
 from khala.identity.passwords import normalized_email
 
 METADATA_MAX_AGE_SECONDS = 3600.0
-"""Seconds for which what a provider says of itself, its keys too, isn't asked for again."""
+"""The maximum age of a provider's cached metadata and keys."""
 KEYS_MIN_AGE_SECONDS = 10.0
-"""Seconds at least between two looks for a key that isn't known: invented keys don't become calls to the provider."""
+"""The minimum age of cached keys before an unknown key id refreshes them, against floods of forged ids."""
 MAX_CODE_CHARACTERS = 4096
 MAX_NAME_CHARACTERS = 200
-"""Characters; the rest is cut off."""
+"""Longer names are truncated."""
 
 
 class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where people sign in, and as which client this server sends them there."""
+    """The OpenID Provider, and this server's registration as a client."""
 
     issuer: str
     client_id: str
     client_secret: str | None = None
-    """None for a public client, which PKCE alone protects."""
+    """None for a public client, which is protected by PKCE alone."""
     scopes: str = "openid email profile"
     audience: str | None = None
-    """Whom a Bearer token must be for. None: `client_id`, and then it must have been issued to this client too."""
+    """The required audience of bearer tokens. None: `client_id`, and the token must have been issued to this client."""
     name: str
-    """As on the button: Sign in with …"""
+    """The provider's name on the button "Sign in with …"."""
 
 
 class StartedSignIn(msgspec.Struct, frozen=True):
-    """A sign-in on its way: the browser goes to `url`, the rest is kept from everyone but this browser."""
+    """A pending sign-in: the browser goes to `url`. The rest is secret between the server and this browser."""
 
     url: str
     state: str
@@ -48,7 +48,7 @@ class StartedSignIn(msgspec.Struct, frozen=True):
 
 
 class VerifiedIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody whom the provider vouches for. The e-mail address is theirs only where `email_verified`."""
+    """A user as verified by the provider. The e-mail address belongs to them only if `email_verified`."""
 
     issuer: str
     subject: str
@@ -58,19 +58,19 @@ class VerifiedIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> Identity:
-        """As an account remembers it."""
+        """The identity that an account stores."""
         email = self.email if self.email_verified else None
         return Identity(issuer=self.issuer, subject=self.subject, email=email, name=self.name)
 
 
 class CompletedSignIn(VerifiedIdentity, frozen=True, kw_only=True):
-    """Somebody who has just signed in; `id_token` is what signing out there needs."""
+    """A completed sign-in. Signing out at the provider needs `id_token`."""
 
     id_token: str
 
 
 class BearerIdentity(VerifiedIdentity, frozen=True, kw_only=True):
-    """Somebody whose token was sent along with a request."""
+    """The user of a bearer token."""
 
     expires_at: datetime
 
@@ -89,10 +89,10 @@ class _UserInfo(msgspec.Struct):
 
 
 class OidcProvider:
-    """One issuer. `clock` tells the time in seconds of the epoch; `elapsed` is never set back.
+    """The client of one issuer. `clock` returns seconds of the epoch; `elapsed` is a monotonic clock.
 
-    ValueError for an issuer that is neither https nor this machine. Every method may raise Unavailable with the
-    seconds after which to try again.
+    Raises ValueError for an issuer that is neither https nor loopback. Every method may raise Unavailable, with the
+    seconds until a retry.
     """
 
     def __init__(
@@ -106,15 +106,15 @@ class OidcProvider:
             raise ValueError(f"The issuer {settings.issuer} must begin with https://.")
         self.settings = settings
         self._clock = clock
-        self._calls = OidcHttpClient(settings.name, settings.client_id, settings.client_secret)
+        self._http = OidcHttpClient(settings.name, settings.client_id, settings.client_secret)
         self._endpoints = CachedValue(self._discover, elapsed)
         self._keys = CachedValue(self._fetch_keys, elapsed)
 
     async def begin(self, redirect_uri: str) -> StartedSignIn:
-        """A new sign-in, which will come back to `redirect_uri` with a code."""
+        """Start a sign-in, which returns to `redirect_uri` with a code."""
         endpoints = await self._endpoints.get(max_age=METADATA_MAX_AGE_SECONDS)
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-        url = self._calls.authorization_url(
+        url = self._http.authorization_url(
             endpoints.authorization_endpoint,
             verifier,
             redirect_uri=redirect_uri,
@@ -125,26 +125,27 @@ class OidcProvider:
         return StartedSignIn(url, state, nonce, verifier)
 
     async def finish(self, *, code: str, redirect_uri: str, verifier: str, nonce: str) -> CompletedSignIn:
-        """Who has signed in; Unauthorized where the code or what it is exchanged for doesn't hold."""
+        """Exchange the code for the user's identity. Raises Unauthorized for an invalid code or token."""
         if not 0 < len(code) <= MAX_CODE_CHARACTERS or not (code.isascii() and code.isprintable()):
             raise id_tokens.invalid_token_error()
         endpoints = await self._endpoints.get(max_age=METADATA_MAX_AGE_SECONDS)
-        got = await self._calls.exchanged(endpoints, code=code, redirect_uri=redirect_uri, code_verifier=verifier)
-        if got.id_token is None:
-            raise Unauthorized(f"{self.settings.name} did not say who signed in.")
-        claims = await self._claims(got.id_token, self._expected(nonce))
-        about = await self._about(endpoints, claims, got.access_token)
-        return CompletedSignIn(**self._verified(claims.sub, about), id_token=got.id_token)
+        parameters = {"code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
+        response = await self._http.exchange_code(endpoints, **parameters)
+        if response.id_token is None:
+            raise Unauthorized(f"{self.settings.name} returned no ID token. Sign in again.")
+        claims = await self._claims(response.id_token, self._expected(nonce))
+        profile = await self._profile(endpoints, claims, response.access_token)
+        return CompletedSignIn(**self._verified(claims.sub, profile), id_token=response.id_token)
 
     async def verify(self, token: str) -> BearerIdentity:
-        """Who sends this token, an access token or ID token of the issuer; Unauthorized for any other string."""
+        """The user of this access token or ID token of the issuer. Raises Unauthorized for any other string."""
         claims = await self._claims(token, self._expected_bearer())
         return BearerIdentity(**self._verified(claims.sub, claims), expires_at=claims.expires_at)
 
     async def end_session_url(self, id_token: str | None, post_logout_redirect_uri: str) -> str | None:
-        """Where the browser signs out of the provider too.
+        """The URL at which the browser also signs out at the provider.
 
-        None where that can't be done, or the provider is out of reach: signing out here depends on nobody else.
+        None if the provider has none or is unavailable: signing out of this server does not depend on it.
         """
         try:
             endpoint = (await self._endpoints.get(max_age=METADATA_MAX_AGE_SECONDS)).end_session_endpoint
@@ -153,11 +154,11 @@ class OidcProvider:
         if endpoint is None:
             return None
         hint = {} if id_token is None else {"id_token_hint": id_token}
-        return self._calls.end_session_url(endpoint, post_logout_redirect_uri=post_logout_redirect_uri, **hint)
+        return self._http.end_session_url(endpoint, post_logout_redirect_uri=post_logout_redirect_uri, **hint)
 
     async def aclose(self) -> None:
         """Close the connections to the provider."""
-        await self._calls.aclose()
+        await self._http.aclose()
 
     def _expected(self, nonce: str) -> id_tokens.TokenExpectations:
         client = self.settings.client_id
@@ -176,48 +177,48 @@ class OidcProvider:
         return id_tokens.verify_claims(token, header, key, expected, self._clock())
 
     async def _key(self, header: id_tokens.TokenHeader) -> id_tokens.PublicKey:
-        """The key of this header. One that isn't known may be new: providers change theirs at any time."""
+        """The key of this header. An unknown key may be new, because providers rotate keys at any time."""
         for max_age in (METADATA_MAX_AGE_SECONDS, KEYS_MIN_AGE_SECONDS):
             key = id_tokens.select_key(header, await self._keys.get(max_age=max_age))
             if key is not None:
                 return key
         raise id_tokens.invalid_token_error()
 
-    async def _about(
+    async def _profile(
         self, endpoints: ProviderEndpoints, claims: id_tokens.TokenClaims, access_token: str | None
     ) -> "id_tokens.TokenClaims | _UserInfo":
-        """What the provider says of somebody; an ID token may leave it out (OpenID Connect Core 1.0, section 5.4)."""
+        """The user's profile, from userinfo if the ID token omits it (OpenID Connect Core 1.0, section 5.4)."""
         if claims.email is not None or endpoints.userinfo_endpoint is None or access_token is None:
             return claims
-        said = await self._calls.fetched(endpoints.userinfo_endpoint, _UserInfo, access_token=access_token)
-        if said.sub != claims.sub:
+        profile = await self._http.fetch(endpoints.userinfo_endpoint, _UserInfo, access_token=access_token)
+        if profile.sub != claims.sub:
             raise id_tokens.invalid_token_error()
-        return said
+        return profile
 
-    def _verified(self, subject: str, about: "id_tokens.TokenClaims | _UserInfo") -> dict[str, Any]:
-        email = _email(about.email)
+    def _verified(self, subject: str, profile: "id_tokens.TokenClaims | _UserInfo") -> dict[str, Any]:
+        email = _email(profile.email)
         return {
             "issuer": self.settings.issuer,
             "subject": subject,
             "email": email,
-            "email_verified": email is not None and about.email_verified is True,
-            "name": _name(about.name),
+            "email_verified": email is not None and profile.email_verified is True,
+            "name": _name(profile.name),
         }
 
     async def _discover(self) -> ProviderEndpoints:
         url = self.settings.issuer.removesuffix("/") + "/.well-known/openid-configuration"
-        found = await self._calls.fetched(url, ProviderEndpoints)
+        found = await self._http.fetch(url, ProviderEndpoints)
         used = (found.authorization_endpoint, found.token_endpoint, found.jwks_uri)
         optional = (found.userinfo_endpoint, found.end_session_endpoint)
         if found.issuer != self.settings.issuer or not all(is_secure(url) for url in (*used, *filter(None, optional))):
-            raise self._calls.unavailable() from ValueError(
-                f"{url} speaks for another issuer, or names an open endpoint"
+            raise self._http.unavailable() from ValueError(
+                f"{url} is of another issuer, or has an endpoint without https"
             )
         return found
 
     async def _fetch_keys(self) -> tuple[id_tokens.PublicKey, ...]:
         endpoints = await self._endpoints.get(max_age=METADATA_MAX_AGE_SECONDS)
-        return id_tokens.read_keys((await self._calls.fetched(endpoints.jwks_uri, _KeySet)).keys)
+        return id_tokens.read_keys((await self._http.fetch(endpoints.jwks_uri, _KeySet)).keys)
 
 
 def _email(said: object) -> str | None:

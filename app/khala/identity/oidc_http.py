@@ -1,4 +1,4 @@
-"""Calls to an OpenID Provider: bounded in time and size, never redirected, and every failure is one of ours."""
+"""HTTP client of an OpenID Provider: bounded in time and size, without redirects, and with Khala's own errors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -16,21 +16,21 @@ from authlib.oauth2.auth import encode_client_secret_basic
 from khala.domain.errors import Unauthorized, Unavailable
 
 CALL_TIMEOUT_SECONDS = 10.0
-"""Seconds from the first byte sent to the last one read."""
+"""Timeout of a whole call, from the first byte sent to the last one read."""
 MAX_RESPONSE_BYTES = 1024 * 1024
-"""Bytes."""
+"""Bytes of a response."""
 RETRY_AFTER_SECONDS = 10.0
-"""Seconds before a provider that was out of reach is asked again."""
+"""Seconds until a retry after the provider was unavailable."""
 TOKEN_ERRORS = (200, 400, 401, 403)
-"""Statuses with which a token endpoint says something about the code; any other is trouble."""
+"""Statuses of a token endpoint that concern the code. Any other means that the provider is unavailable."""
 CLIENT_ERRORS = ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_request")
-"""Errors of a token endpoint (RFC 6749, section 5.2) that a person can't mend by signing in again."""
+"""Errors of a token endpoint (RFC 6749, section 5.2) that concern this client, so that a new sign-in won't help."""
 
 T = TypeVar("T")
 
 
 class ProviderEndpoints(msgspec.Struct, frozen=True):
-    """What is used of a discovery document (OpenID Connect Discovery 1.0, section 3)."""
+    """The used fields of a discovery document (OpenID Connect Discovery 1.0, section 3)."""
 
     issuer: str
     authorization_endpoint: str
@@ -42,14 +42,14 @@ class ProviderEndpoints(msgspec.Struct, frozen=True):
 
 
 class TokenResponse(msgspec.Struct, frozen=True):
-    """What a code is exchanged for."""
+    """The response of a token endpoint to a code."""
 
     id_token: str | None = None
     access_token: str | None = None
 
 
 class OidcHttpClient:
-    """The way to one provider, as one client of it. `name` is what a person calls the provider."""
+    """Calls one provider as one client. `name` is the provider's name for people."""
 
     def __init__(self, name: str, client_id: str, client_secret: str | None) -> None:
         self._name = name
@@ -63,14 +63,14 @@ class OidcHttpClient:
             event_hooks={"response": [_bounded]},
         )
         self._client.register_client_auth_method(("client_secret_basic", _basic))
-        self._client.register_compliance_hook("access_token_response", _of_token_endpoint)
+        self._client.register_compliance_hook("access_token_response", _token_endpoint_response)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    async def fetched(self, url: str, kind: type[T], *, access_token: str | None = None) -> T:
-        """The JSON document at `url`; Unavailable where there is none of this kind."""
+    async def fetch(self, url: str, kind: type[T], *, access_token: str | None = None) -> T:
+        """The JSON document at `url`, decoded. Raises Unavailable for anything else."""
         headers = {"accept": "application/json"}
         if access_token is not None:
             headers["authorization"] = f"Bearer {access_token}"
@@ -83,22 +83,22 @@ class OidcHttpClient:
             raise self.unavailable() from error
 
     def authorization_url(self, endpoint: str, verifier: str, **parameters: str) -> str:
-        """Where a browser is sent to sign in (RFC 6749, section 4.1.1, with RFC 7636)."""
+        """The URL for signing in (RFC 6749, section 4.1.1, with PKCE by RFC 7636)."""
         url, _ = self._client.create_authorization_url(endpoint, code_verifier=verifier, **parameters)
         return str(url)
 
     def end_session_url(self, endpoint: str, **parameters: str) -> str:
-        """Where a browser is sent to sign out (RP-Initiated Logout 1.0, section 2)."""
+        """The URL for signing out (RP-Initiated Logout 1.0, section 2)."""
         return str(add_params_to_uri(endpoint, [("client_id", self._client.client_id), *parameters.items()]))
 
-    async def exchanged(self, endpoints: ProviderEndpoints, **parameters: str) -> TokenResponse:
-        """The tokens for an authorization code; Unauthorized where the provider refuses it."""
+    async def exchange_code(self, endpoints: ProviderEndpoints, **parameters: str) -> TokenResponse:
+        """The tokens for an authorization code. Raises Unauthorized if the provider rejects it."""
         method = self._method(endpoints.token_endpoint_auth_methods_supported)
         parameters |= {"url": endpoints.token_endpoint, "grant_type": "authorization_code"}
         try:
-            answer = await self._bounded(self._client.fetch_token(auth=self._client.client_auth(method), **parameters))
-            self._client.token = None  # the client serves everyone: it keeps nobody's tokens
-            return msgspec.convert(dict(answer), TokenResponse)
+            tokens = await self._bounded(self._client.fetch_token(auth=self._client.client_auth(method), **parameters))
+            self._client.token = None  # the client is shared by all users: it must not keep tokens
+            return msgspec.convert(dict(tokens), TokenResponse)
         except OAuthError as error:
             if error.error in CLIENT_ERRORS:
                 raise self.unavailable(f"{self._name} does not accept this server.") from error
@@ -107,11 +107,11 @@ class OidcHttpClient:
             raise self.unavailable() from error
 
     def unavailable(self, message: str | None = None, *, retry_after: float = RETRY_AFTER_SECONDS) -> Unavailable:
-        """The error to raise where the provider can't be had."""
-        return Unavailable(message or f"{self._name} is out of reach for now.", retry_after=retry_after)
+        """The error for a provider that does not respond as it should."""
+        return Unavailable(message or f"{self._name} is unavailable. Try again in a moment.", retry_after=retry_after)
 
     def _method(self, offered: tuple[str, ...]) -> str:
-        """How the client shows that it is itself: RFC 6749 has every provider know the first way."""
+        """The client's authentication method. RFC 6749 requires every provider to support the first one."""
         if not self._client.client_secret:
             return "none"
         basic = "client_secret_basic" in offered or "client_secret_post" not in offered
@@ -126,7 +126,7 @@ class OidcHttpClient:
 
 
 def is_secure(url: str) -> bool:
-    """Whether nobody on the way reads along: https, or this very machine."""
+    """Whether the connection is private: https, or loopback."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -143,13 +143,13 @@ def _loopback(host: str) -> bool:
 
 
 async def _bounded(response: httpx2.Response) -> None:
-    """Let the answer be read only up to its limit. A compressed one would be larger than it looks."""
+    """Limit the size of the response. A compressed one is refused, because it would be larger than it seems."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise httpx2.DecodingError("a compressed answer was not asked for", request=response.request)
+        raise httpx2.DecodingError("the response is compressed, which was not requested", request=response.request)
     response.stream = _Bounded(response)
 
 
-def _of_token_endpoint(response: httpx2.Response) -> httpx2.Response:
+def _token_endpoint_response(response: httpx2.Response) -> httpx2.Response:
     return response if response.status_code in TOKEN_ERRORS else response.raise_for_status()
 
 
@@ -163,7 +163,7 @@ class _Bounded(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             size += len(chunk)
             if size > MAX_RESPONSE_BYTES:
-                raise httpx2.ReadError("the answer is too large", request=self._response.request)
+                raise httpx2.ReadError("the response is too large", request=self._response.request)
             yield chunk
 
     async def aclose(self) -> None:
@@ -177,6 +177,6 @@ class _Quoted(msgspec.Struct, frozen=True):
 
 
 def _basic(client: Any, method: str, uri: str, headers: Any, body: Any) -> Any:
-    """Basic authentication, form-encoded as in RFC 6749, section 2.3.1: no character of a secret breaks it."""
+    """Basic authentication, form-encoded by RFC 6749, section 2.3.1, so that a secret may have any character."""
     quoted = _Quoted(quote_plus(client.client_id), quote_plus(client.client_secret))
     return encode_client_secret_basic(quoted, method, uri, headers, body)

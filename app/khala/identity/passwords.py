@@ -1,4 +1,4 @@
-"""Passwords are kept as argon2id hashes, and e-mail addresses are compared in one form."""
+"""Password hashing with argon2id, and the normal form of e-mail addresses."""
 
 import asyncio
 import unicodedata
@@ -18,16 +18,16 @@ MAX_PASSWORD_CHARACTERS = 1024
 MAX_EMAIL_CHARACTERS = 254
 """Characters; RFC 3696, erratum 1690."""
 HASH_THREADS = 4
-"""Hashes in the making; each holds 64 MiB."""
+"""Concurrent hashes, each with 64 MiB of memory."""
 MAX_WAITING = 64
-"""Hashes that may wait for their turn or be in the making; whoever comes then is sent away."""
+"""Hashes that wait or are in progress. Further calls are refused."""
 
-# Three passes over 64 MiB in four lanes: the second recommendation of RFC 9106, section 4, for where memory is short.
+# Three passes over 64 MiB in four lanes: the second recommendation of RFC 9106, section 4, for limited memory.
 _HASHER = PasswordHasher.from_parameters(profiles.RFC_9106_LOW_MEMORY)
 DUMMY_HASH = "$argon2id$v=19$m=65536,t=3,p=4$k/K99z80FwE2epB+5j+hdw$aTDs4nfYHWYQ9y7K5d4ve1OvVncmlKh4C5+cNkxBQkU"
-"""The hash that a stranger's password is compared with: of the same parameters, and of a password nobody knows."""
+"""The hash to compare with if there is no account: of an unknown password, with the same parameters."""
 
-# Those of ten characters and more that every guesser tries first.
+# Common passwords that attackers try first.
 _COMMON = """
 12345678 123456789 87654321 12341234 1q2w3e4r 1qaz2wsx abc12345 abcd1234 admin123 baseball football iloveyou
 letmein1 passw0rd password password1 princess qwer1234 qwertyui qwerty12 qwerty123 starwars sunshine superman
@@ -42,7 +42,7 @@ qwertyuiop[] sunshine123 superman123 welcome123 welcome1234 zaq12wsxcde3 zxcvbnm
 """
 COMMON_PASSWORDS = frozenset(_COMMON.split())
 
-# Neither belongs to an event loop, as asyncio's own semaphores do.
+# Unlike asyncio's semaphores, neither is bound to an event loop.
 _THREADS = ThreadPoolExecutor(HASH_THREADS, thread_name_prefix="passwords")
 _PLACES = BoundedSemaphore(MAX_WAITING)
 
@@ -50,15 +50,15 @@ T = TypeVar("T")
 
 
 async def hash_password(password: str) -> str:
-    """What to store of the password. RateLimited where too many are being hashed."""
+    """The hash to store for the password. Raises RateLimited if too many are being hashed."""
     return await _offloaded(lambda: _HASHER.hash(_bytes(password)))
 
 
 async def verify_password(password: str, stored: str | None) -> bool:
     """Whether `stored` is this password's hash.
 
-    None never matches, yet takes as long: how fast an answer comes doesn't tell who has an account. RateLimited where
-    too many are being hashed.
+    None never matches, but takes as long, so that the response time does not reveal which accounts exist. Raises
+    RateLimited if too many are being hashed.
     """
     return await _offloaded(lambda: _verified(password, stored))
 
@@ -69,19 +69,19 @@ def needs_rehash(stored: str) -> bool:
 
 
 def validated_password(password: str, *, path: str = "password") -> str:
-    """The password, where it may be somebody's; else InvalidInput of `path`."""
+    """The password, if it is acceptable. Raises InvalidInput for `path` otherwise."""
     if not MIN_PASSWORD_CHARACTERS <= len(_composed(password)) <= MAX_PASSWORD_CHARACTERS:
         raise InvalidInput(
-            f"A password has {MIN_PASSWORD_CHARACTERS} to {MAX_PASSWORD_CHARACTERS} characters.", path=path
+            f"A password must have {MIN_PASSWORD_CHARACTERS} to {MAX_PASSWORD_CHARACTERS} characters.", path=path
         )
     if len(set(password)) == 1 or password.lower() in COMMON_PASSWORDS:
-        raise InvalidInput("This password is among the first that anybody would guess.", path=path)
+        raise InvalidInput("This password is too easy to guess. Choose another one.", path=path)
     return password
 
 
 def normalized_email(text: str) -> str:
-    """The one form of an e-mail address in which it is stored and compared; InvalidInput where it is none."""
-    # Lower case may bring back what composing has removed.
+    """The normal form in which an e-mail address is stored and compared. Raises InvalidInput for anything else."""
+    # Lower-casing may undo the normalization, so it is repeated.
     address = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).strip()
     user, _, host = address.partition("@")
     if not user or not host or "@" in host or len(address) > MAX_EMAIL_CHARACTERS or any(map(_unfit, address)):
@@ -90,7 +90,7 @@ def normalized_email(text: str) -> str:
 
 
 def _unfit(character: str) -> bool:
-    """Whether it is a space, a control character, or no character at all."""
+    """Whether the character is a space, a control character, or unassigned."""
     return unicodedata.category(character)[0] in "CZ"
 
 
@@ -103,7 +103,7 @@ def _verified(password: str, stored: str | None) -> bool:
 
 
 def _composed(password: str) -> str:
-    """RFC 8265, section 4.2: keyboards differ in how they send an accent."""
+    """The password in normal form (RFC 8265, section 4.2), because keyboards send accents differently."""
     return unicodedata.normalize("NFC", password)
 
 

@@ -1,7 +1,7 @@
-"""The guard: looks again whether those who follow still may.
+"""The access guard: rechecks whether subscribers may still read what they follow.
 
-Whoever is in doubt is handed nothing until the database has said what they may do now. Who may not is cut. When the
-database is away they go on waiting, and nobody is cut for that.
+A subscription that is being rechecked receives nothing until the database has confirmed its access. A subscription
+without access ends. While the database is unavailable, rechecks wait and end no subscription.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from khala.store.postgres.database import EVERYTHING, Database
 log = structlog.get_logger()
 
 PAUSE = 0.25
-"""Seconds before another try, when the database is away; and before another look at what should have expired."""
+"""Seconds until a retry while the database is unavailable, and until an expiry is checked again."""
 MOST = 500
-"""Subscriptions or credentials in one query."""
+"""Subscriptions or credentials per query."""
 
 
 class Guard:
-    """All subscriptions of this process that can end by themselves or are in doubt."""
+    """Rechecks this process's subscriptions when they expire, or when their access may have changed."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -45,31 +45,31 @@ class Guard:
         """Notices of ended credentials that were received."""
 
     def watch(self, subscription: Subscription) -> None:
-        """It has begun, or is followed by another grant or account than before."""
+        """Watch a subscription that has begun, or whose authorization or account has changed."""
         if subscription.caller.user_id is not None:
             self._users[subscription.caller.user_id].add(subscription)
         if subscription.expires_at is None:
             self._expiring.discard(subscription)
         else:
             self._expiring.add(subscription)
-            # The database's clock may be behind ours: not at once again.
+            # The database's clock may be behind this one, so don't recheck at once.
             self._expect(max(subscription.expires_at.timestamp(), time.time() + PAUSE))
 
     def forget(self, subscription: Subscription) -> None:
-        """It has ended."""
+        """Stop watching a subscription that has ended."""
         self._doubted.pop(subscription, None)
         self._expiring.discard(subscription)
         self._leave_account(subscription)
 
     def recheck(self, subscription: Subscription) -> None:
-        """Hand it nothing until it is known what its caller may do now."""
+        """Suspend the subscription until its caller's access is confirmed."""
         if not subscription.ended:
             subscription.suspend()
             self._doubted[subscription] = None
             self._wake.set()
 
     def renew(self, subscription: Subscription, account: Caller) -> None:
-        """The same user has shown the account anew."""
+        """Recheck the subscription with a new credential of the same user."""
         subscription.caller = msgspec.structs.replace(
             subscription.caller,
             name=account.name,
@@ -80,19 +80,19 @@ class Guard:
         self.recheck(subscription)
 
     def handle_notification(self, payload: str) -> None:
-        """The listener's word that credentials of these users have ended, or that any may have."""
+        """Recheck after a notification that credentials of these users, or of any user, have ended."""
         self.credential_notices += 1
         users = list(self._users) if payload == EVERYTHING else map(UUID, payload.split(","))
         for subscription in [one for user_id in users for one in self._users.get(user_id, ())]:
             self.recheck(subscription)
 
     def refresh_all(self) -> None:
-        """Any credential may have ended."""
+        """Poll all credentials, because notifications may have been missed."""
         self._to_poll = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Recheck subscriptions, until cancelled."""
         while True:
             await self._rest()
             self._expire()
@@ -122,7 +122,7 @@ class Guard:
             self._wake.set()
 
     def _expire(self) -> None:
-        """Doubt all whose time is up. What is left is looked through only when the next one's is."""
+        """Recheck the subscriptions that have expired, and note when the next one does."""
         now = time.time()
         if now < self._next_expiry:
             return
@@ -143,7 +143,7 @@ class Guard:
             raise
 
     async def _doubt_ended(self) -> None:
-        """Doubt all whose credentials have ended."""
+        """Recheck all subscriptions whose credentials have ended."""
         accounts: dict[tuple[UUID | None, UUID | None], list[Subscription]] = defaultdict(list)
         for subscription in [one for found in self._users.values() for one in found]:
             accounts[subscription.caller.user_id, subscription.caller.credential].append(subscription)
@@ -154,7 +154,7 @@ class Guard:
                 self.recheck(subscription)
 
     async def _check(self) -> None:
-        """What those in doubt may do now; who is doubted again meanwhile is looked at again."""
+        """Recheck one batch. A subscription that is doubted again meanwhile stays for the next batch."""
         batch = list(islice(self._doubted, MOST))
         for subscription in batch:
             del self._doubted[subscription]
@@ -169,7 +169,7 @@ class Guard:
                 self._settle(subscription, authorization)
 
     async def _strip_ended(self, batch: list[Subscription]) -> None:
-        """Take the account from those whose session or token has ended; their keys may open the thread still."""
+        """Remove the account from callers whose session or token has ended. Their keys may still give access."""
         signed_in = [one for one in batch if one.caller.user_id is not None]
         if not signed_in:
             return
@@ -206,12 +206,12 @@ class Guard:
 
 
 def stands(caller: Caller) -> bool:
-    """Whether the time of what showed the account is not up."""
+    """Whether the caller's credential has not expired yet."""
     return caller.expires_at is None or caller.expires_at > datetime.now(UTC)
 
 
 def without_account(caller: Caller) -> Caller:
-    """What is left of the caller when the account is not theirs any more: the keys."""
+    """The caller without the account: with the keys alone."""
     return Caller(anon_key_hash=caller.anon_key_hash, share_key_hash=caller.share_key_hash, network=caller.network)
 
 

@@ -70,6 +70,6 @@ class ArgumentStore:
         assert actor.thread_id is not None
         async with self._blob_service.spool() as spool:
             await spool.write(data)
-            return await self._blob_service.keep(
+            return await self._blob_service.put(
                 spool, thread_id=actor.thread_id, run_id=actor.run_id, media_type="application/json"
             )

@@ -91,7 +91,7 @@ async def _store_blob(
     assert actor.thread_id is not None
     for tries in range(1, MAX_TRIES + 1):
         try:
-            blob = await blob_service.keep(spool, thread_id=actor.thread_id, run_id=actor.run_id, media_type=media_type)
+            blob = await blob_service.put(spool, thread_id=actor.thread_id, run_id=actor.run_id, media_type=media_type)
         except KhalaError as error:
             log.warning("output_not_stored", size=spool.size, tries=tries, error=error.message)
             if tries < MAX_TRIES:

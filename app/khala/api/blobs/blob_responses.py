@@ -109,7 +109,7 @@ async def _chunks(blob_service: BlobService, blob: Blob, start: int, end: int) -
             async for chunk in chunks:
                 yield chunk
     except BlobNotFound:
-        await blob_service.lost(blob)
+        await blob_service.mark_missing(blob)
         raise
     except KhalaError as error:
         log.warning("blob_cut_short", blob_id=str(blob.id), error=str(error.__cause__ or error))

@@ -68,10 +68,10 @@ async def upload(
         raise PayloadTooLarge(f"A file has at most {most:,} bytes.")
     async with context.db.driver() as driver:
         await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)
-        await blobs.check_quota(driver, thread_id, 0, context.blobs.service.room, uploader=caller.author_id)
+        await blobs.check_quota(driver, thread_id, 0, context.blobs.service.quota, uploader=caller.author_id)
     async with context.blobs.service.spool(most) as spool:
         media_type = await _received(request, spool, claimed)
-        return await context.blobs.service.keep(
+        return await context.blobs.service.put(
             spool, thread_id=thread_id, media_type=media_type, name=name, author_id=caller.author_id, attached=False
         )
 

@@ -147,7 +147,7 @@ async def _keep(context: Context, caller: Caller, thread_id: UUID, file: File) -
         raise InvalidInput("PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are taken.", path=file.path)
     async with context.blobs.service.spool(context.blobs.max_upload_bytes) as spool:
         await spool.write(file.data)
-        kept = await context.blobs.service.keep(
+        kept = await context.blobs.service.put(
             spool,
             thread_id=thread_id,
             media_type=media_type,

@@ -27,12 +27,12 @@ class ReadinessService:
         self._listener = listener
         self._blob_service = blob_service
         self._writes = _Probe(self._takes_writes)
-        self._room = _Probe(blob_service.has_room)
+        self._room = _Probe(blob_service.has_disk_space)
 
     async def examine(self, *, stopping: bool) -> HealthReport:
         """What works now."""
         database, feed = await self._answers(), self._listener.connected
-        writable, room, blobs = await asyncio.gather(self._writes.well(), self._room.well(), self._blob_service.well())
+        writable, room, blobs = await asyncio.gather(self._writes.well(), self._room.well(), self._blob_service.is_healthy())
         # A full folder is this machine's fault; a bucket that is away is so for every process, which all go on without.
         disk = room and (blobs or not self._blob_service.store.local)
         return HealthReport(

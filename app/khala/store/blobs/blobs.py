@@ -127,7 +127,7 @@ class StorageQuota(msgspec.Struct, frozen=True):
     """Bytes that all guests together may store in a day; 0 for no limit."""
 
 
-async def add(connection: AsyncConnection, new: NewBlob, *, put: bool, room: StorageQuota) -> bool:
+async def add(connection: AsyncConnection, new: NewBlob, *, put: bool, quota: StorageQuota) -> bool:
     """Add a reference to the object, which is stored or was just `put`. False if it was garbage-collected meanwhile.
 
     Raises `ThreadNotFound` or `RunNotFound`, `PayloadTooLarge` over the thread's quota, and `RateLimited` for too many
@@ -138,19 +138,19 @@ async def add(connection: AsyncConnection, new: NewBlob, *, put: bool, room: Sto
     await connection.execute(lock, {"class": QUOTA_LOCK_CLASS, "thread": str(new.thread_id)})
     driver = await driver_of(connection)
     await _lock_parents(driver, new)
-    await check_quota(driver, new.thread_id, new.size, room, uploader=None if new.attached else new.author_id)
+    await check_quota(driver, new.thread_id, new.size, quota, uploader=None if new.attached else new.author_id)
     if not await driver.fetchval(CONFIRM, new.sha256, put):
         return False
-    await _count_guest_bytes(driver, new, room)
+    await _count_guest_bytes(driver, new, quota)
     await driver.execute(INSERT, *msgspec.structs.astuple(new))
     return True
 
 
-async def _count_guest_bytes(driver: Driver, new: NewBlob, room: StorageQuota) -> None:
+async def _count_guest_bytes(driver: Driver, new: NewBlob, quota: StorageQuota) -> None:
     """Count the bytes of a guest against the daily quota of all guests."""
     owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", new.thread_id)
-    if not owned and room.guests_a_day:
-        kept, most = Decimal(new.size) / 1024, room.guests_a_day // 1024
+    if not owned and quota.guests_a_day:
+        kept, most = Decimal(new.size) / 1024, quota.guests_a_day // 1024
         left = await counters.count_amount(driver, "anonymous", b"", "KiB", kept, most=most)
         if left is not None:
             raise RateLimited(
@@ -170,13 +170,13 @@ async def _lock_parents(driver: Driver, new: NewBlob) -> None:
 
 
 async def check_quota(
-    driver: Driver, thread_id: UUID, size: int, room: StorageQuota, *, uploader: UUID | None = None
+    driver: Driver, thread_id: UUID, size: int, quota: StorageQuota, *, uploader: UUID | None = None
 ) -> None:
-    """Raise unless the thread has room for so many more bytes, and the author for one more upload."""
+    """Raise unless the thread may store so many more bytes, and the author for one more upload."""
     query = "SELECT coalesce(sum(size), 0)::bigint FROM blobs WHERE thread_id = $1"
     stored = await driver.fetchval(query, thread_id)
     owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", thread_id)
-    most_bytes = room.thread if owned else min(room.guest, room.thread)
+    most_bytes = quota.thread if owned else min(quota.guest, quota.thread)
     if stored + size > most_bytes:
         raise PayloadTooLarge(f"A thread stores at most {most_bytes:,} bytes; this one has {stored:,} already.")
     if uploader is None:
