@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from khala.blobs.line_splitter import LinePiece, BlobPosition, LineState
+from khala.blobs.line_splitter import BlobPosition, LinePiece, LineState
 from khala.blobs.patterns import LinePattern, PatternMatch
 from khala.domain.errors import InvalidInput
 

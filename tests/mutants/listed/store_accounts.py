@@ -160,8 +160,8 @@ MUTANTS = (
     Mutant(
         name="guests-keep-as-much-as-users",
         file="app/khala/store/blobs/blobs.py",
-        old="most_bytes = room.thread if owned else min(room.guest, room.thread)",
-        new="most_bytes = room.thread",
+        old="most_bytes = quota.thread if owned else min(quota.guest, quota.thread)",
+        new="most_bytes = quota.thread",
         tests=("tests/integration/test_blobs.py::test_a_thread_keeps_so_many_bytes_and_no_more",),
         why="A guest could fill the disk.",
     ),

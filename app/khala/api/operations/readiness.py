@@ -32,7 +32,8 @@ class ReadinessService:
     async def examine(self, *, stopping: bool) -> HealthReport:
         """What works now."""
         database, feed = await self._answers(), self._listener.connected
-        writable, room, blobs = await asyncio.gather(self._writes.well(), self._room.well(), self._blob_service.is_healthy())
+        checks = (self._writes.well(), self._room.well(), self._blob_service.is_healthy())
+        writable, room, blobs = await asyncio.gather(*checks)
         # A full folder is this machine's fault; a bucket that is away is so for every process, which all go on without.
         disk = room and (blobs or not self._blob_service.store.local)
         return HealthReport(

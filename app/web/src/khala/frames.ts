@@ -712,9 +712,9 @@ export interface Trace {
 }
 
 /**
- * A line, counted from 1, or where the last ones were asked for from the end: -1 is the last.
+ * A line. `line` counts from 1, or in the mode `tail` from the end: -1 is the last line.
  *
- * `match` says that it has the pattern, `cut` that it is longer: what is here is its beginning, or around the match.
+ * `match`: the line matches the pattern. `cut`: the line is longer, and `text` is its start or surrounds the match.
  */
 export interface Line {
   line: number;
@@ -724,9 +724,9 @@ export interface Line {
 }
 
 /**
- * What was found. Ask the same with `after` set to `next` for more; without `next` there is none.
+ * Lines of a blob. Repeat the request with `after` set to `next` for more; without `next` there are no more.
  *
- * A `next` may come with no lines at all, where the time was up. `binary`: this blob is no text and has no lines.
+ * A result may have a `next` but no lines, if its time was up. `binary`: the blob is not text, and has no lines.
  */
 export interface Look {
   items: Line[];
