@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from khala.lifecycle import stopped_by_signal
-from khala.main import Workshop, blobs, bus_of, tools, watchdog
+from khala.main import WorkerRuntime, blobs, bus_of, tools, watchdog
 from khala.runs.isolation import BEGAN, CRASHED
 from khala.settings import ISOLATED_POOL_SIZE, Settings
 from khala.store.postgres.database import Database
@@ -79,15 +79,15 @@ async def execute(settings: Settings, claimed: ClaimedRun) -> int:
         stack.push_async_callback(db.close)
         blob_service = await stack.enter_async_context(blobs(settings, db))
         tool_registry = await stack.enter_async_context(tools(settings, db, blob_service, McpConnections(settings.mcp)))
-        workshop = Workshop(settings, db, tool_registry, blob_service, bus, None, grace_seconds=0.0)
-        async with workshop.working(), asyncio.TaskGroup() as group:
+        worker = WorkerRuntime(settings, db, tool_registry, blob_service, bus, None, grace_seconds=0.0)
+        async with worker.working(), asyncio.TaskGroup() as group:
             _begin()
             started()
-            executing = group.create_task(workshop.executor.execute(claimed))
+            executing = group.create_task(worker.executor.execute(claimed))
             stopping = group.create_task(stop.wait())
             await asyncio.wait({executing, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not executing.done():
-                await workshop.executor.drain()
+                await worker.executor.drain()
             stopping.cancel()
         return 0 if executing.result() else CRASHED
 

@@ -142,8 +142,8 @@ async def _watch(postgres: EmbeddedPostgres) -> None:
         await asyncio.to_thread(postgres.ensure)
 
 
-class Workshop:
-    """An executor with what it works with. Without `isolation` it executes in this process whatever it gets."""
+class WorkerRuntime:
+    """An executor and its dependencies. Without `isolation` it executes all runs in this process."""
 
     def __init__(
         self,
@@ -228,11 +228,11 @@ async def running(
         connections = McpConnections(settings.mcp)
         tool_registry = await stack.enter_async_context(tools(settings, db, blob_service, connections))
         apart = IsolatedExecutor(isolation.environment(db.url, db.direct_url, environment))
-        workshop = Workshop(settings, inner, tool_registry, blob_service, bus, apart) if with_executor else None
+        worker = WorkerRuntime(settings, inner, tool_registry, blob_service, bus, apart) if with_executor else None
         live = LiveService(db, inner)
         handlers = live.handlers
-        if workshop:
-            handlers[RUNS_CHANNEL] = workshop.executor.notified
+        if worker:
+            handlers[RUNS_CHANNEL] = worker.executor.notified
         listener = Listener(db.direct_url, handlers)
         readiness = ReadinessService(db, listener, blob_service)
         stack.push_async_callback(readiness.aclose)
@@ -258,8 +258,8 @@ async def running(
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         started()
-        if workshop:
-            await stack.enter_async_context(workshop.working())
+        if worker:
+            await stack.enter_async_context(worker.working())
         stack.push_async_callback(_linger, stopping, settings.server.drain_seconds)
         yield Running(socket_url(bound), serving)
 
@@ -303,8 +303,8 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         connections = McpConnections(settings.mcp)
         tool_registry = await stack.enter_async_context(tools(settings, db, blob_service, connections))
         apart = IsolatedExecutor(isolation.environment(db.url, db.direct_url))
-        workshop = Workshop(settings, db, tool_registry, blob_service, bus, apart)
-        handlers = {RUNS_CHANNEL: workshop.executor.notified}
+        worker = WorkerRuntime(settings, db, tool_registry, blob_service, bus, apart)
+        handlers = {RUNS_CHANNEL: worker.executor.notified}
         listener = Listener(db.direct_url, handlers)
         readiness = ReadinessService(db, listener, blob_service)
         stack.push_async_callback(readiness.aclose)
@@ -319,8 +319,8 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         loops["collector"] = BlobGarbageCollector(db, blob_service.store).run
         loops |= _hearing(bus, handlers)
         started()
-        async with background(loops), workshop.working():
-            announce(workshop.executor.id)
+        async with background(loops), worker.working():
+            announce(worker.executor.id)
             await stop.wait()
 
 

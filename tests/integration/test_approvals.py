@@ -164,7 +164,7 @@ async def test_nobody_answers_in_time(database_url: str) -> None:
         agent, call_id = await blocked(server)
         assert (await agent.ended())["status"] == "final"
         (card,) = await agent.cards()
-        assert (card["state"], card["summary"]) == ("failed", "Nobody approved of this in time.")
+        assert (card["state"], card["summary"]) == ("failed", "Nobody approved this in time.")
         assert (await agent.decide(call_id, approved=True)).status_code == 409
 
 

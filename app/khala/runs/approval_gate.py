@@ -81,7 +81,7 @@ class ApprovalGate:
         status = ToolStatus(
             tool_call_id=call.id,
             state="blocked",
-            reason=f"{call.tool} needs somebody's approval.",
+            reason=f"{call.tool} needs approval.",
             digest=call_digest(call.tool, call.args or {}),
             expires_at=datetime.now(UTC) + timedelta(seconds=self._expires_after_seconds),
         )
@@ -101,7 +101,7 @@ class ApprovalGate:
                 why = f": {approval.reason}" if approval.reason else "."
                 self._recorder.fail(call, f"Denied by {approval.decided_name or 'somebody'}{why}", "denied")
             case "expired":
-                self._recorder.fail(call, "Nobody approved of this in time.", "expired")
+                self._recorder.fail(call, "Nobody approved this in time.", "expired")
             case "pending":
                 pass  # never among the decisions
             case _:

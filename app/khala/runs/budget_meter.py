@@ -94,7 +94,7 @@ class BudgetMeter:
         return max(0.0, min(limits))
 
     def _needs(self, size: int) -> dict[BudgetMeasure, Decimal]:
-        """What must be reserved for a call with so many bytes of text."""
+        """The amounts to reserve for a call with so many bytes of text."""
         output_tokens = Decimal(size) / BYTES_PER_TOKEN
         needs: dict[BudgetMeasure, Decimal] = {"tokens": self._tokens() + self._rate.tokens + output_tokens}
         if self._rate.usd is not None:

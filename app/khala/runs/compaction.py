@@ -82,7 +82,7 @@ class Compactor:
     def _turns(
         self, messages: Sequence[Message], steps: Sequence[RunStep], token_counter: ModelTokenCounter, limit: int
     ) -> tuple[Turn, ...]:
-        """What is to be summarised, with as much of its end as the model can read, and the request."""
+        """The end of the text to summarise, as much as the model can read, and the request."""
         before, _ = prompt.since_summary(PromptInput(history=self._history, progress=self._progress))
         old = [turn for message in messages for turn in message_turns(message)]
         old += step_turns(steps, max_characters=lambda _: MAX_SHORT_CHARACTERS)

@@ -52,7 +52,7 @@ TextListener: TypeAlias = Callable[[str], None]
 
 
 class ModelDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What model calls need: how to open a model, and whether to store its reasoning."""
+    """The services that model calls need: how to open a model, and whether to store its reasoning."""
 
     open: Callable[[ModelRef], Model]
     store_reasoning: bool = False

@@ -71,9 +71,9 @@ class GlobFiles:
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """List the matching paths."""
-        wanted = paths.glob(args["pattern"])
+        pattern = paths.glob(args["pattern"])
         async with self._db.driver() as driver:
             entries = await workspace_files.entries(driver, call.actor.owner_id)
-        found = [entry.path for entry in entries if wanted.search(entry.path)]
-        summary = tool_output.pluralize(len(found), "file")
-        return await tool_output.text_result(call.sink, "\n".join(found) or "No file matches the pattern.", summary)
+        matching = [entry.path for entry in entries if pattern.search(entry.path)]
+        summary = tool_output.pluralize(len(matching), "file")
+        return await tool_output.text_result(call.sink, "\n".join(matching) or "No file matches the pattern.", summary)

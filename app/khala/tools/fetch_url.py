@@ -65,14 +65,14 @@ class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def media_type(self) -> str:
         """The media type by the response's header."""
-        found = MEDIA_TYPE.match(self.headers.get("content-type", ""))
-        return found[0].lower() if found else "application/octet-stream"
+        match = MEDIA_TYPE.match(self.headers.get("content-type", ""))
+        return match[0].lower() if match else "application/octet-stream"
 
     @property
     def charset(self) -> str | None:
         """The charset by the response's header."""
-        found = re.search(r"charset\s*=\s*\"?([A-Za-z0-9_-]{1,40})", self.headers.get("content-type", ""))
-        return found[1] if found else None
+        match = re.search(r"charset\s*=\s*\"?([A-Za-z0-9_-]{1,40})", self.headers.get("content-type", ""))
+        return match[1] if match else None
 
 
 class FetchUrl:

@@ -41,14 +41,14 @@ PIECE_BORDER = BORDER.decode()
 _threads = ThreadPool(SEARCH_THREADS, "grep")
 
 
-class LinePosition(msgspec.Struct, frozen=True, order=True):
+class MatchPosition(msgspec.Struct, frozen=True, order=True):
     """The position of a line: its file, and its number from 1."""
 
     path: str
     line: int
 
     @classmethod
-    def read(cls, cursor: str) -> "LinePosition":
+    def read(cls, cursor: str) -> "MatchPosition":
         """The position that a cursor names. Raises `ToolError` for an invalid cursor."""
         path, _, line = cursor.rpartition(":")
         if not path or not line.isascii() or not line.isdigit() or len(line) > 9:
@@ -62,11 +62,11 @@ class LinePosition(msgspec.Struct, frozen=True, order=True):
 
 
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What to search for, and where the page begins."""
+    """The pattern to search for, and where the page begins."""
 
     pattern: LinePattern
     context: int
-    after: LinePosition | None
+    after: MatchPosition | None
 
 
 class GrepFiles:
@@ -114,7 +114,7 @@ class GrepFiles:
         query = SearchQuery(
             pattern=compile_pattern(args["pattern"], ignore_case=args.get("ignoreCase", False)),
             context=int(args.get("context", 0)),
-            after=None if after is None else LinePosition.read(after),
+            after=None if after is None else MatchPosition.read(after),
         )
         page = _Page(query, time.monotonic() + SEARCH_TIMEOUT_SECONDS)
         entries = await self._select(args, call.actor.owner_id)
@@ -170,7 +170,7 @@ class _Page:
         self._lines: list[str] = []
         self._characters = 0
         self._shown = 0
-        self._last: LinePosition | None = None
+        self._last: MatchPosition | None = None
         self._full = False
         self._binary_files = 0
         self.total = 0
@@ -195,7 +195,7 @@ class _Page:
         for number in numbers:
             if self._full:
                 return
-            if after is None or LinePosition(path, number) > after:
+            if after is None or MatchPosition(path, number) > after:
                 shown = self._show(path, lines, number, shown, matches)
 
     def _match(self, number: int, line: str) -> int | None:
@@ -203,8 +203,8 @@ class _Page:
         if number % CHECK_INTERVAL_LINES == 1:
             self._check_time()
         if len(line) <= PIECE_CHARACTERS:
-            found = self._query.pattern.search(line)
-            return None if found is None else found.start()
+            match = self._query.pattern.search(line)
+            return None if match is None else match.start()
         return self._match_in_pieces(line)
 
     def _match_in_pieces(self, line: str) -> int | None:
@@ -214,9 +214,9 @@ class _Page:
                 "" if begin == 0 else PIECE_BORDER,
                 "" if begin + PIECE_CHARACTERS >= len(line) else PIECE_BORDER,
             )
-            found = self._query.pattern.search(f"{before}{line[begin : begin + PIECE_CHARACTERS]}{after}")
-            if found is not None:
-                return max(0, begin + found.start() - len(before))
+            match = self._query.pattern.search(f"{before}{line[begin : begin + PIECE_CHARACTERS]}{after}")
+            if match is not None:
+                return max(0, begin + match.start() - len(before))
         return None
 
     def _check_time(self) -> None:
@@ -240,7 +240,7 @@ class _Page:
         self._lines += new_lines
         self._characters += size
         self._shown += 1
-        self._last = LinePosition(path, number)
+        self._last = MatchPosition(path, number)
         return until
 
     def _line(self, path: str, number: int, text: str, match: bool) -> str:  # noqa: FBT001  # private, and read at once

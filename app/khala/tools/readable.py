@@ -85,9 +85,9 @@ def _read_tag(page: str, lower: str, tag: int) -> tuple[int, str, bool]:
         return _end_of(page, "-->", tag + 4), "", False
     if page.startswith(("<!", "<?"), tag):
         return _end_of(page, ">", tag), "", False
-    found = TAG.match(page, tag, min(len(page), tag + MAX_TAG_CHARACTERS))
-    if found is not None:
-        name, end = found[1].lower(), found.end()
+    match = TAG.match(page, tag, min(len(page), tag + MAX_TAG_CHARACTERS))
+    if match is not None:
+        name, end = match[1].lower(), match.end()
     else:
         begun = NAMED.match(page, tag)
         if begun is None:
@@ -101,8 +101,8 @@ def _read_tag(page: str, lower: str, tag: int) -> tuple[int, str, bool]:
 
 def _end_of(page: str, marker: str, start: int) -> int:
     """The place after the next marker; the page's end if there is none."""
-    found = page.find(marker, start)
-    return len(page) if found < 0 else found + len(marker)
+    place = page.find(marker, start)
+    return len(page) if place < 0 else place + len(marker)
 
 
 def _unescaped(piece: str) -> str:

@@ -42,8 +42,8 @@ class HostResolver:
     async def __call__(self, host: str, port: int) -> list[str]:
         """Look up the addresses. Raises `OSError`."""
         async with self._places:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [str(address[0]) for *_, address in found]
+            addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [str(address[0]) for *_, address in addresses]
 
 
 def networks(words: Iterable[str]) -> tuple[IPNetwork, ...]:
@@ -102,12 +102,12 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
 
     async def _addresses(self, host: str, port: int) -> list[IPAddress]:
         try:
-            found = [ip_address(text) for text in await self._resolve(host, port)]
+            addresses = [ip_address(text) for text in await self._resolve(host, port)]
         except (OSError, UnicodeError, ValueError) as error:
             raise ToolError(f"The host {host} does not exist.", code="not_found") from error
-        if not found:
+        if not addresses:
             raise ToolError(f"The host {host} does not exist.", code="not_found")
-        for address in found:
+        for address in addresses:
             if self._allowed(address):
                 continue
             if not is_public(address):
@@ -116,7 +116,7 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
                 )
             if port not in PORTS:
                 raise ToolError(f"Port {port} is not allowed; use 80 or 443.", code="forbidden")
-        return found
+        return addresses
 
     def _allowed(self, address: IPAddress) -> bool:
         bare = (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address

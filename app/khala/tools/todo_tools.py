@@ -57,10 +57,10 @@ class TodoList:
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """List the todos."""
         async with self._db.driver() as driver:
-            found = await todos.of_owner(driver, call.actor.owner_id)
-        open_todos = sum(not todo.done for todo in found)
+            todo_list = await todos.of_owner(driver, call.actor.owner_id)
+        open_todos = sum(not todo.done for todo in todo_list)
         return await tool_output.json_result(
-            call.sink, {"todos": found}, f"{tool_output.pluralize(len(found), 'todo')}, {open_todos} open"
+            call.sink, {"todos": todo_list}, f"{tool_output.pluralize(len(todo_list), 'todo')}, {open_todos} open"
         )
 
 

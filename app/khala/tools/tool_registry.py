@@ -127,14 +127,14 @@ class ToolRegistry:
         return rules, [UserProgramTool(self._db, self._sandbox, actor.user_id, one) for one in programs]
 
     def _other_tools(self, own: Iterable[Tool]) -> dict[str, Tool]:
-        found: dict[str, Tool] = {tool.spec.name: tool for tool in own if tool.spec.name not in self.reserved_names}
+        others: dict[str, Tool] = {tool.spec.name: tool for tool in own if tool.spec.name not in self.reserved_names}
         served: Mapping[str, Tool] = {} if self._connections is None else self._connections.tools()
         for name, tool in served.items():
             if TOOL_NAME.fullmatch(name) is None or name in self._builtins:
                 self._log_left_out(tool.spec)
             else:
-                found[name] = tool
-        return dict(sorted(found.items()))
+                others[name] = tool
+        return dict(sorted(others.items()))
 
     def _log_left_out(self, spec: ToolSpec) -> None:
         if spec.name not in self._left_out and len(self._left_out) < MAX_LOGGED_TOOLS:

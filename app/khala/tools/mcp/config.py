@@ -189,7 +189,7 @@ def _check_http(server: McpServerConfig, url: str, place: str) -> None:
 
 def _expanded(server: McpServerConfig, place: str, env: Mapping[str, str]) -> McpServerConfig:
     def expand(text: str, key: str) -> str:
-        return REFERENCE.sub(lambda found: _variable(found, f"{place}.{key}", env), text)
+        return REFERENCE.sub(lambda match: _variable(match, f"{place}.{key}", env), text)
 
     return msgspec.structs.replace(
         server,
@@ -202,8 +202,8 @@ def _expanded(server: McpServerConfig, place: str, env: Mapping[str, str]) -> Mc
     )
 
 
-def _variable(found: re.Match[str], place: str, env: Mapping[str, str]) -> str:
-    name, default = found[1], found[2]
+def _variable(match: re.Match[str], place: str, env: Mapping[str, str]) -> str:
+    name, default = match[1], match[2]
     value = env.get(name) or default
     if value is None:
         raise McpConfigError(f"{place}: the variable {name} is not set.")

