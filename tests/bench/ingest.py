@@ -69,9 +69,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 async def ingest(db: Database, driver: Driver, runs: int, parts: int) -> Ingest:
     """Measure both ways with so many runs of so many parts each."""
-    async with _writing(db, runs) as streams:
-        writer = await _measured(driver, "message_parts", runs * parts, lambda: _by_writer(streams, parts))
-    bare = await _measured(driver, "bare_parts", runs * parts, lambda: _bare(driver, [s.lease for s in streams], parts))
+    async with _writing(db, runs) as buffers:
+        writer = await _measured(driver, "message_parts", runs * parts, lambda: _by_writer(buffers, parts))
+    bare = await _measured(driver, "bare_parts", runs * parts, lambda: _bare(driver, [s.lease for s in buffers], parts))
     return Ingest(
         runs=runs,
         writer=writer,
@@ -93,21 +93,21 @@ async def _writing(db: Database, runs: int) -> AsyncIterator[list[RunBuffer]]:
         await ask(db, await new_thread(db))
     claimed = await claim(db, most=runs, lease=600)
     writer = Writer(db, FlushPolicy())
-    streams = [writer.open(one.lease, next_seq=one.next_seq) for one in claimed]
+    buffers = [writer.open(one.lease, next_seq=one.next_seq) for one in claimed]
     loop = asyncio.create_task(writer.run())
     try:
-        yield streams
+        yield buffers
     finally:
         loop.cancel()
         await asyncio.wait({loop})
 
 
-async def _by_writer(streams: Sequence[RunBuffer], parts: int) -> None:
-    for stream in streams:
+async def _by_writer(buffers: Sequence[RunBuffer], parts: int) -> None:
+    for buffer in buffers:
         for _ in range(parts):
-            stream.append_reasoning(TEXT)
-    for stream in streams:
-        await stream.wait_written()
+            buffer.append_reasoning(TEXT)
+    for buffer in buffers:
+        await buffer.wait_written()
 
 
 async def _bare(driver: Driver, leases: Sequence[Lease], parts: int) -> None:

@@ -1,4 +1,4 @@
-"""The account's feed: a user's list of threads, by a revision of the user's own, chained like a thread's deltas."""
+"""The account's feed: a user's thread list, by a revision of the user's own, chained like a thread's deltas."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Budgets on a real Postgres, against a real provider's protocol: nobody overspends, and every reservation ends."""
+"""Budgets on a real Postgres, against a real provider's protocol: no overspending, and every reservation ends."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Cursors far behind: a delta carries so much and no more; one more, and a reader starts over from a snapshot."""
+"""Cursors far behind: a delta has a limit; beyond it, a reader restarts from a snapshot."""
 
 import asyncio
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""A database that goes away in the midst of things is out of reach, which has a name, and nothing crashes of it."""
+"""A database that is lost in the middle of work is reported as unavailable, and nothing crashes."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Transactions that Postgres ends over the locks of others are run again; when that fails too, the caller hears why."""
+"""Transactions that Postgres ends over the locks of others are retried; a final failure says why."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Ephemeral threads: on nobody's list, open to their owner by id, and gone when their time is up."""
+"""Ephemeral threads: on no thread list, open to their owner by id, and deleted when they expire."""
 
 import asyncio
 import json

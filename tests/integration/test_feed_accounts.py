@@ -1,4 +1,4 @@
-"""Accounts on a socket: how one shows itself, what it may follow by that, and for how long."""
+"""Accounts on a socket: how they authenticate, what they may follow, and for how long."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Deltas: by cursor, chained without a gap, each thing told once, and an explicit snapshot where that can't be."""
+"""Deltas: chained by cursor without a gap or a repetition, and an explicit snapshot where no delta is possible."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The WebSocket's manners: what is said, answered, refused, and when it hangs up."""
+"""The WebSocket: requests, answers, refusals, and when the server closes it."""
 
 import asyncio
 import gc

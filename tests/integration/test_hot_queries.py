@@ -1,6 +1,6 @@
-"""What is done all the time names the threads whose rows it asks for: the tables can be distributed by the thread's id.
+"""Hot queries name the threads whose rows they read, so that the tables can be distributed by the thread's id.
 
-A statement that does not is listed here, with the reason. The list is exact: one that is not needed has to go.
+Statements that don't are listed here, with the reason. The list is exact: an unneeded excuse fails the test.
 """
 
 import asyncio

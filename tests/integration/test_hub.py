@@ -1,4 +1,4 @@
-"""The hub and its observers: few reads however many watch, and a bounded outbox for who doesn't read."""
+"""The hub and its observers: few reads for any number of observers, and a bounded outbox for slow ones."""
 
 import asyncio
 import contextlib

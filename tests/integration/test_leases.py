@@ -1,4 +1,4 @@
-"""Leases of runs: renewed while the work goes on, never held by a run that waits, given up when it is canceled."""
+"""Leases of runs: renewed while an executor works, never held by a blocked run, given up when the run is canceled."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Commands that run side by side on the same rows never wait for each other for ever."""
+"""Concurrent commands on the same rows never deadlock."""
 
 import asyncio
 from collections.abc import AsyncIterator

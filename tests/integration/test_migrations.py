@@ -1,4 +1,4 @@
-"""Migrations: they make what the metadata says, to the last constraint, once, and can be undone."""
+"""Migrations make exactly the schema of the metadata, run once, and can be undone."""
 
 import asyncio
 from typing import Any

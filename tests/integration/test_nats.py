@@ -1,4 +1,4 @@
-"""Wake-ups over NATS: as quick as NOTIFY, and nothing but slower when one is lost, or the server is."""
+"""Wake-ups over NATS: as quick as NOTIFY, and only slower when a message or the server is lost."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Whoever has to hear of a command is told in its own transaction: no sweep or poll covers for one that forgets it."""
+"""Every command notifies in its own transaction: no sweep or poll covers for one that does not."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""`message_parts` split into partitions by `khala partition-parts`: all that is said and read goes on as before."""
+"""`message_parts` split into partitions by `khala partition-parts`: writes and reads continue as before."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""The poll: a change of which nobody was told is found in seconds, also where much is going on."""
+"""The fallback poll finds a change without a notification within seconds, also under load."""
 
 import asyncio
 import contextlib

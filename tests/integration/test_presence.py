@@ -1,4 +1,4 @@
-"""Presence: who is here now, in every process, for as long as their sockets live and no longer."""
+"""Presence: who has a thread open, in every process, for exactly as long as the sockets live."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What nobody may keep or need any more is deleted, in bounded batches, once, and nothing else is."""
+"""Retention deletes expired and unneeded rows once, in bounded batches, and nothing else."""
 
 import asyncio
 from datetime import timedelta

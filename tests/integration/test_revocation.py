@@ -1,4 +1,4 @@
-"""Access is checked again while it is used: nothing that was committed after a cut is ever sent to who was cut off."""
+"""Access is rechecked while it is used: nothing that was committed after a revocation is sent."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Ten thousand frames of rubbish: nobody else's feed notices, nothing crashes, and nothing of it is left behind."""
+"""Ten thousand invalid frames: other feeds are not affected, nothing crashes, and nothing is left behind."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The writer and the append beneath it: few commits, exact text, and no way around the lease."""
+"""The writer and its appends: few commits, exact text, and every write is fenced by the lease."""
 
 import asyncio
 import contextlib
@@ -72,11 +72,11 @@ async def test_a_hundred_one_character_deltas_take_fewer_than_ten_appends(db: Da
     lease = await lease_of(db, await new_thread(db))
     expected = "".join(chr(ord("a") + n % 26) for n in range(100))
     async with writing(db) as writer:
-        stream = writer.open(lease)
+        buffer = writer.open(lease)
         for char in expected:
-            stream.append_text(char)
+            buffer.append_text(char)
             await asyncio.sleep(0.001)
-        await stream.end("final", finish())
+        await buffer.end("final", finish())
     async with db.driver() as driver:
         found = await parts.of_run(driver, lease.thread_id, lease.run_id)
     assert [part.seq for part in found] == list(range(len(found)))
@@ -88,11 +88,11 @@ async def test_a_hundred_one_character_deltas_take_fewer_than_ten_appends(db: Da
 async def test_the_first_text_is_written_at_once_and_the_rest_when_its_time_comes(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, FlushPolicy(milliseconds=400)) as writer:
-        stream = writer.open(lease)
-        stream.append_text("one ")
+        buffer = writer.open(lease)
+        buffer.append_text("one ")
         await until_stored(db, lease, "one ")
         began = time.monotonic()
-        stream.append_text("two ")
+        buffer.append_text("two ")
         # Nothing more is added: the timer alone makes it due.
         await until_stored(db, lease, "one two ")
         assert time.monotonic() - began >= 0.35
@@ -101,12 +101,12 @@ async def test_the_first_text_is_written_at_once_and_the_rest_when_its_time_come
 async def test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not(db: Database) -> None:
     first, soon, later = leases = [await lease_of(db, await new_thread(db)) for _ in range(3)]
     async with writing(db, FlushPolicy(milliseconds=2000)) as writer:
-        streams = [writer.open(lease) for lease in leases]
-        for stream, lease in zip(streams, leases, strict=True):
-            stream.append_text("at once")
+        buffers = [writer.open(lease) for lease in leases]
+        for buffer, lease in zip(buffers, leases, strict=True):
+            buffer.append_text("at once")
             await until_stored(db, lease, "at once")
-        for stream, pause in zip(streams, (0.25, 0.95, 0.0), strict=True):
-            stream.append_text(", and then")
+        for buffer, pause in zip(buffers, (0.25, 0.95, 0.0), strict=True):
+            buffer.append_text(", and then")
             await asyncio.sleep(pause)
         await until_stored(db, first, "at once, and then")
         assert await stored(db, later) == ["at once"]
@@ -117,25 +117,25 @@ async def test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not(db: 
 
 async def test_no_more_runs_go_along_than_make_a_commit_cheap_but_all_that_are_due(db: Database) -> None:
     writer = Writer(db, FlushPolicy(milliseconds=2000))
-    streams = [writer.open(a_lease()) for _ in range(MAX_EARLY_RUNS + 5)]
-    for place, stream in enumerate(streams):
-        stream.append_text("…")
-        stream.gathered.urgent = False
-        stream.gathered.since = 100 + place / 1000
-    assert writer._due(102, 102.5) == streams[:MAX_EARLY_RUNS]
-    assert writer._due(102.5, 103) == streams
+    buffers = [writer.open(a_lease()) for _ in range(MAX_EARLY_RUNS + 5)]
+    for place, buffer in enumerate(buffers):
+        buffer.append_text("…")
+        buffer.gathered.urgent = False
+        buffer.gathered.since = 100 + place / 1000
+    assert writer._due(102, 102.5) == buffers[:MAX_EARLY_RUNS]
+    assert writer._due(102.5, 103) == buffers
 
 
 @pytest.mark.parametrize("deltas", [["x" * 1200], ["y"] * 32])
 async def test_much_text_or_many_deltas_are_written_before_their_time(db: Database, deltas: list[str]) -> None:
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, SLOW) as writer:
-        stream = writer.open(lease)
-        stream.append_text("first ")
+        buffer = writer.open(lease)
+        buffer.append_text("first ")
         await until_stored(db, lease, "first ")
         for delta in deltas[:-1]:
-            stream.append_text(delta)
-        stream.append_text(deltas[-1])
+            buffer.append_text(delta)
+        buffer.append_text(deltas[-1])
         await until_stored(db, lease, "first " + "".join(deltas))
 
 
@@ -185,13 +185,13 @@ async def test_a_writer_whose_lease_was_taken_over_is_fenced_off(db: Database) -
     assert (taken.lease.epoch, taken.next_seq) == (zombie.epoch + 1, 1)
     lost = asyncio.Event()
     async with writing(db) as writer:
-        stream = writer.open(zombie, next_seq=1, on_lost=lost.set)
-        stream.append_text("after")
+        buffer = writer.open(zombie, next_seq=1, on_lost=lost.set)
+        buffer.append_text("after")
         await asyncio.wait_for(lost.wait(), 5)
         with pytest.raises(LeaseLost):
-            await stream.wait_written()
+            await buffer.wait_written()
         with pytest.raises(LeaseLost):
-            stream.append_text("more")
+            buffer.append_text("more")
     assert await stored(db, zombie) == ["before "]
 
 
@@ -215,9 +215,9 @@ async def test_a_dead_lease_writes_nothing_beside_the_live_one(db: Database) -> 
 async def test_after_the_finish_nothing_changes(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
-        stream = writer.open(lease)
-        stream.append_text("all of it")
-        await stream.end("final", finish())
+        buffer = writer.open(lease)
+        buffer.append_text("all of it")
+        await buffer.end("final", finish())
         assert await write(db, batch(lease, 2, "too late")) == {}
         with pytest.raises(LeaseLost):
             await writer.open(lease, next_seq=2).end("error", finish("error"))
@@ -256,14 +256,14 @@ async def test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap(
     db = Flaky(database_url)
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, FlushPolicy(milliseconds=20)) as writer:
-        stream = writer.open(lease)
+        buffer = writer.open(lease)
         db.before, db.after = before, after
         words = [f"word{n} " for n in range(200)]
         for word in words:
-            stream.append_text(word)
+            buffer.append_text(word)
             await asyncio.sleep(0.003)
-        stream.append(Notice(code="resumed", message="x"))
-        await stream.end("final", finish())
+        buffer.append(Notice(code="resumed", message="x"))
+        await buffer.end("final", finish())
     assert (db.before, db.after) == (0, 0)
     found = await stored(db, lease)
     assert "".join(found) == "".join(words) + "NoticeFinish"
@@ -275,12 +275,12 @@ async def test_what_could_not_be_written_is_tried_again_before_newer_text_is_due
     db = Flaky(database_url)
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, SLOW) as writer:
-        stream = writer.open(lease)
+        buffer = writer.open(lease)
         db.before = 1
-        stream.append_text("first ")
+        buffer.append_text("first ")
         while db.before:
             await asyncio.sleep(0.001)
-        stream.append_text("second ")
+        buffer.append_text("second ")
         await until_stored(db, lease, "first ")
     await db.close()
 
@@ -288,11 +288,11 @@ async def test_what_could_not_be_written_is_tried_again_before_newer_text_is_due
 async def test_text_that_postgres_cannot_store_is_replaced_and_costs_no_other_run(db: Database) -> None:
     bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
-        streams = [writer.open(bad), writer.open(good)]
-        streams[0].append_text("a\0b\ud800c")
-        streams[1].append_text("fine")
-        for stream in streams:
-            await stream.end("final", finish())
+        buffers = [writer.open(bad), writer.open(good)]
+        buffers[0].append_text("a\0b\ud800c")
+        buffers[1].append_text("fine")
+        for buffer in buffers:
+            await buffer.end("final", finish())
     assert await stored(db, bad) == ["a\ufffdb\ufffdc", "Finish"]
     assert await stored(db, good) == ["fine", "Finish"]
 
@@ -300,11 +300,11 @@ async def test_text_that_postgres_cannot_store_is_replaced_and_costs_no_other_ru
 async def test_reasoning_that_cannot_be_stored_is_mended_bounded_and_costs_no_other_run(db: Database) -> None:
     bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
-        streams = [writer.open(bad), writer.open(good)]
-        streams[0].append_reasoning("\ud800\0" + "x" * 20_000)
-        streams[1].append_text("fine")
-        for stream in streams:
-            await stream.end("final", finish())
+        buffers = [writer.open(bad), writer.open(good)]
+        buffers[0].append_reasoning("\ud800\0" + "x" * 20_000)
+        buffers[1].append_text("fine")
+        for buffer in buffers:
+            await buffer.end("final", finish())
     async with db.driver() as driver:
         found = await parts.of_run(driver, bad.thread_id, bad.run_id)
     assert max(len(bytes(part.data)) for part in found) <= 4096
@@ -315,12 +315,12 @@ async def test_reasoning_that_cannot_be_stored_is_mended_bounded_and_costs_no_ot
 async def test_a_part_that_cannot_be_encoded_is_the_fault_of_its_turn_alone(db: Database) -> None:
     bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
-        stream, other = writer.open(bad), writer.open(good)
+        buffer, other = writer.open(bad), writer.open(good)
         with pytest.raises(UnicodeEncodeError):
-            stream.append(Notice(code="odd", message="\ud800"))
+            buffer.append(Notice(code="odd", message="\ud800"))
         other.append_text("fine")
         await other.end("final", finish())
-        await stream.end("error", finish("error"))
+        await buffer.end("error", finish("error"))
     assert await stored(db, bad) == ["Finish"]
     assert await stored(db, good) == ["fine", "Finish"]
 
@@ -338,16 +338,16 @@ async def test_a_database_that_turns_read_only_for_a_while_costs_no_text(postgre
         )
 
     async with writing(db, FlushPolicy(milliseconds=20)) as writer:
-        stream = writer.open(lease)
-        stream.append_text("before ")
+        buffer = writer.open(lease)
+        buffer.append_text("before ")
         await until_stored(db, lease, "before ")
         await read_only("on")
-        stream.append_text("meanwhile ")
+        buffer.append_text("meanwhile ")
         await asyncio.sleep(0.3)
-        assert not stream._lost
+        assert not buffer._lost
         await read_only("off")
-        stream.append_text("after")
-        await stream.end("final", finish())
+        buffer.append_text("after")
+        await buffer.end("final", finish())
     assert "".join(await stored(db, lease)) == "before meanwhile afterFinish"
 
 
@@ -365,9 +365,9 @@ async def test_what_an_outage_dams_up_goes_out_in_bounded_transactions_and_ends_
     lease = await lease_of(db, await new_thread(db))
     whole = "".join(f"{n:07d} " for n in range(60_000))
     async with writing(db) as writer:
-        stream = writer.open(lease)
-        stream.append_text(whole)
-        await stream.end("final", finish())
+        buffer = writer.open(lease)
+        buffer.append_text(whole)
+        await buffer.end("final", finish())
     found = await stored(db, lease)
     assert "".join(found) == whole + "Finish"
     assert max(len(one) for one in found) <= 4096
@@ -401,10 +401,10 @@ async def test_a_part_of_a_batch_that_is_there_is_not_inserted_again(db: Databas
 async def test_calls_that_are_not_written_yet_are_cancelled_with_their_run(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
-        stream = writer.open(lease)
-        stream.append(Step(step=1, max_steps=20, tool_count=1))
-        stream.append(ToolCall(tool_call_id="call_1", step=1, tool="todo_list", args={}))
-        await stream.end("canceled", finish("canceled"))
+        buffer = writer.open(lease)
+        buffer.append(Step(step=1, max_steps=20, tool_count=1))
+        buffer.append(ToolCall(tool_call_id="call_1", step=1, tool="todo_list", args={}))
+        await buffer.end("canceled", finish("canceled"))
     assert await stored(db, lease) == ["Step", "ToolCall", "ToolStatus", "Finish"]
     async with db.snapshot() as driver:
         (block,) = (await thread_feed.read_snapshot(driver, lease.thread_id, limit=10)).messages[-1].content or ()
@@ -415,14 +415,14 @@ async def test_a_run_whose_rows_postgres_refuses_costs_no_other_run(db: Database
     bad, *good = [await lease_of(db, await new_thread(db)) for _ in range(3)]
     lost: list[Lease] = []
     async with writing(db, SLOW) as writer:
-        streams = [writer.open(lease, on_lost=partial(lost.append, lease)) for lease in (bad, *good)]
-        streams[0].append_receipt("model", {}, Decimal("1e15"))  # more than the column holds
-        for stream in streams:
-            stream.append_text("said")
-        for stream in streams[1:]:
-            await stream.end("final", finish())
+        buffers = [writer.open(lease, on_lost=partial(lost.append, lease)) for lease in (bad, *good)]
+        buffers[0].append_receipt("model", {}, Decimal("1e15"))  # more than the column holds
+        for buffer in buffers:
+            buffer.append_text("said")
+        for buffer in buffers[1:]:
+            await buffer.end("final", finish())
         with pytest.raises(LeaseLost):
-            await streams[0].wait_written()
+            await buffers[0].wait_written()
     assert lost == [bad]
     assert await stored(db, bad) == []
     assert [await stored(db, lease) for lease in good] == [["said", "Finish"]] * 2
@@ -442,10 +442,10 @@ async def test_whoever_repeats_a_batch_of_a_run_that_another_has_now_has_lost_it
 async def test_a_run_ends_with_its_last_parts_however_many_transactions_they_take(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
-        stream = writer.open(lease)
+        buffer = writer.open(lease)
         for _ in range(MAX_PARTS_PER_BATCH + 50):
-            stream.append(Notice(code="resumed", message="Goes on."))
-        await stream.end("final", finish())
+            buffer.append(Notice(code="resumed", message="Goes on."))
+        await buffer.end("final", finish())
     async with db.snapshot() as driver:
         answer = (await thread_feed.read_snapshot(driver, lease.thread_id, limit=10)).messages[-1]
     assert await stored(db, lease) == ["Notice"] * (MAX_PARTS_PER_BATCH + 50) + ["Finish"]
