@@ -1,4 +1,4 @@
-"""Laws of the witness: it tells any change of a run's receipts, and nothing that storing them does is one."""
+"""Laws of the receipt chain: it shows every change of a receipt, and storing receipts changes none."""
 
 import asyncio
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Every kind of command that changes rows of several tables, to be run side by side on the same threads and users."""
+"""Every kind of command that changes rows of several tables, to be run concurrently on the same threads and users."""
 
 import random
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""The live part without a server around it: hubs, guard and presence of one process, and ears that follow."""
+"""The live layer without a server: hubs, access guard and presence of one process, and observers that follow."""
 
 import asyncio
 import contextlib

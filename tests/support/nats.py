@@ -1,4 +1,4 @@
-"""A NATS server of Debian's as a process of its own: started, killed, frozen, and started again on the same port."""
+"""A NATS server in a process of its own: started, killed, frozen, and restarted on the same port."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""The store as tests write to it: threads, runs and leases without a server around them."""
+"""The store as tests write to it: threads, runs and leases without a server."""
 
 from uuid import UUID
 

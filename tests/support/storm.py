@@ -1,4 +1,4 @@
-"""A run with hundreds of calls at once, whose parts a test writes by itself, as fast as it likes."""
+"""A run with hundreds of calls at once, whose parts a test writes itself, as fast as it likes."""
 
 import asyncio
 import time

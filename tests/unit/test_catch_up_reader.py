@@ -1,4 +1,4 @@
-"""The reader: who asks at the same time shares one read, and nobody gets what was read before they asked."""
+"""Catch-up reads: equal reads at the same time are shared, and no observer gets an older read."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A frame as bytes: what is sent past the WebSocket library is what the library would send."""
+"""Encoded frames: the bytes are those that the WebSocket library would send."""
 
 import msgspec
 import pytest

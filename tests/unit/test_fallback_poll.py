@@ -1,4 +1,4 @@
-"""The poll: all is looked at again when the database has moved, and only then."""
+"""The fallback poll: everything is read again when the database's snapshot has changed, and only then."""
 
 import asyncio
 import contextlib

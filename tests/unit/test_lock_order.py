@@ -1,4 +1,4 @@
-"""The check of the order of locks: what it finds, and what it lets pass."""
+"""The check of the lock order: what it reports, and what it permits."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A client's way out: at once while the connection takes it, else through the outbox, in order and without a gap."""
+"""Observers: frames go straight to the connection, or through the outbox, in order and without a gap."""
 
 import asyncio
 import random
