@@ -1,18 +1,13 @@
-"""What all commands share: settings, an event loop, and failures that a person reads in one line."""
+"""Shared parts of all commands: settings, an event loop, and failures that a person reads in one line."""
 
-import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import asyncpg
 import click
-import uvloop
 
-from khala import settings as configuration
-from khala import telemetry
-from khala.domain.errors import Unavailable
-from khala.settings import SettingError, Settings
+if TYPE_CHECKING:
+    from khala.settings import Settings
 
 Result = TypeVar("Result")
 EPILOG = "Settings come from environment variables, .env and khala.toml: see docs/configuration.md."
@@ -24,18 +19,28 @@ class KnownFailure(click.ClickException):
     exit_code = 1
 
 
-def settings() -> Settings:
-    """The settings by the environment; logs go where they say from here on. Raises `KnownFailure`."""
+def load_settings() -> "Settings":
+    """Load the settings, and log in their format from now on. Raises `KnownFailure`."""
+    from khala import telemetry
+    from khala.settings import SettingError, load
+
     try:
-        chosen = configuration.load()
+        settings = load()
     except SettingError as error:
         raise KnownFailure(str(error)) from error
-    telemetry.configure(chosen.process.log_format)
-    return chosen
+    telemetry.configure(settings.process.log_format)
+    return settings
 
 
 def run(command: Coroutine[Any, Any, Result]) -> Result | None:
-    """Run the command to its end. None if it was cancelled. Raises `KnownFailure` for what a person can mend."""
+    """Run the command to its end; None if it was cancelled. Raises `KnownFailure` for what a person can fix."""
+    import asyncio
+
+    import asyncpg
+    import uvloop
+
+    from khala.domain.errors import Unavailable
+
     result = None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):

@@ -7,19 +7,17 @@ import resource
 import signal
 import sys
 import threading
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from khala.components import WorkerRuntime, open_components, open_watchdog
 from khala.lifecycle import stopped_by_signal
-from khala.main import WorkerRuntime, blobs, bus_of, tools, watchdog
 from khala.runs.isolation import BEGAN, CRASHED
 from khala.settings import ISOLATED_POOL_SIZE, Settings
-from khala.store.postgres.database import Database
 from khala.store.runs.run_queue import ClaimedRun
 from khala.telemetry.tracing import tracing
-from khala.tools.mcp import McpConnections
 
 PR_SET_PDEATHSIG = 1
 MAX_DATA_BYTES = 768 << 20
@@ -67,21 +65,18 @@ def end_with_parent() -> None:
 
 
 async def execute(settings: Settings, claimed: ClaimedRun) -> int:
-    """Execute the run until it ends or SIGTERM asks for its hand-over; returns the exit code."""
+    """Execute the run until it ends, or until SIGTERM asks for its hand-over. Returns the exit code."""
     stop = stopped_by_signal()
     if settings.database.url is None:
-        raise RuntimeError("DATABASE_URL must name the database of the parent.")
-    async with AsyncExitStack() as stack:
-        started = await stack.enter_async_context(watchdog(settings, counts_marks=False))
-        await stack.enter_async_context(tracing(on=settings.traces))
-        bus = await bus_of(settings)
-        db = Database(settings.database.url, direct_url=settings.database.direct_url, pool_size=ISOLATED_POOL_SIZE)
-        stack.push_async_callback(db.close)
-        blob_service = await stack.enter_async_context(blobs(settings, db))
-        tool_registry = await stack.enter_async_context(tools(settings, db, blob_service, McpConnections(settings.mcp)))
-        worker = WorkerRuntime(settings, db, tool_registry, blob_service, bus, None, grace_seconds=0.0)
+        raise RuntimeError("DATABASE_URL must name the parent's database.")
+    async with (
+        open_watchdog(settings, counts_marks=False) as started,
+        tracing(on=settings.traces),
+        open_components(settings, pool_size=ISOLATED_POOL_SIZE, migrate=False) as components,
+    ):
+        worker = WorkerRuntime(components, components.db, isolated_environment=None, grace_seconds=0.0)
         async with worker.working(), asyncio.TaskGroup() as group:
-            _begin()
+            _report_start()
             started()
             executing = group.create_task(worker.executor.execute(claimed))
             stopping = group.create_task(stop.wait())
@@ -92,7 +87,7 @@ async def execute(settings: Settings, claimed: ClaimedRun) -> int:
         return 0 if executing.result() else CRASHED
 
 
-def _begin() -> None:
-    """Tell the parent that the run is being executed; what is printed from now on goes to the log."""
+def _report_start() -> None:
+    """Tell the parent that the run is being executed. Later output to standard output goes to the log."""
     os.write(1, BEGAN)
     os.dup2(2, 1)

@@ -13,9 +13,9 @@ from pgvector.sqlalchemy import Vector
 from sqlalchemy import Column, MetaData, Table, Uuid, text
 
 from khala import settings as configuration
+from khala.components import open_blobs
 from khala.doctor import Finding, database_checks, environment_checks, examine, workload_checks
 from khala.doctor import configuration_checks as chosen
-from khala.main import blobs
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from tests.support import postgres
@@ -52,7 +52,7 @@ def assert_told(found: Finding, state: str, *words: str) -> None:
 
 async def test_a_good_database_is_found_well(db: Database, tmp_path: Path) -> None:
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
-    async with blobs(settings, db) as blob_service:
+    async with open_blobs(settings, db) as blob_service:
         found = await examine(settings, db, blob_service)
     assert {one.what: one.says for one in found if one.state == "bad"} == {}
     assert {"database", "durability", "connections", "clock", "schema", "notify", "runs", "disk", "settings"} <= {
@@ -68,13 +68,15 @@ async def test_commits_that_are_not_kept_are_bad(database_url: str) -> None:
 @pytest.mark.parametrize("name", database_checks.FATAL)
 def test_what_must_not_be_off_is_told_by_name(name: str) -> None:
     found = dict.fromkeys(database_checks.FATAL, "on") | {"wal_level": "replica", "archive_mode": "off"}
-    assert_told(database_checks.durable(found), "ok")
-    assert_told(database_checks.durable(found | {name: "off"}), "bad", f"{name} is off", database_checks.FATAL[name])
+    assert_told(database_checks.judge_durability(found), "ok")
+    assert_told(
+        database_checks.judge_durability(found | {name: "off"}), "bad", f"{name} is off", database_checks.FATAL[name]
+    )
 
 
 def test_a_log_from_which_no_base_backup_can_be_made_is_told() -> None:
     found = dict.fromkeys(database_checks.FATAL, "on") | {"wal_level": "minimal", "archive_mode": "off"}
-    assert_told(database_checks.durable(found), "warn", "wal_level = replica")
+    assert_told(database_checks.judge_durability(found), "warn", "wal_level = replica")
 
 
 async def test_programs_are_told_by_json_and_an_exit_code(database_url: str) -> None:
@@ -86,7 +88,7 @@ async def test_programs_are_told_by_json_and_an_exit_code(database_url: str) -> 
     assert said["ok"] is False
     found = {one["what"]: one for one in said["findings"]}
     assert {what for what, one in found.items() if one["state"] == "bad"} == {"durability"}
-    assert "wanted are 1 × " in found["connections"]["says"]
+    assert "needed are 1 × " in found["connections"]["says"]
     assert "answered in" in found["model demo"]["says"]
 
 
@@ -142,7 +144,7 @@ async def test_pgvector_is_demanded_only_where_a_column_is_of_its_type(database_
     memories = MetaData()
     Table("memories", memories, Column("id", Uuid), Column("embedding", Vector(3)))
     async with altered(database_url, "SET search_path = public, pg_catalog") as db:
-        assert_told(await database_checks.pgvector(db), "ok", "not there", "no table needs it")
+        assert_told(await database_checks.pgvector(db), "ok", "not available", "no table needs it")
         assert_told(await database_checks.pgvector(db, memories), "bad", "memories.embedding", "install pgvector")
 
 
@@ -157,7 +159,7 @@ async def test_a_schema_that_is_missing_old_new_or_changed_by_hand_is_told(postg
     bare = Database(postgres.named(postgres_url, name))
     try:
         assert_told(await database_checks.schema(bare), "bad", "khala migrate")
-        assert_told(await workload_checks.work(bare, 10), "ok", "no schema")
+        assert_told(await workload_checks.runs(bare, 10), "ok", "no schema")
     finally:
         await bare.close()
         await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -174,17 +176,17 @@ async def test_a_program_leaves_the_schema_of_a_newer_one_as_it_is(db: Database)
 
 
 async def test_runs_that_nobody_takes_or_holds_are_told(db: Database) -> None:
-    assert_told(await workload_checks.work(db, 10), "ok", "0 queued")
+    assert_told(await workload_checks.runs(db, 10), "ok", "0 queued")
     thread_id = await new_thread(db)
     await ask(db, thread_id)
-    assert_told(await workload_checks.work(db, 10), "ok", "1 queued")
-    assert_told(await workload_checks.work(db, 10, late=0), "warn", "could have begun", "khala work")
+    assert_told(await workload_checks.runs(db, 10), "ok", "1 queued")
+    assert_told(await workload_checks.runs(db, 10, late=0), "warn", "could have begun", "khala work")
     await claim(db, lease=0.01)
     # A queued one that waits for the one before it could not have begun.
     await ask(db, thread_id)
     await asyncio.sleep(0.02)
-    assert_told(await workload_checks.work(db, 0.01), "ok", "1 queued, 1 running")
-    assert_told(await workload_checks.work(db, 0.01, late=0), "warn", "not been heard of", "khala work")
+    assert_told(await workload_checks.runs(db, 0.01), "ok", "1 queued, 1 running")
+    assert_told(await workload_checks.runs(db, 0.01, late=0), "warn", "not renewed", "khala work")
 
 
 async def test_a_transaction_that_nobody_ends_is_told_with_how_to_end_it(db: Database, database_url: str) -> None:
@@ -203,7 +205,7 @@ async def test_a_database_out_of_reach_is_a_finding_of_each_check_that_asks_it(t
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
     db = Database("postgresql://khala@127.0.0.1:1/khala")
     try:
-        async with blobs(settings, db) as blob_service:
+        async with open_blobs(settings, db) as blob_service:
             found = {one.what: one for one in await examine(settings, db, blob_service)}
     finally:
         await db.close()
@@ -217,7 +219,7 @@ async def test_a_database_out_of_reach_is_a_finding_of_each_check_that_asks_it(t
 async def test_a_blob_store_that_cannot_be_written_is_bad(db: Database, tmp_path: Path) -> None:
     (tmp_path / "blobs").write_text("a file where a folder should be")
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
-    async with blobs(settings, db) as blob_service:
+    async with open_blobs(settings, db) as blob_service:
         assert_told(await environment_checks.blobs(settings, blob_service), "bad", str(tmp_path / "blobs"))
 
 
@@ -235,7 +237,7 @@ async def test_a_wake_up_server_is_reached_or_it_is_told_which_is_not() -> None:
 async def test_a_disk_that_is_nearly_full_is_bad(tmp_path: Path) -> None:
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path / "not" / "yet"), **DEMO})
     (found,) = environment_checks.disks(settings, least=1 << 62)
-    assert_told(found, "bad", str(tmp_path), "make room")
+    assert_told(found, "bad", str(tmp_path), "free disk space")
 
 
 async def test_each_model_is_called_where_that_is_asked_for() -> None:
@@ -266,11 +268,11 @@ PUBLIC = {"KHALA_PUBLIC_URL": "https://chat.example.com", "KHALA_TRUSTED_PROXIES
 @pytest.mark.parametrize(
     ("env", "state", "words"),
     [
-        (REAL, "ok", ("none that is known",)),
-        (REAL | PUBLIC, "ok", ("none that is known",)),
+        (REAL, "ok", ("no known risk",)),
+        (REAL | PUBLIC, "ok", ("no known risk",)),
         (REAL | {"HOST": "0.0.0.0"}, "warn", ("HOST", "TLS", "KHALA_PUBLIC_URL")),
         (REAL | {"KHALA_PUBLIC_URL": "http://chat.example.com"}, "bad", ("KHALA_PUBLIC_URL", "overheard")),
-        (REAL | {"KHALA_PUBLIC_URL": "http://localhost:8000"}, "ok", ("none that is known",)),
+        (REAL | {"KHALA_PUBLIC_URL": "http://localhost:8000"}, "ok", ("no known risk",)),
         (REAL | {"KHALA_PUBLIC_URL": "https://chat.example.com"}, "bad", ("KHALA_TRUSTED_PROXIES", "one machine")),
         (REAL | PUBLIC | {"KHALA_TRUSTED_PROXIES": "0.0.0.0/0"}, "bad", ("KHALA_TRUSTED_PROXIES", "limits")),
         (REAL | {"KHALA_ORIGINS": "*"}, "warn", ("KHALA_ORIGINS",)),
@@ -278,10 +280,10 @@ PUBLIC = {"KHALA_PUBLIC_URL": "https://chat.example.com", "KHALA_TRUSTED_PROXIES
         (DEMO | PUBLIC, "warn", ("KHALA_MODEL", "only the demo")),
         (REAL | {"KHALA_ANON_TOTAL_USD_PER_DAY": "0"}, "warn", ("KHALA_ANON_TOTAL_USD_PER_DAY",)),
         (REAL | {"KHALA_USER_TOTAL_USD_PER_DAY": "0"}, "warn", ("KHALA_USER_TOTAL_USD_PER_DAY",)),
-        (DEMO | {"KHALA_USER_TOTAL_USD_PER_DAY": "0"}, "ok", ("none that is known",)),
+        (DEMO | {"KHALA_USER_TOTAL_USD_PER_DAY": "0"}, "ok", ("no known risk",)),
         (REAL | {"KHALA_RUN_USD": "0", "KHALA_RUN_SECONDS": "0"}, "warn", ("KHALA_RUN_USD", "for ever")),
         (REAL | {"OPENAI_BASE_URL": "http://llm.example.com/v1"}, "warn", ("openai", "llm.example.com")),
-        (REAL | {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}, "ok", ("none that is known",)),
+        (REAL | {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}, "ok", ("no known risk",)),
         (REAL | {"KHALA_LEASE_SECONDS": "2"}, "warn", ("KHALA_LEASE_SECONDS", "10")),
     ],
 )

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from khala import main
+from khala import components
 from khala.domain import ids
 from khala.domain.access import Caller, key_hash
 from khala.domain.chat import RunOptions
@@ -77,7 +77,7 @@ async def sweeping(seconds: float) -> AsyncIterator[None]:
     def options(**given: Any) -> ExecutorOptions:
         return ExecutorOptions(**given, sweep_interval_seconds=seconds)
 
-    with mock.patch.object(main, "ExecutorOptions", options):
+    with mock.patch.object(components, "ExecutorOptions", options):
         yield
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from khala import main, settings
+from khala import components, settings
 from khala.api.operations import readiness
 from khala.blobs import blob_service
 from khala.doctor import examine
@@ -38,7 +38,7 @@ async def ready(inside: Inside, status: int) -> dict[str, Any]:
 async def findings(url: str, **env: str) -> dict[str, str]:
     """The state of each thing that the doctor looks at."""
     chosen = settings.from_environment({"DATABASE_URL": url, "KHALA_MODEL": "demo"} | env)
-    async with main.database(chosen) as db, main.blobs(chosen, db) as blobs:
+    async with components.open_database(chosen) as db, components.open_blobs(chosen, db) as blobs:
         return {found.what: found.state for found in await examine(chosen, db, blobs)}
 
 

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from khala.api.threads.socket_session import MAX_FRAME_BYTES
 from khala.live.observer import Observer, Subscription
 from khala.live.service import LiveService
-from khala.main import MOST_SOCKET_FRAME
+from khala.main import MAX_SOCKET_FRAME_BYTES
 from tests.support.client import Thread
 from tests.support.frames import socket
 from tests.support.inside import Inside
@@ -27,7 +27,7 @@ from tests.support.shared import shared
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FRAMES = 10_000
-HUGE = {1: MAX_FRAME_BYTES + 1, 2: 4 * MAX_FRAME_BYTES, 3: MOST_SOCKET_FRAME + 1}
+HUGE = {1: MAX_FRAME_BYTES + 1, 2: 4 * MAX_FRAME_BYTES, 3: MAX_SOCKET_FRAME_BYTES + 1}
 """Bytes of the frames that are too long; the last is over what the socket takes at all."""
 EACH_HUGE = 400
 """One frame of so many is huge: they cost milliseconds each, the others microseconds."""

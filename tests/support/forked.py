@@ -11,7 +11,16 @@ from tests.support import lock_order
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["khala.cli", "genai_prices.data", "litestar.plugins.pydantic", "tiktoken", "tests.support.lock_order"]
+    [
+        "khala.cli",
+        "khala.main",
+        "khala.isolated_run",
+        "uvloop",
+        "genai_prices.data",
+        "litestar.plugins.pydantic",
+        "tiktoken",
+        "tests.support.lock_order",
+    ]
 )
 """Khala, and what it imports once it runs."""
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import httpx
 
-from khala import main, settings
+from khala import components, main, settings
 from khala.tools.sandbox import Sandbox
 from tests.support.client import Observer, Thread, client
 from tests.support.homes import home
@@ -38,7 +38,7 @@ async def khala(database_url: str, *, with_executor: bool = True, **env: str) ->
     defaults = {"DATABASE_URL": database_url, "PORT": "0", "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0"}
     defaults["KHALA_HOME"] = str(home())
     chosen = settings.from_environment(defaults | env)
-    with mock.patch.object(main, "Sandbox", _Known):
+    with mock.patch.object(components, "Sandbox", _Known):
         async with (
             main.running(chosen, with_executor=with_executor, environment={**os.environ, **defaults, **env}) as running,
             client(running.address) as http,

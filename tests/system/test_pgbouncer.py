@@ -125,7 +125,7 @@ async def test_a_pooler_that_is_lost_and_comes_back_costs_no_text(
 def test_the_commands_work_through_it(env: dict[str, str]) -> None:
     done = command({**env, "KHALA_MODEL": "demo"}, "doctor")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "pooler: DATABASE_URL leads to a pooler, DATABASE_DIRECT_URL past it" in done.stdout
+    assert "pooler: DATABASE_URL leads to a pooler, DATABASE_DIRECT_URL to Postgres" in done.stdout
     assert "schema: at " in done.stdout
 
 
@@ -134,16 +134,15 @@ async def test_the_doctor_says_which_url_leads_where_it_must_not(
 ) -> None:
     again, sessions = f"{through.url}?application_name=again", tmp_path / "sessions"
     sessions.mkdir()
-    assert await found(through.url) == ("bad", "DATABASE_URL leads to a pooler of transactions")
-    assert await found(through.url, again) == ("bad", "DATABASE_DIRECT_URL leads to a pooler of transactions")
-    assert await found(database_url, through.url) == ("bad", "DATABASE_DIRECT_URL leads to a pooler of transactions")
-    assert await found(database_url) == ("ok", "none between")
+    assert await found(through.url) == ("bad", "DATABASE_URL leads to a transaction pooler")
+    assert await found(through.url, again) == ("bad", "DATABASE_DIRECT_URL leads to a transaction pooler")
+    assert await found(database_url, through.url) == ("bad", "DATABASE_DIRECT_URL leads to a transaction pooler")
+    assert await found(database_url) == ("ok", "none")
     with pooler(database_url, sessions, mode="session") as kept:
-        assert await found(kept.url) == ("ok", "DATABASE_URL leads to a pooler of sessions")
+        assert await found(kept.url) == ("ok", "DATABASE_URL leads to a session pooler")
         assert await found(database_url, kept.url) == (
             "warn",
-            "DATABASE_URL leads to Postgres itself, and for a"
-            " pooler's sake statements are not kept prepared, which costs processor time",
+            "DATABASE_URL leads to Postgres itself, and statements are not prepared, which costs CPU without need",
         )
 
 

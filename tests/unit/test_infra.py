@@ -15,6 +15,7 @@ from khala import main, settings
 from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.openai.request_body import MAX_COMPLETION_BODY_BYTES
 from khala.api.threads import event_stream
+from khala.version import KHALA_VERSION
 from tests.support.nginx import SHIPPED, rendered
 from tests.support.required import program
 from tests.support.server import ROOT
@@ -26,7 +27,7 @@ MANIFESTS = sorted((INFRA / "kubernetes").iterdir())
 OLDEST_KUBERNETES = "1.32"
 TOLD = [INFRA / "Dockerfile", INFRA / "compose.yaml", SHIPPED, *UNITS, *MANIFESTS]
 DEFAULTS = settings.from_environment({})
-ENDING = 2 * main.CLOSING + 2
+ENDING = 2 * main.CLOSE_TIMEOUT_SECONDS + 2
 """Seconds that a process needs after its drain and its grace, to be sure."""
 
 
@@ -95,6 +96,12 @@ def test_the_version_of_the_project_is_told_everywhere() -> None:
     client = json.loads((ROOT / "app" / "web" / "src" / "khala" / "package.json").read_text())
     assert client["version"] == project["version"]
     assert f"\n## [{project['version']}] - 20" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_image_has_the_version_of_the_package() -> None:
+    texts = [path.read_text() for path in TOLD]
+    tags = {tag for text in texts for tag in re.findall(r"\bkhala:(\d[\w.]*)", text)}
+    assert tags == {KHALA_VERSION}
 
 
 @pytest.mark.parametrize("path", TOLD, ids=lambda path: path.name)

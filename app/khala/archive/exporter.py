@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from uuid import UUID
 
@@ -22,6 +21,7 @@ from khala.domain.errors import BlobNotFound, PayloadTooLarge, Unauthorized, Una
 from khala.store.operations import archive_rows
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, Driver
+from khala.version import KHALA_VERSION
 
 MAX_ROWS_BYTES = 4 << 30
 """Bytes of the compressed rows, which are spooled."""
@@ -124,7 +124,7 @@ class _Export:
         manifest = ArchiveManifest(
             format=FORMAT,
             version=VERSION,
-            khala=version("khala"),
+            khala=KHALA_VERSION,
             schema=migrations.head(),
             user_id=self._user_id,
             exported_at=self._at,

@@ -1,24 +1,24 @@
-"""Findings: what was checked, how it is, and what there is to say."""
+"""Findings of the doctor: what was checked, the result, and advice."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
 import msgspec
 
-State: TypeAlias = Literal["ok", "warn", "bad"]
-"""`warn` is for what works now and may not for long, or was asked for and is dangerous; `bad` for what must change."""
+FindingState: TypeAlias = Literal["ok", "warn", "bad"]
+"""`warn`: it works now, but may stop working or is dangerous. `bad`: it must change."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What was checked, how it is, and what there is to say: of what is not ok, also what to do."""
+    """A result: what was checked, its state, and a sentence, which says what to do unless the state is ok."""
 
     what: str
-    state: State
+    state: FindingState
     says: str
 
     @property
     def well(self) -> bool:
-        """Whether Khala works with it as it is."""
+        """Whether Khala works as it is."""
         return self.state != "bad"
 
 
@@ -26,23 +26,23 @@ Check: TypeAlias = Callable[[], Awaitable[Finding]]
 
 
 def ok(what: str, says: str) -> Finding:
-    """Nothing to do."""
+    """A finding without a problem."""
     return Finding(what=what, state="ok", says=says)
 
 
 def warn(what: str, says: str) -> Finding:
-    """It works, and somebody should know."""
+    """A finding of a risk."""
     return Finding(what=what, state="warn", says=says)
 
 
 def bad(what: str, says: str) -> Finding:
-    """It must change."""
+    """A finding of a problem."""
     return Finding(what=what, state="bad", says=says)
 
 
-async def checked(what: str, check: Check) -> Finding:
-    """What the check finds. One that fails is a finding, too."""
+async def run_check(what: str, check: Check) -> Finding:
+    """The check's finding. A check that raises is a finding, too."""
     try:
         return await check()
-    except Exception as error:  # noqa: BLE001  # whatever a check trips over is what the doctor is asked about
+    except Exception as error:  # noqa: BLE001  # whatever a check raises is a problem to report
         return bad(what, f"{error} ({error.__cause__ or type(error).__name__})")

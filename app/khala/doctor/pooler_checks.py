@@ -1,4 +1,4 @@
-"""What the doctor finds between Khala and Postgres: a pooler, and of which kind."""
+"""Check of the pooler between Khala and Postgres."""
 
 import asyncpg
 import msgspec
@@ -6,12 +6,12 @@ import msgspec
 from khala.doctor.findings import Finding, bad, ok, warn
 from khala.store.postgres.database import Database, Driver, driver_url
 
-SECONDS = 10
-"""Seconds that a connection, and a question, may take."""
+TIMEOUT_SECONDS = 10
+"""Time that a connection, and a query, may take."""
 
 
-class Between(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands before Postgres."""
+class PoolerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The pooler in front of Postgres, if there is one."""
 
     pooler: bool
     transactions: bool
@@ -19,45 +19,47 @@ class Between(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def finding(db: Database) -> Finding:
-    """A pooler of transactions has a way past it, for what needs a session."""
+    """A transaction pooler needs a direct URL beside it, for LISTEN and migrations."""
     if db.direct_url != db.url:
-        return await _past(db)
-    found = await between(db.url)
-    if found.transactions:
-        way = "let DATABASE_DIRECT_URL lead to Postgres itself, for LISTEN and migrations"
-        return bad("pooler", f"DATABASE_URL leads to a pooler of transactions: {way}")
-    return ok("pooler", "DATABASE_URL leads to a pooler of sessions" if found.pooler else "none between")
+        return await _check_direct_url(db)
+    info = await detect(db.url)
+    if info.transactions:
+        advice = "let DATABASE_DIRECT_URL lead to Postgres itself, for LISTEN and migrations"
+        return bad("pooler", f"DATABASE_URL leads to a transaction pooler: {advice}")
+    return ok("pooler", "DATABASE_URL leads to a session pooler" if info.pooler else "none")
 
 
-async def _past(db: Database) -> Finding:
-    if (await between(db.direct_url)).transactions:
-        return bad("pooler", "DATABASE_DIRECT_URL leads to a pooler of transactions: it must lead to Postgres itself")
-    if not (await between(db.url)).pooler:
-        dear = "statements are not kept prepared, which costs processor time: leave DATABASE_DIRECT_URL out"
-        return warn("pooler", f"DATABASE_URL leads to Postgres itself, and for a pooler's sake {dear}")
-    return ok("pooler", "DATABASE_URL leads to a pooler, DATABASE_DIRECT_URL past it")
+async def _check_direct_url(db: Database) -> Finding:
+    if (await detect(db.direct_url)).transactions:
+        return bad("pooler", "DATABASE_DIRECT_URL leads to a transaction pooler: it must lead to Postgres itself")
+    if not (await detect(db.url)).pooler:
+        advice = "statements are not prepared, which costs CPU without need: unset DATABASE_DIRECT_URL"
+        return warn("pooler", f"DATABASE_URL leads to Postgres itself, and {advice}")
+    return ok("pooler", "DATABASE_URL leads to a pooler, DATABASE_DIRECT_URL to Postgres")
 
 
-async def between(url: str) -> Between:
-    """What is there. While others are busy with the pool, one of transactions may pass for one of sessions."""
-    one = await _connected(url)
+async def detect(url: str) -> PoolerInfo:
+    """Detect a pooler. While other clients use its pool, a transaction pooler may look like a session pooler."""
+    first_client = await _connect(url)
     try:
-        first = await _backend(one)
-        two = await _connected(url)
+        first = await _backend_pid(first_client)
+        second_client = await _connect(url)
         try:
-            # A session keeps its server connection: one that serves two clients who are both there is lent.
-            lent = await _backend(two) == first
+            # A session has its own server connection: one that serves two connected clients is shared.
+            shared = await _backend_pid(second_client) == first
         finally:
-            await two.close(timeout=SECONDS)
-        # A pooler can't tell a client the process id of the one server connection that it will have.
-        return Between(pooler=lent or one.get_server_pid() != first, transactions=lent)
+            await second_client.close(timeout=TIMEOUT_SECONDS)
+        # A pooler cannot report the process id of one server connection to a client.
+        return PoolerInfo(pooler=shared or first_client.get_server_pid() != first, transactions=shared)
     finally:
-        await one.close(timeout=SECONDS)
+        await first_client.close(timeout=TIMEOUT_SECONDS)
 
 
-async def _connected(url: str) -> Driver:
-    return await asyncpg.connect(driver_url(url), timeout=SECONDS, command_timeout=SECONDS, statement_cache_size=0)
+async def _connect(url: str) -> Driver:
+    return await asyncpg.connect(
+        driver_url(url), timeout=TIMEOUT_SECONDS, command_timeout=TIMEOUT_SECONDS, statement_cache_size=0
+    )
 
 
-async def _backend(connection: Driver) -> int:
+async def _backend_pid(connection: Driver) -> int:
     return int(await connection.fetchval("SELECT pg_backend_pid()"))

@@ -1,4 +1,4 @@
-"""The operators' commands. What each needs is imported when it is called: no other command waits for that."""
+"""The operators' commands. Each imports what it needs when it is called, so that no other command waits for it."""
 
 import sys
 from pathlib import Path
@@ -6,75 +6,92 @@ from typing import Literal, TypeAlias
 
 import click
 
-from khala.console import EPILOG, KnownFailure, run, settings
+from khala.console import EPILOG, KnownFailure, load_settings, run
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
-MADE = click.Path(exists=True, file_okay=False, path_type=Path)
-GIB = 1 << 30
+EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+GIB_BYTES = 1 << 30
 BackupKind: TypeAlias = Literal["dump", "base"]
 PartitionBy: TypeAlias = Literal["hash", "month"]
 
 
 @click.command("import", epilog=EPILOG)
 @click.argument("file", type=FILE)
-@click.option("--email", help="The address to sign in by, if not the one in the archive. Goes with --password-stdin.")
-@click.option("--password-stdin", is_flag=True, help="Give the account the password that standard input has a line of.")
-@click.option("--trusted", is_flag=True, help="The archive is as a server wrote it: take over identities and members.")
-@click.option("--max-gib", type=click.IntRange(1, 1 << 20), default=100, show_default=True, help="Of it, unpacked.")
+@click.option("--email", help="The e-mail address to sign in with instead of the archive's. Needs --password-stdin.")
+@click.option("--password-stdin", is_flag=True, help="Read the account's password from a line of standard input.")
+@click.option(
+    "--trusted", is_flag=True, help="Also import identities and members. Only for an archive that nobody could change."
+)
+@click.option(
+    "--max-gib",
+    type=click.IntRange(1, 1 << 20),
+    default=100,
+    show_default=True,
+    help="The archive's unpacked size, at most.",
+)
 def import_(*, file: Path, email: str | None, password_stdin: bool, trusted: bool, max_gib: int) -> None:
-    """Import the account in FILE, which somebody exported, into this deployment.
+    """Import the account in FILE, which was exported from another deployment.
 
-    All of it or nothing; ids stay, and a second time nothing is added. It may run beside `serve`.
+    All of it is imported or nothing. Ids stay, and a second import adds nothing. It may run beside `serve`.
     """
     from khala.operations.importing import import_account
 
     if email is not None and not password_stdin:
-        raise click.UsageError("--email goes with --password-stdin.")
+        raise click.UsageError("--email needs --password-stdin.")
     password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
-    run(import_account(settings(), file, email=email, password=password, trusted=trusted, max_bytes=max_gib * GIB))
+    run(
+        import_account(
+            load_settings(), file, email=email, password=password, trusted=trusted, max_bytes=max_gib * GIB_BYTES
+        )
+    )
 
 
 @click.command(epilog=EPILOG)
 @click.argument("kind", type=click.Choice(["dump", "base"]))
 @click.argument("folder", type=FOLDER)
-@click.option("--keep", type=click.IntRange(1), help="After a dump, delete all dumps but so many, with their blobs.")
+@click.option(
+    "--keep", type=click.IntRange(1), help="After a dump, delete all but this number of dumps, with their blobs."
+)
 def backup(*, kind: BackupKind, folder: Path, keep: int | None) -> None:
-    """Back Khala up while it runs: make FOLDER/<time>-<KIND>, and add blobs to FOLDER/blobs.
+    """Back Khala up while it runs: create FOLDER/<time>-<KIND>, and add blobs to FOLDER/blobs.
 
-    dump: one database by pg_dump, which restores into any newer Postgres. base: the whole cluster by pg_basebackup, for
-    any moment after it, with archived WAL. The programs must be of the server's major version; KHALA_PG_BIN says where.
+    dump: one database by pg_dump; it can be restored into any newer Postgres. base: the whole cluster by
+    pg_basebackup; with archived WAL it can be restored to any later moment. KHALA_PG_BIN names the folder of Postgres'
+    programs, which must have the server's major version.
     """
     from khala.operations.backup import back_up
 
-    run(back_up(settings(), kind, folder, keep=keep))
+    run(back_up(load_settings(), kind, folder, keep=keep))
 
 
 @click.group(epilog=EPILOG)
 def restore() -> None:
-    """Restore a backup. No Khala may run on the database meanwhile."""
+    """Restore a backup. Stop Khala on this database first."""
 
 
 @restore.command("dump", epilog=EPILOG)
-@click.argument("backup", type=MADE)
+@click.argument("backup", type=EXISTING_FOLDER)
 def restore_dump(*, backup: Path) -> None:
-    """Restore a dump into an empty database, and its blobs to where Khala keeps them."""
+    """Restore a dump into an empty database, and its blobs into Khala's store of blobs."""
     from khala.operations import restore as restoring
 
-    run(restoring.restore_dump(settings(), backup))
+    run(restoring.restore_dump(load_settings(), backup))
 
 
 @restore.command("base", epilog=EPILOG)
-@click.argument("backup", type=MADE)
+@click.argument("backup", type=EXISTING_FOLDER)
 @click.argument("data", type=FOLDER)
 @click.argument("archive", type=FOLDER)
 @click.argument("until", required=False)
-@click.option("--owner", envvar="OWNER", default="nobody", show_default=True, help="Who Postgres runs as, for root.")
+@click.option(
+    "--owner", envvar="OWNER", default="nobody", show_default=True, help="The user that Postgres runs as, for root."
+)
 def restore_base(*, backup: Path, data: Path, archive: Path, until: str | None, owner: str) -> None:
-    """Make DATA a Postgres' data directory, from a base backup and the WAL in ARCHIVE.
+    """Create the data directory DATA of a Postgres from a base backup and the WAL in ARCHIVE.
 
-    It goes on to the archive's end, or to the moment UNTIL, as '2026-01-31 12:00:00+00'. Start Postgres on it, and then
-    `khala restore settle BACKUP`.
+    It recovers to the archive's end, or to the moment UNTIL, as '2026-01-31 12:00:00+00'. Then start Postgres on it,
+    and run `khala restore settle BACKUP`.
     """
     from khala.operations import restore as restoring
 
@@ -85,26 +102,26 @@ def restore_base(*, backup: Path, data: Path, archive: Path, until: str | None, 
 
 
 @restore.command("settle", epilog=EPILOG)
-@click.argument("backup", type=MADE)
+@click.argument("backup", type=EXISTING_FOLDER)
 def settle(*, backup: Path) -> None:
-    """Put blobs back after `base`, and make the database fit to be served."""
+    """Finish `base`: restore the blobs, and make the database ready to be served."""
     from khala.operations import restore as restoring
 
-    run(restoring.settle(settings(), backup))
+    run(restoring.settle(load_settings(), backup))
 
 
 @click.group(epilog=EPILOG)
 def blobs() -> None:
-    """Copy blobs between where Khala keeps them and a folder of backups."""
+    """Copy blobs between Khala's store and a folder of backups."""
 
 
 @blobs.command(epilog=EPILOG)
 @click.argument("folder", type=FOLDER)
 def save(*, folder: Path) -> None:
-    """Add to FOLDER the blobs that it has not yet."""
+    """Copy to FOLDER the blobs that it lacks."""
     from khala.operations.backup import save_blobs
 
-    run(save_blobs(settings(), folder))
+    run(save_blobs(load_settings(), folder))
 
 
 @blobs.command(epilog=EPILOG)
@@ -125,55 +142,55 @@ def check(*, folder: Path, names: Path) -> None:
 @click.argument("names", type=FILE)
 @click.argument("missing", type=FOLDER)
 def load(*, folder: Path, names: Path, missing: Path) -> None:
-    """Put the blobs that NAMES lists back, and write into MISSING the names of those that are nowhere."""
+    """Restore the blobs that NAMES lists, and write the names of missing ones into MISSING."""
     from khala.operations import blob_copies
     from khala.operations.restore import load_blobs
 
-    async def loaded() -> None:
-        lost.extend(await load_blobs(settings(), folder, blob_copies.names(names)))
+    async def load_all() -> None:
+        lost.extend(await load_blobs(load_settings(), folder, blob_copies.names(names)))
 
     lost: list[str] = []
-    run(loaded())
+    run(load_all())
     missing.write_text("".join(f"{name}\n" for name in lost))
 
 
 @click.command("with-postgres", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def with_postgres(*, command: tuple[str, ...]) -> None:
-    """Run COMMAND, such as psql, with Postgres' own programs and Khala's database in its environment."""
+    """Run COMMAND, such as psql, with Postgres' programs and Khala's database in its environment."""
     from khala.operations.programs import postgres
 
-    async def called() -> None:
-        async with postgres(settings()) as server:
+    async def call() -> None:
+        async with postgres(load_settings()) as server:
             code = await server.call(command)
         if code != 0:
             raise SystemExit(code)
 
-    run(called())
+    run(call())
 
 
 @click.command("partition-parts", epilog=EPILOG)
 @click.argument("by", type=click.Choice(["hash", "month"]))
 @click.option("--print", "only_print", is_flag=True, help="Change nothing; print the SQL.")
 def partition_parts(*, by: PartitionBy, only_print: bool) -> None:
-    """Split the table of parts: into 16 by a hash of the thread, or into one a month. Stop Khala first.
+    """Partition the table of parts: 16 partitions by a hash of the thread, or one per month. Stop Khala first.
 
-    docs/scaling.md says what it costs and what it is good for.
+    docs/scaling.md says what it costs and when it helps.
     """
     from khala.operations import partitions
 
     if only_print:
         click.echo(partitions.script(by), nl=False)
         return
-    run(partitions.split(settings(), by))
+    run(partitions.split(load_settings(), by))
 
 
 @click.command("upgrade-check", epilog=EPILOG)
 @click.argument("old", type=FILE)
 def upgrade_check(*, old: Path) -> None:
-    """Play an upgrade through, from the Khala whose program is OLD (as /opt/khala/bin/khala) to this one.
+    """Rehearse an upgrade from the Khala whose program is OLD (as /opt/khala/bin/khala) to this one.
 
-    Both run side by side on a database of their own while questions are asked; takes a few minutes.
+    Both run side by side on a database of their own and answer messages. It takes a few minutes.
     """
     from khala.operations.upgrade_check import check_upgrade
 

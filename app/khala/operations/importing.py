@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from khala import main as composition
 from khala.archive.importer import ArchiveImportResult, ImportOptions, import_archive
 from khala.archive.reader import ArchiveReader
+from khala.components import open_blobs, open_database
 from khala.console import KnownFailure
 from khala.domain.archive_format import ArchiveRefusedError
 from khala.domain.errors import KhalaError
@@ -36,7 +36,7 @@ async def import_account(
 
 
 async def _imported(settings: Settings, reader: ArchiveReader, options: ImportOptions) -> ArchiveImportResult:
-    async with composition.database(settings) as db, composition.blobs(settings, db) as blob_service:
+    async with open_database(settings) as db, open_blobs(settings, db) as blob_service:
         if await migrations.current(db) != migrations.head():
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
         # Without a limit on statements, which check all rows at once; past a pooler, because it is one long session.

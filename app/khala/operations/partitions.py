@@ -6,7 +6,7 @@ from typing import Literal
 import asyncpg
 import click
 
-from khala import main as composition
+from khala.components import open_database
 from khala.settings import Settings
 from khala.store.postgres.database import driver_url
 
@@ -21,7 +21,7 @@ def script(by: Literal["hash", "month"]) -> str:
 
 async def split(settings: Settings, by: Literal["hash", "month"]) -> None:
     """Split the table; it is locked for as long as that takes."""
-    async with composition.database(settings) as db:
+    async with open_database(settings) as db:
         connection = await asyncpg.connect(driver_url(db.direct_url))
         try:
             await connection.execute(script(by))

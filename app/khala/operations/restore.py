@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from khala import main as composition
+from khala.components import open_database
 from khala.operations import blob_copies
 from khala.operations.backup import STORED, blob_store
 from khala.operations.programs import OperationFailed, Postgres, postgres
@@ -133,7 +133,7 @@ async def _settle(settings: Settings, server: Postgres) -> None:
         async with connection.transaction():
             await connection.execute(FORGET)
         await connection.execute("ANALYZE")
-    async with composition.database(settings) as db:
+    async with open_database(settings) as db:
         await migrations.upgrade(db.direct_url)
         checked, found = VerifyProgress(), 0
         async for difference in find_differences(db, checked):

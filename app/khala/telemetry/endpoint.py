@@ -6,7 +6,6 @@ It is not for the internet, so it is not where people are served: it names model
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 import msgspec
 import structlog
@@ -19,6 +18,7 @@ from khala.api.http.http_protocol import BoundedHttpProtocol, UnsignalledServer,
 from khala.api.operations.types import HealthReport
 from khala.signals.metrics import BUILD, REGISTRY
 from khala.telemetry.gauges import Gauges
+from khala.version import KHALA_VERSION
 
 log = structlog.get_logger()
 
@@ -101,7 +101,7 @@ async def watched(
             timeout_keep_alive=KEPT_OPEN,
             timeout_graceful_shutdown=CLOSING,
         )
-        BUILD.labels(version("khala")).set(1)
+        BUILD.labels(KHALA_VERSION).set(1)
         server = UnsignalledServer(config)
         serving = asyncio.create_task(server.serve(sockets=[bound]), name="metrics")
         log.info("metrics", address=socket_url(bound))

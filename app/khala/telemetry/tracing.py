@@ -4,9 +4,9 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 from khala.signals import traces
+from khala.version import KHALA_VERSION
 
 LAST_WORDS = 5.0
 """Seconds that the last spans have to get out when the process ends."""
@@ -24,12 +24,12 @@ async def tracing(*, on: bool) -> AsyncIterator[None]:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    resource = Resource.create({"service.version": version("khala")})
+    resource = Resource.create({"service.version": KHALA_VERSION})
     if str(resource.attributes["service.name"]).startswith("unknown_service"):  # the environment names none
         resource = resource.merge(Resource({"service.name": "khala"}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    traces.start(provider.get_tracer("khala", version("khala")))
+    traces.start(provider.get_tracer("khala", KHALA_VERSION))
     try:
         yield
     finally:

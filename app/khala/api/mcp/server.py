@@ -5,7 +5,6 @@ import base64
 import re
 import time
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +23,7 @@ from khala.domain import ids
 from khala.domain.errors import KhalaError, PayloadTooLarge
 from khala.tools.invocation import invoke
 from khala.tools.port import CallContext, CallResult, Tool
+from khala.version import KHALA_VERSION
 
 log = structlog.get_logger()
 
@@ -50,7 +50,7 @@ async def serve(offering: McpToolCatalog, scope: Scope, receive: Receive, send: 
     visit = _Visit(offering)
     server = Server(
         "khala",
-        version=version("khala"),
+        version=KHALA_VERSION,
         title="Khala",
         on_list_tools=visit.list_tools,
         on_call_tool=visit.call_tool,

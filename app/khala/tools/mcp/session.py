@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Any
 
 import mcp_types as types
@@ -14,6 +13,7 @@ from khala.tools.mcp import http, stdio
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, ConnectionSignal
 from khala.tools.mcp.tool_list import ToolListFilter
+from khala.version import KHALA_VERSION
 
 MAX_PAGES = 100
 MAX_TOOLS = 500
@@ -46,7 +46,7 @@ async def open_session(server: McpServerConfig, signal: ConnectionSignal) -> Asy
         if isinstance(message, types.ToolListChangedNotification):
             signal.request_check()
 
-    info = types.Implementation(name="khala", version=version("khala"))
+    info = types.Implementation(name="khala", version=KHALA_VERSION)
     async with (
         transport as (read, write),
         ClientSession(ToolListFilter(read, server.name), write, message_handler=handle, client_info=info) as client,

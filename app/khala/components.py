@@ -1,0 +1,226 @@
+"""Builds the components that processes share: database, blobs, tools and the executor's runtime.
+
+`khala serve`, `khala work` and the child process of a single run are built here in the same order, and taken down in
+reverse.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from khala.blobs import store_url, temporary_folder
+from khala.blobs.blob_service import BlobService
+from khala.domain.parts import TokenUsage
+from khala.lifecycle import background
+from khala.models import prices
+from khala.models.providers import Providers
+from khala.models.token_counter import Counter
+from khala.runs import isolation
+from khala.runs.executor import Executor
+from khala.runs.executor_options import ExecutorOptions
+from khala.runs.isolation import IsolatedExecutor
+from khala.runs.model_turn import ModelDependencies
+from khala.runs.run_executor import RunExecutor
+from khala.runs.tool_executor import ToolDependencies
+from khala.settings import Settings
+from khala.store.embedded import EmbeddedPostgres
+from khala.store.postgres import migrations
+from khala.store.postgres.database import Database
+from khala.store.runs.group_commit import Writer
+from khala.tools.mcp import McpConnections
+from khala.tools.sandbox import Sandbox
+from khala.tools.tool_registry import ToolRegistry
+from khala.watchdog import watched_loop
+
+if TYPE_CHECKING:
+    from khala.live.nats_bus import NatsBus
+
+POSTGRES_CHECK_INTERVAL_SECONDS = 1.0
+"""Time between two checks of the embedded Postgres."""
+MCP_START_TIMEOUT_SECONDS = 15.0
+"""Time that MCP servers have to start before runs are executed without them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Components:
+    """The components of a process that executes runs or answers requests."""
+
+    settings: Settings
+    db: Database
+    blob_service: BlobService
+    connections: McpConnections
+    tool_registry: ToolRegistry
+    wake_bus: "NatsBus | None"
+
+
+@asynccontextmanager
+async def open_components(
+    settings: Settings, *, pool_size: int | None = None, migrate: bool = True
+) -> AsyncIterator[Components]:
+    """Open all components; the schema is up to date unless `migrate` is false.
+
+    `pool_size` is the number of connections to the database, by default that of the settings. Raises
+    `ConnectionError` if a NATS server is set and does not answer.
+    """
+    async with AsyncExitStack() as stack:
+        wake_bus = await _open_wake_bus(settings)
+        db = await stack.enter_async_context(open_database(settings, pool_size=pool_size))
+        if migrate:
+            await migrations.upgrade(db.direct_url)
+        blob_service = await stack.enter_async_context(open_blobs(settings, db))
+        connections = McpConnections(settings.mcp)
+        tool_registry = await stack.enter_async_context(_open_tools(settings, db, blob_service, connections))
+        yield Components(
+            settings=settings,
+            db=db,
+            blob_service=blob_service,
+            connections=connections,
+            tool_registry=tool_registry,
+            wake_bus=wake_bus,
+        )
+
+
+@asynccontextmanager
+async def open_database(settings: Settings, *, pool_size: int | None = None) -> AsyncIterator[Database]:
+    """Open the database. Without a URL the embedded Postgres runs for as long as this is open."""
+    async with AsyncExitStack() as stack:
+        url = settings.database.url
+        if url is None:
+            postgres = await asyncio.to_thread(EmbeddedPostgres.start, settings.process.home)
+            stack.push_async_callback(asyncio.to_thread, postgres.stop)
+            url = postgres.url
+            await stack.enter_async_context(background({"postgres": lambda: _supervise(postgres)}))
+        size = settings.database.pool_size if pool_size is None else pool_size
+        db = Database(url, direct_url=settings.database.direct_url, pool_size=size)
+        stack.push_async_callback(db.close)
+        yield db
+
+
+async def _supervise(postgres: EmbeddedPostgres) -> None:
+    while True:
+        await asyncio.sleep(POSTGRES_CHECK_INTERVAL_SECONDS)
+        await asyncio.to_thread(postgres.ensure)
+
+
+@asynccontextmanager
+async def open_blobs(settings: Settings, db: Database) -> AsyncIterator[BlobService]:
+    """Open the blob service, with its store and the folder of its temporary files."""
+    store = store_url.open_store(settings.blobs.url, settings.process.home)
+    with temporary_folder.temporary_folder(settings.process.home / "spool") as folder:
+        blob_service = BlobService(db, store, folder=folder, quota=settings.blobs.quota)
+        try:
+            yield blob_service
+        finally:
+            await blob_service.aclose()
+            await store.aclose()
+
+
+@asynccontextmanager
+async def _open_tools(
+    settings: Settings, db: Database, blob_service: BlobService, connections: McpConnections
+) -> AsyncIterator[ToolRegistry]:
+    async with background({"mcp": connections.run}):
+        sandbox = await Sandbox.find()  # while the MCP servers start
+        # A run that is taken over continues with its tools: a server that is still starting would count as missing.
+        await connections.wait_settled(MCP_START_TIMEOUT_SECONDS)
+        yield ToolRegistry(db, blob_service, sandbox=sandbox, connections=connections, options=settings.tools.options)
+
+
+async def _open_wake_bus(settings: Settings) -> "NatsBus | None":
+    if settings.database.wake_url is None:
+        return None
+    # Its library is installed with khala[nats] only.
+    from khala.live.nats_bus import NatsBus
+
+    bus = NatsBus(settings.database.wake_url)
+    await bus.check()
+    return bus
+
+
+class WorkerRuntime:
+    """An executor with its writer, models and token counter.
+
+    Runs over which executors were lost are executed in child processes, whose environment is `isolated_environment`.
+    Without one, every run is executed in this process. `db` is the pool of the executor and its writer.
+    """
+
+    def __init__(
+        self,
+        components: Components,
+        db: Database,
+        *,
+        isolated_environment: Mapping[str, str] | None,
+        grace_seconds: float,
+    ) -> None:
+        settings = components.settings
+        self._providers = Providers(settings.provider_config)
+        self._models = settings.model_chain
+        self._writer = Writer(db, settings.runs.flush, components.wake_bus)
+        self._counter = Counter()
+        options = _executor_options(settings, grace_seconds)
+        models = ModelDependencies(open=self._providers.open, store_reasoning=settings.models.store_reasoning)
+        tools = _tool_dependencies(components)
+        run_executor = RunExecutor(db, self._writer, models, self._counter, tools, options)
+        isolated = None if isolated_environment is None else IsolatedExecutor(isolated_environment)
+        self.executor = Executor(db, run_executor, options, isolated)
+
+    def _load_models(self) -> None:
+        """Import the models' SDKs and load the price list, which takes a second: now, and not during a request."""
+        for ref in self._models:
+            model = self._providers.open(ref)
+            prices.cost(model.provider, model.name, TokenUsage())
+            prices.context_window(model.provider, model.name)
+            self._counter.count("warm", model.name)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Execute runs for as long as this is open; they are drained when it closes."""
+        await asyncio.to_thread(self._load_models)
+        await self._counter.ready(self._models[0].name)
+        async with background({"writer": self._writer.run, "executor": self.executor.run}):
+            try:
+                yield
+            finally:
+                await self.executor.drain()
+        await self._providers.aclose()
+
+
+def child_environment(db: Database, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of child processes that execute single runs: ours, with the database that is open here."""
+    return isolation.environment(db.url, db.direct_url, environment)
+
+
+def _tool_dependencies(components: Components) -> ToolDependencies:
+    return ToolDependencies(
+        tool_registry=components.tool_registry,
+        blob_service=components.blob_service,
+        approval_seconds=components.settings.runs.approval_hours * 3600,
+    )
+
+
+def _executor_options(settings: Settings, grace_seconds: float) -> ExecutorOptions:
+    return ExecutorOptions(
+        models=settings.model_chain,
+        system=settings.models.system_prompt,
+        concurrency=settings.runs.concurrency,
+        max_isolated=settings.runs.isolated,
+        context_tokens=settings.models.context_tokens,
+        lease_seconds=settings.runs.lease_seconds,
+        grace_seconds=grace_seconds,
+        cooldown_seconds=settings.runs.cooldown_ms / 1000,
+    )
+
+
+def open_watchdog(settings: Settings, *, counts_marks: bool = True) -> AbstractAsyncContextManager[Callable[[], None]]:
+    """End this process when its event loop hangs, for as long as this is open.
+
+    Call what it yields when the process has started. `counts_marks`: see `khala.watchdog.watched_loop`.
+    """
+    return watched_loop(
+        settings.process.watchdog_seconds,
+        log_format=settings.process.log_format,
+        folder=settings.process.home / "watchdog",
+        counts_marks=counts_marks,
+    )
