@@ -226,7 +226,7 @@ async def _use(tool: ReadBlob, blob_id: str, thread_id: UUID) -> None:
     mine = call(thread_id)
     said = await tool.run({"blobId": blob_id, "mode": "grep", "pattern": "row 42$", "context": 1}, mine)
     assert said.output == "42- row 41\n43: row 42\n44- row 43"
-    assert said.summary == "1 lines with the pattern"
+    assert said.summary == "1 matching line"
     much = await tool.run({"blobId": blob_id, "mode": "head", "lines": 200}, mine)
     assert len(much.output) < 6000
     for args, who, code in (

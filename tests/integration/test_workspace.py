@@ -361,7 +361,7 @@ async def test_a_search_whose_time_is_up_fails_with_a_word_on_what_to_do(
 ) -> None:
     actor = await somebody(db)
     await write(db, actor, "a", "x\n" * 5000)
-    monkeypatch.setattr(file_search, "SECONDS", -1.0)
+    monkeypatch.setattr(file_search, "SEARCH_TIMEOUT_SECONDS", -1.0)
     said = await call(GrepFiles(db), actor, pattern="x")
     assert said.result.code == "timeout"
     assert "simpler pattern" in said.text

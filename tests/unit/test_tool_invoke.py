@@ -92,7 +92,7 @@ async def test_what_takes_too_long_is_cancelled_and_told() -> None:
 
 
 async def test_a_tool_that_ignores_its_cancellation_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invoking, "PATIENCE", 0.05)
+    monkeypatch.setattr(invoking, "CLEANUP_TIMEOUT_SECONDS", 0.05)
     with structlog.testing.capture_logs() as logs:
         said = await call(Probe(stubborn, seconds=0.05), WHO)
     assert said.result.code == "timeout"

@@ -12,6 +12,7 @@ from khala.domain.errors import BlobNotFound, InvalidInput, Unavailable
 from khala.domain.tools import ToolSpec
 from khala.store.blobs.blobs import Blob
 from khala.tools.port import CallContext, CallResult, ToolError
+from khala.tools.tool_output import pluralize
 
 MAX_TEXT_CHARACTERS = 4000
 """Approximate characters of the lines that one call returns."""
@@ -128,6 +129,6 @@ def _text(result: ReadResult, blob: Blob) -> str:
 def _summary(result: ReadResult, request: ReadBlobArguments) -> str:
     if result.binary:
         return "The blob is binary."
-    noun = "matching lines" if request.mode == "grep" else "lines"
+    noun = "matching line" if request.mode == "grep" else "line"
     count = sum(line.match for line in result.items) if request.mode == "grep" else len(result.items)
-    return f"{count} {noun}{' and more' if result.next else ''}"
+    return pluralize(count, noun) + (" and more" if result.next else "")
