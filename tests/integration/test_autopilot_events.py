@@ -13,7 +13,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from khala.api.openai import run_follower
+from khala.api.threads import feed_reader
 from khala.store.operations import retention
 from khala.store.postgres.database import Database
 from khala.store.runs import detail_tokens
@@ -283,7 +283,7 @@ async def test_r10_as_long_as_a_call_waits_the_stream_says_for_which(requester: 
 
 
 async def test_a_stream_that_waits_shows_signs_of_life(requester: Requester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_follower, "SILENCE", 0.05)
+    monkeypatch.setattr(feed_reader, "KEEP_ALIVE_INTERVAL_SECONDS", 0.05)
     async with requester.stream(f"{DELETE} /say Over.") as stream:
         paused = await stream.until("autopilot_paused")
         async with asyncio.timeout(10):

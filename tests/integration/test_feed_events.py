@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from khala.api.threads import event_stream as routes
+from khala.api.threads import feed_reader
 from tests.integration.test_api_threads import told
 from tests.support.frames import events, socket
 from tests.support.inside import Inside
@@ -85,7 +85,7 @@ async def test_an_after_that_is_no_revision_is_refused(server: Inside, after: st
 
 
 async def test_a_silent_stream_shows_that_it_is_alive(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "SILENCE", 0.05)
+    monkeypatch.setattr(feed_reader, "KEEP_ALIVE_INTERVAL_SECONDS", 0.05)
     thread = await server.thread()
     async with events(thread) as stream:
         while (event := await stream.next()) == {"": "ping"}:

@@ -9,8 +9,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.api.openai.chunks import Answer, without_failure_text
-from khala.api.openai.run_events import Event, EventEncoder, GroupEnd, GroupStart, Text, Update
+from khala.api.openai.chat_completion import ChatCompletionBuilder, without_failure_text
+from khala.api.openai.run_events import (
+    EventEncoder,
+    GroupEndEvent,
+    GroupStartEvent,
+    RunEvent,
+    TaskUpdateEvent,
+    TextEvent,
+)
 from khala.domain import ids
 from khala.domain.chat import SendResult
 from khala.domain.parts import (
@@ -65,11 +72,11 @@ async def unread(_: BlobRef) -> str:
     raise AssertionError("nothing was put away")
 
 
-def answered(parts: list[list[Part]], *functions: str) -> tuple[Answer, list[dict[str, Any]]]:
-    answer = Answer(SENT, model="khala", created=0, functions=functions)
+def answered(parts: list[list[Part]], *functions: str) -> tuple[ChatCompletionBuilder, list[dict[str, Any]]]:
+    answer = ChatCompletionBuilder(SENT, model="khala", created=0, functions=functions)
 
     async def hear() -> list[dict[str, Any]]:
-        return [delta for batch in parts for delta in await answer.hear(batch, unread)]
+        return [delta for batch in parts for delta in await answer.add(batch, unread)]
 
     return answer, asyncio.run(hear())
 
@@ -79,7 +86,7 @@ def test_however_text_comes_the_chunks_and_the_whole_say_it(texts: list[str], cu
     parts = stored(*[TextDelta(text=text) for text in texts], FINISH)
     answer, deltas = answered(batches(parts, cuts))
     assert "".join(delta["content"] for delta in deltas) == "".join(texts)
-    assert answer.whole()["choices"][0]["message"]["content"] == "".join(texts)
+    assert answer.completion()["choices"][0]["message"]["content"] == "".join(texts)
 
 
 @given(words, words, st.booleans())
@@ -105,14 +112,14 @@ def test_groups_begin_whole_and_end_when_all_tasks_have(rounds: list[list[tuple[
         for name, (ok, _) in sorted(zip(names, calls, strict=True), key=lambda pair: pair[1][1]):
             said.append(ToolResult(tool_call_id=name, ok=ok, summary="Over.", duration_ms=1))
     events = told(batches(stored(*said, FINISH), cuts))
-    assert "".join(event.text for event in events if isinstance(event, Text)) == "".join(
+    assert "".join(event.text for event in events if isinstance(event, TextEvent)) == "".join(
         str(number) for number in range(1, len(rounds) + 1)
     )
-    starts = [event for event in events if isinstance(event, GroupStart)]
-    ends = [event for event in events if isinstance(event, GroupEnd)]
+    starts = [event for event in events if isinstance(event, GroupStartEvent)]
+    ends = [event for event in events if isinstance(event, GroupEndEvent)]
     assert [one.step for one in starts] == [one.step for one in ends] == list(range(1, len(rounds) + 1))
     for start, end, calls in zip(starts, ends, rounds, strict=True):
-        mine = [event for event in events if isinstance(event, Update) and event.group_id == start.group_id]
+        mine = [event for event in events if isinstance(event, TaskUpdateEvent) and event.group_id == start.group_id]
         assert events.index(start) < min(map(events.index, mine))
         assert max(map(events.index, mine)) < events.index(end)
         over = [event.task_id for event in mine if event.state != "running"]
@@ -121,12 +128,12 @@ def test_groups_begin_whole_and_end_when_all_tasks_have(rounds: list[list[tuple[
         assert {event.detail_token for event in mine} == {task.detail_token for task in start.tasks}
 
 
-def told(parts: list[list[Part]]) -> list[Event]:
-    narrator = EventEncoder(SENT)
-    events: list[Event] = []
+def told(parts: list[list[Part]]) -> list[RunEvent]:
+    encoder = EventEncoder(SENT)
+    events: list[RunEvent] = []
     for batch in parts:
         for data, at in without_failure_text(batch):
-            events += narrator.take(data, at)
-            if narrator.untold:
-                events.append(narrator.tell({call: f"token of {call}" for call in narrator.untold}))
+            events += encoder.encode(data, at)
+            if encoder.unannounced_calls:
+                events.append(encoder.announce_group({call: f"token of {call}" for call in encoder.unannounced_calls}))
     return events

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from khala import main, settings
 from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.openai.request_body import MAX_COMPLETION_BODY_BYTES
-from khala.api.threads import event_stream
+from khala.api.threads import feed_reader
 from khala.version import KHALA_VERSION
 from tests.support.nginx import SHIPPED, rendered
 from tests.support.required import program
@@ -119,7 +119,7 @@ def test_nginx_takes_no_larger_bodies_than_khala_and_no_smaller_ones() -> None:
 def test_nginx_waits_longer_than_khala_is_ever_silent() -> None:
     waits = [int(number) for number in re.findall(r"proxy_(?:read|send)_timeout (\d+)s;", SHIPPED.read_text())]
     assert waits
-    assert min(waits) > 2 * event_stream.SILENCE
+    assert min(waits) > 2 * feed_reader.KEEP_ALIVE_INTERVAL_SECONDS
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from khala.api.accounts.types import Registration
-from khala.api.openai.request_body import Completion
+from khala.api.openai.types import CompletionBody
 from khala.api.threads.types import NewMessage
 from khala.domain import frames
 from khala.domain.chat import RunOptions
@@ -36,7 +36,7 @@ DETAIL = "messages[0].content[0].image_url.detail"
         (frames.ClientFrame, {"type": "presence", "state": {"free": True}}, []),
         (frames.ClientFrame, {"type": "nonsense", "aftr": 3}, []),
         (frames.ClientFrame, {"type": ["subscribe"], "aftr": 3}, []),
-        (Completion, {"messages": [USER]}, [(DETAIL, None), ("messages[0].name", None)]),
+        (CompletionBody, {"messages": [USER]}, [(DETAIL, None), ("messages[0].name", None)]),
     ],
 )  # fmt: skip
 def test_fields_that_a_type_does_not_have_are_found_where_they_are(

@@ -105,7 +105,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         ToolRuleController, HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [complete, list_models, read_model, read_document]
-    handlers = openai_errors.shaped(HANDLERS)
+    handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(
         [
             Router("/api", route_handlers=routes, before_request=begin),

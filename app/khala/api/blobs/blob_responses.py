@@ -93,8 +93,8 @@ def unsatisfiable(blob: Blob) -> Response[Problem]:
 async def streamed(blob_service: BlobService, blob: Blob, part: tuple[int, int] | None) -> Response[Any]:
     """The bytes, or this part of them, in as much memory as a chunk takes. Raises `BlobNotFound`, `Unavailable`."""
     start, end = part or (0, blob.size)
-    chunks = _chunks(blob_service, blob, start, end)
-    # The first chunk now, while there can still be another answer.
+    chunks = read_chunks(blob_service, blob, start, end)
+    # The first chunk is read before the response starts, so that an error can still be reported.
     first = await anext(chunks, b"")
     headers = _headers(blob) | _typed(blob) | {"Content-Length": str(end - start)}
     if part:
@@ -103,7 +103,10 @@ async def streamed(blob_service: BlobService, blob: Blob, part: tuple[int, int] 
     return Stream(body, status_code=206 if part else 200, headers=headers)
 
 
-async def _chunks(blob_service: BlobService, blob: Blob, start: int, end: int) -> AsyncIterator[bytes]:
+async def read_chunks(
+    blob_service: BlobService, blob: Blob, start: int = 0, end: int | None = None
+) -> AsyncIterator[bytes]:
+    """Yield the bytes from `start` up to `end`. Raises `BlobNotFound` and records the loss, or `Unavailable`."""
     try:
         async with blob_service.read(blob, start, end) as chunks:
             async for chunk in chunks:

@@ -1,1 +1,1 @@
-"""The protocol of OpenAI's chat completions, spoken over runs that are as durable as all others."""
+"""OpenAI's chat completion protocol, on top of Khala's durable runs."""

@@ -1,4 +1,4 @@
-"""How a run shall go that a request for a chat completion asks for: its body and its `x-…` headers as run options."""
+"""Reads the options of a completion request from its body and its `x-…` headers."""
 
 import re
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ import msgspec
 
 from khala.api.context import Context
 from khala.api.openai.errors import ModelNotFound
-from khala.api.openai.request_body import Completion, Tool
+from khala.api.openai.types import CompletionBody, FunctionTool
 from khala.api.validation import check_json
 from khala.domain.chat import DEFAULT_STEPS, MAX_FUNCTIONS, MAX_TOOL_PATTERNS, ClientFunction, RunBudget, RunOptions
 from khala.domain.errors import InvalidInput
 from khala.domain.idempotency import RequestIdentity
 
-DEFAULTS = ("khala", "default")
-"""Names of whatever model the server has for its default."""
+DEFAULT_MODEL_NAMES = ("khala", "default")
+"""Names of the server's default model."""
 YES, NO = ("true", "1", "yes", "on"), ("", "false", "0", "no", "off")
 BUDGETS: dict[str, str] = {
     "x-budget-usd": "usd", "x-budget-tokens": "tokens", "x-budget-seconds": "seconds",
@@ -28,26 +28,27 @@ HEADERS = (
     "x-thread-id", *THREAD_HEADERS, "x-autopilot", "x-autopilot-events", "x-max-steps", "x-khala-tools",
     "x-cancel-on-disconnect", *BUDGETS,
 )  # fmt: skip
-"""What a request may say besides what OpenAI's own may."""
-MOST_OUTPUT = 1_000_000
-EPHEMERAL_SECONDS = 3_600
-"""How long an ephemeral thread lasts unless the request says otherwise."""
+"""Headers that Khala adds to OpenAI's protocol."""
+MAX_OUTPUT_TOKENS = 1_000_000
+DEFAULT_EPHEMERAL_SECONDS = 3_600
+"""The lifetime of an ephemeral thread if the request sets none."""
 MIN_EPHEMERAL_SECONDS = 60
 MAX_EPHEMERAL_SECONDS = 7 * 86_400
-WHOLE = re.compile(r"[0-9]{1,9}")
+WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class CompletionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a request wants besides its messages.
+    """All options of a completion request, without its messages.
 
-    `events`: the stream tells of the rounds of tools, in a form of its own. `usage`: a chunk with the usage at the end.
-    `lasts`: the thread is on no list, and ends after that time. `ignored`: places of the request that change nothing.
+    `events`: stream the steps of an autopilot run as Khala's events. `usage`: end the stream with a chunk of the token
+    usage. `lifetime`: the new thread is unlisted and is deleted after this time. `cancels`: cancel the run if the
+    client disconnects. `ignored`: paths of the request that have no effect.
     """
 
     model: str
     run: RunOptions
     thread_id: UUID | None
-    lasts: timedelta | None = None
+    lifetime: timedelta | None = None
     stream: bool
     events: bool
     usage: bool
@@ -56,63 +57,65 @@ class CompletionOptions(msgspec.Struct, frozen=True, kw_only=True):
     identity: RequestIdentity | None = None
 
 
-def read(asked: Completion, headers: Mapping[str, str], context: Context) -> CompletionOptions:
-    """The options. Raises `InvalidInput`, and `ModelNotFound` for a model that is not offered."""
+def read_options(request: CompletionBody, headers: Mapping[str, str], context: Context) -> CompletionOptions:
+    """Return the options. Raises `InvalidInput`, and `ModelNotFound` for a model that is not offered."""
     autopilot = _flag(headers, "x-autopilot")
     run = RunOptions(
-        model=model_named(asked.model, context),
+        model=resolve_model(request.model, context),
         budget=_budget(headers),
         autopilot=autopilot,
-        max_steps=_steps(headers.get("x-max-steps", asked.max_steps)),
+        max_steps=_steps(headers.get("x-max-steps", request.max_steps)),
         tools=_patterns(headers, autopilot=autopilot),
-        functions=() if asked.tool_choice == "none" else _functions(asked.tools or []),
-        max_output_tokens=None if asked.most_tokens is None else min(asked.most_tokens, MOST_OUTPUT),
+        functions=() if request.tool_choice == "none" else _functions(request.tools or []),
+        max_output_tokens=None
+        if request.max_output_tokens is None
+        else min(request.max_output_tokens, MAX_OUTPUT_TOKENS),
     )
-    stream = bool(asked.stream)
+    stream = bool(request.stream)
     thread_id = _thread_id(headers.get("x-thread-id"))
     return CompletionOptions(
-        model=asked.model,
+        model=request.model,
         run=run,
         thread_id=thread_id,
-        lasts=_lasts(headers, is_new=thread_id is None),
+        lifetime=_lifetime(headers, is_new=thread_id is None),
         stream=stream,
-        events=stream and autopilot and _flag(headers, "x-autopilot-events", otherwise=True),
-        usage=asked.stream_options is not None and asked.stream_options.include_usage,
+        events=stream and autopilot and _flag(headers, "x-autopilot-events", default=True),
+        usage=request.stream_options is not None and request.stream_options.include_usage,
         cancels=_flag(headers, "x-cancel-on-disconnect"),
     )
 
 
-def model_named(name: str, context: Context) -> str | None:
-    """The model as a run is told it, None for the default. Raises `ModelNotFound`."""
-    if name in DEFAULTS:
+def resolve_model(name: str, context: Context) -> str | None:
+    """Return the model for the run's options, None for the default. Raises `ModelNotFound`."""
+    if name in DEFAULT_MODEL_NAMES:
         return None
     if not context.models.is_allowed(name):
         raise ModelNotFound(f"The model {name[:100]!r} does not exist here. GET /v1/models lists those that do.")
     return name
 
 
-def _flag(headers: Mapping[str, str], name: str, *, otherwise: bool = False) -> bool:
-    said = headers.get(name)
-    if said is None:
-        return otherwise
-    if said.strip().lower() not in YES + NO:
+def _flag(headers: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    value = headers.get(name)
+    if value is None:
+        return default
+    if value.strip().lower() not in YES + NO:
         raise InvalidInput("Send true or false.", path=name)
-    return said.strip().lower() in YES
+    return value.strip().lower() in YES
 
 
-def _steps(said: Any) -> int:
-    """The rounds that are asked for; whatever is no number of rounds is the usual one."""
-    if isinstance(said, str):
-        return int(said) if WHOLE.fullmatch(said.strip()) else DEFAULT_STEPS
-    return min(said, 10**9) if isinstance(said, int) and not isinstance(said, bool) else DEFAULT_STEPS
+def _steps(value: Any) -> int:
+    """Return the maximum number of steps. A value that is not a number means the default."""
+    if isinstance(value, str):
+        return int(value) if WHOLE_NUMBER.fullmatch(value.strip()) else DEFAULT_STEPS
+    return min(value, 10**9) if isinstance(value, int) and not isinstance(value, bool) else DEFAULT_STEPS
 
 
 def _budget(headers: Mapping[str, str]) -> RunBudget | None:
-    said = {field: headers[name].strip() for name, field in BUDGETS.items() if name in headers}
-    if not said:
+    limits = {field: headers[name].strip() for name, field in BUDGETS.items() if name in headers}
+    if not limits:
         return None
     try:
-        return msgspec.convert(said, RunBudget, strict=False)
+        return msgspec.convert(limits, RunBudget, strict=False)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$.")
         name = next((name for name, field in BUDGETS.items() if field == place.rstrip("`")), "x-budget-usd")
@@ -120,59 +123,59 @@ def _budget(headers: Mapping[str, str]) -> RunBudget | None:
 
 
 def _patterns(headers: Mapping[str, str], *, autopilot: bool) -> tuple[str, ...] | None:
-    """Which of Khala's own tools are offered: on autopilot all, else none, unless some are named."""
-    said = headers.get("x-khala-tools")
-    if said is None:
+    """Return patterns of the server's tools to offer. By default, autopilot offers all, and other runs none."""
+    value = headers.get("x-khala-tools")
+    if value is None:
         return None if autopilot else ()
-    patterns = tuple(word.strip() for word in said.split(",") if word.strip())
+    patterns = tuple(word.strip() for word in value.split(",") if word.strip())
     if len(patterns) > MAX_TOOL_PATTERNS or any(len(word) > 200 for word in patterns):
         raise InvalidInput(f"At most {MAX_TOOL_PATTERNS} patterns, of at most 200 characters.", path="x-khala-tools")
     return patterns
 
 
-def _functions(tools: list[Tool]) -> tuple[ClientFunction, ...]:
+def _functions(tools: list[FunctionTool]) -> tuple[ClientFunction, ...]:
     if len(tools) > MAX_FUNCTIONS:
         raise InvalidInput(f"At most {MAX_FUNCTIONS} tools.", path="tools")
-    return tuple(_function(place, tool) for place, tool in enumerate(tools))
+    return tuple(_function(index, tool) for index, tool in enumerate(tools))
 
 
-def _function(place: int, tool: Tool) -> ClientFunction:
-    path = f"tools[{place}].function"
-    said = {
+def _function(index: int, tool: FunctionTool) -> ClientFunction:
+    path = f"tools[{index}].function"
+    definition = {
         "name": tool.function.name,
         "description": tool.function.description or "",
         "parameters": tool.function.parameters or {},
     }
-    check_json(said, path)
+    check_json(definition, path)
     try:
-        return msgspec.convert(said, ClientFunction)
+        return msgspec.convert(definition, ClientFunction)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$")
         raise InvalidInput(f"{message}.", path=path + where.rstrip("`")) from error
 
 
-def _lasts(headers: Mapping[str, str], *, is_new: bool) -> timedelta | None:
-    """How long a new thread lasts, if it is to end by itself."""
+def _lifetime(headers: Mapping[str, str], *, is_new: bool) -> timedelta | None:
+    """Return the lifetime of an ephemeral thread, None for a durable one."""
     kind, seconds = (headers.get(name, "").strip() for name in THREAD_HEADERS)
     if kind not in ("", "ephemeral"):
-        raise InvalidInput("x-thread may say ephemeral.", path="x-thread")
+        raise InvalidInput("x-thread may only be ephemeral.", path="x-thread")
     if kind and not is_new:
-        raise InvalidInput("Only a new thread can be made ephemeral.", path="x-thread")
+        raise InvalidInput("Only a new thread can be ephemeral.", path="x-thread")
     if seconds and not kind:
-        raise InvalidInput("This is for ephemeral threads: send x-thread: ephemeral, too.", path="x-thread-ttl")
+        raise InvalidInput("Only ephemeral threads expire. Also send x-thread: ephemeral.", path="x-thread-ttl")
     if not kind:
         return None
-    lasts = int(seconds) if WHOLE.fullmatch(seconds) else None if seconds else EPHEMERAL_SECONDS
-    if lasts is None or not MIN_EPHEMERAL_SECONDS <= lasts <= MAX_EPHEMERAL_SECONDS:
+    lifetime = int(seconds) if WHOLE_NUMBER.fullmatch(seconds) else None if seconds else DEFAULT_EPHEMERAL_SECONDS
+    if lifetime is None or not MIN_EPHEMERAL_SECONDS <= lifetime <= MAX_EPHEMERAL_SECONDS:
         bounds = f"{MIN_EPHEMERAL_SECONDS} to {MAX_EPHEMERAL_SECONDS:,}"
         raise InvalidInput(f"A thread may last {bounds} seconds.", path="x-thread-ttl")
-    return timedelta(seconds=lasts)
+    return timedelta(seconds=lifetime)
 
 
-def _thread_id(said: str | None) -> UUID | None:
-    if said is None:
+def _thread_id(value: str | None) -> UUID | None:
+    if value is None:
         return None
     try:
-        return UUID(said.strip())
+        return UUID(value.strip())
     except ValueError as error:
         raise InvalidInput("A thread's id is a UUID.", path="x-thread-id") from error

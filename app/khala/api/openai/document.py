@@ -1,65 +1,74 @@
-"""The OpenAPI document of `/v1`: the part of OpenAI's protocol that Khala speaks, and its own headers."""
+"""The OpenAPI document of `/v1`: the supported part of OpenAI's protocol, and Khala's own headers."""
 
 from functools import lru_cache
-from typing import Any, TypeAlias
 
 import msgspec
 from litestar import Response, get
 
-from khala.api.openai.completion_options import DEFAULTS, MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
-from khala.api.openai.errors import Failure
-from khala.api.openai.model_list import Model, Models
-from khala.api.openai.request_body import MAX_MESSAGES, Completion
+from khala.api.openai.completion_options import DEFAULT_MODEL_NAMES, MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
+from khala.api.openai.request_body import MAX_MESSAGES
+from khala.api.openai.types import CompletionBody, ErrorResponse, JsonObject, ListedModel, ModelList
 from khala.domain.idempotency import MAX_KEY_CHARACTERS
 
-Json: TypeAlias = dict[str, Any]
-
 REF = "#/components/schemas/{name}"
-FLAG: Json = {"type": "string", "enum": ["true", "false"]}
-DECIMAL: Json = {"type": "string", "pattern": r"^[0-9]{1,6}(\.[0-9]{1,6})?$"}
-COUNT: Json = {"type": "integer", "minimum": 1, "maximum": 1000}
-HEADERS: dict[str, tuple[str, Json]] = {
+FLAG: JsonObject = {"type": "string", "enum": ["true", "false"]}
+DECIMAL: JsonObject = {"type": "string", "pattern": r"^[0-9]{1,6}(\.[0-9]{1,6})?$"}
+COUNT: JsonObject = {"type": "integer", "minimum": 1, "maximum": 1000}
+HEADERS: dict[str, tuple[str, JsonObject]] = {
     "Idempotency-Key": (
-        "The same request again, with the same key, joins the same run.",
+        "A retry with the same key and the same body joins the same run.",
         {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARACTERS, "pattern": "^[!-~]+$"},
     ),
-    "x-thread-id": ("Go on with this thread.", {"type": "string", "format": "uuid"}),
-    "x-thread": ("The new thread is on no list, and ends by itself.", {"type": "string", "enum": ["ephemeral"]}),
+    "x-thread-id": ("Continue this thread.", {"type": "string", "format": "uuid"}),
+    "x-thread": (
+        "Create an unlisted thread that is deleted after `x-thread-ttl`.",
+        {"type": "string", "enum": ["ephemeral"]},
+    ),
     "x-thread-ttl": (
-        "After so many seconds; with `x-thread: ephemeral` only.",
+        "The lifetime of an ephemeral thread, in seconds. Requires `x-thread: ephemeral`.",
         {"type": "integer", "minimum": MIN_EPHEMERAL_SECONDS, "maximum": MAX_EPHEMERAL_SECONDS},
     ),
-    "x-autopilot": ("The run goes on in rounds of Khala's tools.", FLAG),
-    "x-autopilot-events": ("Whether a stream on autopilot is told as events.", FLAG),
-    "x-max-steps": ("Rounds on autopilot.", {"type": "integer", "minimum": 1, "maximum": 50}),
-    "x-khala-tools": ("Patterns of Khala's tools that are offered, by commas.", {"type": "string", "maxLength": 200}),
-    "x-cancel-on-disconnect": ("The run is canceled when the client hangs up.", FLAG),
-    "x-budget-usd": ("The most that the run may cost.", DECIMAL),
-    "x-budget-tokens": ("The most tokens of the run.", COUNT),
-    "x-budget-seconds": ("The most seconds of the run.", COUNT),
-    "x-budget-tool-calls": ("The most tool calls of the run.", COUNT),
+    "x-autopilot": ("Let the run use the server's tools in several steps.", FLAG),
+    "x-autopilot-events": ("Whether the stream of an autopilot run consists of Khala's events.", FLAG),
+    "x-max-steps": (
+        "The maximum number of steps of an autopilot run.",
+        {"type": "integer", "minimum": 1, "maximum": 50},
+    ),
+    "x-khala-tools": (
+        "Patterns of the server's tools to offer, separated by commas.",
+        {"type": "string", "maxLength": 200},
+    ),
+    "x-cancel-on-disconnect": ("Cancel the run when the client disconnects.", FLAG),
+    "x-budget-usd": ("The maximum cost of the run, in US dollars.", DECIMAL),
+    "x-budget-tokens": ("The maximum number of tokens of the run.", COUNT),
+    "x-budget-seconds": ("The maximum duration of the run, in seconds.", COUNT),
+    "x-budget-tool-calls": ("The maximum number of tool calls of the run.", COUNT),
 }
-"""Each header's meaning and form."""
-QUESTION: Json = {"model": "khala", "messages": [{"role": "user", "content": "What is a Khala?"}]}
-EXAMPLES: Json = {
+"""The description and the schema of each header."""
+QUESTION: JsonObject = {"model": "khala", "messages": [{"role": "user", "content": "What is a Khala?"}]}
+EXAMPLES: JsonObject = {
     "A question": {"value": QUESTION},
     "A stream, with its usage": {"value": QUESTION | {"stream": True, "stream_options": {"include_usage": True}}},
 }
-EVENT: Json = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
-"""A server-sent event, each with a chunk, or `[DONE]`, as its data."""
+EVENT: JsonObject = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
+"""A server-sent event. Its data is a chunk, or `[DONE]`."""
 ERRORS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
-KHALA: Json = {
+KHALA: JsonObject = {
     "type": "object",
     "required": ["threadId", "runId", "ignored", "steps", "reason"],
     "properties": {
         "threadId": {"type": "string", "format": "uuid"},
         "runId": {"type": "string", "format": "uuid"},
-        "ignored": {"type": "array", "items": {"type": "string"}, "description": "What changed nothing."},
+        "ignored": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Paths of the request that had no effect.",
+        },
         "steps": {"type": "integer"},
         "reason": {"type": "string"},
     },
 }
-COMPLETION: Json = {
+COMPLETION: JsonObject = {
     "type": "object",
     "required": ["id", "object", "created", "model", "choices", "usage", "khala"],
     "properties": {
@@ -87,27 +96,29 @@ COMPLETION: Json = {
 
 
 @get("/openapi.json", include_in_schema=False, lenient=True, sync_to_thread=False)
-def read_document() -> Response[Json]:
-    """The OpenAPI document of these routes."""
+def read_document() -> Response[JsonObject]:
+    """Return the OpenAPI document of these routes."""
     return Response(document(), media_type="application/json")
 
 
 @lru_cache(maxsize=1)
-def document() -> Json:
-    """The document."""
-    _, components = msgspec.json.schema_components((Completion, Models, Model, Failure), ref_template=REF)
-    fields = components["Completion"]["properties"]
+def document() -> JsonObject:
+    """Build the document, once."""
+    _, components = msgspec.json.schema_components(
+        (CompletionBody, ModelList, ListedModel, ErrorResponse), ref_template=REF
+    )
+    fields = components["CompletionBody"]["properties"]
     fields["messages"] |= {"minItems": 1, "maxItems": MAX_MESSAGES}
-    fields["model"] = {"anyOf": [{"enum": list(DEFAULTS)}, {"type": "string"}]}
+    fields["model"] = {"anyOf": [{"enum": list(DEFAULT_MODEL_NAMES)}, {"type": "string"}]}
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Khala, OpenAI-compatible", "version": "1"},
         "paths": {
             "/v1/chat/completions": {"post": _completion()},
-            "/v1/models": {"get": _operation("listModels", "List models", {"application/json": _ref("Models")})},
+            "/v1/models": {"get": _operation("listModels", "List models", {"application/json": _ref("ModelList")})},
             "/v1/models/{name}": {
-                "get": _operation("readModel", "Read a model", {"application/json": _ref("Model")}, [name])
+                "get": _operation("readModel", "Read a model", {"application/json": _ref("ListedModel")}, [name])
             },
         },
         "components": {
@@ -118,21 +129,26 @@ def document() -> Json:
     }
 
 
-def _completion() -> Json:
+def _completion() -> JsonObject:
     header = {"in": "header", "required": False}
-    headers = [header | {"name": name, "description": what, "schema": form} for name, (what, form) in HEADERS.items()]
-    answers = {"application/json": _ref("ChatCompletion"), "text/event-stream": EVENT}
-    said = {"schema": _ref("Completion"), "examples": EXAMPLES}
-    body = {"required": True, "content": {"application/json": said}}
-    return _operation("complete", "Answer a conversation", answers, headers) | {"requestBody": body}
+    headers = [
+        header | {"name": name, "description": description, "schema": schema}
+        for name, (description, schema) in HEADERS.items()
+    ]
+    contents = {"application/json": _ref("ChatCompletion"), "text/event-stream": EVENT}
+    media = {"schema": _ref("CompletionBody"), "examples": EXAMPLES}
+    body = {"required": True, "content": {"application/json": media}}
+    return _operation("complete", "Answer a conversation", contents, headers) | {"requestBody": body}
 
 
-def _operation(name: str, summary: str, answers: dict[str, Json], parameters: list[Json] | None = None) -> Json:
-    failure = {"description": "An error.", "content": {"application/json": {"schema": _ref("Failure")}}}
-    good = {"description": summary, "content": {kind: {"schema": schema} for kind, schema in answers.items()}}
+def _operation(
+    name: str, summary: str, contents: dict[str, JsonObject], parameters: list[JsonObject] | None = None
+) -> JsonObject:
+    failure = {"description": "An error.", "content": {"application/json": {"schema": _ref("ErrorResponse")}}}
+    good = {"description": summary, "content": {kind: {"schema": schema} for kind, schema in contents.items()}}
     responses = {"200": good} | {str(status): failure for status in ERRORS}
     return {"operationId": name, "summary": summary, "parameters": parameters or [], "responses": responses}
 
 
-def _ref(name: str) -> Json:
+def _ref(name: str) -> JsonObject:
     return {"$ref": REF.format(name=name)}

@@ -1,4 +1,4 @@
-"""The messages of a request as a thread's history: what was said before, and the question at its end."""
+"""Converts the messages of a completion request to the turns of a conversation."""
 
 import base64
 import binascii
@@ -8,19 +8,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from khala.api.openai.request_body import (
+from khala.api.openai.request_body import file_of, text_of
+from khala.api.openai.types import (
     AssistantMessage,
     DeveloperMessage,
     FilePart,
     ImagePart,
-    Message,
     RefusalPart,
+    RequestMessage,
     SystemMessage,
     TextPart,
     ToolMessage,
     UserMessage,
-    file_of,
-    text_of,
 )
 from khala.api.validation import check_json, check_text
 from khala.domain.errors import InvalidInput
@@ -28,210 +27,212 @@ from khala.domain.fold import Block, TextBlock, ToolBlock
 from khala.models import tool_arguments
 
 DATA_URL = re.compile(r"data:([A-Za-z0-9][\w.+-]*/[A-Za-z0-9][\w.+-]*)?((?:;[\w-]+=[^;,]*)*);base64,", re.ASCII)
-MOST_SUMMARY = 120
-TITLE = 80
-MOST_ID = 100
-MOST_FILES = 10
-"""Files of one message."""
-
-Place: TypeAlias = int
+MAX_SUMMARY_CHARACTERS = 120
+MAX_TITLE_CHARACTERS = 80
+MAX_ID_CHARACTERS = 100
+MAX_FILES = 10
+"""Per message."""
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that came with a message; `claimed` is what it is said to be."""
+class AttachedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a message. `claimed_type` is the media type that the client states."""
 
     data: bytes
-    claimed: str
+    claimed_type: str
     name: str | None
     path: str
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's words."""
+class UserTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of the user."""
 
     text: str
-    files: tuple[File, ...] = ()
+    files: tuple[AttachedFile, ...] = ()
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer of the model's with all rounds of tools in it."""
+class AssistantTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer of the model with the tool calls of all its steps."""
 
     blocks: tuple[Block, ...]
 
 
-Turn: TypeAlias = Said | Answered
+HistoryTurn: TypeAlias = UserTurn | AssistantTurn
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation. What is to be answered is its last turn: a user's words, or an answer whose tools have come back.
+    """A conversation whose last turn is to be answered: a user's message, or an answer whose calls have results.
 
-    `results` are what the tools at the end came to, by the id of the call.
+    `results` are the results of the last calls, by the id of the call.
     """
 
     system: str
-    turns: Sequence[Turn]
+    turns: Sequence[HistoryTurn]
     results: Mapping[str, str]
 
     @property
     def title(self) -> str | None:
-        """What a thread of it is called: the beginning of the user's first words."""
-        first = next((turn.text for turn in self.turns if isinstance(turn, Said) and turn.text.strip()), "")
-        return shortened(first, TITLE) or None
+        """The title of a thread with this history: the beginning of the user's first message."""
+        first = next((turn.text for turn in self.turns if isinstance(turn, UserTurn) and turn.text.strip()), "")
+        return shorten(first, MAX_TITLE_CHARACTERS) or None
 
 
-def read(messages: Sequence[Message]) -> History:
-    """The history. Raises `InvalidInput` where it is none, naming the place."""
+def read_history(messages: Sequence[RequestMessage]) -> History:
+    """Return the history. Raises `InvalidInput` with the path of the message that does not fit."""
     system = [
-        text_of(one.content, f"messages[{place}].content")
-        for place, one in enumerate(messages)
-        if isinstance(one, SystemMessage | DeveloperMessage)
+        text_of(message.content, f"messages[{index}].content")
+        for index, message in enumerate(messages)
+        if isinstance(message, SystemMessage | DeveloperMessage)
     ]
-    spoken = [
-        (place, one) for place, one in enumerate(messages) if not isinstance(one, SystemMessage | DeveloperMessage)
+    dialog = [
+        (index, message)
+        for index, message in enumerate(messages)
+        if not isinstance(message, SystemMessage | DeveloperMessage)
     ]
-    if not spoken or isinstance(spoken[-1][1], AssistantMessage):
-        raise InvalidInput("The last message must be a user's, or what a tool came to.", path="messages")
-    draft = _Draft()
-    for place, message in spoken:
-        draft.take(f"messages[{place}]", message)
-    draft.close()
-    return History(system="\n\n".join(filter(None, system)), turns=draft.turns, results=_trailing(spoken))
+    if not dialog or isinstance(dialog[-1][1], AssistantMessage):
+        raise InvalidInput("The last message must be of a user, or the result of a tool.", path="messages")
+    builder = _TurnBuilder()
+    for index, message in dialog:
+        builder.add(f"messages[{index}]", message)
+    builder.close()
+    return History(system="\n\n".join(filter(None, system)), turns=builder.turns, results=_trailing_results(dialog))
 
 
-def shortened(text: str, most: int) -> str:
-    """The text's beginning, on one line."""
-    line = " ".join(text[: 4 * most].split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+def shorten(text: str, max_characters: int) -> str:
+    """Return the beginning of the text, on one line."""
+    line = " ".join(text[: 4 * max_characters].split())
+    return line if len(line) <= max_characters else line[: max_characters - 1] + "…"
 
 
-def _trailing(spoken: Sequence[tuple[Place, Message]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for place, message in reversed(spoken):
+def _trailing_results(dialog: Sequence[tuple[int, RequestMessage]]) -> dict[str, str]:
+    results: dict[str, str] = {}
+    for index, message in reversed(dialog):
         if not isinstance(message, ToolMessage):
             break
-        found[message.tool_call_id] = text_of(message.content, f"messages[{place}].content")
-    return found
+        results[message.tool_call_id] = text_of(message.content, f"messages[{index}].content")
+    return results
 
 
-class _Draft:
-    """Turns that are being put together."""
+class _TurnBuilder:
+    """Groups messages into turns."""
 
     def __init__(self) -> None:
-        self.turns: list[Turn] = []
+        self.turns: list[HistoryTurn] = []
         self._blocks: list[Block] = []
-        self._waiting: dict[str, int] = {}
-        self._named: set[str] = set()
+        self._open_calls: dict[str, int] = {}
+        self._call_ids: set[str] = set()
         self._step = 0
 
-    def take(self, path: str, message: Message) -> None:
-        """The next message. Between a call and what it came to there is nothing else."""
+    def add(self, path: str, message: RequestMessage) -> None:
+        """Add the next message. Only the results of its calls may follow a message with calls."""
         match message:
             case ToolMessage():
-                self._settle(path, message)
+                self._add_result(path, message)
             case UserMessage():
                 self.close()
-                self.turns.append(_said(path, message))
+                self.turns.append(_user_turn(path, message))
             case AssistantMessage():
-                self._answered()
-                self._speak(path, message)
+                self._require_results()
+                self._add_answer(path, message)
             case _:
-                raise InvalidInput("Instructions are no turn.", path=path)
+                raise InvalidInput("Instructions are not part of the dialog.", path=path)
 
     def close(self) -> None:
-        """The answer that was put together is whole."""
-        self._answered()
+        """End the current answer."""
+        self._require_results()
         if self._blocks:
-            self.turns.append(Answered(blocks=tuple(self._blocks)))
-        self._blocks, self._named, self._step = [], set(), 0
+            self.turns.append(AssistantTurn(blocks=tuple(self._blocks)))
+        self._blocks, self._call_ids, self._step = [], set(), 0
 
-    def _answered(self) -> None:
-        if self._waiting:
-            missing = next(iter(self._waiting))
-            raise InvalidInput(f"The call {shortened(missing, 60)} has no tool message after it.", path="messages")
+    def _require_results(self) -> None:
+        if self._open_calls:
+            missing = next(iter(self._open_calls))
+            raise InvalidInput(f"The call {shorten(missing, 60)} has no tool message after it.", path="messages")
 
-    def _speak(self, path: str, message: AssistantMessage) -> None:
+    def _add_answer(self, path: str, message: AssistantMessage) -> None:
         if text := text_of(message.content, f"{path}.content"):
             self._blocks.append(TextBlock(text=text))
         if not message.tool_calls:
             return
         self._step += 1
-        for place, call in enumerate(message.tool_calls):
-            here = f"{path}.tool_calls[{place}]"
-            if not 0 < len(call.id) <= MOST_ID or call.id in self._waiting:
-                raise InvalidInput(f"Each call has an id of its own, of at most {MOST_ID} characters.", path=here)
-            self._waiting[check_text(call.id, here)] = len(self._blocks)
+        for index, call in enumerate(message.tool_calls):
+            call_path = f"{path}.tool_calls[{index}]"
+            if not 0 < len(call.id) <= MAX_ID_CHARACTERS or call.id in self._open_calls:
+                raise InvalidInput(
+                    f"Each call has an id of its own, of at most {MAX_ID_CHARACTERS} characters.", path=call_path
+                )
+            self._open_calls[check_text(call.id, call_path)] = len(self._blocks)
             self._blocks.append(
                 ToolBlock(
-                    tool_call_id=self._name(call.id),
-                    tool=check_text(call.function.name, here)[:MOST_ID],
+                    tool_call_id=self._unique_id(call.id),
+                    tool=check_text(call.function.name, call_path)[:MAX_ID_CHARACTERS],
                     state="queued",
                     step=self._step,
-                    args=_args(call.function.arguments, here),
+                    args=_args(call.function.arguments, call_path),
                 )
             )
 
-    def _name(self, call_id: str) -> str:
-        """The call's id, or another one where a round before had the same: not every model counts on."""
-        name = call_id if call_id not in self._named else f"{call_id}-{len(self._named)}"
-        self._named.add(name)
-        return name
+    def _unique_id(self, call_id: str) -> str:
+        """Return the call's id, or a new one if an earlier step of the answer used it: some models reuse ids."""
+        unique = call_id if call_id not in self._call_ids else f"{call_id}-{len(self._call_ids)}"
+        self._call_ids.add(unique)
+        return unique
 
-    def _settle(self, path: str, message: ToolMessage) -> None:
-        place = self._waiting.pop(message.tool_call_id, None)
-        if place is None:
+    def _add_result(self, path: str, message: ToolMessage) -> None:
+        index = self._open_calls.pop(message.tool_call_id, None)
+        if index is None:
             raise InvalidInput("No call before this has this id.", path=f"{path}.tool_call_id")
-        block = self._blocks[place]
+        block = self._blocks[index]
         assert isinstance(block, ToolBlock)
-        self._blocks[place] = settled(block, text_of(message.content, f"{path}.content"))
+        self._blocks[index] = complete_call(block, text_of(message.content, f"{path}.content"))
 
 
-def settled(block: ToolBlock, output: str) -> ToolBlock:
-    """The call with what it came to."""
-    summary = shortened(output, MOST_SUMMARY)
+def complete_call(block: ToolBlock, output: str) -> ToolBlock:
+    """Return the call with its result."""
+    summary = shorten(output, MAX_SUMMARY_CHARACTERS)
     return msgspec.structs.replace(block, state="completed", output=output, summary=summary, duration_ms=None)
 
 
 def _args(text: str, path: str) -> dict[str, Any]:
-    """The arguments of an earlier call; a model that wrote none that can be read is told so."""
+    """Return the arguments of an earlier call. If they are not JSON, the model sees them as text."""
     args, problem = tool_arguments.read(text)
     check_json(args, path)
     return args if problem is None else {"…": check_text(text, path)}
 
 
-def _said(path: str, message: UserMessage) -> Said:
+def _user_turn(path: str, message: UserMessage) -> UserTurn:
     content = message.content
     if content is None or isinstance(content, str):
-        return Said(text=check_text(content or "", f"{path}.content"))
+        return UserTurn(text=check_text(content or "", f"{path}.content"))
     texts, files = [], []
-    for place, part in enumerate(content):
-        here = f"{path}.content[{place}]"
+    for index, part in enumerate(content):
+        part_path = f"{path}.content[{index}]"
         match part:
             case TextPart():
-                texts.append(check_text(part.text, here))
+                texts.append(check_text(part.text, part_path))
             case RefusalPart():
-                texts.append(check_text(part.refusal, here))
+                texts.append(check_text(part.refusal, part_path))
             case ImagePart() | FilePart():
-                files.append(_file(here, part))
+                files.append(_file(part_path, part))
             case _:
-                raise InvalidInput("Sound is not supported.", path=here)
-    if len(files) > MOST_FILES:
-        raise InvalidInput(f"A message has at most {MOST_FILES} files.", path=f"{path}.content")
-    return Said(text="\n".join(texts), files=tuple(files))
+                raise InvalidInput("Audio is not supported.", path=part_path)
+    if len(files) > MAX_FILES:
+        raise InvalidInput(f"A message has at most {MAX_FILES} files.", path=f"{path}.content")
+    return UserTurn(text="\n".join(texts), files=tuple(files))
 
 
-def _file(path: str, part: ImagePart | FilePart) -> File:
+def _file(path: str, part: ImagePart | FilePart) -> AttachedFile:
     url, name = file_of(part)
     if not url.startswith("data:"):
         raise InvalidInput(
-            "Nothing is fetched from elsewhere: send the file itself, as data:image/png;base64,….", path=path
+            "Files are not fetched from URLs. Send the file itself, as data:image/png;base64,….", path=path
         )
     head = DATA_URL.match(url)
     if head is None:
-        raise InvalidInput("A file is written as data:MEDIA-TYPE;base64,….", path=path)
+        raise InvalidInput("Write a file as data:MEDIA-TYPE;base64,….", path=path)
     try:
         data = base64.b64decode(url[head.end() :], validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidInput(f"This is no base64: {error}.", path=path) from error
+        raise InvalidInput(f"This is not valid base64: {error}.", path=path) from error
     if not data:
         raise InvalidInput("The file is empty.", path=path)
-    return File(data=data, claimed=head[1] or "text/plain", name=name, path=path)
+    return AttachedFile(data=data, claimed_type=head[1] or "text/plain", name=name, path=path)

@@ -1,4 +1,4 @@
-"""The events of a run on autopilot: its rounds of tools as groups of tasks, what it says, and how it ends. Pure."""
+"""The events of an autopilot run: its steps as groups of tasks, its text, and its end. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from khala.api.openai.history import shortened
+from khala.api.openai.history import shorten
 from khala.domain.chat import SendResult
 from khala.domain.parts import (
     Finish,
@@ -21,17 +21,17 @@ from khala.domain.parts import (
     ToolStatus,
 )
 
-MOST_ARGS = 60
-MOST_SUMMARY = 120
-OVER = ("completed", "failed", "cancelled")
+MAX_ARGS_CHARACTERS = 60
+MAX_SUMMARY_CHARACTERS = 120
+ENDED_STATES = ("completed", "failed", "cancelled")
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", omit_defaults=True):
-    """One line of the stream; `type` says which."""
+class RunEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", omit_defaults=True):
+    """Base of all events. `type` names the event."""
 
 
-class Start(Event, frozen=True, kw_only=True, tag="autopilot_start"):
-    """The run is queued."""
+class StartEvent(RunEvent, frozen=True, kw_only=True, tag="autopilot_start"):
+    """The run was queued."""
 
     thread_id: UUID
     run_id: UUID
@@ -40,8 +40,8 @@ class Start(Event, frozen=True, kw_only=True, tag="autopilot_start"):
     ignored: tuple[str, ...] = ()
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A tool call as its round begins; `args` are its arguments in short."""
+class ToolTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A tool call at the start of its step. `args` is an excerpt of its arguments."""
 
     task_id: str
     tool: str
@@ -50,16 +50,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     detail_token: str
 
 
-class GroupStart(Event, frozen=True, kw_only=True, tag="task_group_start"):
-    """A round of tools begins: these are all of it."""
+class GroupStartEvent(RunEvent, frozen=True, kw_only=True, tag="task_group_start"):
+    """The tool calls of a step start. `tasks` are all of them."""
 
     group_id: str
     step: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[ToolTask, ...]
 
 
-class Update(Event, frozen=True, kw_only=True, tag="task_update"):
-    """A task changed its state; told in the order in which they end."""
+class TaskUpdateEvent(RunEvent, frozen=True, kw_only=True, tag="task_update"):
+    """A task has changed its state. Tasks end in any order."""
 
     group_id: str
     task_id: str
@@ -69,8 +69,8 @@ class Update(Event, frozen=True, kw_only=True, tag="task_update"):
     detail_token: str
 
 
-class GroupEnd(Event, frozen=True, kw_only=True, tag="task_group_end", omit_defaults=False):
-    """All tasks of a round have ended."""
+class GroupEndEvent(RunEvent, frozen=True, kw_only=True, tag="task_group_end", omit_defaults=False):
+    """All tasks of a step have ended."""
 
     group_id: str
     step: int
@@ -79,14 +79,14 @@ class GroupEnd(Event, frozen=True, kw_only=True, tag="task_group_end", omit_defa
     failed: int
 
 
-class Text(Event, frozen=True, kw_only=True, tag="autopilot_text"):
-    """More of what is said. All of it comes once."""
+class TextEvent(RunEvent, frozen=True, kw_only=True, tag="autopilot_text"):
+    """More text. The texts of all events together are the answer."""
 
     text: str
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A call that waits for somebody's approval."""
+class PendingApproval(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A tool call that waits for an approval."""
 
     tool_call_id: str
     tool: str
@@ -95,14 +95,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     expires_at: datetime
 
 
-class Paused(Event, frozen=True, kw_only=True, tag="autopilot_paused"):
-    """The run waits for these approvals, and goes on as soon as somebody decides."""
+class PausedEvent(RunEvent, frozen=True, kw_only=True, tag="autopilot_paused"):
+    """The run waits for these approvals. It continues when they are decided."""
 
     run_id: UUID
-    approvals: tuple[Asked, ...]
+    approvals: tuple[PendingApproval, ...]
 
 
-class End(Event, frozen=True, kw_only=True, tag="autopilot_end"):
+class EndEvent(RunEvent, frozen=True, kw_only=True, tag="autopilot_end"):
     """The run has ended."""
 
     reason: str
@@ -113,57 +113,63 @@ class End(Event, frozen=True, kw_only=True, tag="autopilot_end"):
     message: str | None = None
 
 
-class Group:
-    """A round of tools that is under way."""
+class ToolCallGroup:
+    """The tool calls of the current step."""
 
-    def __init__(self, step: Step, began: datetime) -> None:
+    def __init__(self, step: Step, started_at: datetime) -> None:
         self.id = f"step-{step.step}"
         self.step = step.step
         self.size = step.tool_count
-        self.began = began
+        self.started_at = started_at
         self.calls: dict[str, ToolCall] = {}
         self.states: dict[str, str] = {}
         self.tokens: Mapping[str, str] = {}
 
     @property
-    def whole(self) -> bool:
-        """Whether all its calls are known."""
+    def is_complete(self) -> bool:
+        """Whether all calls of the step are known."""
         return len(self.calls) >= self.size
 
     @property
-    def over(self) -> bool:
-        """Whether all its calls have ended."""
-        return self.whole and all(state in OVER for state in self.states.values())
+    def has_ended(self) -> bool:
+        """Whether all calls have ended."""
+        return self.is_complete and all(state in ENDED_STATES for state in self.states.values())
 
     @property
     def waits(self) -> frozenset[str]:
-        """The calls that wait for approval, if nothing else is under way."""
-        left = {call: state for call, state in self.states.items() if state not in OVER}
-        return frozenset(left) if self.whole and set(left.values()) == {"blocked"} else frozenset()
+        """The calls that wait for an approval, if all other calls have ended."""
+        left = {call: state for call, state in self.states.items() if state not in ENDED_STATES}
+        return frozenset(left) if self.is_complete and set(left.values()) == {"blocked"} else frozenset()
 
 
 class EventEncoder:
-    """Tells a run's parts as events. A round that is whole needs tokens for its calls before it can be told."""
+    """Encodes the parts of a run as events.
+
+    When all calls of a step are known, its group needs a detail token for each call before it can be announced.
+    """
 
     def __init__(self, sent: SendResult) -> None:
         self._sent = sent
-        self._group: Group | None = None
+        self._group: ToolCallGroup | None = None
         self._failure: RunFailure | None = None
-        self._told_waiting: frozenset[str] = frozenset()
+        self._reported_waits: frozenset[str] = frozenset()
         self.steps = 0
         self.ended = False
 
-    def start(self, *, max_steps: int, model: str) -> Start:
-        """The first event."""
-        return Start(thread_id=self._sent.thread_id, run_id=self._sent.run_id, max_steps=max_steps, model=model)
+    def start(self, *, max_steps: int, model: str) -> StartEvent:
+        """Return the first event."""
+        return StartEvent(thread_id=self._sent.thread_id, run_id=self._sent.run_id, max_steps=max_steps, model=model)
 
-    def take(self, data: PartData, at: datetime) -> Iterator[Event]:
-        """Take in what a part said at this time; the events that it makes. A round that is whole by it is `untold`."""
+    def encode(self, data: PartData, at: datetime) -> Iterator[RunEvent]:
+        """Yield the events of a part that was committed at this time.
+
+        If the part completes a group, its calls are then in `unannounced_calls`.
+        """
         match data:
             case TextDelta(text=text) if text:
-                yield Text(text=text)
+                yield TextEvent(text=text)
             case Step():
-                self._group, self.steps = Group(data, at), data.step
+                self._group, self.steps = ToolCallGroup(data, at), data.step
             case ToolCall() if self._group is not None:
                 self._group.calls[data.tool_call_id] = data
                 self._group.states[data.tool_call_id] = "queued"
@@ -180,17 +186,17 @@ class EventEncoder:
                 pass
 
     @property
-    def untold(self) -> Sequence[str]:
-        """The calls of a round that is whole and was not told: get tokens for them, and `tell` it."""
+    def unannounced_calls(self) -> Sequence[str]:
+        """The ids of the calls of a complete group that `announce_group` has not announced."""
         group = self._group
-        return list(group.calls) if group is not None and group.whole and not group.tokens else ()
+        return list(group.calls) if group is not None and group.is_complete and not group.tokens else ()
 
-    def tell(self, tokens: Mapping[str, str]) -> GroupStart:
-        """The round begins, with these tokens for its calls."""
+    def announce_group(self, tokens: Mapping[str, str]) -> GroupStartEvent:
+        """Return the start event of the group, with a detail token for each call."""
         assert self._group is not None
         self._group.tokens = tokens
         tasks = tuple(
-            Task(
+            ToolTask(
                 task_id=call.tool_call_id,
                 tool=call.tool,
                 args=_args(call),
@@ -199,44 +205,45 @@ class EventEncoder:
             )
             for call in self._group.calls.values()
         )
-        return GroupStart(group_id=self._group.id, step=self._group.step, tasks=tasks)
+        return GroupStartEvent(group_id=self._group.id, step=self._group.step, tasks=tasks)
 
-    def awaited(self) -> frozenset[str]:
-        """The calls that the run waits for, when it has begun to; none the next time, unless they are others then."""
+    def take_pending_approvals(self) -> frozenset[str]:
+        """Return the calls that the run waits for, once: empty if they are the same as at the last call."""
         waits = self._group.waits if self._group is not None and not self.ended else frozenset()
-        news = frozenset() if waits == self._told_waiting else waits
-        self._told_waiting = waits
-        return news
+        if waits == self._reported_waits:
+            return frozenset()
+        self._reported_waits = waits
+        return waits
 
     def _update(
         self, task_id: str, state: str, at: datetime, summary: str | None = None, duration_ms: int | None = None
-    ) -> Iterator[Event]:
+    ) -> Iterator[RunEvent]:
         group = self._group
         if group is None or task_id not in group.states:
             return
         group.states[task_id] = state
-        yield Update(
+        yield TaskUpdateEvent(
             group_id=group.id,
             task_id=task_id,
             state=state,
-            summary=None if summary is None else shortened(summary, MOST_SUMMARY),
+            summary=None if summary is None else shorten(summary, MAX_SUMMARY_CHARACTERS),
             duration_ms=duration_ms,
             detail_token=group.tokens.get(task_id, ""),
         )
-        if group.over:
+        if group.has_ended:
             states = list(group.states.values())
-            yield GroupEnd(
+            yield GroupEndEvent(
                 group_id=group.id,
                 step=group.step,
-                duration_ms=max(0, int((at - group.began).total_seconds() * 1000)),
+                duration_ms=max(0, int((at - group.started_at).total_seconds() * 1000)),
                 completed=states.count("completed"),
                 failed=len(states) - states.count("completed"),
             )
             self._group = None
 
-    def _end(self, finish: Finish) -> End:
+    def _end(self, finish: Finish) -> EndEvent:
         self.ended = True
-        return End(
+        return EndEvent(
             reason=finish.reason,
             steps=self.steps,
             usage=finish.usage,
@@ -248,5 +255,7 @@ class EventEncoder:
 
 def _args(call: ToolCall) -> str:
     if call.args is None:
-        return shortened(call.args_blob.preview if call.args_blob else "", MOST_ARGS)
-    return shortened(msgspec.json.encode(call.args)[: 8 * MOST_ARGS].decode(errors="ignore"), MOST_ARGS)
+        return shorten(call.args_blob.preview if call.args_blob else "", MAX_ARGS_CHARACTERS)
+    return shorten(
+        msgspec.json.encode(call.args)[: 8 * MAX_ARGS_CHARACTERS].decode(errors="ignore"), MAX_ARGS_CHARACTERS
+    )

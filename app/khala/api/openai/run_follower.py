@@ -1,13 +1,12 @@
-"""Follows one run: its parts in order, each once, as they are committed, until it has ended."""
+"""Follows one run: yields its parts in order, each once, when they are committed, until the run has ended."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import TypeAlias
 
 import msgspec
 
 from khala.api.context import Context
+from khala.api.threads.feed_reader import read_frames
 from khala.domain.access import Caller
 from khala.domain.chat import SendResult
 from khala.domain.errors import Forbidden
@@ -15,87 +14,66 @@ from khala.domain.parts import Part
 from khala.live.observer import OutgoingFrame
 from khala.store.runs import parts, runs
 
-SILENCE = 15.0
-"""Seconds after which somebody who waits is shown that all is well."""
-PAGE = 1000
-"""Parts that one read brings."""
-
-News: TypeAlias = Sequence[Part]
-"""Parts that belong together; none for a sign of life."""
+PAGE_SIZE = 1000
+"""Parts that one query reads."""
 
 
-class Frame(msgspec.Struct, frozen=True, rename="camel"):
-    """What is needed of a frame of the feed."""
+class FollowedFrame(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a frame of the feed that a follower needs."""
 
     type: str
     parts: tuple[Part, ...] = ()
     code: str = ""
 
 
-decoder = msgspec.json.Decoder(Frame)
+decoder = msgspec.json.Decoder(FollowedFrame)
 
 
-async def follow(context: Context, sent: SendResult, caller: Caller) -> AsyncGenerator[News]:
-    """The run's parts, from the first to its finish. Raises `Forbidden` or `RunNotFound` where they can't be seen."""
-    hub = context.live.threads
-    authorization = await hub.authorize(context.db, sent.thread_id, caller)
-    client = context.live.create_observer()
-    # One frame at a time leaves the client's outbox, so what is held for a slow reader stays bounded there.
-    ready: asyncio.Queue[OutgoingFrame] = asyncio.Queue(1)
-    hub.subscribe(client, sent.thread_id, sent.revision, authorization)
-    pump = asyncio.create_task(client.pump(ready.put))
-    try:
-        async with aclosing(_news(context, sent, caller, ready, pump)) as news:
-            async for found in news:
-                yield found
-    finally:
-        context.live.close(client)
-        pump.cancel()
-        await asyncio.wait({pump})
+async def follow_run(context: Context, sent: SendResult, caller: Caller) -> AsyncGenerator[Sequence[Part]]:
+    """Yield the parts of the run that were committed together, and an empty sequence for a keep-alive.
+
+    Raises `Forbidden` or `RunNotFound` if the caller may not see them.
+    """
+    authorization = await context.live.threads.authorize(context.db, sent.thread_id, caller)
+    next_seq = 0
+    async with aclosing(read_frames(context.live, sent.thread_id, sent.revision, authorization)) as frames:
+        async for outgoing in frames:
+            if outgoing is None:
+                yield ()
+                continue
+            new_parts = await _new_parts(context, sent, caller, _decode(outgoing), next_seq)
+            if new_parts:
+                yield new_parts
+                next_seq = new_parts[-1].seq + 1
+                if new_parts[-1].kind == "finish":
+                    return
 
 
-async def _news(
-    context: Context, sent: SendResult, caller: Caller, ready: asyncio.Queue[OutgoingFrame], pump: "asyncio.Task[None]"
-) -> AsyncGenerator[News]:
-    seq = 0
-    while True:
-        frame = await _next(ready, pump)
-        if frame is None:
-            yield ()
-            continue
-        found: News = [part for part in frame.parts if part.run_id == sent.run_id and part.seq >= seq]
-        if frame.type != "delta" or (found and found[0].seq != seq):
-            # The feed has skipped what was too much for it, or the thread was emptied; the tables know.
-            found = await _stored(context, sent, caller, seq)
-        if found:
-            yield found
-            seq = found[-1].seq + 1
-            if found[-1].kind == "finish":
-                return
+def _decode(outgoing: OutgoingFrame) -> FollowedFrame:
+    frame = decoder.decode(outgoing.body.data)
+    if frame.type == "gone":
+        raise Forbidden("You no longer have access to the thread of this answer.")
+    return frame
 
 
-async def _stored(context: Context, sent: SendResult, caller: Caller, seq: int) -> News:
-    """All parts from this one on."""
-    found: list[Part] = []
+async def _new_parts(
+    context: Context, sent: SendResult, caller: Caller, frame: FollowedFrame, next_seq: int
+) -> Sequence[Part]:
+    """Return the run's parts from `next_seq` on: of this frame, or from the table if the frame does not continue."""
+    new_parts = [part for part in frame.parts if part.run_id == sent.run_id and part.seq >= next_seq]
+    if frame.type != "delta" or (new_parts and new_parts[0].seq != next_seq):
+        # The feed has skipped frames for this slow reader, or the thread was reset.
+        return await _stored_parts(context, sent, caller, next_seq)
+    return new_parts
+
+
+async def _stored_parts(context: Context, sent: SendResult, caller: Caller, next_seq: int) -> Sequence[Part]:
+    stored: list[Part] = []
     async with context.db.snapshot() as driver:
         await runs.admit(driver, sent.run_id, caller)
         while True:
-            page = await parts.of_run(driver, sent.thread_id, sent.run_id, after=seq + len(found) - 1, limit=PAGE)
-            found += page
-            if len(page) < PAGE:
-                return found
-
-
-async def _next(ready: asyncio.Queue[OutgoingFrame], pump: "asyncio.Task[None]") -> Frame | None:
-    """The next frame; None after a while without one."""
-    try:
-        async with asyncio.timeout(SILENCE):
-            out = await ready.get()
-    except TimeoutError:
-        if pump.done():
-            pump.result()
-        return None
-    frame = decoder.decode(out.body.data)
-    if frame.type == "gone":
-        raise Forbidden("The thread of this answer is not open to you any more.")
-    return frame
+            after = next_seq + len(stored) - 1
+            page = await parts.of_run(driver, sent.thread_id, sent.run_id, after=after, limit=PAGE_SIZE)
+            stored += page
+            if len(page) < PAGE_SIZE:
+                return stored

@@ -1,7 +1,7 @@
-"""The feed as server-sent events: `id:` is the revision, and `Last-Event-ID` resumes."""
+"""The feed of a thread as server-sent events: `id:` is the revision, and `Last-Event-ID` resumes."""
 
-import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated
 from uuid import UUID
 
@@ -15,15 +15,14 @@ from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented_errors
+from khala.api.http.server_sent_events import KEEP_ALIVE, encode_event, stream_response
+from khala.api.threads.feed_reader import read_frames
 from khala.domain.access import Authorization, Caller
 from khala.domain.frames import MAX_REVISION
-from khala.live.observer import OutgoingFrame
 from khala.live.service import LiveService
 from khala.signals.metrics import EVENT_STREAMS
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
-SILENCE = 15.0
-"""Seconds after which a comment shows that the stream is alive."""
 
 After = Annotated[
     int | None,
@@ -31,21 +30,21 @@ After = Annotated[
         ge=0,
         le=MAX_REVISION,
         schema_extra={"minimum": 0},  # Litestar takes a bound of 0 for none
-        description="The revision that you have. `Last-Event-ID` goes before it.",
+        description="The revision that you have. `Last-Event-ID` takes precedence.",
     ),
 ]
 LastEventId = Annotated[
     str | None,
     HeaderParameter(
         name="Last-Event-ID",
-        description="The revision that you have, as browsers send it on their own. Anything else gets a snapshot.",
+        description="The revision that you have. Browsers send it on reconnect. Any other value gets a snapshot.",
     ),
 ]
 EVENTS = ResponseSpec(
     data_container=str,
     media_type="text/event-stream",
     generate_examples=False,
-    description="Frames as events: `data` is a `snapshot`, `delta` or `gone` frame, `id` the revision after it.",
+    description="Frames as events. `data` is a `snapshot`, `delta` or `gone` frame, and `id` is the revision after it.",
 )
 
 
@@ -64,56 +63,31 @@ async def events(
     after: After = None,
     last_event_id: LastEventId = None,
 ) -> Stream:
-    """The thread's snapshot, or what changed after a revision, and then every change as it is committed."""
+    """Send the thread's snapshot, or the changes after a revision, and then each change when it is committed."""
     authorization = await context.live.threads.authorize(context.db, thread_id, caller)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    resumed = _revision(last_event_id) if last_event_id else after
-    return Stream(
-        _follow(context.live, thread_id, resumed, authorization), media_type="text/event-stream", headers=headers
-    )
+    revision = _revision(last_event_id) if last_event_id else after
+    return stream_response(_events(context.live, thread_id, revision, authorization))
 
 
 def _revision(last_event_id: str) -> int | None:
-    """The revision; None for anything else, because a browser can't mend what it sends and gives up at an error."""
-    known = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= len(str(MAX_REVISION))
-    return min(int(last_event_id), MAX_REVISION) if known else None
+    """Return the revision, or None if the header is not one: a browser cannot correct it, and gives up on an error."""
+    valid = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= len(str(MAX_REVISION))
+    return min(int(last_event_id), MAX_REVISION) if valid else None
 
 
-async def _follow(
+async def _events(
     live: LiveService, thread_id: UUID, after: int | None, authorization: Authorization
 ) -> AsyncIterator[str]:
-    client = live.create_observer()
-    # One frame at a time leaves the client's outbox, so what is held for a slow reader stays bounded there.
-    ready: asyncio.Queue[OutgoingFrame] = asyncio.Queue(1)
-    live.threads.subscribe(client, thread_id, after, authorization)
-    pump = asyncio.create_task(client.pump(ready.put))
+    """Encode frames and keep-alives until the thread is gone: only that frame has no revision."""
     EVENT_STREAMS.inc()
     try:
-        async for out in _frames(ready, pump):
-            yield out
+        async with aclosing(read_frames(live, thread_id, after, authorization)) as frames:
+            async for frame in frames:
+                if frame is None:
+                    yield KEEP_ALIVE
+                    continue
+                yield encode_event(frame.body.text, frame.revision)
+                if frame.revision is None:
+                    return
     finally:
         EVENT_STREAMS.dec()
-        live.close(client)
-        pump.cancel()
-        await asyncio.wait({pump})
-
-
-async def _frames(ready: asyncio.Queue[OutgoingFrame], pump: "asyncio.Task[None]") -> AsyncIterator[str]:
-    """Events and signs of life, until the thread is gone: the one frame here that has no revision."""
-    last = False
-    while not last:
-        try:
-            async with asyncio.timeout(SILENCE):
-                out = await ready.get()
-        except TimeoutError:
-            if pump.done():
-                pump.result()
-            yield ": ping\n\n"
-        else:
-            last = out.revision is None
-            yield _event(out)
-
-
-def _event(out: OutgoingFrame) -> str:
-    number = "" if out.revision is None else f"id: {out.revision}\n"
-    return f"{number}data: {out.body.text}\n\n"
