@@ -128,7 +128,7 @@ async def stream_events(request: CompletionRequest) -> AsyncGenerator[str]:
     """Stream the steps and the text of an autopilot run. A stream that ends without `[DONE]` is incomplete."""
     encoder = EventEncoder(request.sent)
     async with _cancel_on_disconnect(request, lambda: encoder.ended):
-        start = encoder.start(max_steps=request.options.run.rounds, model=request.options.model)
+        start = encoder.start(max_steps=request.options.run.step_limit, model=request.options.model)
         yield _event(msgspec.structs.replace(start, ignored=request.options.ignored))
         try:
             async with aclosing(request.follow()) as batches:
