@@ -119,7 +119,7 @@ async def test_of_a_key_that_comes_twice_the_last_counts(thread: Thread) -> None
                                   "/schema", "/t/abc", "/api/%00", "/%ff", "/" + "a" * 8000])  # fmt: skip
 async def test_an_address_where_nothing_is_says_so(server: Inside, path: str) -> None:
     problem = told(await server.http.get(path), 404, "not_found")
-    assert problem["detail"] == "There is nothing at this address."
+    assert problem["detail"] == "There is nothing at this URL."
 
 
 @pytest.mark.parametrize("path", ["nothing.js", "", "../settings.py", "..%2fsettings.py", "%2e%2e/settings.py",
@@ -130,7 +130,7 @@ async def test_no_path_leads_out_of_the_folder_of_files(server: Inside, path: st
     request = f"GET /web/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     head, _, body = (await exchanged(server, request.encode())).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404 ")
-    assert json.loads(body)["detail"] == "There is nothing at this address.", "and not where the files are"
+    assert json.loads(body)["detail"] == "There is nothing at this URL.", "and not where the files are"
 
 
 @pytest.mark.parametrize(("method", "path", "allowed"), [

@@ -143,12 +143,12 @@ def test_a_proxy_that_is_trusted_says_whether_there_is_tls_and_nobody_else() -> 
 def test_an_origin_is_our_own_if_it_is_the_host_that_was_asked_or_the_public_one(
     origin: str, host: str, own: bool
 ) -> None:
-    assert OriginPolicy(public_url="https://public.example/khala").own(origin, host, https=False) == own
+    assert OriginPolicy(public_url="https://public.example/khala").is_own(origin, host, https=False) == own
 
 
 def test_where_we_are_reached_by_tls_a_page_without_is_none_of_ours() -> None:
-    assert OriginPolicy().own("https://chat.example", "chat.example", https=True)
-    assert not OriginPolicy().own("http://chat.example", "chat.example", https=True)
+    assert OriginPolicy().is_own("https://chat.example", "chat.example", https=True)
+    assert not OriginPolicy().is_own("http://chat.example", "chat.example", https=True)
 
 
 def let_through(limiter: RateLimiter, asked: Connection, *, tries: int = 700) -> int:

@@ -29,7 +29,7 @@ from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.http.problem_details import EXAMPLES, HANDLERS
 from khala.api.http.rate_limits import PAGE_FILE_COST
 from khala.api.http.request_origin import SAFE, refuse_cross_site
-from khala.api.http.request_telemetry import PROBES, count, route_of
+from khala.api.http.request_telemetry import PROBES, count_response, route_of
 from khala.api.http.strict_fields import check_body, check_query
 from khala.api.mcp.routes import McpController
 from khala.api.mcp.routes import endpoint as mcp_endpoint
@@ -163,7 +163,7 @@ async def _log(message: Message, scope: Scope) -> None:
     took = None if began is None else round((time.monotonic() - began) * 1000, 1)
     # The path as it was sent, percent-encoded: what it decodes to could forge a line.
     path = scope["raw_path"].decode("latin-1")
-    count(scope, message["status"], None if began is None else time.monotonic() - began)
+    count_response(scope, message["status"], None if began is None else time.monotonic() - began)
     log.info("request", method=scope.get("method"), path=path, route=route_of(scope), status=message["status"], ms=took)
 
 

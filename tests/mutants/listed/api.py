@@ -258,8 +258,8 @@ MUTANTS = (
     Mutant(
         name="the-first-of-two-hosts-counts",
         file="app/khala/api/http/host_guard.py",
-        old="if len(found) == 1 else None",
-        new="if found else None",
+        old="if len(hosts) == 1 else None",
+        new="if hosts else None",
         tests=("tests/integration/test_hosts.py::test_two_host_headers_are_none",),
         why="A request could name an allowed host to the guard and another one to what reads the last header.",
     ),

@@ -9,7 +9,7 @@ import structlog
 from litestar import Request, Response
 from litestar.response import Stream
 
-from khala.api.http.problem_details import Problem, respond
+from khala.api.http.problem_details import Problem, problem_response
 from khala.blobs.blob_service import BlobService
 from khala.blobs.content_type import INLINE_MEDIA_TYPES
 from khala.domain.errors import BlobNotFound, KhalaError
@@ -23,7 +23,7 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 PLAIN = re.compile(r"[^A-Za-z0-9._ -]")
 
 
-class Bare(Response[None]):
+class EmptyResponse(Response[None]):
     """An answer without a body, whatever its media type."""
 
     def render(self, content: None, media_type: str, enc_hook: Any = None) -> bytes:
@@ -50,16 +50,16 @@ def disposition(blob: Blob) -> str:
     return f"{kind}; filename=\"{PLAIN.sub('_', blob.name)}\"; filename*=UTF-8''{quote(blob.name, safe='')}"
 
 
-def described(blob: Blob) -> Bare:
+def described(blob: Blob) -> EmptyResponse:
     """The headers alone."""
-    return Bare(None, headers=_headers(blob) | _typed(blob) | {"Content-Length": str(blob.size)})
+    return EmptyResponse(None, headers=_headers(blob) | _typed(blob) | {"Content-Length": str(blob.size)})
 
 
-def unchanged(request: Request[Any, Any, Any], blob: Blob) -> Bare | None:
+def unchanged(request: Request[Any, Any, Any], blob: Blob) -> EmptyResponse | None:
     """304, if the client has these bytes already."""
     named = request.headers.get("if-none-match", "")
     tags = {tag.strip().removeprefix("W/") for tag in named.split(",")}
-    return Bare(None, status_code=304, headers=_headers(blob)) if tags & {"*", _tag(blob)} else None
+    return EmptyResponse(None, status_code=304, headers=_headers(blob)) if tags & {"*", _tag(blob)} else None
 
 
 def wanted(request: Request[Any, Any, Any], blob: Blob) -> tuple[int, int] | None:
@@ -87,7 +87,7 @@ def wanted(request: Request[Any, Any, Any], blob: Blob) -> tuple[int, int] | Non
 def unsatisfiable(blob: Blob) -> Response[Problem]:
     """416, with the size that there is."""
     headers = {"Content-Range": f"bytes */{blob.size}", "Accept-Ranges": "bytes"}
-    return respond("range_not_satisfiable", f"This blob has {blob.size:,} bytes.", headers=headers)
+    return problem_response("range_not_satisfiable", f"This blob has {blob.size:,} bytes.", headers=headers)
 
 
 async def streamed(blob_service: BlobService, blob: Blob, part: tuple[int, int] | None) -> Response[Any]:

@@ -81,7 +81,9 @@ class BlobController(Controller):
             return known
         url = None if direct else await _signed(context.blobs.service, blob)
         if url is not None:
-            return blob_responses.Bare(None, status_code=302, headers={"Location": url, "Cache-Control": "no-store"})
+            return blob_responses.EmptyResponse(
+                None, status_code=302, headers={"Location": url, "Cache-Control": "no-store"}
+            )
         try:
             return await blob_responses.streamed(context.blobs.service, blob, blob_responses.wanted(request, blob))
         except blob_responses.Unsatisfiable:

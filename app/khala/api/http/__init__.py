@@ -1,1 +1,1 @@
-"""HTTP itself: bounded requests, hosts, origins, problem details, rate limits and static files."""
+"""HTTP: bounded requests, hosts, origins, problem details, rate limits and static files."""

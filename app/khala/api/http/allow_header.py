@@ -1,4 +1,4 @@
-"""The `Allow` header: which methods an address takes, on answers to OPTIONS and with 405."""
+"""Sets the `Allow` header on responses to OPTIONS, and with 405: the methods of the route."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -9,14 +9,14 @@ from litestar.routes import HTTPRoute
 from litestar.types import Message, Scope
 
 HANDSHAKE = "GET"
-"""The method that opens a WebSocket; the framework names it `websocket`."""
+"""The method that opens a WebSocket. Litestar names it `websocket`."""
 
 
 def allow_header_hook() -> Callable[[Message, Scope], Awaitable[None]]:
-    """A hook that adds the header. The framework's own OPTIONS answers leave out methods of routes that were joined."""
+    """Return a hook that sets the header. Litestar's own responses lack methods if routers share a path."""
     by_template: dict[str, str] = {}
 
-    async def tell(message: Message, scope: Scope) -> None:
+    async def set_allow(message: Message, scope: Scope) -> None:
         if message["type"] != "http.response.start":
             return
         headers = MutableScopeHeaders.from_message(message)
@@ -28,11 +28,11 @@ def allow_header_hook() -> Callable[[Message, Scope], Awaitable[None]]:
             if template in by_template:
                 headers["Allow"] = by_template[template]
 
-    return tell
+    return set_allow
 
 
 def _template(scope: Scope) -> str | None:
-    """The template of the route at an address: a preflight is answered before there is a route."""
+    """Return the path template of the route. Litestar answers a preflight before it resolves the route."""
     try:
         return str(scope["litestar_app"].asgi_router.handle_routing(path=scope["path"], method="OPTIONS")[-1])
     except HTTPException:
@@ -40,8 +40,8 @@ def _template(scope: Scope) -> str | None:
 
 
 def _methods(app: Litestar) -> Mapping[str, str]:
-    found: dict[str, set[str]] = {}
+    methods_by_template: dict[str, set[str]] = {}
     for route in app.routes:
         if isinstance(route, HTTPRoute):
-            found.setdefault(route.path_format, set()).update(map(str, route.methods))
-    return {template: ", ".join(sorted(methods)) for template, methods in found.items()}
+            methods_by_template.setdefault(route.path_format, set()).update(map(str, route.methods))
+    return {template: ", ".join(sorted(methods)) for template, methods in methods_by_template.items()}

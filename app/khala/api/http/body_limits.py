@@ -49,7 +49,7 @@ class _TimedBody:
             async with asyncio.timeout(max(0.0, self._pace.left(self._waited, self._received))):
                 message = await self._receive()
         except TimeoutError as error:
-            raise RequestTimeout("The request's body came too slowly, or not at all.") from error
+            raise RequestTimeout("The request's body arrived too slowly, or not at all.") from error
         self._waited += time.monotonic() - started_at
         self._record(message)
         return message

@@ -1,4 +1,4 @@
-"""HTTP/1.1 with a bounded head and body: uvicorn's fast parser itself waits for both without a deadline."""
+"""HTTP/1.1 connections with bounded headers and bodies: uvicorn's own parser waits for both without a deadline."""
 
 import asyncio
 import socket
@@ -11,107 +11,107 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from khala.domain.transfer_rate import MAX_BODY_SECONDS
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Bytes of a request line and its headers, and as much again as one read brings."""
+"""Bounds a request line and its headers. One socket read may exceed it."""
 HEAD_TIMEOUT_SECONDS = 20.0
-"""Seconds from a request's first byte to the end of its head."""
+"""From the first byte of a request to the end of its headers."""
 BODY_TIMEOUT_SECONDS = MAX_BODY_SECONDS + 60
-"""Seconds from the end of a head to the end of the body: longer than `BodyDeadline` waits where the body is read."""
+"""From the end of the headers to the end of the body. Longer than `BodyDeadline` waits if the body is read."""
 UNREAD_BODY_TIMEOUT_SECONDS = 30.0
-"""Seconds that a body may go on after its request was answered, so that the client comes to read the answer."""
+"""For the rest of a body after its request was answered, so that the client can read the response."""
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Hangs up on a head that is too long or too slow, and on a body that never ends."""
+    """Closes a connection whose headers are too long or too slow, or whose body never ends."""
 
-    _head = 0
+    _head_bytes = 0
     _deadline: asyncio.TimerHandle | None = None
-    """For the end of a head, or of a WebSocket's handshake."""
+    """For the end of the headers, or of a WebSocket handshake."""
     _body_deadline: asyncio.TimerHandle | None = None
     _in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection that says nothing is as slow as one that says little."""
+        """Start the deadline. It also applies to a client that sends nothing."""
         super().connection_made(transport)
-        self._expect_head()
+        self._start_head_deadline()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Restart the deadline for the next request."""
         super().on_message_begin()
-        self._expect_head()
+        self._start_head_deadline()
 
     def on_headers_complete(self) -> None:
-        """Its head is whole. A handshake that announces a body is not over before that has come."""
+        """Stop the deadline. A WebSocket handshake with a body continues until the body is complete."""
         if not (self.parser.should_upgrade() and self._should_upgrade()):
-            self._forget_head()
+            self._stop_head_deadline()
             self._in_body = True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Its body is whole, if it has one."""
+        """Stop the deadline of the body."""
         self._in_body = False
-        self._forget_body()
+        self._stop_body_deadline()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the rest of a body that nobody reads any more, but not for long."""
+        """Bound the rest of a body that was not read."""
         super().on_response_complete()
         if self._in_body:
-            self._expect_body(UNREAD_BODY_TIMEOUT_SECONDS)
+            self._start_body_deadline(UNREAD_BODY_TIMEOUT_SECONDS)
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes until the head is whole."""
+        """Count the bytes of the headers."""
         super().data_received(data)
         if self._in_body and self._body_deadline is None:
-            self._expect_body(BODY_TIMEOUT_SECONDS)
+            self._start_body_deadline(BODY_TIMEOUT_SECONDS)
         if self._deadline is not None:
-            self._head += len(data)
-            if self._head > MAX_HEAD_BYTES:
-                self._hang_up()
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._abort()
 
     def handle_websocket_upgrade(self) -> None:
-        """From here on it is another protocol's, and nothing keeps this one."""
-        self._forget_head()
+        """Hand the connection to the WebSocket protocol, and drop references to this one."""
+        self._stop_head_deadline()
         super().handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # as uvicorn does at the end of a connection
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is waited for."""
-        self._forget_head()
-        self._forget_body()
+        """Stop all deadlines."""
+        self._stop_head_deadline()
+        self._stop_body_deadline()
         self._in_body = False
         super().connection_lost(exc)
 
-    def _expect_head(self) -> None:
-        self._forget_head()
-        self._deadline = self.loop.call_later(HEAD_TIMEOUT_SECONDS, self._hang_up)
+    def _start_head_deadline(self) -> None:
+        self._stop_head_deadline()
+        self._deadline = self.loop.call_later(HEAD_TIMEOUT_SECONDS, self._abort)
 
-    def _forget_head(self) -> None:
-        self._head = 0
+    def _stop_head_deadline(self) -> None:
+        self._head_bytes = 0
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _expect_body(self, seconds: float) -> None:
-        self._forget_body()
-        self._body_deadline = self.loop.call_later(seconds, self._hang_up)
+    def _start_body_deadline(self, seconds: float) -> None:
+        self._stop_body_deadline()
+        self._body_deadline = self.loop.call_later(seconds, self._abort)
 
-    def _forget_body(self) -> None:
+    def _stop_body_deadline(self) -> None:
         if self._body_deadline is not None:
             self._body_deadline.cancel()
             self._body_deadline = None
 
-    def _hang_up(self) -> None:
-        self._forget_head()
-        self._forget_body()
+    def _abort(self) -> None:
+        self._stop_head_deadline()
+        self._stop_body_deadline()
         self.transport.abort()
 
 
 class UnsignalledServer(uvicorn.Server):
-    """Uvicorn, with the signals left to us: runs are drained while sockets are still open."""
+    """Uvicorn without its signal handlers: the caller drains runs while sockets are still open."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Leave signals alone."""
         yield
 
 
@@ -119,8 +119,8 @@ def open_listening_socket(host: str, port: int, *, backlog: int) -> socket.socke
     """A open_listening_socket socket; made first, so that a port that is taken is said before anything is started."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.create_server((host, port), family=family, backlog=backlog)
-    # For all that are accepted here: asyncio does so only for sockets that say that they are TCP, and an answer would
-    # wait 40 ms for the acknowledgement of its own head.
+    # Accepted sockets inherit it. asyncio sets it only on sockets whose protocol number is TCP; without it, a response
+    # waits 40 ms for the acknowledgement of its own headers.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457), with one table of statuses."""
+"""Error responses as `application/problem+json` (RFC 9457), and the status of each error code."""
 
 import math
 import re
@@ -43,59 +43,59 @@ STATUS: dict[str, int] = {
     "internal": 500,
     "unavailable": 503,
 }
-"""Each code's status."""
+"""The status of each code."""
 CODES: dict[int, str] = {
     400: "invalid_input", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
     413: "payload_too_large", 415: "unsupported_media_type", 429: "rate_limited", 503: "unavailable",
 }  # fmt: skip
-"""The codes of errors that the framework raises."""
+"""The codes of errors that Litestar raises."""
 
 
 DETAILS: dict[str, str] = {
-    "not_found": "There is nothing at this address.",
-    "method_not_allowed": "This address does not take this method.",
+    "not_found": "There is nothing at this URL.",
+    "method_not_allowed": "This URL does not support this method.",
     "payload_too_large": f"A request has at most {MAX_BODY_BYTES:,} bytes.",
 }
-"""What to say where the framework would be silent or tell too much, such as a file's path."""
+"""Replace messages of Litestar that are missing or reveal too much, such as a file's path."""
 
-HUNG_UP = "client disconnected prematurely"
-"""What the framework says as an error of its own when the body has not come whole; nobody reads the answer."""
+CLIENT_DISCONNECTED = "client disconnected prematurely"
+"""Litestar's error when the client disconnects before the body is complete. Nobody reads the response."""
 MISSING = re.compile(r"Object missing required field `(\w+)`|Missing required \w+ parameter '(\w+)'")
-"""How the framework says that something is not there."""
+"""Litestar's messages for missing values."""
 
 EXAMPLES: dict[str, str] = {
-    "invalid_input": "The request is not as it should be.",
+    "invalid_input": "The request is invalid. See `errors`.",
     "unauthorized": "Sign in first.",
     "forbidden": "You have no access to this thread. Send its key or a share link, or sign in as a member.",
     "not_found": DETAILS["not_found"],
     "thread_not_found": "There is no such thread.",
     "run_not_found": "There is no such run.",
     "blob_not_found": "There is no such blob.",
-    "request_timeout": "The request's body came too slowly, or not at all.",
-    "conflict": "This messageId was sent before with another text.",
+    "request_timeout": "The request's body arrived too slowly, or not at all.",
+    "conflict": "This messageId was already used with another text. Use a new one.",
     "run_active": "An answer is being written. Wait for it, cancel it, or send with ifBusy.",
-    "already_decided": "Somebody decided otherwise before.",
-    "idempotency_key_reused": "This Idempotency-Key came with another request before. Use a new one.",
+    "already_decided": "This was already decided differently.",
+    "idempotency_key_reused": "This Idempotency-Key was already used with another request. Use a new one.",
     "payload_too_large": DETAILS["payload_too_large"],
     "unsupported_media_type": "Send JSON, as Content-Type: application/json.",
     "range_not_satisfiable": "This blob has 1,024 bytes.",
-    "misdirected_request": "This server does not answer to the name in the Host header.",
+    "misdirected_request": "This server does not serve the host in the Host header.",
     "rate_limited": "Too many answers are waiting to be written. Try again soon.",
-    "budget_exhausted": "The budget of this account is used up for now.",
-    "unavailable": "The database is out of reach. Try again in a moment.",
+    "budget_exhausted": "The budget of this account is exhausted for now.",
+    "unavailable": "The database is unavailable. Try again in a moment.",
 }
-"""For the OpenAPI document: a typical `detail` of each code."""
+"""A typical `detail` of each code, for the OpenAPI document."""
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """What is wrong with one place of the request, named as in `options.model`."""
+    """The error of one value in the request. `path` is like `options.model`."""
 
     path: str
     message: str
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong: `code` is for programs, `detail` for people."""
+    """An error. Programs use `code`, people read `detail`."""
 
     title: str
     status: int
@@ -104,60 +104,64 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     errors: list[FieldError] = []
 
 
-def problem(code: str, detail: str, errors: Sequence[FieldError] = ()) -> Problem:
-    """The error as it is told."""
+def create_problem(code: str, detail: str, errors: Sequence[FieldError] = ()) -> Problem:
+    """Return the body of an error response."""
     title = code.replace("_", " ").capitalize()
     return Problem(title=title, status=STATUS[code], code=code, detail=detail, errors=list(errors))
 
 
-def respond(
+def problem_response(
     code: str, detail: str, *, errors: Sequence[FieldError] = (), headers: dict[str, str] | None = None
 ) -> Response[Problem]:
-    """The response that tells of an error."""
-    return Response(problem(code, detail, errors), status_code=STATUS[code], media_type=MEDIA_TYPE, headers=headers)
+    """Return an error response."""
+    return Response(
+        create_problem(code, detail, errors), status_code=STATUS[code], media_type=MEDIA_TYPE, headers=headers
+    )
 
 
 def documented_errors(*codes: str) -> dict[int, ResponseSpec]:
-    """For the OpenAPI document: the errors that a route answers with."""
+    """Return the documentation of a route's errors, for the OpenAPI document."""
     by_status: dict[int, list[str]] = {}
     for code in codes:
         by_status.setdefault(STATUS[code], []).append(code)
-    return {status: _documented_errors(named) for status, named in by_status.items()}
+    return {status: _documented_status(named) for status, named in by_status.items()}
 
 
-def _documented_errors(codes: list[str]) -> ResponseSpec:
+def _documented_status(codes: list[str]) -> ResponseSpec:
     return ResponseSpec(
         data_container=Problem,
         media_type=MEDIA_TYPE,
         description=" or ".join(f"`{code}`" for code in codes),
-        examples=[Example(summary=code, value=msgspec.to_builtins(problem(code, EXAMPLES[code]))) for code in codes],
+        examples=[
+            Example(summary=code, value=msgspec.to_builtins(create_problem(code, EXAMPLES[code]))) for code in codes
+        ],
         generate_examples=False,
     )
 
 
 def documented_success(body: type[msgspec.Struct], description: str) -> ResponseSpec:
-    """For the OpenAPI document: another good answer of a route."""
+    """Return the documentation of another successful response, for the OpenAPI document."""
     return ResponseSpec(data_container=body, description=description, generate_examples=False)
 
 
-def _khala(_: Request[Any, Any, Any], error: KhalaError) -> Response[Problem]:
+def _domain_error(_: Request[Any, Any, Any], error: KhalaError) -> Response[Problem]:
     places = [(error.path, error.message), *error.more] if isinstance(error, InvalidInput) and error.path else []
     errors = [FieldError(path, message) for path, message in places]
     headers = {} if error.retry_after is None else {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
     if isinstance(error, RequestTimeout):
-        # What is left of the body can't be told from the next request.
+        # The rest of the body cannot be told from the next request.
         headers["Connection"] = "close"
-    return respond(error.code, error.message, errors=errors, headers=headers)
+    return problem_response(error.code, error.message, errors=errors, headers=headers)
 
 
-def _validation(_: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
+def _validation_error(_: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
     extra = error.extra if isinstance(error.extra, list) else [{"message": error.detail}]
     errors = [_field_error(one.get("key", ""), one.get("message", "")) for one in extra if isinstance(one, dict)]
-    return respond("invalid_input", EXAMPLES["invalid_input"], errors=errors)
+    return problem_response("invalid_input", EXAMPLES["invalid_input"], errors=errors)
 
 
 def _field_error(path: str, message: str) -> FieldError:
-    """What the framework says, in our words: it calls the body `data`, and names what is missing but in its message."""
+    """Translate Litestar's error, which calls the body `data` and names missing fields only in its message."""
     within = path.removeprefix("data").removeprefix(".")
     missing = MISSING.search(message)
     if missing is None:
@@ -165,23 +169,23 @@ def _field_error(path: str, message: str) -> FieldError:
     return FieldError(".".join(filter(None, (within, missing[1] or missing[2]))), "This is missing.")
 
 
-def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     code = CODES.get(error.status_code)
-    if isinstance(error, InternalServerException) and error.detail == HUNG_UP:
-        return respond("invalid_input", HUNG_UP)
+    if isinstance(error, InternalServerException) and error.detail == CLIENT_DISCONNECTED:
+        return problem_response("invalid_input", CLIENT_DISCONNECTED)
     if code is None:
-        return _unexpected(request, error)
-    return respond(code, DETAILS.get(code) or error.detail or code, headers=dict(error.headers or {}))
+        return _unexpected_error(request, error)
+    return problem_response(code, DETAILS.get(code) or error.detail or code, headers=dict(error.headers or {}))
 
 
-def _unexpected(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+def _unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     log.error("request_crashed", method=request.method, path=request.url.path, exc_info=error)
-    return respond("internal", "Something went wrong here. It was logged.")
+    return problem_response("internal", "An unexpected error occurred. It was logged.")
 
 
 HANDLERS: ExceptionHandlersMap = {
-    KhalaError: _khala,
-    ValidationException: _validation,
-    HTTPException: _http,
-    Exception: _unexpected,
+    KhalaError: _domain_error,
+    ValidationException: _validation_error,
+    HTTPException: _http_error,
+    Exception: _unexpected_error,
 }

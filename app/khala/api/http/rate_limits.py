@@ -1,4 +1,4 @@
-"""How often somebody may ask: a bucket of tokens for each machine and each secret, in this process's memory."""
+"""Rate limits of requests: a token bucket for each machine and each credential, in this process's memory."""
 
 import time
 from collections import OrderedDict
@@ -9,46 +9,44 @@ from khala.domain.errors import RateLimited
 from khala.domain.token_bucket import TokenBucket
 
 MAX_BUCKETS = 50_000
-"""Callers that are remembered; those who have not asked for longest are forgotten first."""
+"""When there are more, the least recently used bucket is dropped."""
 PAGE_FILE_COST = 0.1
-"""Requests that one file of the page counts as: to load it takes about 20, and many people may share an address."""
-SECRETS = ("authorization", "x-anon-key", "x-share-key", "cookie")
-"""Headers by which a caller is known whatever the address."""
+"""The cost of one file of the page: loading the page takes about 20 files, and many people may share an address."""
+CREDENTIAL_HEADERS = ("authorization", "x-anon-key", "x-share-key", "cookie")
+"""Headers that identify a caller independently of the address."""
 
 
 class RateLimiter:
-    """Lets each caller make so many requests a minute, all at once if they like; 0 is no limit."""
+    """Limits each caller to a number of requests per minute, which may come in one burst. 0 means no limit."""
 
     def __init__(self, per_minute: int, *, count_loopback: bool) -> None:
-        """`count_loopback`: callers on this machine are limited, too."""
-        self._most = float(per_minute)
+        """Create the limiter. `count_loopback`: callers on this machine are limited, too."""
+        self._per_minute = float(per_minute)
         self._count_loopback = count_loopback
         self._buckets: OrderedDict[bytes | str, TokenBucket] = OrderedDict()
 
     def check(self, connection: Connection, origins: OriginPolicy, *, cost: float = 1.0) -> None:
-        """Count the request. Raises `RateLimited` if it was one too many from its machine or by its secret.
+        """Count the request. Raises `RateLimited` if its machine or its credential has used up its limit.
 
-        `cost`: how many ordinary requests it counts as.
+        `cost` is in ordinary requests.
         """
-        if not self._most or (is_local(connection, origins) and not self._count_loopback):
+        if not self._per_minute or (is_local(connection, origins) and not self._count_loopback):
             return
         now = time.monotonic()
-        wait = max(self._take(who, now, cost) for who in ("", *_callers(connection, origins)))
+        wait = max((self._take(key, now, cost) for key in _keys(connection, origins)), default=0.0)
         if wait:
             raise RateLimited("Too many requests. Slow down.", retry_after=wait)
 
-    def _take(self, who: bytes | str, now: float, cost: float) -> float:
-        """Seconds until there is a token for them; 0 if there was one, which is taken."""
-        if not who:
-            return 0.0
-        bucket = self._buckets.pop(who, None) or TokenBucket(self._most, self._most / 60)
-        self._buckets[who] = bucket
+    def _take(self, key: bytes | str, now: float, cost: float) -> float:
+        """Take a token and return 0, or return the seconds until there is one."""
+        bucket = self._buckets.pop(key, None) or TokenBucket(self._per_minute, self._per_minute / 60)
+        self._buckets[key] = bucket
         if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return 0.0 if bucket.take(now, cost) else bucket.wait
 
 
-def _callers(connection: Connection, origins: OriginPolicy) -> list[bytes | str]:
+def _keys(connection: Connection, origins: OriginPolicy) -> list[bytes | str]:
     machine = client_machine(connection, origins)
-    secrets = [key_hash(name + value) for name in SECRETS if (value := connection.headers.get(name))]
-    return [*([machine] if machine else []), *secrets]
+    credentials = [key_hash(name + value) for name in CREDENTIAL_HEADERS if (value := connection.headers.get(name))]
+    return [*([machine] if machine else []), *credentials]

@@ -1,4 +1,4 @@
-"""Where a request comes from: the client's address behind trusted proxies, and the site whose page made it."""
+"""The origin of a request: the client's address behind trusted proxies, and the site whose page sent it."""
 
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
@@ -15,35 +15,35 @@ Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
 
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
 OWN_SITE = ("same-origin", "none")
-"""What `Sec-Fetch-Site` says of our own page, and of an address that the user typed or chose."""
+"""Values of `Sec-Fetch-Site` for the server's own page, and for a URL that the user typed or opened."""
 IPV4_PREFIX, IPV6_PREFIX = 24, 56
-"""Bits of an address that somebody can't easily change: what a provider gives one customer, about."""
+"""Bits of an address that a client cannot easily change: about what a provider assigns to one customer."""
 IPV6_HOST = 64
-"""Bits of an address that name one home or machine; the rest it chooses itself."""
+"""Bits of an address that identify one home or machine. The machine chooses the other bits itself."""
 
 
 class AddressRange(Protocol):
-    """A network, of either version."""
+    """An IPv4 or IPv6 network."""
 
     def __contains__(self, other: object) -> bool:
         """Whether the address is in it."""
 
 
 class OriginPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom the operator trusts: pages of which origins may call, and which proxies tell the client's address."""
+    """The origins whose pages may call, and the proxies that are trusted to name the client's address."""
 
     allowed: tuple[str, ...] = ()
     public_url: str | None = None
     proxies: tuple[AddressRange, ...] = ()
     count_loopback: bool = False
-    """Whether callers on this machine are limited by their network, too, as everybody else is."""
+    """Whether limits per network also apply to clients on this machine."""
 
-    def names(self, origin: str) -> bool:
-        """Whether the operator has named this origin, and not just allowed any."""
+    def is_named(self, origin: str) -> bool:
+        """Whether the operator has allowed this origin by name, not by `*`."""
         return origin in self.allowed
 
-    def own(self, origin: str, host: str, *, https: bool) -> bool:
-        """Whether the origin is this server's; where it is reached by TLS, a page without is none of its."""
+    def is_own(self, origin: str, host: str, *, https: bool) -> bool:
+        """Whether the origin is this server's. If the server is reached over TLS, a plain HTTP origin is not."""
         split = urlsplit(origin) if origin.count("/") == 2 else None
         schemes = {"https"} if https else {"http", "https"}
         same = split is not None and split.scheme in schemes and bool(split.netloc) and split.netloc == host
@@ -56,10 +56,10 @@ def _origin_of(url: str) -> str:
 
 
 def refuse_cross_site(connection: Connection, origins: OriginPolicy, *, cookie: bool) -> None:
-    """Raise if a browser says that another site's page wants to change something here.
+    """Raise `Forbidden` if a browser says that another site's page sent this request to change something.
 
-    What browsers send on their own decides, `Sec-Fetch-Site` first and `Origin` else; programs send neither. That an
-    operator allows any origin is no word for a request that bears a session's cookie.
+    `Sec-Fetch-Site` decides, or `Origin` if that is absent. Programs that are not browsers send neither. Allowing any
+    origin (`*`) does not apply to a request with a session cookie.
     """
     site, origin = connection.headers.get("sec-fetch-site"), connection.headers.get("origin")
     if site in OWN_SITE or (site is None and origin is None):
@@ -72,26 +72,25 @@ def refuse_cross_site(connection: Connection, origins: OriginPolicy, *, cookie: 
 
 
 def may_open_socket(connection: Connection, origins: OriginPolicy) -> bool:
-    """Whether the page that opens a socket may; programs that are no browsers send no origin."""
+    """Whether the page may open a socket. Programs that are not browsers send no origin."""
     origin = connection.headers.get("origin")
     return origin is None or "*" in origins.allowed or is_trusted_origin(connection, origins)
 
 
 def is_trusted_origin(connection: Connection, origins: OriginPolicy) -> bool:
-    """Whether the cookie that came with this may be believed: it was our own page that sent it, or a named one.
+    """Whether the request's cookie can be trusted: the server's own page sent it, or a page of a named origin.
 
-    A browser sends no `Origin` with most GET requests; then `Sec-Fetch-Site` says whose page asks. Programs send
-    neither.
+    Browsers send no `Origin` with most GET requests. In that case `Sec-Fetch-Site` decides. Programs send neither.
     """
     origin = connection.headers.get("origin")
     if origin is None:
         return connection.headers.get("sec-fetch-site") in (None, *OWN_SITE)
     host, https = connection.headers.get("host", ""), is_https(connection, origins)
-    return origins.own(origin, host, https=https) or origins.names(origin)
+    return origins.is_own(origin, host, https=https) or origins.is_named(origin)
 
 
 def client_address(connection: Connection, origins: OriginPolicy) -> Address | None:
-    """The client's address: the peer's, or the last one in `X-Forwarded-For` that no trusted proxy has."""
+    """Return the client's address: the peer's, or the last one in `X-Forwarded-For` that is not a trusted proxy's."""
     peer = _parsed(connection.client.host if connection.client else "")
     if peer is None or not _trusted(peer, origins.proxies):
         return peer
@@ -104,7 +103,7 @@ def client_address(connection: Connection, origins: OriginPolicy) -> Address | N
 
 
 def is_https(connection: Connection, origins: OriginPolicy) -> bool:
-    """Whether the client's connection is encrypted, as far as a trusted proxy or the operator says."""
+    """Whether the client's connection is encrypted, according to a trusted proxy or the operator."""
     peer = _parsed(connection.client.host if connection.client else "")
     if peer is not None and _trusted(peer, origins.proxies) and "x-forwarded-proto" in connection.headers:
         return connection.headers["x-forwarded-proto"].rpartition(",")[2].strip() in ("https", "wss")
@@ -113,14 +112,14 @@ def is_https(connection: Connection, origins: OriginPolicy) -> bool:
 
 
 def base_url(connection: Connection, origins: OriginPolicy) -> str:
-    """The address of this server as the client knows it, without a slash at its end."""
+    """Return the URL of this server as the client knows it, without a trailing slash."""
     if origins.public_url is not None:
         return origins.public_url
     return f"{'https' if is_https(connection, origins) else 'http'}://{connection.headers.get('host', '')}"
 
 
 def client_network(connection: Connection, origins: OriginPolicy) -> str | None:
-    """The client's network, for limits; None for this machine's own, unless they count."""
+    """Return the client's network, for limits. None for this machine, unless its clients count."""
     address = client_address(connection, origins)
     if address is None or (is_local(connection, origins) and not origins.count_loopback):
         return None
@@ -129,7 +128,7 @@ def client_network(connection: Connection, origins: OriginPolicy) -> str | None:
 
 
 def client_machine(connection: Connection, origins: OriginPolicy) -> str | None:
-    """The client's machine, for limits: an IPv4 address, or the part of an IPv6 address that it can't choose."""
+    """Return the client's machine, for limits: an IPv4 address, or the prefix of an IPv6 address."""
     address = client_address(connection, origins)
     if isinstance(address, IPv6Address):
         return str(IPv6Network((address, IPV6_HOST), strict=False))
@@ -137,7 +136,7 @@ def client_machine(connection: Connection, origins: OriginPolicy) -> str | None:
 
 
 def is_local(connection: Connection, origins: OriginPolicy) -> bool:
-    """Whether the client is on this machine, and not behind a proxy on it that nobody has declared."""
+    """Whether the client is on this machine, and not behind an undeclared proxy on it."""
     address = client_address(connection, origins)
     return address is not None and address.is_loopback and "x-forwarded-for" not in connection.headers
 
@@ -152,7 +151,7 @@ def _trusted(address: Address, proxies: Sequence[AddressRange]) -> bool:
 
 
 def _parsed(text: str) -> Address | None:
-    """The address; an IPv4 one that is dressed up as IPv6 is IPv4, and a port beside it is nobody's business."""
+    """Return the address without its port. An IPv4 address mapped to IPv6 becomes IPv4."""
     bare = text.rpartition(":")[0] if text.count(":") == 1 else text.strip("[]").partition("]")[0]
     try:
         address = ip_address(bare.partition("%")[0])

@@ -1,4 +1,4 @@
-"""Around the application: a name for each request and socket in the log, and a span for each request that is traced."""
+"""Observes requests: an id for each request and socket in the log, metrics, and a span for each traced request."""
 
 import secrets
 import time
@@ -11,20 +11,20 @@ from structlog.contextvars import bound_contextvars
 from khala.signals import metrics, traces
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Methods that metrics name; others are made up."""
+"""Methods that metrics distinguish. All others count as `other`."""
 PROBES = ("/api/health", "/health")
-"""What is asked for so often that it is neither counted, logged nor traced."""
-SERVER_ERROR = 500
+"""Paths that are requested so often that they are not counted, logged or traced."""
+SERVER_ERROR_STATUS = 500
 
 
 class RequestTelemetry:
-    """The same application, observed. Whatever is logged in a request or by a socket bears its id."""
+    """ASGI middleware. Each log line of a request or socket has its id."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass it on."""
+        """Serve a request or socket."""
         if scope["type"] == ScopeType.WEBSOCKET:
             with bound_contextvars(socket_id=secrets.token_hex(8)), metrics.SOCKETS.track_inprogress():
                 await self._detached(scope, receive, send)
@@ -36,12 +36,12 @@ class RequestTelemetry:
             await self._app(scope, receive, send)
 
     async def _detached(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Litestar's socket keeps itself until the collector comes, and all that it got: so it gets little."""
-        ends = Ends(receive, send)
+        """Serve a socket. Litestar's object lives until the garbage collector runs, so its references must be cut."""
+        channel = DetachableChannel(receive, send)
         try:
-            await self._app(scope, ends.receive, ends.send)
+            await self._app(scope, channel.receive, channel.send)
         finally:
-            ends.cut()
+            channel.detach()
             scope.get("state", {}).clear()
 
     async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,44 +51,44 @@ class RequestTelemetry:
         method = method_of(scope)
         with traces.span(method, SpanKind.SERVER, _traceparent(scope), {"http.request.method": method}) as span:
 
-            async def tell(message: Message) -> None:
+            async def send_and_end(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     _end(span, scope, method, message["status"])
                 await send(message)
 
-            await self._app(scope, receive, tell)
+            await self._app(scope, receive, send_and_end)
 
 
-class Ends:
-    """A socket's two ends, for as long as they are not cut."""
+class DetachableChannel:
+    """The `receive` and `send` of a socket, until they are detached."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive: Receive | None = receive
         self._send: Send | None = send
 
     async def receive(self) -> ReceiveMessage:
-        """What comes next."""
+        """Return the next message."""
         if self._receive is None:
             raise RuntimeError("the socket's work has ended")
         return await self._receive()
 
     async def send(self, message: Message) -> None:
-        """Send it."""
+        """Send a message."""
         if self._send is None:
             raise RuntimeError("the socket's work has ended")
         await self._send(message)
 
-    def cut(self) -> None:
-        """Let go of them."""
+    def detach(self) -> None:
+        """Drop the references to both."""
         self._receive = self._send = None
 
 
 def _end(span: Span, scope: Scope, method: str, status: int) -> None:
-    """The span ends when the answer begins: some go on for hours."""
+    """End the span when the response begins: some responses stream for hours."""
     route = route_of(scope)
     span.update_name(f"{method} {route}")
     span.set_attributes({"http.route": route, "http.response.status_code": status})
-    if status >= SERVER_ERROR:
+    if status >= SERVER_ERROR_STATUS:
         span.set_status(StatusCode.ERROR)
     span.end()
 
@@ -98,18 +98,18 @@ def _traceparent(scope: Scope) -> str | None:
 
 
 def method_of(scope: Scope) -> str:
-    """The request's method, or `other`."""
+    """Return the request's method, or `other`."""
     method = str(scope.get("method", ""))
     return method if method in METHODS else metrics.OTHER
 
 
 def route_of(scope: Scope) -> str:
-    """The template of the request's route, without the ids in it; `none` where there is no such route."""
+    """Return the path template of the route, or `none` if there is no route."""
     return str(scope.get("path_template") or "none")
 
 
-def count(scope: Scope, status: int, seconds: float | None) -> None:
-    """An answer begins, so long after its request."""
+def count_response(scope: Scope, status: int, seconds: float | None) -> None:
+    """Count a response that begins. `seconds` is the time since its request."""
     method, route = method_of(scope), route_of(scope)
     metrics.REQUESTS.labels(method, route, str(status)).inc()
     if seconds is not None:

@@ -1,6 +1,6 @@
-"""Refuses what a request names and no route knows: unknown fields of a JSON body, unknown query parameters.
+"""Refuses unknown fields of JSON bodies and unknown query parameters.
 
-Otherwise a misspelt field would be a limit that does not hold, or a page of the wrong size, without a word.
+Otherwise a misspelt field would silently have no effect: a limit would not apply, or a page would have the wrong size.
 """
 
 from collections.abc import Iterable
@@ -14,16 +14,16 @@ from litestar.handlers import BaseRouteHandler
 from khala.domain.errors import InvalidInput
 from khala.domain.unknown_fields import MAX_NAME_CHARACTERS, UnknownField, find, nearest_name
 
-MAX_TOLD = 20
-"""Unknown names that one answer lists."""
+MAX_LISTED = 20
+"""Unknown names that one error lists."""
 LENIENT = "lenient"
-"""The option of a route that takes what it does not know: others' protocols say what travels there."""
+"""The option of a route that accepts unknown fields, because another protocol defines its requests."""
 
 _PARAMETERS: WeakKeyDictionary[BaseRouteHandler, dict[str, None]] = WeakKeyDictionary()
 
 
 def check_body(request: Request[Any, Any, Any], body: Any) -> None:
-    """Raise `InvalidInput` if a JSON body, decoded, has a field at any depth that the route's type does not have."""
+    """Raise `InvalidInput` if the decoded body has a field at any depth that the route's type does not have."""
     field = request.route_handler.parsed_data_field
     if field is not None and not request.route_handler.opt.get(LENIENT):
         refuse(find(body, field.annotation))
@@ -32,7 +32,7 @@ def check_body(request: Request[Any, Any, Any], body: Any) -> None:
 def check_query(request: Request[Any, Any, Any]) -> None:
     """Raise `InvalidInput` for a query parameter that the route does not have."""
     handler = request.route_handler
-    # Of what OPTIONS answers, nothing depends on parameters, and its handler is the framework's own.
+    # Litestar's own handler answers OPTIONS, and ignores parameters.
     if not request.scope["query_string"] or handler.opt.get(LENIENT) or request.method == "OPTIONS":
         return
     known = _parameters(request)
@@ -41,10 +41,10 @@ def check_query(request: Request[Any, Any, Any]) -> None:
 
 
 def refuse(unknown: Iterable[UnknownField]) -> None:
-    """Raise `InvalidInput` if there is any; it lists them all, or the first of very many."""
-    places = [(one.path, one.message) for one in islice(unknown, MAX_TOLD)]
-    if places:
-        (path, message), *more = places
+    """Raise `InvalidInput` if there are any. It lists the first 20."""
+    errors = [(field.path, field.message) for field in islice(unknown, MAX_LISTED)]
+    if errors:
+        (path, message), *more = errors
         raise InvalidInput(message, path=path, more=more)
 
 
@@ -54,7 +54,7 @@ def _parameter(name: str, hint: str | None) -> UnknownField:
 
 
 def _parameters(request: Request[Any, Any, Any]) -> dict[str, None]:
-    """The route's query parameters; to find them takes a while, so that they are kept for as long as the route is."""
+    """Return the route's query parameters. They are cached, because finding them is slow."""
     handler = request.route_handler
     known = _PARAMETERS.get(handler)
     if known is None:

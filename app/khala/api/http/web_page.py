@@ -1,4 +1,4 @@
-"""The page and its files, and the frame in which it shows what a model has made."""
+"""Serves the web page and its files, and the frame that previews documents of a model."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,52 +15,56 @@ POLICY = (
     "img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; frame-src 'self'; manifest-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What a page of ours may load, and from where: from here alone; WebAssembly may be compiled, but no text be run."""
+"""The page may load from this server only. It may compile WebAssembly, but not evaluate text."""
 PREVIEW_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-"""What a document that a model made may do: run, with nothing to load, nobody to ask and an origin of its own."""
+"""A model's document may run scripts in an origin of its own. It may not load anything or connect anywhere."""
 PREVIEW = (Path(__file__).parent / "preview.html").read_bytes()
-FRESH = "no-cache"
-FOR_EVER = "public, max-age=31536000, immutable"
-"""Of files whose names change with what is in them."""
-HASHED = "assets/"
+REVALIDATE = "no-cache"
+IMMUTABLE = "public, max-age=31536000, immutable"
+"""For files whose names contain a hash of their content."""
+HASHED_PREFIX = "assets/"
 NOT_BUILT = "The page has not been built. Run `make web`.\n"
 
 FilePath = Annotated[str, PathParameter(description="A file's name within the folder.")]
 
 
 def routes(web: Path) -> list[ControllerRouterHandler]:
-    """The page at `/` and at `/t/{thread id}`, its files under `/web`, its service worker, and `/preview`."""
+    """Return the routes of the page (`/`, `/t/{thread_id}`), its files (`/web`), its service worker, and `/preview`."""
 
     @get(["/", "/t/{thread_id:uuid}"], media_type=MediaType.HTML, include_in_schema=False)
     async def page(request: Request[Any, Any, Any]) -> Response[Any]:
         try:
-            return await static_files.answer(request, web, "index.html", cache=FRESH)
+            return await static_files.serve_file(request, web, "index.html", cache=REVALIDATE)
         except NotFoundException:
-            return Response(NOT_BUILT, status_code=503, media_type=MediaType.TEXT, headers={"Cache-Control": FRESH})
+            return Response(
+                NOT_BUILT, status_code=503, media_type=MediaType.TEXT, headers={"Cache-Control": REVALIDATE}
+            )
 
     @get("/sw.js", include_in_schema=False)
     async def service_worker(request: Request[Any, Any, Any]) -> Response[Any]:
-        # Here and not under /web: a service worker sees to no more than what lies beneath it.
-        return await static_files.answer(request, web, "sw.js", cache=FRESH)
+        # Not under /web: a service worker controls only pages below its own path.
+        return await static_files.serve_file(request, web, "sw.js", cache=REVALIDATE)
 
     @route("/web/{file_path:path}", http_method=[HttpMethod.GET, HttpMethod.HEAD], include_in_schema=False)
     async def file(request: Request[Any, Any, Any], file_path: FilePath) -> Response[Any]:
         name = file_path.removeprefix("/")
-        return await static_files.answer(request, web, name, cache=FOR_EVER if name.startswith(HASHED) else FRESH)
+        return await static_files.serve_file(
+            request, web, name, cache=IMMUTABLE if name.startswith(HASHED_PREFIX) else REVALIDATE
+        )
 
     return [page, service_worker, file, preview]
 
 
 @get("/preview", media_type=MediaType.HTML, include_in_schema=False)
 async def preview() -> Response[bytes]:
-    """An empty page that shows the document which the page around it hands over."""
+    """Serve an empty page that shows the document which its parent page posts to it."""
     headers = {
         "Content-Security-Policy": PREVIEW_POLICY,
         "X-Frame-Options": "SAMEORIGIN",
         "X-DNS-Prefetch-Control": "off",
-        "Cache-Control": FRESH,
+        "Cache-Control": REVALIDATE,
     }
     return Response(PREVIEW, media_type=MediaType.HTML, headers=headers)

@@ -1,4 +1,4 @@
-"""WebSocket connections that take whole messages at once, and whose pulse can be felt: when bytes came last."""
+"""WebSocket connections with encoded messages, and a heartbeat that knows when bytes arrived last."""
 
 from typing import Any
 
@@ -8,43 +8,43 @@ from websockets.protocol import State
 from khala.live.heartbeat import Heartbeat
 
 PROTOCOL_KEY = "line"
-"""Where in the connection's state the application finds its line."""
-SIGN = b"here"
-NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+"""The key of the connection's state under which the application finds the protocol."""
+PING_PAYLOAD = b"here"
+BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """Uvicorn's connection, which keeps its own pings and what it does if they aren't answered."""
+    """Uvicorn's connection. Uvicorn's own pings remain, and it closes a connection that does not answer them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.heartbeat = Heartbeat(self._ask)
+        self.heartbeat = Heartbeat(self._send_ping)
 
     def data_received(self, data: bytes) -> None:
-        """Something was heard. A head that is no handshake is answered and the connection closed."""
+        """Record a sign of life. Answer headers that are not a handshake with 400, and close the connection."""
         self.heartbeat.record()
         super().data_received(data)
         if not self.handshake_initiated:
-            # The head comes here at once and whole, so nothing makes a handshake of it any more; uvicorn would wait.
-            self.transport.write(b"".join(self.conn.data_to_send()) or NO_HANDSHAKE)
+            # The complete headers arrive at once, so no handshake can follow. Uvicorn would wait for it.
+            self.transport.write(b"".join(self.conn.data_to_send()) or BAD_REQUEST)
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing here keeps itself any more, so all of it goes with the socket and does not wait for the collector."""
+        """Break reference cycles, so that memory is freed without the garbage collector."""
         super().connection_lost(exc)
         self.heartbeat.close()
         self.conn.parser.close()
         self.conn.parser_exc = None
 
     async def run_asgi(self) -> None:
-        """Give the application the line."""
+        """Give the application access to this protocol."""
         self.scope["state"][PROTOCOL_KEY] = self
         await super().run_asgi()
 
     def write(self, message: bytes) -> bool:
-        """Send a whole text message, as `Body` makes it; False if the client takes none now, or is gone.
+        """Send an encoded text message. Return False if the client cannot take it now, or has disconnected.
 
-        Past uvicorn and websockets, which would make the same bytes again for each client.
+        It bypasses uvicorn and websockets, which would encode the same message again for each client.
         """
         if not self.writable.is_set() or not self._open:
             return False
@@ -52,7 +52,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return True
 
     async def deliver(self, message: bytes) -> None:
-        """Send it as soon as the client takes it. Who is gone is sent nothing; `receive` will say so."""
+        """Send a message as soon as the client takes it. If the client has disconnected, `receive` reports that."""
         while self._open and not self.write(message):
             await self.writable.wait()
 
@@ -60,9 +60,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def _open(self) -> bool:
         return self.conn.state is State.OPEN and not self.transport.is_closing()
 
-    def _ask(self) -> None:
+    def _send_ping(self) -> None:
         if not self._open:
             return
-        # A client may answer only the newest ping: while uvicorn waits for an answer, this asks for the same one.
-        self.conn.send_ping(self.pending_ping_payload or SIGN)
+        # A client may answer only the newest ping: while uvicorn waits for a pong, send the same payload.
+        self.conn.send_ping(self.pending_ping_payload or PING_PAYLOAD)
         self.transport.write(b"".join(self.conn.data_to_send()))
