@@ -141,7 +141,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         blobs = self.context.blobs
         async with blobs.service.spool(blobs.max_upload_bytes) as spool:
             await spool.write(file.data)
-            stored = await blobs.service.keep(
+            stored = await blobs.service.put(
                 spool,
                 thread_id=thread_id,
                 media_type=media_type,

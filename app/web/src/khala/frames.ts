@@ -959,13 +959,13 @@ export interface PartPage {
   done: boolean;
 }
 
-/** What is wrong with one place of the request, named as in `options.model`. */
+/** The error of one value in the request. `path` is like `options.model`. */
 export interface FieldError {
   path: string;
   message: string;
 }
 
-/** What went wrong: `code` is for programs, `detail` for people. */
+/** An error. Programs use `code`, people read `detail`. */
 export interface Problem {
   title: string;
   status: number;
