@@ -7,7 +7,7 @@ from litestar import Response, get
 
 from khala.api.openai.completion_options import DEFAULT_MODEL_NAMES, MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
 from khala.api.openai.request_body import MAX_MESSAGES
-from khala.api.openai.types import CompletionBody, ErrorResponse, JsonObject, ListedModel, ModelList
+from khala.api.openai.types import CompletionBody, ErrorResponse, JsonObject, ListedModel, ListedModels
 from khala.domain.idempotency import MAX_KEY_CHARACTERS
 
 REF = "#/components/schemas/{name}"
@@ -105,7 +105,7 @@ def read_document() -> Response[JsonObject]:
 def document() -> JsonObject:
     """Build the document, once."""
     _, components = msgspec.json.schema_components(
-        (CompletionBody, ModelList, ListedModel, ErrorResponse), ref_template=REF
+        (CompletionBody, ListedModels, ListedModel, ErrorResponse), ref_template=REF
     )
     fields = components["CompletionBody"]["properties"]
     fields["messages"] |= {"minItems": 1, "maxItems": MAX_MESSAGES}
@@ -116,7 +116,7 @@ def document() -> JsonObject:
         "info": {"title": "Khala, OpenAI-compatible", "version": "1"},
         "paths": {
             "/v1/chat/completions": {"post": _completion()},
-            "/v1/models": {"get": _operation("listModels", "List models", {"application/json": _ref("ModelList")})},
+            "/v1/models": {"get": _operation("listModels", "List models", {"application/json": _ref("ListedModels")})},
             "/v1/models/{name}": {
                 "get": _operation("readModel", "Read a model", {"application/json": _ref("ListedModel")}, [name])
             },

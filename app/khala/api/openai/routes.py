@@ -17,7 +17,7 @@ from khala.api.openai.history import read_history
 from khala.api.openai.request_body import MAX_COMPLETION_BODY_BYTES
 from khala.api.openai.responses import CompletionRequest
 from khala.api.openai.submission import Submission
-from khala.api.openai.types import ListedModel, ModelList
+from khala.api.openai.types import ListedModel, ListedModels
 from khala.api.tools import client_functions
 from khala.domain import idempotency, ids
 from khala.domain.access import Caller
@@ -61,10 +61,10 @@ async def complete(
 
 
 @get("/models", include_in_schema=False, lenient=True)
-async def list_models(context: NamedDependency[Context], caller: NamedDependency[Caller]) -> ModelList:
+async def list_models(context: NamedDependency[Context], caller: NamedDependency[Caller]) -> ListedModels:
     """List the models that a request may name."""
     require_user(caller)
-    return ModelList(
+    return ListedModels(
         data=[_model(name) for name in (completion_options.DEFAULT_MODEL_NAMES[0], *context.models.listed)]
     )
 

@@ -158,7 +158,7 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     object: str = "model"
 
 
-class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+class ListedModels(msgspec.Struct, frozen=True, kw_only=True):
     """The models that a request may name."""
 
     data: list[ListedModel]
