@@ -38,7 +38,7 @@ Struct = type[msgspec.Struct]
 
 STATE: dict[str, Struct] = {
     "BlobRef": parts.BlobRef, "Usage": parts.TokenUsage, "Finish": parts.Finish, "Thread": chat.Thread,
-    "Message": chat.Message, "Listed": chat.ThreadListEntry, "Run": chat.Run, "Receipt": chat.Receipt,
+    "Message": chat.Message, "ThreadListEntry": chat.ThreadListEntry, "Run": chat.Run, "Receipt": chat.Receipt,
     "Snapshot": chat.Snapshot, "Delta": chat.Delta,
 }  # fmt: skip
 BLOCKS: dict[str, Struct] = {
@@ -47,7 +47,7 @@ BLOCKS: dict[str, Struct] = {
 }  # fmt: skip
 PARTS: dict[str, Struct] = {kind.__name__: kind for kind in parts.KINDS.values() if kind is not parts.Finish}
 FROM_CLIENTS: dict[str, Struct] = {
-    "Subscribe": frames.Subscribe, "Unsubscribe": frames.Unsubscribe, "Announce": frames.SetPresence,
+    "Subscribe": frames.Subscribe, "Unsubscribe": frames.Unsubscribe, "SetPresence": frames.SetPresence,
     "Watch": frames.Watch, "Unwatch": frames.Unwatch, "Authenticate": frames.Authenticate, "Ping": frames.Ping,
 }  # fmt: skip
 FROM_SERVERS: dict[str, Struct] = {
@@ -70,9 +70,10 @@ BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction} | {
     )
 }  # fmt: skip
 RENAMED_ANSWERS: dict[str, Struct] = {
-    "Sent": chat.SendResult, "Claimed": accounts.ClaimResult, "Link": accounts.ShareLink, "Token": accounts.ApiToken,
-    "Trace": audit.AuditEntry, "Line": line_views.BlobLine, "Look": blob_reader.ReadResult,
-    "Used": budgets.BudgetUsage, "Rule": ToolRule, "Tool": tools_types.OfferedTool,
+    "SendResult": chat.SendResult, "ClaimResult": accounts.ClaimResult, "Link": accounts.ShareLink,
+    "Token": accounts.ApiToken, "Trace": audit.AuditEntry, "BlobLine": line_views.BlobLine,
+    "ReadResult": blob_reader.ReadResult, "Used": budgets.BudgetUsage, "Rule": ToolRule,
+    "Tool": tools_types.OfferedTool,
     "Model": operations_types.OfferedModel, "Models": operations_types.OfferedModels,
 }  # fmt: skip
 ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {

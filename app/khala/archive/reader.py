@@ -132,14 +132,14 @@ class ArchiveReader:
         with _reading(MANIFEST):
             content = self._zip.read(MANIFEST)
         try:
-            said = msgspec.json.decode(content)
-            if not isinstance(said, dict) or said.get("format") != FORMAT:
+            decoded = msgspec.json.decode(content)
+            if not isinstance(decoded, dict) or decoded.get("format") != FORMAT:
                 raise ArchiveRefusedError("This is not a Khala archive.")
-            if said.get("version") != VERSION:
+            if decoded.get("version") != VERSION:
                 raise ArchiveRefusedError(
-                    f"The archive has version {said.get('version')!r}; this Khala reads {VERSION}."
+                    f"The archive has version {decoded.get('version')!r}; this Khala reads {VERSION}."
                 )
-            return hashlib.sha256(content).hexdigest(), msgspec.convert(said, ArchiveManifest)
+            return hashlib.sha256(content).hexdigest(), msgspec.convert(decoded, ArchiveManifest)
         except msgspec.DecodeError as error:
             raise ArchiveRefusedError(f"{MANIFEST}: {error}") from error
 

@@ -70,5 +70,5 @@ def _program(pattern: str, memory: int, *, ignore_case: bool) -> LinePattern:
 
 
 def _reason(error: Exception) -> str:
-    told = error.args[0] if error.args else error
-    return told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+    reason = error.args[0] if error.args else error
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

@@ -114,8 +114,8 @@ def only_asks_or_plans(text: str) -> bool:
 def _sort(line: str) -> bool | None:
     """Whether a line asks or plans; None if it contains anything else."""
     bullet = _BULLET.match(line)
-    said = line[bullet.end() :] if bullet else line
-    sorts = [_sort_sentence(one, item=bullet is not None) for one in re.split(r"(?<=[.!?:…])\s+", said) if one.strip()]
+    sentences = re.split(r"(?<=[.!?:…])\s+", line[bullet.end() :] if bullet else line)
+    sorts = [_sort_sentence(sentence, item=bullet is not None) for sentence in sentences if sentence.strip()]
     return None if None in sorts else any(sorts)
 
 

@@ -186,24 +186,22 @@ def _first(limit: BudgetLimit, key: bytes, now: datetime) -> ReservationRequest:
     )
 
 
-def grantable_amount(ask: ReservationRequest, level: WindowUsage, now: datetime) -> Decimal:
+def grantable_amount(request: ReservationRequest, usage: WindowUsage, now: datetime) -> Decimal:
     """The amount that may be reserved. Raises `BudgetExhausted` if it is less than the request needs."""
-    left = level.left(ask.most)
-    if left < ask.least:
-        raise exhausted_error(ask, level, now)
+    left = usage.left(request.most)
+    if left < request.least:
+        raise exhausted_error(request, usage, now)
     # Rounded as it is stored: otherwise the released amount would differ from the reserved one.
-    return min(ask.wanted, left).quantize(SMALLEST_AMOUNT, ROUND_DOWN)
+    return min(request.wanted, left).quantize(SMALLEST_AMOUNT, ROUND_DOWN)
 
 
-def exhausted_error(ask: ReservationRequest, level: WindowUsage, now: datetime) -> BudgetExhausted:
+def exhausted_error(request: ReservationRequest, usage: WindowUsage, now: datetime) -> BudgetExhausted:
     """The error, with the seconds until the window ends, or fewer if released reservations may make room earlier."""
-    if ask.ends_at == END_OF_TIME:
-        sentence = (
-            OUT_OF_TIME_MESSAGE if (ask.scope, ask.measure) == ("run", "seconds") else EXHAUSTED_MESSAGES[ask.scope]
+    message = EXHAUSTED_MESSAGES[request.scope]
+    if request.ends_at == END_OF_TIME:
+        return BudgetExhausted(
+            OUT_OF_TIME_MESSAGE if (request.scope, request.measure) == ("run", "seconds") else message
         )
-        return BudgetExhausted(sentence)
-    left = max(1.0, (ask.ends_at - now).total_seconds())
-    may_come_back = ask.measure != "runs" and level.settled + ask.least <= ask.most
-    return BudgetExhausted(
-        EXHAUSTED_MESSAGES[ask.scope], retry_after=min(RETRY_WHEN_RESERVED_SECONDS, left) if may_come_back else left
-    )
+    left = max(1.0, (request.ends_at - now).total_seconds())
+    may_come_back = request.measure != "runs" and usage.settled + request.least <= request.most
+    return BudgetExhausted(message, retry_after=min(RETRY_WHEN_RESERVED_SECONDS, left) if may_come_back else left)

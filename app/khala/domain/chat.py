@@ -149,10 +149,10 @@ class RunOptions(WireStruct, frozen=True, kw_only=True):
         return _steps(self.max_steps) if self.autopilot else 1
 
 
-def _steps(said: Any) -> int:
+def _steps(requested: Any) -> int:
     """The requested limit of steps, at most 50; 20 for an invalid value."""
-    sensible = isinstance(said, int) and not isinstance(said, bool) and said >= 1
-    return min(said, MAX_STEPS) if sensible else DEFAULT_STEPS
+    valid = isinstance(requested, int) and not isinstance(requested, bool) and requested >= 1
+    return min(requested, MAX_STEPS) if valid else DEFAULT_STEPS
 
 
 class Run(WireStruct, frozen=True, kw_only=True):

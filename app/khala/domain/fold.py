@@ -137,10 +137,10 @@ def _append_text(blocks: list[Block], texts: list[str]) -> None:
 
 def _status(part: ToolStatus) -> dict[str, Any]:
     """The changes of a status. Arguments change only if the status has new ones."""
-    said = {"state": part.state, "reason": part.reason, "digest": part.digest, "expires_at": part.expires_at}
+    changes = {"state": part.state, "reason": part.reason, "digest": part.digest, "expires_at": part.expires_at}
     if part.args is None and part.args_blob is None:
-        return said
-    return said | {"args": part.args, "args_blob": part.args_blob}
+        return changes
+    return changes | {"args": part.args, "args_blob": part.args_blob}
 
 
 def _settle_tool(blocks: list[Block], part: ToolResult) -> None:

@@ -69,18 +69,18 @@ def identity(
     )
 
 
-def _fingerprint(body: bytes, headers: Mapping[str, str], relevant: Iterable[str], of: bytes) -> bytes:
-    said = [f"{name}:{headers[name].strip()}" for name in sorted(relevant) if name in headers]
+def _fingerprint(body: bytes, headers: Mapping[str, str], relevant: Iterable[str], scope: bytes) -> bytes:
+    parts = [f"{name}:{headers[name].strip()}" for name in sorted(relevant) if name in headers]
     # JSON keeps the headers apart, and the length prefix separates them from the body.
-    head = msgspec.json.encode([of.hex(), *said])
+    head = msgspec.json.encode([scope.hex(), *parts])
     return hashlib.sha256(len(head).to_bytes(8, "big") + head + body).digest()
 
 
-def _attempt(said: str | None) -> int | None:
+def _attempt(header: str | None) -> int | None:
     """The number of earlier attempts; None if the header is absent or not a number."""
-    if said is None or not (said.isascii() and said.isdigit() and len(said) <= len(str(MAX_ATTEMPT))):
+    if header is None or not (header.isascii() and header.isdigit() and len(header) <= len(str(MAX_ATTEMPT))):
         return None
-    return int(said)
+    return int(header)
 
 
 def _checked(key: str) -> bytes:

@@ -133,19 +133,20 @@ def select_key(found: TokenHeader, known: Iterable[PublicKey]) -> PublicKey | No
 
 
 def verify_claims(
-    token: str, found: TokenHeader, key: PublicKey, expected: TokenExpectations, now: float
+    token: str, header: TokenHeader, key: PublicKey, expected: TokenExpectations, now: float
 ) -> TokenClaims:
     """The verified claims of the token at `now`, in seconds of the epoch. Raises Unauthorized if anything is wrong."""
-    if found.typ.lower() not in expected.types:
+    if header.typ.lower() not in expected.types:
         raise invalid_token_error()
-    said = _decode_claims(token, found.alg, key, expected, now)
-    if not said.sub or len(said.sub) > MAX_SUBJECT_CHARACTERS or not said.sub.isprintable() or said.events is not None:
+    claims = _decode_claims(token, header.alg, key, expected, now)
+    valid_subject = 0 < len(claims.sub) <= MAX_SUBJECT_CHARACTERS and claims.sub.isprintable()
+    if not valid_subject or claims.events is not None:
         raise invalid_token_error()
-    if expected.party is not None and said.party != expected.party:
+    if expected.party is not None and claims.party != expected.party:
         raise invalid_token_error()
-    if expected.nonce is not None and not hmac.compare_digest(_bytes(expected.nonce), _bytes(said.nonce or "")):
+    if expected.nonce is not None and not hmac.compare_digest(_bytes(expected.nonce), _bytes(claims.nonce or "")):
         raise invalid_token_error()
-    return said
+    return claims
 
 
 def invalid_token_error() -> Unauthorized:

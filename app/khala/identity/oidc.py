@@ -221,14 +221,14 @@ class OidcProvider:
         return id_tokens.read_keys((await self._http.fetch(endpoints.jwks_uri, _KeySet)).keys)
 
 
-def _email(said: object) -> str | None:
+def _email(claim: object) -> str | None:
     try:
-        return normalized_email(said) if isinstance(said, str) else None
+        return normalized_email(claim) if isinstance(claim, str) else None
     except InvalidInput:
         return None
 
 
-def _name(said: object) -> str | None:
-    if not isinstance(said, str):
+def _name(claim: object) -> str | None:
+    if not isinstance(claim, str):
         return None
-    return "".join(filter(str.isprintable, said))[:MAX_NAME_CHARACTERS].strip() or None
+    return "".join(filter(str.isprintable, claim))[:MAX_NAME_CHARACTERS].strip() or None

@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         name="a-grant-needs-more-than-the-least",
         file="app/khala/domain/budgets.py",
-        old="if left < ask.least:",
-        new="if left <= ask.least:",
+        old="if left < request.least:",
+        new="if left <= request.least:",
         tests=("tests/unit/test_budgets.py",),
         why="The last run that a limit has room for would be refused.",
     ),
@@ -149,8 +149,8 @@ MUTANTS = (
     Mutant(
         name="a-full-window-may-come-back",
         file="app/khala/domain/budgets.py",
-        old='ask.measure != "runs" and level.settled',
-        new="level.settled",
+        old='request.measure != "runs" and usage.settled',
+        new="usage.settled",
         tests=("tests/unit/test_budgets.py",),
         why="Clients would try again every half minute though runs never come back.",
     ),

@@ -14,8 +14,8 @@ MUTANTS = (
     Mutant(
         name="an-approval-of-another-call",
         file="app/khala/store/tools/approvals.py",
-        old="if given.digest is not None and given.digest != row.digest:",
-        new="if given.digest is not None and not row.digest:",
+        old="if decision.digest is not None and decision.digest != row.digest:",
+        new="if decision.digest is not None and not row.digest:",
         tests=("tests/integration/test_approvals.py::test_an_answer_is_bound_to_the_call_that_was_seen",),
         why="Somebody would approve of a call that they have not seen.",
     ),
@@ -50,11 +50,11 @@ MUTANTS = (
         name="an-approval-with-other-arguments-is-the-same",
         file="app/khala/store/tools/approvals.py",
         old=(
-            'return row.state == ("approved" if given.approved else "denied") and edited == (\n'
-            "        given.edited_args if given.approved else None\n"
+            'return row.state == ("approved" if decision.approved else "denied") and edited == (\n'
+            "        decision.edited_args if decision.approved else None\n"
             "    )"
         ),
-        new='return bool(row.state == ("approved" if given.approved else "denied"))',
+        new='return bool(row.state == ("approved" if decision.approved else "denied"))',
         tests=("tests/integration/test_leases.py::test_an_answer_with_other_arguments_is_another_answer",),
         why="Whoever changes the arguments too late would be told that their change counts.",
     ),

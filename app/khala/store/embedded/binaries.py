@@ -48,8 +48,8 @@ def runnable(binaries: Path, layout: ClusterLayout) -> Path:
 def major_version(binaries: Path) -> int:
     """The major version, such as 18 of Postgres 18.6."""
     command = [str(binaries / "postgres"), "-V"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603  # our own program
-    return int(said.split()[2].split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz"))
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603  # our own program
+    return int(output.split()[2].split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz"))
 
 
 def _complete(directory: Path) -> bool:

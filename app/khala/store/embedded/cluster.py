@@ -71,8 +71,8 @@ def serves(pid: int, layout: ClusterLayout) -> bool:
         except OSError:
             return False
     command = ["ps", "-o", "comm=", "-p", str(pid)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
-    return said.strip().endswith("postgres")
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
+    return output.strip().endswith("postgres")
 
 
 def remove_stale_pid_files(layout: ClusterLayout) -> None:

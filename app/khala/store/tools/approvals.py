@@ -113,7 +113,7 @@ async def get_question(db: Database, run_id: UUID, tool_call_id: str, caller: Ca
 
 
 @retried
-async def decide(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, given: ApprovalDecision) -> Approval:
+async def decide(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, decision: ApprovalDecision) -> Approval:
     """Decide a pending approval, so that its run continues. Repeating the decision changes nothing.
 
     Raises `AlreadyDecided` after another decision. Only the requester may change the arguments, because the call acts
@@ -126,8 +126,8 @@ async def decide(db: Database, run_id: UUID, tool_call_id: str, caller: Caller, 
         run = await _run(connection, thread_id, run_id)
         row = await _row(connection, run, tool_call_id)
         if row.state == "pending":
-            await _store_decision(connection, run, row, caller, given)
-        elif not _same(row, given):
+            await _store_decision(connection, run, row, caller, decision)
+        elif not _same(row, decision):
             raise AlreadyDecided(f"This call was {row.state} before.")
         return _approval((await _row(connection, run, tool_call_id))._mapping)
 
@@ -137,24 +137,24 @@ async def _store_decision(
     run: Row[tuple[object, ...]],
     row: Row[tuple[object, ...]],
     caller: Caller,
-    given: ApprovalDecision,
+    decision: ApprovalDecision,
 ) -> None:
     if run.status not in ACTIVE or run.cancel_requested_at is not None:
         raise Conflict("The run has ended or is being canceled, so there is nothing to decide.")
-    if given.digest is not None and given.digest != row.digest:
+    if decision.digest is not None and decision.digest != row.digest:
         raise Conflict("The call has changed since it was shown. Reload it, and decide again.")
-    needs_requester = given.edited_args is not None or (given.approved and row.asker_only)
+    needs_requester = decision.edited_args is not None or (decision.approved and row.asker_only)
     if needs_requester and not await _is_requester(await driver_of(connection), run._mapping, caller):
-        raise Forbidden(ASKED_BEFORE_CLAIM if given.edited_args is None else NOT_THEIR_CALL)
-    said = {
-        "state": "approved" if given.approved else "denied",
-        "reason": given.reason,
-        "edited_args": given.edited_args if given.approved else None,
+        raise Forbidden(ASKED_BEFORE_CLAIM if decision.edited_args is None else NOT_THEIR_CALL)
+    values = {
+        "state": "approved" if decision.approved else "denied",
+        "reason": decision.reason,
+        "edited_args": decision.edited_args if decision.approved else None,
         "decided_by": caller.author_id,
         "decided_name": caller.name,
         "decided_at": func.clock_timestamp(),
     }
-    await connection.execute(update(approvals).where(_this(run, row.tool_call_id)).values(**said))
+    await connection.execute(update(approvals).where(_this(run, row.tool_call_id)).values(**values))
     if run.status == "blocked":
         its = (runs.c.id == run.id) & (runs.c.thread_id == run.thread_id)
         await connection.execute(update(runs).where(its).values(status="queued"))
@@ -179,10 +179,10 @@ async def may_edit(driver: Driver, run_id: UUID, caller: Caller) -> bool:
     return row is not None and await _is_requester(driver, row, caller)
 
 
-def _same(row: Row[tuple[object, ...]], given: ApprovalDecision) -> bool:
+def _same(row: Row[tuple[object, ...]], decision: ApprovalDecision) -> bool:
     edited = None if row.edited_args is None else msgspec.json.decode(row.edited_args)
-    return row.state == ("approved" if given.approved else "denied") and edited == (
-        given.edited_args if given.approved else None
+    return row.state == ("approved" if decision.approved else "denied") and edited == (
+        decision.edited_args if decision.approved else None
     )
 
 

@@ -80,8 +80,8 @@ async def set_thread(db: Database, thread_id: UUID, rules: Sequence[ToolRule], c
     async with db.transaction() as connection:
         await threads.lock_authorized(connection, thread_id, caller, Action.SET_TOOL_RULES)
         mine = threads_table.c.id == thread_id
-        said = {"tool_rules": _stored(rules), "tool_rules_by": caller.author_id}
-        await connection.execute(update(threads_table).where(mine).values(**said))
+        values = {"tool_rules": _stored(rules), "tool_rules_by": caller.author_id}
+        await connection.execute(update(threads_table).where(mine).values(**values))
 
 
 def _stored(rules: Sequence[ToolRule]) -> list[Any]:

@@ -1,5 +1,5 @@
 import { RealtimeClient, answerStatus, newId, newKey, pathTo, request, textOf, withRetry } from "./index.ts";
-import type { AccessKeys, Sent, ThreadState } from "./index.ts";
+import type { AccessKeys, SendResult, ThreadState } from "./index.ts";
 
 const SERVER = "http://127.0.0.1:8000";
 
@@ -28,7 +28,7 @@ export async function ask(threadId: string, keys: AccessKeys, text: string, onTe
     client.subscribe(threadId, keys, known);
   });
   // The message id is the idempotency key: however often the request is retried, the message is stored once.
-  await withRetry(() => request<Sent>("POST", `${server}/api/threads/${threadId}/send`, { body: { messageId, text }, keys }));
+  await withRetry(() => request<SendResult>("POST", `${server}/api/threads/${threadId}/send`, { body: { messageId, text }, keys }));
   return ended;
 }
 

@@ -114,7 +114,7 @@ export interface Message {
 }
 
 /** A thread list entry: the thread, the user's role, and whether something there needs their attention. */
-export interface Listed {
+export interface ThreadListEntry {
   thread: Thread;
   role: Role;
   unread: boolean;
@@ -338,7 +338,7 @@ export interface Unsubscribe {
 }
 
 /** Set the client's presence in a thread that it follows. A null `state` ends the presence. */
-export interface Announce {
+export interface SetPresence {
   type: "presence";
   threadId: string;
   state: Record<string, unknown> | null;
@@ -366,7 +366,7 @@ export interface Ping {
   type: "ping";
 }
 
-export type ClientFrame = Subscribe | Unsubscribe | Announce | Watch | Unwatch | Authenticate | Ping;
+export type ClientFrame = Subscribe | Unsubscribe | SetPresence | Watch | Unwatch | Authenticate | Ping;
 
 // Frames of servers
 
@@ -428,7 +428,7 @@ export interface AccountFrame {
   type: "account";
   revision: number;
   whole: true;
-  threads: Listed[];
+  threads: ThreadListEntry[];
   hasMore: boolean;
   invitations?: Invitation[];
 }
@@ -442,7 +442,7 @@ export interface AccountDelta {
   type: "account";
   from: number;
   revision: number;
-  threads: Listed[];
+  threads: ThreadListEntry[];
   removed: string[];
   invitations?: Invitation[];
 }
@@ -669,7 +669,7 @@ export interface ToolRuleList {
 // What answers carry
 
 /** The result of a send. A retry of the same send has the same result. */
-export interface Sent {
+export interface SendResult {
   threadId: string;
   userMessageId: string;
   assistantMessageId: string;
@@ -678,7 +678,7 @@ export interface Sent {
 }
 
 /** The result of one of several claims: an error `code`, or none if the thread is now the caller's. */
-export interface Claimed {
+export interface ClaimResult {
   threadId: string;
   code?: string;
 }
@@ -716,7 +716,7 @@ export interface Trace {
  *
  * `match`: the line matches the pattern. `cut`: the line is longer, and `text` is its start or surrounds the match.
  */
-export interface Line {
+export interface BlobLine {
   line: number;
   text: string;
   match?: boolean;
@@ -728,8 +728,8 @@ export interface Line {
  *
  * A result may have a `next` but no lines, if its time was up. `binary`: the blob is not text, and has no lines.
  */
-export interface Look {
-  items: Line[];
+export interface ReadResult {
+  items: BlobLine[];
   next?: string;
   binary?: boolean;
 }
@@ -864,7 +864,7 @@ export interface SignedInUser {
   password: boolean;
   identities: LinkedIdentity[];
   createdAt: string;
-  claimed: Claimed[];
+  claimed: ClaimResult[];
 }
 
 /** The session has ended. To end the session at the OpenID Provider too, go to `endSessionUrl`. */

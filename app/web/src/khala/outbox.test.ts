@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
-import type { Sent } from "./frames.ts";
+import type { SendResult } from "./frames.ts";
 import type { OutboxEntry, OutboxOptions } from "./outbox.ts";
 import { Outbox, OutboxFullError } from "./outbox.ts";
 import { ApiError, NetworkError, retryNow } from "./requests.ts";
@@ -19,7 +19,7 @@ const settled = (): Promise<unknown> => vi.advanceTimersByTimeAsync(0);
 function serverOf(fail: (entry: OutboxEntry) => Error | null = () => null) {
   const taken: OutboxEntry[] = [];
   const tries: string[] = [];
-  const send = (entry: OutboxEntry): Promise<Sent> => {
+  const send = (entry: OutboxEntry): Promise<SendResult> => {
     tries.push(entry.text);
     const error = fail(entry);
     if (error) return Promise.reject(error);
@@ -29,7 +29,7 @@ function serverOf(fail: (entry: OutboxEntry) => Error | null = () => null) {
   return { taken, tries, send, texts: () => taken.map(({ text }) => text) };
 }
 
-function outboxOf(send: (entry: OutboxEntry) => Promise<Sent>, options: Partial<OutboxOptions> = {}) {
+function outboxOf(send: (entry: OutboxEntry) => Promise<SendResult>, options: Partial<OutboxOptions> = {}) {
   const store = new MemoryStore<OutboxEntry>();
   const seen: string[][] = [];
   const changed = (entries: readonly OutboxEntry[]): void => void seen.push(entries.map(({ state }) => state.phase));
@@ -64,7 +64,7 @@ describe("a message", () => {
   test("whose answer was lost is there once", async () => {
     const server = serverOf();
     let isLost = true;
-    const losing = async (entry: OutboxEntry): Promise<Sent> => {
+    const losing = async (entry: OutboxEntry): Promise<SendResult> => {
       const sent = await server.send(entry);
       if (isLost) throw new NetworkError(String((isLost = false)));
       return sent;
@@ -208,7 +208,7 @@ test("without a network nothing is tried, however long, and all goes out when it
 test("a failure for want of a network counts as none", async () => {
   let isOnline = true;
   const server = serverOf(() => (isOnline ? null : new NetworkError("")));
-  const cut = (entry: OutboxEntry): Promise<Sent> => {
+  const cut = (entry: OutboxEntry): Promise<SendResult> => {
     isOnline = server.tries.length > 0;
     return server.send(entry);
   };
@@ -223,7 +223,7 @@ test("a failure for want of a network counts as none", async () => {
 });
 
 describe("after a reload", () => {
-  const STUCK = (): Promise<Sent> => new Promise(() => undefined);
+  const STUCK = (): Promise<SendResult> => new Promise(() => undefined);
 
   test("what was not sent goes out under the same ids, in order", async () => {
     const first = outboxOf(STUCK);
@@ -257,7 +257,7 @@ describe("after a reload", () => {
     const locks = fakeLocks();
     const server = serverOf();
     let arrive: () => void = () => undefined;
-    const slow = (entry: OutboxEntry): Promise<Sent> => new Promise((resolve) => (arrive = () => resolve(server.send(entry))));
+    const slow = (entry: OutboxEntry): Promise<SendResult> => new Promise((resolve) => (arrive = () => resolve(server.send(entry))));
     const first = outboxOf(slow, { locks });
     first.outbox.add(message("one"));
     await settled();

@@ -1,7 +1,7 @@
 // The outbox: a persistent queue of messages to send. Each message is stored until the server accepts or rejects it, also
 // across page loads. Its id is the idempotency key: a message that is sent twice is stored once.
 
-import type { BlobRef, RunOptions, Sent } from "./frames.ts";
+import type { BlobRef, RunOptions, SendResult } from "./frames.ts";
 import { newId } from "./ids.ts";
 import type { AccessKeys } from "./requests.ts";
 import { ApiError, request, isTransient, retryDelayMs, sleep } from "./requests.ts";
@@ -17,7 +17,7 @@ const OFFLINE_CHECK_INTERVAL_MS = 30_000;
 export type OutboxState =
   | { readonly phase: "queued" }
   | { readonly phase: "sending"; readonly attempt: number }
-  | { readonly phase: "sent"; readonly sent: Sent }
+  | { readonly phase: "sent"; readonly sent: SendResult }
   | {
       readonly phase: "failed";
       readonly code: string;
@@ -51,7 +51,7 @@ export interface OutboxOptions {
   onChange: (entries: readonly OutboxEntry[]) => void;
   /** Called when reading or writing the store fails. Entries are sent all the same but may not survive the page. */
   onStorageError?: (error: unknown) => void;
-  send?: (entry: OutboxEntry) => Promise<Sent>;
+  send?: (entry: OutboxEntry) => Promise<SendResult>;
   isOnline?: () => boolean;
   /** The number of attempts, not counting those while offline, before a transient error fails the entry. Default 8. */
   maxAttempts?: number;
@@ -209,7 +209,7 @@ export class Outbox {
     }
   }
 
-  #markSent(id: string, sent: Sent): void {
+  #markSent(id: string, sent: SendResult): void {
     this.#setState(id, { phase: "sent", sent });
     this.#queueWrite((store) => store.remove(id));
   }
@@ -259,7 +259,7 @@ function resumed(entry: OutboxEntry): OutboxEntry {
 }
 
 /** Send a message once. Errors as those of `request`. */
-export function sendMessage({ id, threadId, keys, text, attachments, options, parentId }: OutboxEntry): Promise<Sent> {
+export function sendMessage({ id, threadId, keys, text, attachments, options, parentId }: OutboxEntry): Promise<SendResult> {
   const body = { messageId: id, text, attachments: attachments.map(({ blobId }) => blobId), options, ...(parentId !== undefined && { parentId }) };
-  return request<Sent>("POST", `/api/threads/${threadId}/send`, { body, keys });
+  return request<SendResult>("POST", `/api/threads/${threadId}/send`, { body, keys });
 }

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 import { textOf } from "./fold.ts";
-import type { ClientFrame, Listed } from "./frames.ts";
+import type { ClientFrame, ThreadListEntry } from "./frames.ts";
 import { fromSnapshot } from "./state.ts";
 import { startClient } from "./testing/start-client.ts";
 import type { FakeSocket } from "./testing/fake-sockets.ts";
@@ -291,7 +291,7 @@ describe("a refusal", () => {
 
 describe("the account's list", () => {
   const at = "2031-01-01T00:00:00Z";
-  const entry: Listed = { thread: { id: THREAD, visibility: "private", revision: 1, createdAt: at, updatedAt: at }, role: "owner", unread: false, running: false, needsApproval: false, changedAt: at };
+  const entry: ThreadListEntry = { thread: { id: THREAD, visibility: "private", revision: 1, createdAt: at, updatedAt: at }, role: "owner", unread: false, running: false, needsApproval: false, changedAt: at };
 
   function watching() {
     const known = startClient();

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import type { AccountDelta, AccountFrame, DeltaFrame, Invitation, Listed, Message, Part } from "./frames.ts";
+import type { AccountDelta, AccountFrame, DeltaFrame, Invitation, ThreadListEntry, Message, Part } from "./frames.ts";
 import { EMPTY_THREAD, EMPTY_THREAD_LIST, activeAnswer, applyAccountFrame, applyDelta, fromSnapshot, answerStatus, withOlderMessages, withProgress } from "./state.ts";
 import type { ThreadState } from "./state.ts";
 import { textOf } from "./fold.ts";
@@ -230,7 +230,7 @@ test("the active answer is the newest one that is being written", () => {
 });
 
 describe("the account's list", () => {
-  const entry = (id: string, unread = false): Listed => {
+  const entry = (id: string, unread = false): ThreadListEntry => {
     const at = "2031-01-01T00:00:00Z";
     return { thread: { id, visibility: "private", revision: 1, createdAt: at, updatedAt: at }, role: "owner", unread, running: false, needsApproval: false, changedAt: at };
   };

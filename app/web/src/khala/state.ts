@@ -3,7 +3,7 @@
 // States are immutable values. What did not change stays the same object.
 
 import { fold } from "./fold.ts";
-import type { AccountDelta, AccountFrame, Block, DeltaFrame, RunFailure, Finish, Invitation, Listed, Message, OlderMessages, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
+import type { AccountDelta, AccountFrame, Block, DeltaFrame, RunFailure, Finish, Invitation, ThreadListEntry, Message, OlderMessages, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
 
 /** A message with its content, and further facts from its parts. */
 export interface MessageState extends Omit<Message, "content"> {
@@ -29,7 +29,7 @@ export interface ThreadState {
 /** An account's thread list at one revision of the list. */
 export interface ThreadListState {
   readonly revision: number | null;
-  readonly entries: ReadonlyMap<string, Listed>;
+  readonly entries: ReadonlyMap<string, ThreadListEntry>;
   readonly hasMore: boolean;
   /** The open invitations, newest first. */
   readonly invitations: readonly Invitation[];
@@ -49,7 +49,7 @@ export type AnswerStatus = "writing" | "done" | "stopped" | "failed";
 export const EMPTY_THREAD: ThreadState = Object.freeze({ revision: null, thread: null, messages: [], hasMore: false });
 
 /** The state of a thread list before the first frame. */
-export const EMPTY_THREAD_LIST: ThreadListState = Object.freeze({ revision: null, entries: new Map<string, Listed>(), hasMore: false, invitations: [] });
+export const EMPTY_THREAD_LIST: ThreadListState = Object.freeze({ revision: null, entries: new Map<string, ThreadListEntry>(), hasMore: false, invitations: [] });
 
 const ENDED: readonly string[] = ["final", "error", "canceled"];
 
@@ -90,7 +90,7 @@ export function withProgress(state: ThreadState, messageId: string, parts: reado
 
 /** The account's thread list after a frame, and the outcome. */
 export function applyAccountFrame(list: ThreadListState, frame: AccountFrame | AccountDelta): { list: ThreadListState; outcome: ApplyOutcome } {
-  const changed = frame.threads.map((entry): [string, Listed] => [entry.thread.id, entry]);
+  const changed = frame.threads.map((entry): [string, ThreadListEntry] => [entry.thread.id, entry]);
   const invitations = frame.invitations ?? ("whole" in frame ? [] : list.invitations);
   if ("whole" in frame) return { list: { revision: frame.revision, entries: new Map(changed), hasMore: frame.hasMore, invitations }, outcome: "applied" };
   if (list.revision === null || frame.from > list.revision) return { list, outcome: "gap" };

@@ -1,6 +1,6 @@
 // A session: one thread of a Khala server behind a message protocol, which PROTOCOL.md specifies.
 
-import type { Finish, CreatedThread, RunOptions, Sent, Thread, ToolBlock } from "../khala/frames.ts";
+import type { Finish, CreatedThread, RunOptions, SendResult, Thread, ToolBlock } from "../khala/frames.ts";
 import { textOf } from "../khala/fold.ts";
 import { newId, newKey } from "../khala/ids.ts";
 import type { AccessKeys } from "../khala/requests.ts";
@@ -28,7 +28,7 @@ export interface SessionOptions {
 }
 
 type Live = { server: Server; threadId: string; options: RunOptions; approvals: Approvals };
-type Running = { id: string; answer: AnswerReporter; sent: Promise<Sent>; messageId?: string; end: Ending };
+type Running = { id: string; answer: AnswerReporter; sent: Promise<SendResult>; messageId?: string; end: Ending };
 /** A promise of the ended answer with its resolvers. */
 type Ending = { promise: Promise<MessageState>; resolve: (message: MessageState) => void; reject: (error: SessionError) => void };
 
@@ -112,7 +112,7 @@ export class Session {
     const attachments = this.#attachments;
     if (!text.trim() && attachments.length === 0) throw new SessionError("invalid_input", "`text` is empty.");
     const chosen: RunOptions = { autopilot: true, ...live.options, ...options };
-    const sent = live.server.requestWithRetry<Sent>("POST", `/api/threads/${live.threadId}/send`, { text, messageId: newId(), options: chosen, ...(attachments.length > 0 && { attachments }) });
+    const sent = live.server.requestWithRetry<SendResult>("POST", `/api/threads/${live.threadId}/send`, { text, messageId: newId(), options: chosen, ...(attachments.length > 0 && { attachments }) });
     const running: Running = { id, answer: new AnswerReporter(id, this.#send), sent, end: ending() };
     this.#running = running;
     try {

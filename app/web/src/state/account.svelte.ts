@@ -1,6 +1,6 @@
 // The account that is signed in. The session cookie is not readable by scripts, so a note in the browser's storage says who it is.
 
-import type { Claimed, ThreadClaim, SignedInUser, SignedOut, User, SignInMethods as Told } from "../khala/frames.ts";
+import type { ClaimResult, ThreadClaim, SignedInUser, SignedOut, User, SignInMethods as Told } from "../khala/frames.ts";
 import { request, withRetry, isRequestError } from "../khala/requests.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import type { BrowserStorage } from "./browser-storage.ts";
@@ -137,13 +137,13 @@ export class BrowserAccount implements Account {
     for (let at = 0; at < mine.length; at += MAX_CLAIMS_PER_REQUEST) {
       const batch = mine.slice(at, at + MAX_CLAIMS_PER_REQUEST);
       const body = { items: batch.map(toKeyedThread) };
-      const { items } = await withRetry(() => request<{ items: Claimed[] }>("POST", "/api/claims", { body }), { maxAttempts: 5 });
+      const { items } = await withRetry(() => request<{ items: ClaimResult[] }>("POST", "/api/claims", { body }), { maxAttempts: 5 });
       this.#dropClaimed(batch, items);
     }
   }
 
   /** Remove the keys of claimed and of deleted chats. Chats that could not be claimed keep their keys. */
-  #dropClaimed(mine: AnonymousChat[], claimed: readonly Claimed[]): void {
+  #dropClaimed(mine: AnonymousChat[], claimed: readonly ClaimResult[]): void {
     const ours = mine.filter(({ id }) => claimed.some(({ threadId, code }) => threadId === id && code === undefined));
     const lost = mine.filter(({ id }) => claimed.some(({ threadId, code }) => threadId === id && code === "thread_not_found"));
     for (const { id } of [...ours, ...lost]) this.#keyring.removeKeys(id);

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 
-import type { Listed } from "../khala/frames.ts";
+import type { ThreadListEntry } from "../khala/frames.ts";
 import { mergeChats, applyListPatch } from "./chat-list-items.ts";
 
-function entry(id: string, day: number, changes: Partial<Listed> = {}): Listed {
+function entry(id: string, day: number, changes: Partial<ThreadListEntry> = {}): ThreadListEntry {
   const time = `2026-01-0${day}T00:00:00Z`;
   const thread = { id, title: `Title of ${id}`, visibility: "private" as const, revision: 1, createdAt: time, updatedAt: time };
   return { thread, role: "owner", unread: false, running: false, needsApproval: false, changedAt: time, ...changes };

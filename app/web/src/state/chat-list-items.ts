@@ -1,13 +1,13 @@
 // The items of the chat list: the account's threads, and the chats that only this browser knows.
 
-import type { Listed } from "../khala/frames.ts";
+import type { ThreadListEntry } from "../khala/frames.ts";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { KnownChat } from "./keyring.ts";
 import type { ChatListItem } from "./page-model.ts";
 import { NEW_CHAT } from "./strings.ts";
 
 /** The account's thread list after a patch. */
-export function applyListPatch(before: ReadonlyMap<string, Listed>, { whole, entries, removed }: ListPatch): ReadonlyMap<string, Listed> {
+export function applyListPatch(before: ReadonlyMap<string, ThreadListEntry>, { whole, entries, removed }: ListPatch): ReadonlyMap<string, ThreadListEntry> {
   const all = new Map(whole ? [] : before);
   for (const entry of entries) all.set(entry.thread.id, entry);
   for (const id of removed) all.delete(id);
@@ -16,7 +16,7 @@ export function applyListPatch(before: ReadonlyMap<string, Listed>, { whole, ent
 
 /** All chats, most recently used first. `openTitle` is the page's title of the open chat `openId`, which never counts as unread. */
 export function mergeChats(
-  entries: Iterable<Listed>,
+  entries: Iterable<ThreadListEntry>,
   own: readonly KnownChat[],
   { userId, openId, openTitle }: { userId: string | null; openId: string | null; openTitle: string | null },
 ): ChatListItem[] {
@@ -42,7 +42,7 @@ function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
   };
 }
 
-function accountItem(entry: Listed): ChatListItem {
+function accountItem(entry: ThreadListEntry): ChatListItem {
   const { thread, role, unread, running, needsApproval } = entry;
   const note = role === "owner" ? "" : "Shared with you";
   return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry: entry };

@@ -1,6 +1,6 @@
 // The chat list and its actions.
 
-import type { Invitation, Listed, Member } from "../khala/frames.ts";
+import type { Invitation, ThreadListEntry, Member } from "../khala/frames.ts";
 import { EMPTY_THREAD_LIST } from "../khala/state.ts";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { PageRequests } from "./page-requests.ts";
@@ -22,7 +22,7 @@ export interface ChatListContext {
 export class ChatList implements ChatListModel {
   readonly #keyring: Keyring;
   readonly #context: ChatListContext;
-  entries: ReadonlyMap<string, Listed> = $state.raw(EMPTY_THREAD_LIST.entries);
+  entries: ReadonlyMap<string, ThreadListEntry> = $state.raw(EMPTY_THREAD_LIST.entries);
   revision: number | null = $state(null);
   hasMore = $state(false);
   invitations: readonly Invitation[] = $state.raw(EMPTY_THREAD_LIST.invitations);

@@ -1,6 +1,6 @@
 // The open chat: its state and its actions.
 
-import type { BlobRef, Listed, Member, Message, OlderMessages, Role, RunOptions, Sent, Thread } from "../khala/frames.ts";
+import type { BlobRef, ThreadListEntry, Member, Message, OlderMessages, Role, RunOptions, SendResult, Thread } from "../khala/frames.ts";
 import { newId } from "../khala/ids.ts";
 import { request, withRetry, upload } from "../khala/requests.ts";
 import type { Batch } from "../workers/stream.messages.ts";
@@ -26,7 +26,7 @@ export interface ChatContext extends Pick<PageModel, "options" | "toast" | "acco
   readonly isInterrupted: boolean;
   readonly isOnline: boolean;
   /** The account's list entry of this chat, if any. `hasList` says whether the list is loaded. */
-  listEntryOf(id: string): Listed | null;
+  listEntryOf(id: string): ThreadListEntry | null;
   readonly hasList: boolean;
   /** Follow the chat again with its current keys. */
   follow(chat: OpenChat): void;
@@ -222,7 +222,7 @@ export class OpenChat implements ChatView {
     if (!messageId || this.busy) return;
     const body = { messageId, answerId: newId(), options: this.#context.options() };
     this.#view.awaitMessage(body.answerId);
-    await this.#attempt<Sent>("regenerate the answer", "POST", "/regenerate", body);
+    await this.#attempt<SendResult>("regenerate the answer", "POST", "/regenerate", body);
   }
 
   edit(questionId: string, text: string): void {

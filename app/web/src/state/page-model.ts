@@ -1,6 +1,6 @@
 // The model of the page, as its components see it. Every field is reactive; changes go through methods.
 
-import type { BlobRef, Block, Finish, Invitation, Listed, Member, Message, Participant, Role, RunOptions, Thread, User } from "../khala/frames.ts";
+import type { BlobRef, Block, Finish, Invitation, ThreadListEntry, Member, Message, Participant, Role, RunOptions, Thread, User } from "../khala/frames.ts";
 import type { ThreadKeys } from "../workers/stream.messages.ts";
 
 export type { Participant, ThreadKeys };
@@ -119,7 +119,7 @@ export interface ChatListItem {
   readonly changedAt: number;
   /** Whether its only key is in this browser. */
   readonly isAnonymous: boolean;
-  readonly entry: Listed | null;
+  readonly entry: ThreadListEntry | null;
 }
 
 export interface ChatListModel {

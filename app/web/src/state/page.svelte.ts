@@ -1,6 +1,6 @@
 // The model of the page: the open chat, the account, the connection, and the actions of the person.
 
-import type { Listed, RunOptions } from "../khala/frames.ts";
+import type { ThreadListEntry, RunOptions } from "../khala/frames.ts";
 import { ApiError, retryNow } from "../khala/requests.ts";
 import type { Batch } from "../workers/stream.messages.ts";
 import { BrowserAccount, ACCOUNT_STORAGE_KEY, saveTitle } from "./account.svelte.ts";
@@ -109,7 +109,7 @@ class BrowserPage extends Feedback implements PageModel {
     return this.#transitions.answerClaimOffer(yes);
   }
 
-  listEntryOf(id: string): Listed | null {
+  listEntryOf(id: string): ThreadListEntry | null {
     return this.chats.entries.get(id) ?? null;
   }
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import type { Listed } from "../khala/frames.ts";
+import type { ThreadListEntry } from "../khala/frames.ts";
 import { applyPatch } from "../khala/patches.ts";
 import { EMPTY_THREAD } from "../khala/state.ts";
 import type { ThreadState } from "../khala/state.ts";
@@ -17,7 +17,7 @@ function state(revision: number, words: string, threadId = "t"): ThreadState {
   return { revision, thread, messages: [message], hasMore: false };
 }
 
-function listed(id: string, changedAt = TIME): Listed {
+function listed(id: string, changedAt = TIME): ThreadListEntry {
   const thread = { id, visibility: "private" as const, revision: 1, createdAt: TIME, updatedAt: TIME };
   return { thread, role: "owner", unread: false, running: false, needsApproval: false, changedAt };
 }

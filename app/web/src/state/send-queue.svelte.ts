@@ -2,7 +2,7 @@
 
 import { Outbox, OutboxFullError, sendMessage } from "../khala/outbox.ts";
 import type { NewOutboxEntry, OutboxEntry } from "../khala/outbox.ts";
-import type { BlobRef, CreatedThread, Sent } from "../khala/frames.ts";
+import type { BlobRef, CreatedThread, SendResult } from "../khala/frames.ts";
 import { ApiError, request } from "../khala/requests.ts";
 import { IndexedDbStore, MemoryStore } from "../khala/stores.ts";
 import type { Store } from "../khala/stores.ts";
@@ -88,7 +88,7 @@ export class SendQueue {
   }
 
   /** Create the chat on the server first if that has not happened yet. */
-  async #send(entry: OutboxEntry): Promise<Sent> {
+  async #send(entry: OutboxEntry): Promise<SendResult> {
     const { threadId } = entry;
     if (!this.#isOurs(entry)) throw new ApiError(401, { code: "unauthorized", detail: "This was written from an account that’s signed out." });
     const chat = this.#keyring.find(threadId);

@@ -1,6 +1,6 @@
 // Reads blobs over HTTP with retry: as a whole, a range of bytes, or matching lines.
 
-import type { BlobRef, Look, Problem } from "../khala/frames.ts";
+import type { BlobRef, ReadResult, Problem } from "../khala/frames.ts";
 import { downloadBlob, request, withRetry, ApiError, NetworkError } from "../khala/requests.ts";
 import type { BlobAccessKeys, LineQuery } from "../workers/detail.messages.ts";
 
@@ -20,9 +20,9 @@ export function readAll(blob: BlobRef, asking: ReadOptions): Promise<Blob> {
 }
 
 /** Read up to 100 matching lines. */
-export function readLines({ blobId }: BlobRef, asking: ReadOptions, query: LineQuery): Promise<Look> {
+export function readLines({ blobId }: BlobRef, asking: ReadOptions, query: LineQuery): Promise<ReadResult> {
   const given = Object.entries({ lines: LINES_PER_PAGE, ...query }).map(([name, value]) => [name, String(value)]);
-  return withRetry(() => request<Look>("GET", `/api/blobs/${blobId}/lines?${new URLSearchParams(given).toString()}`, asking), { maxAttempts: MAX_ATTEMPTS });
+  return withRetry(() => request<ReadResult>("GET", `/api/blobs/${blobId}/lines?${new URLSearchParams(given).toString()}`, asking), { maxAttempts: MAX_ATTEMPTS });
 }
 
 /** Read at most `most` bytes, from byte `from` on. */

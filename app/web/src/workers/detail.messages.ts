@@ -1,6 +1,6 @@
 // The messages between the page and the detail worker.
 
-import type { BlobRef, FieldError, Look } from "../khala/frames.ts";
+import type { BlobRef, FieldError, ReadResult } from "../khala/frames.ts";
 import type { TreeRow } from "../tasks/json-tree-model.ts";
 
 /** Access keys to a blob's thread, and the signed-in account. The cache is separate for each combination. */
@@ -31,7 +31,7 @@ export interface DetailApi {
   /** Open or close a row of a tree; the rows are numbered anew. */
   set: { args: { path: string; isOpen: boolean; from: number; most: number }; result: TreeRows };
   /** Matching lines. */
-  lines: { args: { query: LineQuery }; result: Look };
+  lines: { args: { query: LineQuery }; result: ReadResult };
   /** The whole content. */
   bytes: { args: object; result: Blob };
 }

@@ -1,7 +1,7 @@
 // The messages between the page and the stream worker. The page answers each batch with `taken` once it has shown it. The
 // worker posts the next batch only after that, with all changes in between.
 
-import type { Invitation, Listed, Message, OlderMessages, Participant } from "../khala/frames.ts";
+import type { Invitation, ThreadListEntry, Message, OlderMessages, Participant } from "../khala/frames.ts";
 import type { ThreadPatch } from "../khala/patches.ts";
 
 export type ThreadKeys = { anonKey?: string; shareKey?: string };
@@ -24,7 +24,7 @@ export type ToStream =
   | { type: "clear" };
 
 /** The changes of the thread list. If `whole`, `entries` are the whole list. `invitations` are always complete. */
-export type ListPatch = { whole: boolean; revision: number | null; entries: Listed[]; removed: string[]; hasMore: boolean; invitations: readonly Invitation[] };
+export type ListPatch = { whole: boolean; revision: number | null; entries: ThreadListEntry[]; removed: string[]; hasMore: boolean; invitations: readonly Invitation[] };
 
 /** The changes since the previous batch. Everything about a thread concerns the one that was followed in this `generation`. */
 export type Batch = {

@@ -1,7 +1,7 @@
 // The relay between the realtime client and the page: subscribes to what the page shows, and posts batches of changes as fast
 // as the page takes them. There is no backlog: a batch is the difference between two states.
 
-import type { Listed, Part, Participant, PartPage, Snapshot } from "../khala/frames.ts";
+import type { ThreadListEntry, Part, Participant, PartPage, Snapshot } from "../khala/frames.ts";
 import { diffThread } from "../khala/patches.ts";
 import { EMPTY_THREAD, EMPTY_THREAD_LIST, activeAnswer } from "../khala/state.ts";
 import type { ThreadListState, ThreadState } from "../khala/state.ts";
@@ -261,7 +261,7 @@ export class Relay {
 /** The changes between two lists. Unchanged entries are the same objects. */
 function diffList(before: ThreadListState, after: ThreadListState): ListPatch {
   const whole = before.revision === null;
-  const entries: Listed[] = [...after.entries].filter(([id, entry]) => whole || before.entries.get(id) !== entry).map(([, entry]) => entry);
+  const entries: ThreadListEntry[] = [...after.entries].filter(([id, entry]) => whole || before.entries.get(id) !== entry).map(([, entry]) => entry);
   const removed = whole ? [] : [...before.entries.keys()].filter((id) => !after.entries.has(id));
   return { whole, revision: after.revision, entries, removed, hasMore: after.hasMore, invitations: after.invitations };
 }
