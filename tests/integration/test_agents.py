@@ -1,4 +1,4 @@
-"""Runs that act: rounds of tools side by side, limits, approvals, and what is left of all that."""
+"""Runs with tools: parallel calls, limits, approvals, and the stored results."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Approvals: a call that needs somebody's word waits for it, holds nobody, and gets just one answer."""
+"""Approvals: a call that needs approval waits without occupying an executor, and gets exactly one decision."""
 
 import asyncio
 from collections.abc import AsyncIterator

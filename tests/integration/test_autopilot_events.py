@@ -1,4 +1,4 @@
-"""A run on autopilot as a stream of events: its rounds as groups of tasks, what it says, and how it ends."""
+"""A run on autopilot as a stream of events: steps as groups of tasks, text, and the end."""
 
 import asyncio
 import contextlib

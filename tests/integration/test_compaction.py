@@ -1,4 +1,4 @@
-"""Conversations that are longer than the model reads: it is asked for a summary, which then stands for what is old."""
+"""Compaction of conversations that are longer than the model's window: summaries replace the oldest messages."""
 
 import contextlib
 import json
@@ -61,7 +61,7 @@ async def say(thread: Thread, number: int, **options: Any) -> Agent:
 
 
 async def until_summarised(thread: Thread, provider: Server) -> tuple[Agent, int]:
-    """Talk until a summary is asked for; the answer for which it was, and how many there were by then."""
+    """Send messages until a summary is requested; returns the answer that needed it, and the number of messages."""
     for number in range(1, 12):
         agent = await say(thread, number)
         if summaries(provider):
@@ -161,7 +161,7 @@ async def test_one_message_that_is_too_long_to_summarise_whole_is_summarised_in_
 
 
 def in_rounds(most: int) -> Callable[[Call], Reply]:
-    """Rounds of `glob` that differ, until there were so many of them."""
+    """Different steps with `glob`, so many of them."""
     made = iter(range(1, most + 1))
 
     def choose(one: Call) -> Reply:

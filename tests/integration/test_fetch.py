@@ -1,4 +1,4 @@
-"""What is fetched from the web: only from the open internet, wherever names and redirects lead, and within bounds."""
+"""`fetch_url`: only public addresses, also after lookups and redirects, and limits of size and time."""
 
 import asyncio
 import gzip
@@ -16,7 +16,7 @@ from khala.domain import ids
 from khala.tools.fetch_url import FetchUrl
 from khala.tools.readable import extract_text
 from khala.tools.ssrf_guard import is_public, networks
-from tests.support.calls_of_tools import Said, call, guest, user
+from tests.support.calls_of_tools import ToolCallOutput, call, guest, user
 from tests.support.certificates import certificate
 from tests.support.pages import Pages, pages
 
@@ -30,12 +30,12 @@ async def web() -> AsyncIterator[Pages]:
         yield made
 
 
-async def fetch(url: str, tool: FetchUrl | None = None, **args: Any) -> Said:
+async def fetch(url: str, tool: FetchUrl | None = None, **args: Any) -> ToolCallOutput:
     return await call(tool or FetchUrl(allow=HERE), user(ids.new()), url=url, **args)
 
 
 class Names:
-    """A name server that answers each question with the next of its answers."""
+    """A name server that gives the next of its answers to each lookup."""
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)

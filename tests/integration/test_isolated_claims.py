@@ -1,4 +1,4 @@
-"""Claims of runs that are executed in processes of their own, and the processes themselves."""
+"""Claims of runs that are executed in child processes, and these processes."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Much of everything: outputs larger than memory should hold, thousands of calls in a thread, hundreds that hang."""
+"""Large loads: outputs that must not be in memory, threads with thousands of calls, and hundreds of hanging calls."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Other programs' tools: connections last, calls end, and what one server does is no trouble of another's."""
+"""Tools of MCP servers: connections are restored, calls end, and servers do not affect each other."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The tool that runs code: what the model hears of it."""
+"""`run_code`: the results that the model reads."""
 
 from collections.abc import AsyncIterator
 
@@ -11,7 +11,7 @@ from khala.domain.tools import ToolActor
 from khala.tools.port import CallContext, CallResult
 from khala.tools.run_code import RunCode
 from khala.tools.sandbox import Sandbox
-from tests.support.programs import Heard, sandbox
+from tests.support.programs import BoundedProgramSink, sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,7 +21,9 @@ async def inside() -> AsyncIterator[Sandbox]:
     yield await sandbox()
 
 
-async def run(inside: Sandbox, code: str, heard: Heard, language: str = "python", seconds: float = 10) -> CallResult:
+async def run(
+    inside: Sandbox, code: str, heard: BoundedProgramSink, language: str = "python", seconds: float = 10
+) -> CallResult:
     tool = RunCode(inside, seconds=seconds)
     args = {"language": language, "code": code, "stdin": "given"}
     jsonschema_rs.validate(tool.spec.parameters, args)
@@ -30,7 +32,7 @@ async def run(inside: Sandbox, code: str, heard: Heard, language: str = "python"
 
 
 async def test_output_goes_to_the_sink(inside: Sandbox) -> None:
-    heard = Heard()
+    heard = BoundedProgramSink()
     result = await run(inside, "import sys\nprint('got', sys.stdin.read())", heard)
     assert heard.text == "got given\n"
     assert (result.ok, result.output, result.code) == (True, None, None)
@@ -40,13 +42,13 @@ async def test_output_goes_to_the_sink(inside: Sandbox) -> None:
 
 
 async def test_a_silent_program_has_empty_output(inside: Sandbox) -> None:
-    heard = Heard()
+    heard = BoundedProgramSink()
     result = await run(inside, "pass", heard)
     assert (result.ok, result.output, heard.size) == (True, "", 0)
 
 
 async def test_a_failure_is_told_so_that_the_model_can_mend_it(inside: Sandbox) -> None:
-    heard = Heard()
+    heard = BoundedProgramSink()
     result = await run(inside, "print('before')\nprint(1 / 0)", heard)
     assert (result.ok, result.output, result.code) == (False, None, "failed")
     assert heard.text.startswith("before\n\n[stderr]\nTraceback")
@@ -55,21 +57,21 @@ async def test_a_failure_is_told_so_that_the_model_can_mend_it(inside: Sandbox) 
 
 
 async def test_warnings_of_a_program_that_worked_are_told_too(inside: Sandbox) -> None:
-    heard = Heard()
+    heard = BoundedProgramSink()
     result = await run(inside, "echo fine; echo careful >&2", heard, "shell")
     assert result.ok
     assert heard.text == "fine\n\n[stderr]\ncareful\n"
 
 
 async def test_running_out_of_time_is_told_with_what_was_printed(inside: Sandbox) -> None:
-    heard = Heard()
+    heard = BoundedProgramSink()
     result = await run(inside, "print('so far')\nwhile True: pass", heard, seconds=0.5)
     assert (result.ok, result.code) == (False, "timeout")
     assert heard.text == "so far\n\n[stopped: it ran out of time]\n"
 
 
 async def test_a_flood_is_told_by_its_end(inside: Sandbox) -> None:
-    heard = Heard(most=100_000)
+    heard = BoundedProgramSink(most=100_000)
     result = await run(inside, "for n in range(10**9): print('line', n)", heard)
     assert (result.ok, result.code) == (False, "too_large")
     assert "it wrote too much" in result.output

@@ -1,4 +1,4 @@
-"""The sandbox: programs that mean well, and the limits that those meet who don't."""
+"""The sandbox: ordinary programs, and its limits."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ from khala.tools.port import ToolError
 from khala.tools.sandbox import Language, Program, Sandbox, SandboxOptions
 from khala.tools.sandbox import sandbox as finding
 from khala.tools.sandbox.runtimes import LanguageRuntime
-from tests.support.programs import Heard, pulse, running, said, sandbox, until
+from tests.support.programs import BoundedProgramSink, pulse, run_program, running, sandbox, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LANGUAGES: list[Language] = ["python", "javascript", "shell"]
@@ -65,7 +65,7 @@ GREETINGS: dict[Language, str] = {
 
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_a_program_reads_writes_and_says_how_it_went(inside: Sandbox, language: Language) -> None:
-    heard = await said(inside, GREETINGS[language], language, stdin="von außen".encode())
+    heard = await run_program(inside, GREETINGS[language], language, stdin="von außen".encode())
     assert heard.out == "Grüße ✓ 日本 von außen\n"
     assert heard.err == "oh\n"
     assert (heard.end.reason, heard.end.code) == ("exited", 7)
@@ -73,7 +73,7 @@ async def test_a_program_reads_writes_and_says_how_it_went(inside: Sandbox, lang
 
 
 async def test_the_standard_libraries_work(inside: Sandbox) -> None:
-    heard = await said(
+    heard = await run_program(
         inside,
         "import sqlite3, ssl, json, decimal, concurrent.futures, multiprocessing, tempfile, asyncio, subprocess\n"
         "with concurrent.futures.ThreadPoolExecutor(4) as pool: print(sum(pool.map(abs, range(10))))\n"
@@ -84,13 +84,13 @@ async def test_the_standard_libraries_work(inside: Sandbox) -> None:
         "exit(0)",
     )
     assert heard.out == "45\n[1, 2]\n1\nslept\na\nb\n\n", heard
-    heard = await said(inside, "printf 'a 1\\nb 2\\n' | awk '{n += $2} END {print n}' | sed s/3/three/", "shell")
+    heard = await run_program(inside, "printf 'a 1\\nb 2\\n' | awk '{n += $2} END {print n}' | sed s/3/three/", "shell")
     assert heard.out == "three\n", heard
 
 
 async def test_output_comes_while_the_program_runs(inside: Sandbox) -> None:
-    heard = Heard()
-    task = asyncio.create_task(said(inside, "import time\nprint('first')\ntime.sleep(30)", heard=heard))
+    heard = BoundedProgramSink()
+    task = asyncio.create_task(run_program(inside, "import time\nprint('first')\ntime.sleep(30)", heard=heard))
     await until(lambda: heard.size > 0)
     assert not task.done()
     task.cancel()
@@ -99,21 +99,21 @@ async def test_output_comes_while_the_program_runs(inside: Sandbox) -> None:
 
 
 async def test_a_hundred_megabytes_pass_with_constant_memory(inside: Sandbox) -> None:
-    sink = Heard(most=200 * MIB, keep=False)
+    sink = BoundedProgramSink(most=200 * MIB, keep=False)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
-    heard = await said(inside, "head -c 104857600 /dev/full", "shell", heard=sink, seconds=30)
+    heard = await run_program(inside, "head -c 104857600 /dev/full", "shell", heard=sink, seconds=30)
     assert heard.end.code == 0, heard
     assert sink.size == 100 * MIB
     assert _status("VmHWM") - before < 16 * MIB
 
 
 async def test_too_much_output_ends_the_program(inside: Sandbox) -> None:
-    sink = Heard(most=MIB)
-    heard = await said(inside, "yes", "shell", heard=sink)
+    sink = BoundedProgramSink(most=MIB)
+    heard = await run_program(inside, "yes", "shell", heard=sink)
     assert (heard.end.reason, heard.end.code) == ("output", None)
     assert sink.size <= MIB
-    heard = await said(inside, "echo begin >&2; yes >&2", "shell")
+    heard = await run_program(inside, "echo begin >&2; yes >&2", "shell")
     assert heard.end.reason == "output"
     assert 0 < len(heard.end.stderr) <= inside.options.stderr
 
@@ -141,20 +141,20 @@ async def test_what_else_goes_wrong_in_the_sink_is_told(inside: Sandbox) -> None
     ],
 )  # fmt: skip
 async def test_what_goes_on_for_ever_ends_at_its_time(inside: Sandbox, language: Language, code: str) -> None:
-    heard = await said(inside, code, language, seconds=0.7)
+    heard = await run_program(inside, code, language, seconds=0.7)
     assert (heard.end.reason, heard.end.code) == ("timeout", None)
     assert 0.7 <= heard.end.seconds < 2
 
 
 async def test_death_by_signal_is_told(inside: Sandbox) -> None:
-    heard = await said(inside, "import os\nos.kill(os.getpid(), 11)")
+    heard = await run_program(inside, "import os\nos.kill(os.getpid(), 11)")
     assert (heard.end.reason, heard.end.code) == ("signal", 128 + 11)
 
 
 async def test_cancelling_ends_the_whole_tree_within_a_second(inside: Sandbox) -> None:
     marker = _marker()
     code = f"for n in 1 2 3 4 5; do setsid sleep {marker} & done; sleep {marker}"
-    task = asyncio.create_task(said(inside, code, "shell", seconds=60))
+    task = asyncio.create_task(run_program(inside, code, "shell", seconds=60))
     await until(lambda: len(running(marker)) >= 6)
     began = time.monotonic()
     task.cancel()
@@ -167,7 +167,7 @@ async def test_cancelling_ends_the_whole_tree_within_a_second(inside: Sandbox) -
 async def test_a_cancelled_launch_leaves_nothing(inside: Sandbox) -> None:
     for pause in (0, 0.001, 0.002, 0.003, 0.005, 0.008):
         marker = _marker()
-        task = asyncio.create_task(said(inside, f"sleep {marker}", "shell", seconds=60))
+        task = asyncio.create_task(run_program(inside, f"sleep {marker}", "shell", seconds=60))
         await asyncio.sleep(pause)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -200,7 +200,9 @@ async def test_the_server_goes_on_while_the_worst_runs(inside: Sandbox) -> None:
     bombs = ["f() { f | f & }; f; sleep 9", "yes", "yes >&2", "while :; do :; done & while :; do :; done"]
     async with pulse() as beats, asyncio.TaskGroup() as tasks:
         for code in bombs:
-            tasks.create_task(said(inside, code, "shell", seconds=2, heard=Heard(64 * MIB, keep=False)))
+            tasks.create_task(
+                run_program(inside, code, "shell", seconds=2, heard=BoundedProgramSink(64 * MIB, keep=False))
+            )
     # Some tens of milliseconds at most on a machine that does nothing else; here other tests may run beside this one.
     ordered = sorted(beats)
     assert ordered[len(ordered) // 2] < 0.05
@@ -210,15 +212,15 @@ async def test_the_server_goes_on_while_the_worst_runs(inside: Sandbox) -> None:
 async def test_so_many_run_at_once_and_no_more() -> None:
     small = await sandbox(SandboxOptions(max_sandboxes=1, wait_seconds=0.3))
     marker = _marker()
-    first = asyncio.create_task(said(small, f"sleep {marker}", "shell", seconds=60))
+    first = asyncio.create_task(run_program(small, f"sleep {marker}", "shell", seconds=60))
     await until(lambda: bool(running(marker)))
     with pytest.raises(ToolError, match="Too many") as failure:
-        await said(small, "echo me too", "shell")
+        await run_program(small, "echo me too", "shell")
     assert failure.value.code == "unavailable"
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert (await said(small, "echo me too", "shell")).out == "me too\n"
+    assert (await run_program(small, "echo me too", "shell")).out == "me too\n"
 
 
 async def test_without_the_tool_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The sandbox: programs that mean harm. Each attack is a real one, and most would succeed outside."""
+"""The sandbox: hostile programs. Each attack is a real one, and most would succeed outside."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ import pytest
 import pytest_asyncio
 
 from khala.tools.sandbox import Sandbox
-from tests.support.programs import Said, pulse, running, said, sandbox, until
+from tests.support.programs import ProgramRun, pulse, run_program, running, sandbox, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,7 +39,7 @@ async def inside() -> AsyncIterator[Sandbox]:
     yield await sandbox()
 
 
-async def attempt(inside: Sandbox, code: str, seconds: float = 10) -> Said:
+async def attempt(inside: Sandbox, code: str, seconds: float = 10) -> ProgramRun:
     """Python code that tries something; it says BREACH where it gets through, and else the error and its errno."""
     lines = "\n".join(f"    {line}" for line in code.strip().splitlines())
     tried = (
@@ -48,7 +48,7 @@ async def attempt(inside: Sandbox, code: str, seconds: float = 10) -> Said:
         "    if libc.syscall(number, *args) < 0: raise OSError(ctypes.get_errno(), 'refused')\n"
         f"try:\n{lines}\n    print('BREACH')\nexcept OSError as error:\n    print('errno', error.errno, error)\n"
     )
-    return await said(inside, tried, seconds=seconds)
+    return await run_program(inside, tried, seconds=seconds)
 
 
 async def refused(inside: Sandbox, code: str, *errnos: int) -> None:
@@ -72,11 +72,11 @@ async def test_the_network_is_out_of_reach(inside: Sandbox) -> None:
             await until(lambda: len(visitors) == 1)
         await refused(inside, f"socket.create_connection(('127.0.0.1', {port}), timeout=1)", EAFNOSUPPORT)
         shell = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo BREACH'; cat /proc/net/dev"
-        heard = await said(inside, shell, "shell")
+        heard = await run_program(inside, shell, "shell")
         assert "BREACH" not in heard.out
         assert [line.split(":")[0].strip() for line in heard.out.splitlines() if ":" in line] == ["lo"]
         node = f"require('net').connect({port}, '127.0.0.1', () => console.log('BREACH')).on('error', () => 0)"
-        assert "BREACH" not in (await said(inside, node, "javascript")).out
+        assert "BREACH" not in (await run_program(inside, node, "javascript")).out
         assert len(visitors) == 1
 
 
@@ -120,7 +120,7 @@ async def test_the_machines_files_are_not_there(inside: Sandbox, tmp_path: Path)
     ]
     for path in [*paths, str(secret), str(project), __file__, f"/proc/{os.getpid()}/root/etc/shadow"]:
         await refused(inside, f"os.stat({path!r})", ENOENT)
-    heard = await said(inside, "cat /etc/passwd; cat /proc/1/root/etc/passwd; ls /etc", "shell")
+    heard = await run_program(inside, "cat /etc/passwd; cat /proc/1/root/etc/passwd; ls /etc", "shell")
     assert heard.out.split() == [
         *["nobody:x:65534:65534:nobody:/tmp:/bin/sh"] * 2,
         *[name for name in ("alternatives", "group", "ld.so.cache", "passwd") if name in heard.out],
@@ -135,7 +135,7 @@ async def test_no_folder_leads_out(inside: Sandbox) -> None:
         "/tmp/../../../root",
     ):
         await refused(inside, f"os.stat({path!r})", ENOENT)
-    heard = await said(inside, "ls /proc/self/fd; ls -l /proc/1/fd | grep -c :", "shell")
+    heard = await run_program(inside, "ls /proc/self/fd; ls -l /proc/1/fd | grep -c :", "shell")
     # The fourth is of `ls` itself, and of the first shell, which waits.
     assert heard.out.split() == ["0", "1", "2", "3", "4"], heard
 
@@ -144,7 +144,7 @@ async def test_the_servers_secrets_are_not_in_its_surroundings(
     inside: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KHALA_SECRET", "sesame")
-    heard = await said(inside, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline", "shell")
+    heard = await run_program(inside, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline", "shell")
     assert "PATH=" in heard.out
     assert "sesame" not in heard.out
     assert os.environ["PATH"] not in heard.out
@@ -154,7 +154,7 @@ async def test_other_processes_are_not_seen(inside: Sandbox) -> None:
     marker = uuid4().hex
     process = await asyncio.create_subprocess_exec("sh", "-c", f"sleep 60 && : {marker}")
     try:
-        heard = await said(inside, "ls /proc | grep '^[0-9]'; cat /proc/[0-9]*/cmdline", "shell")
+        heard = await run_program(inside, "ls /proc | grep '^[0-9]'; cat /proc/[0-9]*/cmdline", "shell")
         assert marker not in heard.out
         assert len([line for line in heard.out.splitlines() if line.isdigit()]) < 8
     finally:
@@ -167,7 +167,7 @@ async def test_the_server_can_not_be_killed_or_traced(inside: Sandbox) -> None:
         await refused(inside, f"os.kill({pid}, 9)", ESRCH)
     await refused(inside, f"call(101 if os.uname().machine == 'x86_64' else 117, 16, {os.getpid()}, 0, 0)", EPERM)
     await refused(inside, "call(101 if os.uname().machine == 'x86_64' else 117, 16, 1, 0, 0)", EPERM)
-    heard = await said(inside, "import os\nos.kill(1, 9)\nprint('alive', flush=True)\nos.system('kill -9 -1')")
+    heard = await run_program(inside, "import os\nos.kill(1, 9)\nprint('alive', flush=True)\nos.system('kill -9 -1')")
     assert heard.out == "alive\n"
     assert heard.end.reason == "signal"
 
@@ -176,16 +176,18 @@ async def test_the_server_can_not_be_killed_or_traced(inside: Sandbox) -> None:
 async def test_a_fork_bomb_does_no_harm(inside: Sandbox, language: str) -> None:
     async with pulse() as beats:
         if language == "python":
-            heard = await said(inside, "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", seconds=1.5)
+            heard = await run_program(
+                inside, "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", seconds=1.5
+            )
         else:
-            heard = await said(inside, "f() { f | f & }; f; while :; do :; done", "shell", seconds=1.5)
+            heard = await run_program(inside, "f() { f | f & }; f; while :; do :; done", "shell", seconds=1.5)
     assert heard.end.reason in {"timeout", "memory"}, heard
     assert max(beats) < 1.5
-    assert (await said(inside, "echo next", "shell")).out == "next\n"
+    assert (await run_program(inside, "echo next", "shell")).out == "next\n"
 
 
 async def test_processes_and_threads_are_counted(inside: Sandbox) -> None:
-    heard = await said(
+    heard = await run_program(
         inside,
         "import subprocess\nmade = []\ntry:\n  while True: made.append(subprocess.Popen(['sleep', '60']))\n"
         "except OSError: print(len(made))",
@@ -227,17 +229,17 @@ time.sleep(9)
 
 @pytest.mark.parametrize("way", HOARDS)
 async def test_memory_is_limited_however_it_is_taken(inside: Sandbox, way: str) -> None:
-    heard = await said(inside, HOARDS[way])
+    heard = await run_program(inside, HOARDS[way])
     assert heard.end.reason == "memory" or "MemoryError" in heard.err, heard
     assert heard.end.seconds < 5
 
 
 async def test_one_process_gets_no_more_than_its_memory(inside: Sandbox) -> None:
-    heard = await said(inside, "x = bytearray(10**9)")
+    heard = await run_program(inside, "x = bytearray(10**9)")
     assert heard.end.code == 1
     assert "MemoryError" in heard.err
     grow = "const all = []; for (;;) all.push(new Array(1e6).fill(Math.random()))"
-    heard = await said(inside, grow, "javascript", seconds=20)
+    heard = await run_program(inside, grow, "javascript", seconds=20)
     assert heard.end.reason in {"signal", "memory"}, heard
 
 
@@ -289,7 +291,7 @@ time.sleep(9)
 async def test_mappings_are_counted_because_each_takes_the_kernels_memory(inside: Sandbox) -> None:
     uncounted = Sandbox(inside.tool, inside.runtimes, inside.options)
     async with most_kernel_memory() as grown:
-        heard = await said(uncounted, MAPPINGS, seconds=10)
+        heard = await run_program(uncounted, MAPPINGS, seconds=10)
     assert heard.end.reason == "memory", heard
     assert max(grown) < 256 << 20
 
@@ -300,9 +302,9 @@ async def test_a_control_group_counts_what_the_kernel_holds(inside: Sandbox) -> 
     # Nobody counts mappings here, and what the processes themselves hold is less than half of their memory.
     options = msgspec.structs.replace(inside.options, max_maps=1 << 40, memory=300 << 20, kernel=0)
     counted = Sandbox(inside.tool, inside.runtimes, options, groups=inside.groups)
-    heard = await said(counted, MAPPINGS.replace("range(40)", "range(28)"), seconds=40)
+    heard = await run_program(counted, MAPPINGS.replace("range(40)", "range(28)"), seconds=40)
     assert (heard.end.reason, heard.end.code) == ("memory", None), heard
-    assert (await said(counted, "print('next')")).out == "next\n"
+    assert (await run_program(counted, "print('next')")).out == "next\n"
     assert list(inside.groups.base.glob(f"khala-sandbox-{os.getpid()}-*")) == []
 
 
@@ -333,16 +335,16 @@ def begin():
 
 
 async def test_record_locks_are_counted_because_each_takes_the_kernels_memory(inside: Sandbox) -> None:
-    heard = await said(inside, LOCKS)
+    heard = await run_program(inside, LOCKS)
     assert (heard.end.reason, heard.end.code, heard.out) == ("memory", None, ""), heard
 
 
 async def test_record_locks_are_ended_at_their_limit_and_not_before(inside: Sandbox) -> None:
     waiting = "\nimport time\ntime.sleep({})\nprint('done')"
     most = inside.options.max_locks
-    heard = await said(inside, FEW_LOCKS.format(most) + waiting.format(1))
+    heard = await run_program(inside, FEW_LOCKS.format(most) + waiting.format(1))
     assert (heard.end.reason, heard.out) == ("exited", "done\n"), heard
-    heard = await said(inside, FEW_LOCKS.format(most + 1) + waiting.format(9))
+    heard = await run_program(inside, FEW_LOCKS.format(most + 1) + waiting.format(9))
     assert (heard.end.reason, heard.end.code) == ("memory", None), heard
 
 
@@ -367,7 +369,7 @@ async def test_no_process_hides_what_it_holds_when_its_first_thread_ends(inside:
     code = (
         f"{LEADER_GONE}\n{HELD_BY_OTHER_THREADS[held]}\nfor n in range(3):\n  if os.fork() == 0: begin()\ntime.sleep(9)"
     )
-    heard = await said(uncounted, code)
+    heard = await run_program(uncounted, code)
     assert (heard.end.reason, heard.end.code) == ("memory", None), heard
 
 
@@ -381,7 +383,9 @@ async def test_locks_of_open_files_are_refused_because_they_can_not_be_counted(i
             f"import fcntl, struct\nfcntl.fcntl(open('/tmp/x', 'w'), {command}, struct.pack('hhqqi4x', 1, 0, 0, 1, 0))"
         )
         await refused(inside, lock, ENOLCK)
-    heard = await said(inside, "import fcntl\nfcntl.flock(open('/tmp/x', 'w'), fcntl.LOCK_EX)\nprint('one per file')")
+    heard = await run_program(
+        inside, "import fcntl\nfcntl.flock(open('/tmp/x', 'w'), fcntl.LOCK_EX)\nprint('one per file')"
+    )
     assert heard.out == "one per file\n"
 
 
@@ -392,7 +396,7 @@ async def test_record_locks_keep_processes_apart(inside: Sandbox) -> None:
         "    fcntl.lockf(x, fcntl.LOCK_EX)\n    print('mine')\nelse:\n"
         "    time.sleep(0.3)\n    fcntl.lockf(x, fcntl.LOCK_UN)\n    os.wait()"
     )
-    assert (await said(inside, code)).out == f"{EAGAIN}\nmine\n"
+    assert (await run_program(inside, code)).out == f"{EAGAIN}\nmine\n"
 
 
 async def test_sqlite_works_in_memory_and_on_files(inside: Sandbox) -> None:
@@ -405,14 +409,14 @@ async def test_sqlite_works_in_memory_and_on_files(inside: Sandbox) -> None:
         "db.execute('INSERT INTO t VALUES (8)')\ndb.commit()\n"
         "print(*sqlite3.connect('/tmp/x.db').execute('SELECT sum(a) FROM t').fetchone())"
     )
-    heard = await said(inside, code)
+    heard = await run_program(inside, code)
     assert heard.out == "7\n7\nwal\n15\n", heard
 
 
 async def test_shared_memory_is_in_files_which_are_counted(inside: Sandbox) -> None:
     await refused(inside, "import mmap\nmmap.mmap(-1, 1 << 20)", EPERM)
     await refused(inside, "open('/dev/zero')", ENOENT)
-    heard = await said(
+    heard = await run_program(
         inside,
         "from multiprocessing import shared_memory\nx = shared_memory.SharedMemory(create=True, size=1 << 20)\n"
         "x.buf[0] = 7\ny = shared_memory.SharedMemory(x.name)\nprint(y.buf[0])\nx.unlink()",
@@ -427,7 +431,7 @@ async def test_disks_are_small(inside: Sandbox) -> None:
 
 
 async def test_nothing_of_the_machine_can_be_written(inside: Sandbox) -> None:
-    heard = await said(inside, "import sys, os\nprint(os.__file__, os.path.realpath(sys.executable))")
+    heard = await run_program(inside, "import sys, os\nprint(os.__file__, os.path.realpath(sys.executable))")
     folders = {str(Path(path).parent) for path in heard.out.split()}
     for folder in (*folders, "/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/etc/alternatives", "/run", "/dev", "/proc"):
         await refused(inside, f"open('{folder}/planted', 'w')", ENOENT if folder == "/proc" else EROFS)
@@ -435,9 +439,9 @@ async def test_nothing_of_the_machine_can_be_written(inside: Sandbox) -> None:
     for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/etc/passwd", "/run/code.py", "/dev/mem"):
         in_proc = path.startswith("/proc")  # not there, or not writable, as the machine has it
         await refused(inside, f"open('{path}', 'w')", *((ENOENT, EACCES) if in_proc else (EROFS,)))
-    heard = await said(inside, "echo 1 > /dev/null; touch /tmp/mine && ls /tmp", "shell")
+    heard = await run_program(inside, "echo 1 > /dev/null; touch /tmp/mine && ls /tmp", "shell")
     assert heard.out == "mine\n"
-    assert (await said(inside, "ls -A /tmp /dev/shm", "shell")).out.split() == ["/dev/shm:", "/tmp:"]
+    assert (await run_program(inside, "ls -A /tmp /dev/shm", "shell")).out.split() == ["/dev/shm:", "/tmp:"]
 
 
 @pytest.mark.parametrize(
@@ -472,14 +476,16 @@ async def test_calls_of_another_architecture_are_death(inside: Sandbox) -> None:
 
 
 async def test_there_is_no_way_to_become_somebody(inside: Sandbox) -> None:
-    heard = await said(inside, "id -u; grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status /proc/1/status", "shell")
+    heard = await run_program(
+        inside, "id -u; grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status /proc/1/status", "shell"
+    )
     uid, *lines = heard.out.splitlines()
     assert uid == "65534"
     fields = [line.split(":", 1)[1].split() for line in lines]
     for name, value in ((field[0].rstrip(":"), field[1]) for field in fields):
         assert int(value, 16) == {"NoNewPrivs": 1, "Seccomp": 2}.get(name, 0), lines
     for become in ("su -c id", "mount -t tmpfs none /tmp", "unshare -Ur id", "sudo -n id", "newgrp root"):
-        heard = await said(inside, f"{become} </dev/null", "shell", seconds=3)
+        heard = await run_program(inside, f"{become} </dev/null", "shell", seconds=3)
         assert heard.end.code != 0, become
         assert "uid=0" not in heard.out
 
@@ -493,7 +499,7 @@ async def test_daemons_end_with_the_program(inside: Sandbox) -> None:
         f"subprocess.Popen(['setsid', 'sleep', '{marker}'])\nprint('gone')"
     )
     began = time.monotonic()
-    heard = await said(inside, code, seconds=30)
+    heard = await run_program(inside, code, seconds=30)
     assert heard.out == "gone\n"
     assert heard.end.code == 0
     assert time.monotonic() - began < 5
@@ -502,7 +508,7 @@ async def test_daemons_end_with_the_program(inside: Sandbox) -> None:
 
 async def test_the_first_process_is_no_way_around_the_limits(inside: Sandbox) -> None:
     # A program may write to its memory, and gains nothing: it has the same user, the same filter, the same limits.
-    heard = await said(inside, "cat /proc/1/status /proc/1/limits", "shell")
+    heard = await run_program(inside, "cat /proc/1/status /proc/1/limits", "shell")
     assert "Uid:\t65534\t65534\t65534\t65534\n" in heard.out
     assert "Seccomp:\t2\n" in heard.out
     limits = {line[:26].strip(): line[26:].split()[:2] for line in heard.out.splitlines() if line.startswith("Max ")}

@@ -1,4 +1,4 @@
-"""Tools that users had made: none runs before its user approves of it, and it reaches nothing but its arguments."""
+"""Tools of users: none runs before its user approves it, and it has access to nothing but its arguments."""
 
 import asyncio
 from collections.abc import AsyncIterator

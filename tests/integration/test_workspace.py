@@ -1,4 +1,4 @@
-"""The workspace: what agents write is theirs alone, within bounds, and every line of it can be found."""
+"""The workspace: files are private and limited, and every line of them can be found."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""What belongs to whom in workspaces: it goes along with a claim, comes with an export, and ends with its owner."""
+"""Ownership of workspaces: claims move them, exports contain them, and they are deleted with their owner."""
 
 import asyncio
 from datetime import timedelta

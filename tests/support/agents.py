@@ -1,4 +1,4 @@
-"""Runs that act: sending what the demo model does, and reading what came of it."""
+"""Runs with tool calls of the demo model, and their results."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ class Agent:
         return await self.thread.ended(self.run_id, within=within)
 
     async def parts(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """The data of all parts of a kind, or with their kinds of all parts."""
+        """The data of all parts of one kind; without a kind, of all parts together with their kinds."""
         found = await self.thread.parts(self.run_id)
         return [
             part["data"] | ({} if kind else {"kind": part["kind"]}) for part in found if kind in (None, part["kind"])
@@ -70,7 +70,7 @@ class Agent:
         return [one for one in found.raise_for_status().json()["items"] if kind in (None, one["type"])]
 
     async def decide(self, call_id: str, **said: Any) -> Any:
-        """Answer a question; returns the response."""
+        """Decide about a call that waits for approval; returns the response."""
         path = f"/api/runs/{self.run_id}/approvals/{call_id}"
         return await self.thread.http.post(path, json=said, headers=self.thread.headers)
 
@@ -80,17 +80,17 @@ class Agent:
 
 
 async def act(thread: Thread, text: str, **options: Any) -> Agent:
-    """Send this to the demo model."""
+    """Send a message with directives to the demo model."""
     return Agent(thread, await thread.send(text, options={"autopilot": True} | options))
 
 
 def call(name: str, **args: Any) -> str:
-    """A directive for the demo model."""
+    """A directive by which the demo model calls a tool."""
     return f"/call {name} {json.dumps(args)}"
 
 
 async def rules(thread: Thread, **actions: str) -> None:
-    """What becomes of calls in this thread; `_all` stands for every tool."""
+    """Set the rules of this thread; `_all` stands for every tool."""
     items = [{"pattern": name.replace("_all", "*"), "action": action} for name, action in actions.items()]
     path = f"/api/threads/{thread.id}/tool-rules"
     (await thread.http.put(path, json={"items": items}, headers=thread.headers)).raise_for_status()
@@ -106,7 +106,7 @@ def _configured(folder: Path, served: OverHttp, **settings: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def peculiar(folder: Path) -> AsyncIterator[tuple[OverHttp, Path]]:
-    """A server of peculiar tools over HTTP, and its journal."""
+    """An MCP server of test tools over HTTP, and its journal."""
     journal = folder / "journal"
     served = OverHttp(journal)
     served.start()
@@ -119,7 +119,7 @@ async def peculiar(folder: Path) -> AsyncIterator[tuple[OverHttp, Path]]:
 
 @contextlib.asynccontextmanager
 async def with_peculiar(database_url: str, folder: Path, **env: str) -> AsyncIterator[tuple[Inside, Path]]:
-    """Khala, with the peculiar tools, which guests may use; and the journal of what these did."""
+    """Khala with the test tools, which guests may use, and the journal of the tools."""
     timeout = float(env.pop("TIMEOUT", "30"))
     async with peculiar(folder) as (served, journal):
         with _configured(folder, served, timeout=timeout) as config:
@@ -129,7 +129,7 @@ async def with_peculiar(database_url: str, folder: Path, **env: str) -> AsyncIte
 
 
 async def connected(inside: Inside) -> None:
-    """Once the peculiar tools are offered."""
+    """Wait until the test tools are offered."""
     async with asyncio.timeout(WITHIN):
         while True:
             thread = await inside.thread()
@@ -140,5 +140,5 @@ async def connected(inside: Inside) -> None:
 
 
 def done(journal: Path, tool: str, event: str = "began") -> int:
-    """How often this happened to the tool."""
+    """How often the journal has this event of the tool."""
     return len(calls(journal, tool, event))

@@ -1,4 +1,4 @@
-"""Calls of tools without a run around them."""
+"""Calls of tools outside of a run."""
 
 from typing import Any
 from uuid import UUID
@@ -12,8 +12,8 @@ from khala.tools.invocation import invoke
 from khala.tools.port import CallContext, CallResult, Tool
 
 
-class Kept:
-    """A sink that keeps all that is written to it, up to a limit."""
+class BoundedSink:
+    """A sink that keeps what is written to it, up to a limit."""
 
     def __init__(self, most: int = 128 << 20) -> None:
         self.content = bytearray()
@@ -25,8 +25,8 @@ class Kept:
         self.content += data
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What a call came to, with what is in its sink."""
+class ToolCallOutput(msgspec.Struct, frozen=True):
+    """The result of a call, and the content of its sink."""
 
     result: CallResult
     content: bytes
@@ -37,28 +37,28 @@ class Said(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What it said, wherever."""
+        """The output as text, from the result or the sink."""
         output = self.result.output
         return self.content.decode() if output is None else str(output)
 
     @property
     def json(self) -> Any:
-        """What it said, as JSON."""
+        """The output as JSON."""
         return msgspec.json.decode(self.content) if self.result.output is None else self.result.output
 
 
 def user(user_id: UUID) -> ToolActor:
-    """Somebody with an account."""
+    """An actor with an account."""
     return ToolActor(owner_id=user_id, user_id=user_id)
 
 
 def guest(thread_id: UUID) -> ToolActor:
-    """Somebody without one, in a thread."""
+    """An actor without an account, in a thread."""
     return ToolActor(owner_id=thread_id, thread_id=thread_id)
 
 
-async def call(tool: Tool, actor: ToolActor, /, *, key: str | None = None, **args: Any) -> Said:
-    """Call it; a key of its own unless one is given."""
-    sink = Kept()
+async def call(tool: Tool, actor: ToolActor, /, *, key: str | None = None, **args: Any) -> ToolCallOutput:
+    """Call the tool, with a new idempotency key unless one is given."""
+    sink = BoundedSink()
     made = CallContext(id="call", idempotency_key=key or str(ids.new()), actor=actor, sink=sink)
-    return Said(await invoke(tool, args, made), bytes(sink.content))
+    return ToolCallOutput(await invoke(tool, args, made), bytes(sink.content))

@@ -1,4 +1,4 @@
-"""Connections to servers for tests, and calls as a run would make them."""
+"""Connections to test MCP servers, and calls of their tools."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ PATIENCE = 30.0
 
 
 class Collected:
-    """A sink that keeps all."""
+    """A sink that keeps everything."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -48,7 +48,7 @@ def stdio(journal: Path, name: str = "peculiar", **settings: Any) -> McpServerCo
 
 
 class OverHttp:
-    """The same server at an address, where it may be killed and started again."""
+    """The same server over HTTP; it can be killed and started again."""
 
     def __init__(self, journal: Path) -> None:
         self.port = free_port()
@@ -63,7 +63,7 @@ class OverHttp:
         self._process = subprocess.Popen(command, cwd=ROOT)
 
     async def up(self) -> None:
-        """Once it answers."""
+        """Wait until the server responds."""
         async with asyncio.timeout(PATIENCE), httpx.AsyncClient() as http:
             while True:
                 with contextlib.suppress(httpx.TransportError):
@@ -90,7 +90,7 @@ async def over_http(journal: Path) -> AsyncIterator[OverHttp]:
 
 @contextlib.asynccontextmanager
 async def connected(*servers: McpServerConfig, ready: bool = True) -> AsyncIterator[McpConnections]:
-    """Connections that run for as long as this is open; `ready`: only once all are."""
+    """Connections that run while this is open; with `ready` it opens when all servers are ready."""
     connections = McpConnections(McpConfig(servers={one.name: one for one in servers}))
     running = asyncio.create_task(connections.run())
     try:
@@ -104,7 +104,7 @@ async def connected(*servers: McpServerConfig, ready: bool = True) -> AsyncItera
 
 
 async def eventually(holds: Callable[[], bool], what: object = "", seconds: float = PATIENCE) -> None:
-    """Wait for it, with a deadline."""
+    """Wait until the condition holds, with a deadline."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not holds():
         assert asyncio.get_running_loop().time() < deadline, _shown(what)

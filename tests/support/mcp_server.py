@@ -1,4 +1,4 @@
-"""A server for tests that does whatever a server may do: hang, fail, die, change its mind, and write down what it did.
+"""An MCP server for tests whose tools hang, fail, end the process or change, and record each call in a journal.
 
 Run as `python -m tests.support.mcp_server stdio JOURNAL` or `… http JOURNAL PORT`. The journal has one JSON line for
 each thing that happens.
@@ -42,7 +42,7 @@ def _tool(name: str, schema: dict[str, Any] = NUMBER, **hints: Any) -> types.Too
 
 
 class Peculiar:
-    """The server's doings."""
+    """The journal of the server."""
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal
@@ -93,7 +93,7 @@ class Peculiar:
         raise AssertionError
 
     async def _count(self, _: Context, args: dict[str, Any]) -> str:
-        """The first time it is called it waits so long that it can be killed; afterwards it answers at once."""
+        """The first call waits long enough for the server to be killed; later calls return at once."""
         if len(calls(self._journal, "count")) <= (args.get("n") or 0):
             await anyio.sleep(60)
         return f"counted {len(calls(self._journal, 'count'))}"
@@ -101,7 +101,7 @@ class Peculiar:
     _once = _count
 
     async def _deed(self, ctx: Context, args: dict[str, Any]) -> str:
-        """Does its deed once for each key, however often it is called."""
+        """Counts once for each idempotency key, however often it is called."""
         key = (ctx.meta or {}).get("khala/idempotencyKey")
         if not any(one["key"] == key for one in calls(self._journal, "deed", "did")):
             self.note(event="did", tool="deed", key=key, n=args.get("n"))
@@ -138,7 +138,7 @@ class Peculiar:
         return json.dumps({"pid": os.getpid(), "parent": os.getppid(), "env": dict(os.environ), "cwd": str(Path.cwd())})
 
     async def _spawn(self, *_: Any) -> str:
-        """A grandchild that leaves its group and outlives us if it can."""
+        """Start a grandchild that leaves the process group and outlives the server if it can."""
         return str(subprocess.Popen(["sleep", "300"], start_new_session=True, stdout=subprocess.DEVNULL).pid)
 
     async def _grow(self, ctx: Context, _: dict[str, Any]) -> str:
@@ -148,7 +148,7 @@ class Peculiar:
 
 
 def calls(journal: Path, tool: str, event: str = "began") -> list[dict[str, Any]]:
-    """What happened to calls of this tool."""
+    """The journal's entries of this tool."""
     return [one for one in objects(journal) if one["tool"] == tool and one["event"] == event]
 
 

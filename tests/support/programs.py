@@ -1,4 +1,4 @@
-"""Programs in the sandbox: run them, hear what they said, and see that nothing of them is left."""
+"""Runs programs in the sandbox, and finds processes that are left of them."""
 
 import asyncio
 import time
@@ -12,8 +12,8 @@ from khala.domain.errors import PayloadTooLarge
 from khala.tools.sandbox import Language, Program, ProgramExit, Sandbox, SandboxOptions, missing_requirement
 
 
-class Heard:
-    """A sink that keeps what it hears, up to a limit, or only counts it."""
+class BoundedProgramSink:
+    """A sink that keeps output up to a limit, or only counts it."""
 
     def __init__(self, most: int = 1_000_000, *, keep: bool = True) -> None:
         self.data = bytearray()
@@ -33,10 +33,10 @@ class Heard:
         return self.data.decode()
 
 
-class Said:
-    """How a program ended, and what it said."""
+class ProgramRun:
+    """How a program ended, and its output."""
 
-    def __init__(self, end: ProgramExit, heard: Heard) -> None:
+    def __init__(self, end: ProgramExit, heard: BoundedProgramSink) -> None:
         self.end = end
         self.out = heard.text
         self.err = end.stderr.decode(errors="replace")
@@ -46,25 +46,25 @@ class Said:
 
 
 async def sandbox(options: SandboxOptions | None = None) -> Sandbox:
-    """The sandbox; where there is none the test fails, and says what is missing."""
+    """The sandbox. Without one the test fails with the missing requirement."""
     found = await Sandbox.find(options)
     if found is None:
-        pytest.fail(missing_requirement() or "There is no sandbox, and nobody knows why.")
+        pytest.fail(missing_requirement() or "There is no sandbox, for an unknown reason.")
     return found
 
 
-async def said(
+async def run_program(
     inside: Sandbox,
     code: str,
     language: Language = "python",
     *,
     stdin: bytes = b"",
     seconds: float = 10.0,
-    heard: Heard | None = None,
-) -> Said:
-    heard = heard or Heard()
+    heard: BoundedProgramSink | None = None,
+) -> ProgramRun:
+    heard = heard or BoundedProgramSink()
     program = Program(language=language, code=code, stdin=stdin, seconds=seconds)
-    return Said(await inside.run(program, heard), heard)
+    return ProgramRun(await inside.run(program, heard), heard)
 
 
 def running(marker: str) -> list[int]:
@@ -82,16 +82,16 @@ def running(marker: str) -> list[int]:
 
 
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Waits until it is so."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "It never came to that."
+        assert time.monotonic() < deadline, "The condition did not hold in time."
         await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
 async def pulse() -> AsyncIterator[list[float]]:
-    """Seconds between the beats of a task that wants to beat every 5 milliseconds."""
+    """Measures in seconds how often a task runs that should run every 5 milliseconds."""
     beats: list[float] = []
 
     async def beat() -> None:

@@ -1,4 +1,4 @@
-"""A server of OpenAI's protocol that writes just these bytes, to whoever asks."""
+"""A server that answers every request of OpenAI's protocol with given bytes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ def token(text: str, finish: str = "null") -> bytes:
 
 
 class Script:
-    """What a server writes to whoever asks, what they asked, and whether they left."""
+    """The bytes that a server writes, the requests that it received, and whether the client closed the connection."""
 
     def __init__(self, *pieces: bytes | asyncio.Event, close: bool, reads: bool) -> None:
         self._pieces = pieces
@@ -32,7 +32,9 @@ class Script:
         self.port = 0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):  # whoever leaves with bytes unread resets it
+        with suppress(
+            ConnectionError, asyncio.IncompleteReadError
+        ):  # a client that leaves with unread bytes resets the connection
             head = await reader.readuntil(b"\r\n\r\n")
             self.heads.append(head.decode())
             if self._reads:
@@ -61,7 +63,7 @@ async def scripted(
     read_timeout: float = 5.0,
     tls: SSLContext | None = None,
 ) -> AsyncIterator[tuple[Model, Script]]:
-    """A model whose server writes these bytes; then it closes the connection, or waits until it is closed.
+    """A model whose server writes these bytes, and then closes the connection or waits until it is closed.
 
     Events among the bytes are waited for. `reads` is whether it takes the body. `url` may name another host, where a
     proxy is meant.

@@ -1,4 +1,4 @@
-"""The autopilot's judgement, held to replies as models write them: which are answers, and when there is no use."""
+"""The autopilot's decisions on real replies of models: which are answers, and when to stop."""
 
 from typing import Any
 from uuid import UUID

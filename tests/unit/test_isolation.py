@@ -1,4 +1,4 @@
-"""Where a run is executed after losses, and what a process of its own that ended means for it."""
+"""The isolation of runs after losses, and the outcome of ended child processes."""
 
 import itertools
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The file that says which MCP servers there are: what is wrong is said with its place, and no secret is repeated."""
+"""The configuration of MCP servers: errors name their place, and never contain a secret."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The prompt: never longer than the model reads, the newest kept, and no call without its outcome."""
+"""Prompts: never longer than the limit, with the newest messages, and no call without its outcome."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Where control groups are looked for, by what the kernel says of mounts and of this process."""
+"""The search for control groups, in the kernel's files about mounts and this process."""
 
 from pathlib import Path
 

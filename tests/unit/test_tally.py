@@ -1,4 +1,4 @@
-"""A call's text, taken no further at a time than there is something reserved for."""
+"""Pieces of a call's text: no longer than the reserved budget covers."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""Arguments are checked as they are: each place that does not fit is named, and no schema makes that take for ever."""
+"""Checks of arguments: each mismatch is named, and no schema makes a check take long."""
 
 import asyncio
 from typing import Any

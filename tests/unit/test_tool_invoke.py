@@ -1,4 +1,4 @@
-"""A call of a tool ends: with a result, a failure that is told, or its caller's cancellation."""
+"""Calls of tools end with a result, a failure, or their cancellation."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from tests.support.calls_of_tools import call, guest, user
 
 
 class Probe:
-    """A tool that does what it is told."""
+    """A tool whose behaviour the test sets."""
 
     def __init__(
         self, what: Any, *, seconds: float = 5.0, permissions: frozenset[ToolPermission] = frozenset()

@@ -1,4 +1,4 @@
-"""Which tools rules and patterns fit, and what becomes of calls by them all."""
+"""Rules for tools: matching patterns, and the resulting actions."""
 
 import pytest
 from hypothesis import given

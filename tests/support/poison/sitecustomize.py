@@ -24,7 +24,7 @@ demo_stream = model.DemoModel.stream
 
 
 def harm(asked: str) -> None:
-    """Do what the message says."""
+    """Follow the directives of the message."""
     for word in asked.split():
         if word in HARMS:
             os.write(2, f"poison: {word}\n".encode())
