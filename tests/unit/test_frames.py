@@ -26,5 +26,5 @@ def test_what_may_be_left_out_is_optional_and_what_may_be_null_says_so() -> None
     changes = text.partition("export interface ThreadChanges {")[2].partition("}")[0]
     assert "  title?: string | null;" in changes
     assert '  visibility?: "private" | "link" | "public";' in changes
-    announced = text.partition("export interface Announce {")[2].partition("}")[0]
+    announced = text.partition("export interface SetPresence {")[2].partition("}")[0]
     assert "  state: Record<string, unknown> | null;" in announced
