@@ -342,7 +342,7 @@ async def test_what_is_no_archive_of_an_account_is_refused_and_leaves_nothing(
         (changed(archive, "runs.jsonl", userMessageId=FOREIGN), "a run whose messages", True),
         (changed(archive, "parts.jsonl", runId=FOREIGN), "a part whose run", True),
         (changed(archive, "receipts.jsonl", runId=FOREIGN), "receipts whose run", True),
-        (changed(archive, "threads.jsonl", activeLeaf=FOREIGN), "goes on from a message", True),
+        (changed(archive, "threads.jsonl", activeLeaf=FOREIGN), "whose active message", True),
         (changed(archive, "messages.jsonl", role="god"), "database rejected", True),
         (changed(archive, "receipts.jsonl", costUsd="NaN"), "a number of at least 0", True),
         (changed(archive, "todos.jsonl", text="\0"), "database rejected", True),
