@@ -16,7 +16,7 @@ from khala.domain.parts import TokenUsage
 from khala.lifecycle import background
 from khala.models import prices
 from khala.models.providers import Providers
-from khala.models.token_counter import Counter
+from khala.models.token_counter import TokenCounter
 from khala.runs import isolation
 from khala.runs.executor import Executor
 from khala.runs.executor_options import ExecutorOptions
@@ -158,7 +158,7 @@ class WorkerRuntime:
         self._providers = Providers(settings.provider_config)
         self._models = settings.model_chain
         self._writer = Writer(db, settings.runs.flush, components.wake_bus)
-        self._counter = Counter()
+        self._counter = TokenCounter()
         options = _executor_options(settings, grace_seconds)
         models = ModelDependencies(open=self._providers.open, store_reasoning=settings.models.store_reasoning)
         tools = _tool_dependencies(components)

@@ -23,7 +23,7 @@ import msgspec
 import uvloop
 
 from khala.models.openai import request_body
-from khala.models.port import Prompt, Text, Turn
+from khala.models.port import Prompt, PromptTurn, TextChunk
 from khala.models.provider_registry import ProviderAccess
 from khala.models.providers import ProviderConfig, Providers
 from tests.bench.processes import ROOT
@@ -62,7 +62,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def asking(tokens: int, pace: float) -> Prompt:
     """The prompt that makes the server say so many tokens, so many a second; 0 is at once."""
-    return Prompt(system="", turns=(Turn(role="user", text=f"/words={tokens} /pace={pace}"),))
+    return Prompt(system="", turns=(PromptTurn(role="user", text=f"/words={tokens} /pace={pace}"),))
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def khala(url: str) -> AsyncIterator[Call]:
 
     async def call(prompt: Prompt) -> int:
         async with model.stream(prompt) as events:
-            return sum([len(event.text) async for event in events if isinstance(event, Text)])
+            return sum([len(event.text) async for event in events if isinstance(event, TextChunk)])
 
     yield call
     await providers.aclose()

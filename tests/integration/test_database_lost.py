@@ -13,7 +13,7 @@ from khala.domain.errors import Unavailable
 from khala.domain.flush_policy import FlushPolicy
 from khala.models.model_names import parse
 from khala.models.providers import ProviderConfig, Providers
-from khala.models.token_counter import Counter
+from khala.models.token_counter import TokenCounter
 from khala.runs.executor import Executor
 from khala.runs.executor_options import ExecutorOptions
 from khala.runs.model_turn import ModelDependencies
@@ -144,7 +144,7 @@ async def an_executor(db: Database) -> AsyncIterator[Executor]:
     async with blob_service_of(db) as blob_service:
         tool_dependencies = ToolDependencies(tool_registry=tool_registry, blob_service=blob_service)
         models = ModelDependencies(open=providers.open)
-        run_executor = RunExecutor(db, Writer(db, FlushPolicy()), models, Counter(), tool_dependencies, options)
+        run_executor = RunExecutor(db, Writer(db, FlushPolicy()), models, TokenCounter(), tool_dependencies, options)
         yield Executor(db, run_executor, options)
     await providers.aclose()
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from khala.domain.parts import TokenUsage
-from khala.models.port import Completed, Event, Model, Prompt, Reasoning, Text, Turn
+from khala.models.port import Completed, LanguageModel, ModelEvent, Prompt, PromptTurn, ReasoningChunk, TextChunk
 from khala.models.providers import Providers
 from tests.support.calls import PROMPT, ask, calling, completed, config, each_protocol, listen, said
 from tests.support.providers import Reply, serving
@@ -39,21 +39,21 @@ async def test_the_text_and_the_usage_arrive_exactly(protocol: str) -> None:
 @pytest.mark.parametrize("protocol", ["anthropic", "google"])
 async def test_each_token_is_an_event_of_its_own(protocol: str) -> None:
     async with calling(protocol, Reply(tokens=("a", "b", "c"))) as (model, _):
-        assert (await ask(model))[:-1] == [Text("a"), Text("b"), Text("c")]
+        assert (await ask(model))[:-1] == [TextChunk("a"), TextChunk("b"), TextChunk("c")]
 
 
 @each_protocol
 async def test_a_token_is_handed_on_before_the_next_is_sent(protocol: str) -> None:
     reply = Reply(tokens=("a", "b"), hang_after=1)
     async with calling(protocol, reply) as (model, _), asyncio.timeout(3), model.stream(PROMPT) as events:
-        assert await anext(events) == Text("a")
+        assert await anext(events) == TextChunk("a")
 
 
 @each_protocol
 async def test_reasoning_comes_apart_from_the_answer(protocol: str) -> None:
     async with calling(protocol, Reply(reasoning=("let me ", "see"), tokens=("42",))) as (model, _):
         events = await ask(model)
-    assert "".join(event.text for event in events if isinstance(event, Reasoning)) == "let me see"
+    assert "".join(event.text for event in events if isinstance(event, ReasoningChunk)) == "let me see"
     assert said(events) == "42"
 
 
@@ -109,7 +109,7 @@ async def test_an_interrupted_answer_is_told_and_asked_to_go_on(protocol: str) -
 @pytest.mark.parametrize("spoken", [0, 2])
 async def test_cancelling_closes_the_connection_at_once(protocol: str, spoken: int) -> None:
     async with calling(protocol, Reply(tokens=("a", "b", "c"), hang_after=spoken)) as (model, server):
-        heard: asyncio.Queue[Event] = asyncio.Queue()
+        heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
         listening = asyncio.create_task(listen(model, heard))
         call = await server.call(0)
         text = ""
@@ -137,7 +137,7 @@ async def test_leaving_the_stream_early_closes_the_connection(protocol: str, cap
 
 @each_protocol
 async def test_an_error_of_the_reader_passes_unchanged(protocol: str) -> None:
-    async def stumble(model: Model) -> None:
+    async def stumble(model: LanguageModel) -> None:
         async with model.stream(PROMPT) as events:
             await anext(events)
             raise KeyError("the reader's own")
@@ -172,7 +172,7 @@ async def test_the_server_runs_as_a_process_and_obeys_words() -> None:
         assert process.stdout is not None
         url = (await asyncio.wait_for(process.stdout.readline(), 20)).decode().strip()
         providers = Providers(config(url))
-        stamped = Prompt(system="", turns=(Turn(role="user", text="/words=5 /stamp"),))
+        stamped = Prompt(system="", turns=(PromptTurn(role="user", text="/words=5 /stamp"),))
         times = [int(word[1:]) for word in said(await ask(providers.open("openai:any"), stamped)).split()]
         await providers.aclose()
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from khala.models.port import File, ModelFailed, Prompt, Text, Turn
+from khala.models.port import ModelFailed, Prompt, PromptFile, PromptTurn, TextChunk
 from khala.models.providers import Providers
 from tests.support.calls import PROMPT, ask, calling, config, failing, said
 from tests.support.certificates import certificate
@@ -20,7 +20,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 ENDLESS = b"HTTP/1.1 200 OK\r\n\r\n"
 WHOLE = HEAD.replace(b"5000", b"%d" % len(token("a", '"stop"') + DONE)) + token("a", '"stop"') + DONE
 LARGE = Prompt(
-    system="", turns=(Turn(role="user", files=(File(name="a.png", media_type="image/png", data=bytes(20 << 20)),)),)
+    system="",
+    turns=(PromptTurn(role="user", files=(PromptFile(name="a.png", media_type="image/png", data=bytes(20 << 20)),)),),
 )
 
 
@@ -37,7 +38,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_tokens_that_wait_together_are_one_event() -> None:
     async with scripted(CHUNKED + chunk(token("a")) + chunk(token("b")) + chunk(token("c", '"stop"') + DONE)) as (m, _):
-        assert (await ask(m))[:-1] == [Text("abc")]
+        assert (await ask(m))[:-1] == [TextChunk("abc")]
 
 
 @pytest.mark.parametrize("head", [HEAD, CHUNKED])
@@ -79,9 +80,9 @@ async def test_a_body_that_breaks_its_framing_is_a_lost_connection(end: bytes) -
     heard = asyncio.Event()
     raw = (CHUNKED + chunk(token("a")), heard, chunk(token("b")) + end)
     async with scripted(*raw, close=True) as (model, _), model.stream(PROMPT) as events:
-        assert await anext(events) == Text("a")
+        assert await anext(events) == TextChunk("a")
         heard.set()
-        assert await anext(events) == Text("b")
+        assert await anext(events) == TextChunk("b")
         with pytest.raises(ModelFailed) as caught:
             await asyncio.wait_for(anext(events), 5)
     assert (caught.value.code, caught.value.retryable, caught.value.midstream) == ("connection_lost", True, True)

@@ -7,7 +7,7 @@ import pytest
 
 from khala.domain.parts import TokenUsage
 from khala.models.openai import error_responses
-from khala.models.port import Completed, Text
+from khala.models.port import Completed, TextChunk
 from khala.models.provider_registry import ProviderAccess
 from khala.models.providers import ProviderConfig, Providers
 from tests.support.calls import ask, calling, completed, failing, said
@@ -20,7 +20,7 @@ async def test_comments_line_ends_and_data_in_several_lines_are_read() -> None:
     async with calling("openai", Reply(raw=raw + token("b", '"stop"') + USAGE + DONE)) as (model, _):
         events = await ask(model)
     usage = TokenUsage(input_tokens=3, output_tokens=4)
-    assert events == [Text("ab"), Completed(usage=usage, finish_reason="stop")]
+    assert events == [TextChunk("ab"), Completed(usage=usage, finish_reason="stop")]
 
 
 @pytest.mark.parametrize(("finish", "reason"), [('"length"', "length"), ('"stop"', "stop"), ('"eos"', "stop")])
@@ -95,7 +95,7 @@ async def test_a_refusal_is_told_though_its_explanation_never_ends(monkeypatch: 
 
 
 async def test_an_explanation_is_read_no_further_than_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(error_responses, "MOST_READ", 1000)
+    monkeypatch.setattr(error_responses, "MAX_ERROR_BYTES", 1000)
     async with calling("openai", Reply(status=502, raw=b"<p>" * 100_000)) as (model, _):
         failure, _ = await failing(model)
     assert failure.code == "unavailable"

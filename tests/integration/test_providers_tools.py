@@ -7,7 +7,7 @@ import pytest
 
 from khala.domain.parts import TokenUsage
 from khala.domain.tools import ToolSpec
-from khala.models.port import Completed, File, Outcome, Prompt, Text, ToolUse, Turn
+from khala.models.port import Completed, Prompt, PromptFile, PromptTurn, TextChunk, ToolOutcome, ToolUse
 from khala.models.prompt_order import NO_OUTCOME, NOTHING
 from tests.support.calls import PROMPT, ask, calling, completed, each_protocol, failing, said
 from tests.support.providers import Reply, in_rounds
@@ -27,13 +27,15 @@ ARGS: dict[str, Any] = {"text": 'a "quoted" žluťoučký\n👩‍👩‍👧 li
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 
 
-def with_tools(*turns: Turn, said: str = "") -> Prompt:
+def with_tools(*turns: PromptTurn, said: str = "") -> Prompt:
     return Prompt(system="Be brief.", turns=turns or PROMPT.turns, tools=TOOLS, said=said)
 
 
-def round_of(*uses: ToolUse, text: str = "", failed: tuple[str, ...] = ()) -> tuple[Turn, Turn]:
-    outcomes = (Outcome(id=use.id, name=use.name, text=f"{use.name} did", ok=use.name not in failed) for use in uses)
-    return Turn(role="assistant", text=text, uses=uses), Turn(role="tool", outcomes=tuple(outcomes))
+def round_of(*uses: ToolUse, text: str = "", failed: tuple[str, ...] = ()) -> tuple[PromptTurn, PromptTurn]:
+    outcomes = (
+        ToolOutcome(id=use.id, name=use.name, text=f"{use.name} did", ok=use.name not in failed) for use in uses
+    )
+    return PromptTurn(role="assistant", text=text, uses=uses), PromptTurn(role="tool", outcomes=tuple(outcomes))
 
 
 def use(use_id: str, name: str = "echo", **args: object) -> ToolUse:
@@ -58,7 +60,7 @@ async def test_a_call_comes_at_the_end_with_its_arguments(protocol: str) -> None
         finish_reason="tool_calls",
         uses=(ToolUse(id="use-7", name="echo", args=ARGS),),
     )
-    assert {type(event) for event in events[:-1]} == {Text}
+    assert {type(event) for event in events[:-1]} == {TextChunk}
 
 
 @each_protocol
@@ -180,10 +182,10 @@ async def test_without_tools_nothing_is_said_of_them(protocol: str) -> None:
 
 
 ROUNDS = (
-    Turn(role="user", text="Do it."),
+    PromptTurn(role="user", text="Do it."),
     *round_of(use("a!", text="1"), use("a!", "broken name!", n=2), text="First.", failed=("broken name!",)),
     *round_of(use("a!", text="3")),
-    Turn(role="user", text="Hurry."),
+    PromptTurn(role="user", text="Hurry."),
 )
 
 
@@ -240,33 +242,33 @@ async def test_an_answer_that_was_cut_off_after_its_tools_goes_on(protocol: str)
 
 @each_protocol
 async def test_uses_and_outcomes_are_told_in_pairs_only(protocol: str) -> None:
-    lost = Turn(role="tool", outcomes=(Outcome(id="gone", name="echo", text="left behind", ok=True),))
-    half = Turn(role="assistant", uses=(use("one", text="interrupted"),))
-    body = str(await told(protocol, with_tools(lost, Turn(role="user", text="Do it."), half, PROMPT.turns[0])))
+    lost = PromptTurn(role="tool", outcomes=(ToolOutcome(id="gone", name="echo", text="left behind", ok=True),))
+    half = PromptTurn(role="assistant", uses=(use("one", text="interrupted"),))
+    body = str(await told(protocol, with_tools(lost, PromptTurn(role="user", text="Do it."), half, PROMPT.turns[0])))
     assert "left behind" not in body
     assert body.index("interrupted") < body.index(NO_OUTCOME) < body.index("One?")
 
 
 @each_protocol
 async def test_an_empty_outcome_is_told_in_words(protocol: str) -> None:
-    used = Turn(role="assistant", uses=(use("a"),))
-    nothing = Turn(role="tool", outcomes=(Outcome(id="a", name="echo", text=" \n", ok=True),))
+    used = PromptTurn(role="assistant", uses=(use("a"),))
+    nothing = PromptTurn(role="tool", outcomes=(ToolOutcome(id="a", name="echo", text=" \n", ok=True),))
     assert NOTHING in str(await told(protocol, with_tools(PROMPT.turns[0], used, nothing)))
 
 
 @each_protocol
 async def test_blank_text_before_calls_is_not_told(protocol: str) -> None:
-    blank = Turn(role="assistant", text="\n\n"), Turn(role="assistant", text="\n \n", uses=(use("a"),))
+    blank = PromptTurn(role="assistant", text="\n\n"), PromptTurn(role="assistant", text="\n \n", uses=(use("a"),))
     body = str(await told(protocol, with_tools(PROMPT.turns[0], *blank)))
     assert "\\n" not in body
     assert "call_1" in body
 
 
 FILES = (
-    File(name="cat.png", media_type="image/png", data=PNG),
-    File(name="paper.pdf", media_type="application/pdf", data=b"%PDF-1.7 \0\xff"),
-    File(name="notes.md", media_type="text/markdown; charset=utf-8", data="žluť".encode()),
-    File(name="x.bin", media_type="application/octet-stream", data=b"\0\1"),
+    PromptFile(name="cat.png", media_type="image/png", data=PNG),
+    PromptFile(name="paper.pdf", media_type="application/pdf", data=b"%PDF-1.7 \0\xff"),
+    PromptFile(name="notes.md", media_type="text/markdown; charset=utf-8", data="žluť".encode()),
+    PromptFile(name="x.bin", media_type="application/octet-stream", data=b"\0\1"),
 )
 
 
@@ -278,7 +280,7 @@ def flat(value: Any) -> list[Any]:
 
 @each_protocol
 async def test_files_come_before_the_words_about_them(protocol: str) -> None:
-    body = await told(protocol, with_tools(Turn(role="user", text="What is all this?", files=FILES)))
+    body = await told(protocol, with_tools(PromptTurn(role="user", text="What is all this?", files=FILES)))
     text = str(body).replace("-", "+").replace("_", "/")
     places = ["cat.png", base64.b64encode(PNG).decode(), "paper.pdf", "notes.md", "žluť", "x.bin", "What is all this?"]
     assert [text.index(place) for place in places] == sorted(text.index(place) for place in places)
@@ -286,7 +288,7 @@ async def test_files_come_before_the_words_about_them(protocol: str) -> None:
 
 
 async def test_each_protocol_has_its_own_images() -> None:
-    prompt = with_tools(Turn(role="user", files=FILES[:2]))
+    prompt = with_tools(PromptTurn(role="user", files=FILES[:2]))
     png, pdf = (base64.b64encode(file.data).decode() for file in FILES[:2])
     openai, anthropic, google = [flat(await told(protocol, prompt)) for protocol in ("openai", "anthropic", "google")]
     assert {"url": f"data:image/png;base64,{png}"} in openai
@@ -305,7 +307,7 @@ async def test_a_refusal_says_what_the_model_may_lack(protocol: str) -> None:
             failure, _ = await failing(plain)
         assert "Perhaps" not in failure.message
         with pytest.raises(Exception, match=r"Perhaps this model can't read these files or use tools\.") as caught:
-            await ask(model, with_tools(Turn(role="user", text="Look!", files=FILES[:1])))
+            await ask(model, with_tools(PromptTurn(role="user", text="Look!", files=FILES[:1])))
     assert getattr(caught.value, "code", None) == "refused"
 
 
@@ -319,13 +321,13 @@ async def test_a_scripted_provider_counts_the_rounds_of_the_last_question(protoc
             end = completed(await ask(model, with_tools(*turns)))
             turns += round_of(*end.uses)
             assert said(await ask(model, with_tools(*turns))) == "Done."
-            turns += Turn(role="assistant", text="Done."), Turn(role="user", text="Again!")
+            turns += PromptTurn(role="assistant", text="Done."), PromptTurn(role="user", text="Again!")
             assert completed(await ask(model, with_tools(*turns))).uses
 
 
 @each_protocol
 async def test_where_no_tool_may_be_called_those_that_were_are_named(protocol: str) -> None:
-    turns = (*PROMPT.turns, *round_of(use("a", text="hi")), Turn(role="user", text="Now answer."))
+    turns = (*PROMPT.turns, *round_of(use("a", text="hi")), PromptTurn(role="user", text="Now answer."))
     body = await told(protocol, Prompt(system="Be brief.", turns=turns))
     assert "echo" in str(body["tools"])
     forbidden: dict[str, Any] = {

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from khala.models.port import Completed, Event, Model, ModelFailed, Prompt, Text, Turn
+from khala.models.port import Completed, LanguageModel, ModelEvent, ModelFailed, Prompt, PromptTurn, TextChunk
 from khala.models.provider_registry import ProviderAccess
 from khala.models.providers import ProviderConfig, Providers
 from tests.support.providers import Reply, Server, serving
@@ -15,10 +15,10 @@ PROTOCOLS = ("openai", "anthropic", "google")
 PROMPT = Prompt(
     system="Be brief.",
     turns=(
-        Turn(role="user", text="One?"),
-        Turn(role="assistant", text="Two."),
-        Turn(role="user", text="Three?"),
-        Turn(role="user", text="And four?"),
+        PromptTurn(role="user", text="One?"),
+        PromptTurn(role="assistant", text="Two."),
+        PromptTurn(role="user", text="Three?"),
+        PromptTurn(role="user", text="And four?"),
     ),
 )
 each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -37,7 +37,9 @@ def config(url: str, read_timeout: float = 5.0) -> ProviderConfig:
 
 
 @asynccontextmanager
-async def calling(protocol: str, *replies: Reply, read_timeout: float = 5.0) -> AsyncIterator[tuple[Model, Server]]:
+async def calling(
+    protocol: str, *replies: Reply, read_timeout: float = 5.0
+) -> AsyncIterator[tuple[LanguageModel, Server]]:
     async with serving(*replies) as server:
         providers = Providers(config(server.url, read_timeout))
         try:
@@ -46,29 +48,29 @@ async def calling(protocol: str, *replies: Reply, read_timeout: float = 5.0) -> 
             await providers.aclose()
 
 
-async def ask(model: Model, prompt: Prompt = PROMPT) -> list[Event]:
+async def ask(model: LanguageModel, prompt: Prompt = PROMPT) -> list[ModelEvent]:
     async with model.stream(prompt) as events:
         return [event async for event in events]
 
 
-async def listen(model: Model, heard: asyncio.Queue[Event]) -> None:
+async def listen(model: LanguageModel, heard: asyncio.Queue[ModelEvent]) -> None:
     async with model.stream(PROMPT) as events:
         async for event in events:
             heard.put_nowait(event)
 
 
-async def failing(model: Model) -> tuple[ModelFailed, str]:
+async def failing(model: LanguageModel) -> tuple[ModelFailed, str]:
     """The failure of a call, and the text that came before it."""
-    heard: asyncio.Queue[Event] = asyncio.Queue()
+    heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
     with pytest.raises(ModelFailed) as caught:
         await listen(model, heard)
     return caught.value, said([heard.get_nowait() for _ in range(heard.qsize())])
 
 
-def said(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+def said(events: list[ModelEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextChunk))
 
 
-def completed(events: list[Event]) -> Completed:
+def completed(events: list[ModelEvent]) -> Completed:
     assert isinstance(events[-1], Completed)
     return events[-1]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from ssl import SSLContext
 
-from khala.models.port import Model
+from khala.models.port import LanguageModel
 from khala.models.provider_registry import ProviderAccess
 from khala.models.providers import ProviderConfig, Providers
 
@@ -62,7 +62,7 @@ async def scripted(
     url: str = "http://127.0.0.1:{port}/v1",
     read_timeout: float = 5.0,
     tls: SSLContext | None = None,
-) -> AsyncIterator[tuple[Model, Script]]:
+) -> AsyncIterator[tuple[LanguageModel, Script]]:
     """A model whose server writes these bytes, and then closes the connection or waits until it is closed.
 
     Events among the bytes are waited for. `reads` is whether it takes the body. `url` may name another host, where a

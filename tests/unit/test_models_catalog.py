@@ -13,7 +13,7 @@ from khala.models.model_names import DEMO, BadModelError, ModelRef
 from khala.models.openai import request_body
 from khala.models.openai.model import ChatModel
 from khala.models.openai.request_body import ChatQuirks
-from khala.models.port import Prompt, Turn
+from khala.models.port import Prompt, PromptTurn
 from khala.models.provider_registry import ProviderAccess, ProviderSpec
 from khala.models.providers import ProviderConfig, Providers
 from khala.settings import definitions, from_environment
@@ -122,7 +122,7 @@ def test_a_vendor_that_speaks_openais_protocol_is_added_by_data_alone(monkeypatc
     assert settings.provider_config.connection("acme").url == "https://api.acme.example/v1"
     assert ("ACME_API_KEY",) in [definition.variables for definition in definitions()]
     assert failures.failed(failures.KEY, "acme", midstream=False).message == "Acme did not accept the key."
-    prompt = Prompt(system="", turns=(Turn(role="user", text="?"),), max_output_tokens=7)
+    prompt = Prompt(system="", turns=(PromptTurn(role="user", text="?"),), max_output_tokens=7)
     body = msgspec.json.decode(request_body.of(prompt, "acme-small", acme.quirks))
     assert (body["max_tokens"], body.get("max_completion_tokens"), body.get("stream_options")) == (7, None, None)
 

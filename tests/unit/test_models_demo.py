@@ -11,30 +11,30 @@ from khala.domain.parts import TokenUsage
 from khala.models.demo import script as demo_script
 from khala.models.demo.model import DemoModel
 from khala.models.demo.script import Script, delays, write
-from khala.models.port import Completed, Event, ModelFailed, Prompt, Text, Turn
+from khala.models.port import Completed, ModelEvent, ModelFailed, Prompt, PromptTurn, TextChunk
 
 
 def prompt(text: str, limit: int | None = None) -> Prompt:
-    return Prompt(system="Be kind.", turns=(Turn(role="user", text=text),), max_output_tokens=limit)
+    return Prompt(system="Be kind.", turns=(PromptTurn(role="user", text=text),), max_output_tokens=limit)
 
 
-async def ask(text: str, limit: int | None = None) -> list[Event]:
+async def ask(text: str, limit: int | None = None) -> list[ModelEvent]:
     async with DemoModel().stream(prompt(text, limit)) as events:
         return [event async for event in events]
 
 
-def said(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+def said(events: list[ModelEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextChunk))
 
 
 async def failing(text: str, model: DemoModel | None = None) -> tuple[ModelFailed, str]:
-    heard: asyncio.Queue[Event] = asyncio.Queue()
+    heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
     with pytest.raises(ModelFailed) as caught:
         await listen(model or DemoModel(), text, heard)
     return caught.value, said([heard.get_nowait() for _ in range(heard.qsize())])
 
 
-async def listen(model: DemoModel, text: str, heard: asyncio.Queue[Event]) -> None:
+async def listen(model: DemoModel, text: str, heard: asyncio.Queue[ModelEvent]) -> None:
     async with model.stream(prompt(text)) as events:
         async for event in events:
             heard.put_nowait(event)
@@ -150,10 +150,10 @@ async def test_a_failure_comes_after_so_many_tokens(after: int, midstream: bool,
 
 
 async def test_a_hang_says_its_tokens_and_ends_when_cancelled() -> None:
-    heard: asyncio.Queue[Event] = asyncio.Queue()
+    heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
 
     listening = asyncio.create_task(listen(DemoModel(), "/words=3 /pace=0 /hang=2", heard))
-    assert [await asyncio.wait_for(heard.get(), 1) for _ in range(2)] == [Text("word1 "), Text("word2 ")]
+    assert [await asyncio.wait_for(heard.get(), 1) for _ in range(2)] == [TextChunk("word1 "), TextChunk("word2 ")]
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await listening
@@ -177,8 +177,8 @@ async def test_a_counted_rate_limit_ends_in_an_answer_and_begins_anew() -> None:
 
 
 async def test_the_last_words_of_the_user_count() -> None:
-    said_before = (Turn(role="user", text="/empty"), Turn(role="assistant", text="/empty"))
-    asked = Prompt(system="", turns=(*said_before, Turn(role="user", text="/words=1")))
+    said_before = (PromptTurn(role="user", text="/empty"), PromptTurn(role="assistant", text="/empty"))
+    asked = Prompt(system="", turns=(*said_before, PromptTurn(role="user", text="/words=1")))
     async with DemoModel().stream(asked) as events:
         assert said([event async for event in events]) == "word1"
 
@@ -186,7 +186,7 @@ async def test_the_last_words_of_the_user_count() -> None:
 @pytest.mark.parametrize("make", [lambda: Prompt(system="", turns=()), lambda: prompt("")])
 async def test_nothing_asked_is_answered_too(make: Callable[[], Prompt]) -> None:
     async with DemoModel().stream(make()) as events:
-        assert isinstance(await anext(events), Text)
+        assert isinstance(await anext(events), TextChunk)
 
 
 def test_scripts_can_be_compared() -> None:

@@ -16,53 +16,53 @@ from khala.models.demo.tools import direct
 from khala.models.port import (
     SUMMARISE,
     Completed,
-    Event,
-    File,
+    ModelEvent,
     ModelFailed,
-    Outcome,
     Prompt,
-    Text,
+    PromptFile,
+    PromptTurn,
+    TextChunk,
+    ToolOutcome,
     ToolUse,
-    Turn,
 )
 
 TOOLS = (ToolSpec(name="echo", description="Says it again.", parameters={"type": "object"}),)
 
 
-def user(text: str, *files: File) -> Turn:
-    return Turn(role="user", text=text, files=files)
+def user(text: str, *files: PromptFile) -> PromptTurn:
+    return PromptTurn(role="user", text=text, files=files)
 
 
-def asked(*turns: Turn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "", system: str = "") -> Prompt:
+def asked(*turns: PromptTurn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "", system: str = "") -> Prompt:
     return Prompt(system=system, turns=turns, tools=tools, said=said)
 
 
-async def ask(prompt: Prompt, model: DemoModel | None = None) -> list[Event]:
+async def ask(prompt: Prompt, model: DemoModel | None = None) -> list[ModelEvent]:
     async with (model or DemoModel()).stream(prompt) as events:
         return [event async for event in events]
 
 
-async def reply(*turns: Turn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "") -> tuple[str, Completed]:
+async def reply(*turns: PromptTurn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "") -> tuple[str, Completed]:
     events = await ask(asked(*turns, tools=tools, said=said))
     end = events[-1]
     assert isinstance(end, Completed)
     assert (end.finish_reason == "tool_calls") == bool(end.uses)
-    return "".join(event.text for event in events if isinstance(event, Text)), end
+    return "".join(event.text for event in events if isinstance(event, TextChunk)), end
 
 
-def done(text: str, end: Completed, *, ok: bool = True) -> tuple[Turn, Turn]:
+def done(text: str, end: Completed, *, ok: bool = True) -> tuple[PromptTurn, PromptTurn]:
     """The turns that a loop adds after a round."""
-    outcomes = tuple(Outcome(id=use.id, name=use.name, text=f"did {use.args}", ok=ok) for use in end.uses)
-    return Turn(role="assistant", text=text, uses=end.uses), Turn(role="tool", outcomes=outcomes)
+    outcomes = tuple(ToolOutcome(id=use.id, name=use.name, text=f"did {use.args}", ok=ok) for use in end.uses)
+    return PromptTurn(role="assistant", text=text, uses=end.uses), PromptTurn(role="tool", outcomes=outcomes)
 
 
 def called(end: Completed) -> list[tuple[str, dict[str, object]]]:
     return [(use.name, use.args) for use in end.uses]
 
 
-async def conversation(question: Turn, most: int = 9) -> tuple[list[list[tuple[str, dict[str, object]]]], str]:
+async def conversation(question: PromptTurn, most: int = 9) -> tuple[list[list[tuple[str, dict[str, object]]]], str]:
     """The calls of each round, and the answer at the end."""
-    turns: list[Turn] = [question]
+    turns: list[PromptTurn] = [question]
     rounds: list[list[tuple[str, dict[str, object]]]] = []
     for _ in range(most):
         text, end = await reply(*turns)
@@ -103,9 +103,9 @@ async def test_a_call_is_repeated_with_its_number() -> None:
 
 async def test_calls_are_bounded() -> None:
     _, end = await reply(user("/times=999999999 /call a"))
-    assert len(end.uses) == demo_plan.MOST_REPEATS
+    assert len(end.uses) == demo_plan.MAX_REPEATS
     _, end = await reply(user("/times=256 /call a " * 5))
-    assert len(end.uses) == demo_plan.MOST_CALLS
+    assert len(end.uses) == demo_plan.MAX_CALLS
 
 
 async def test_braces_stay_where_nothing_is_repeated() -> None:
@@ -161,10 +161,10 @@ async def test_a_reply_that_only_asks_is_followed_by_the_rounds_once_it_is_spurr
     question = user("/pace=0 /ask Shall I? /plan /call a /say Done.")
     text, end = await reply(question)
     assert (text, end.uses) == ("Shall I?", ())
-    turns = [question, Turn(role="assistant", text=text), user("Go on until all is done.")]
+    turns = [question, PromptTurn(role="assistant", text=text), user("Go on until all is done.")]
     text, end = await reply(*turns)
     assert text == "I will call the tools one round after the other, and then answer."
-    turns += [Turn(role="assistant", text=text), user("Go on until all is done.")]
+    turns += [PromptTurn(role="assistant", text=text), user("Go on until all is done.")]
     text, end = await reply(*turns)
     assert called(end) == [("a", {})]
     assert (await reply(*turns, *done(text, end)))[0] == "Done."
@@ -178,7 +178,7 @@ async def test_a_hint_in_the_midst_of_the_rounds_changes_nothing() -> None:
 
 
 def test_the_next_question_stands_alone() -> None:
-    before = (user("/call a {}"), Turn(role="assistant", text="The tools have answered."))
+    before = (user("/call a {}"), PromptTurn(role="assistant", text="The tools have answered."))
     message, script = direct(asked(*before, user("Hello?")))
     assert (message, script.uses) == ("Hello?", ())
     assert "You asked: “Hello?”" in "".join(script.tokens)
@@ -206,18 +206,18 @@ async def test_a_long_list_of_outcomes_is_cut() -> None:
     assert max(map(len, lines)) < 250
 
 
-def as_text(turns: Sequence[Turn]) -> list[Turn]:
+def as_text(turns: Sequence[PromptTurn]) -> list[PromptTurn]:
     """The turns as a summary's prompt tells them, so that no call stands without its outcome."""
-    told: list[Turn] = []
+    told: list[PromptTurn] = []
     for turn in turns:
         calls = [use.name + msgspec.json.encode(use.args).decode() for use in turn.uses]
         text = "\n".join((turn.text, *calls, *(outcome.text for outcome in turn.outcomes))).strip()
-        told.append(Turn(role="assistant" if turn.role == "assistant" else "user", text=text))
+        told.append(PromptTurn(role="assistant" if turn.role == "assistant" else "user", text=text))
     return told
 
 
-async def rounds_of(question: Turn, count: int) -> list[Turn]:
-    turns: list[Turn] = []
+async def rounds_of(question: PromptTurn, count: int) -> list[PromptTurn]:
+    turns: list[PromptTurn] = []
     for _ in range(count):
         turns += done(*await reply(question, *turns))
     return turns
@@ -226,12 +226,16 @@ async def rounds_of(question: Turn, count: int) -> list[Turn]:
 @pytest.mark.parametrize("plain", [False, True])
 async def test_a_plan_goes_on_after_a_summary_of_its_rounds(plain: bool) -> None:
     question = user('/pace=0 /loop /text Next: /call echo {"n": "{round}"}')
-    earlier = [user("/call a"), *await rounds_of(user("/call a"), 1), Turn(role="assistant", text="It went well.")]
+    earlier = [
+        user("/call a"),
+        *await rounds_of(user("/call a"), 1),
+        PromptTurn(role="assistant", text="It went well."),
+    ]
     turns = [*earlier, *await rounds_of(question, 3)]
     request = user(f"{SUMMARISE} in a few words.")
     summary, _ = await reply(*(as_text(turns) if plain else turns), request, tools=())
     assert summary.startswith("Summary of 10 messages. Rounds of tools so far: 3.")
-    told = Turn(role="system", text=f"So far:\n{summary}")
+    told = PromptTurn(role="system", text=f"So far:\n{summary}")
     for prompt in (asked(told, question), asked(question, told), asked(question, system=told.text)):
         end = (await ask(prompt))[-1]
         assert isinstance(end, Completed)
@@ -246,19 +250,22 @@ async def test_a_plan_goes_on_after_a_summary_of_its_rounds(plain: bool) -> None
 
 async def test_a_summary_of_what_was_answered_has_no_rounds() -> None:
     question = user("/pace=0 /call a")
-    turns = (question, *await rounds_of(question, 1), Turn(role="assistant", text="It went well."))
+    turns = (question, *await rounds_of(question, 1), PromptTurn(role="assistant", text="It went well."))
     summary, _ = await reply(*turns, user(SUMMARISE), tools=())
     assert summary == "Summary of 4 messages. Rounds of tools so far: 0. The last words were: It went well."
-    _, end = await reply(Turn(role="system", text=summary), question)
+    _, end = await reply(PromptTurn(role="system", text=summary), question)
     assert called(end) == [("a", {})]
 
 
 async def test_files_are_named_in_the_answer() -> None:
-    files = (File(name="a b.png", media_type="image/png", data=b"12345"), File(name="c", media_type="text/x", data=b""))
+    files = (
+        PromptFile(name="a b.png", media_type="image/png", data=b"12345"),
+        PromptFile(name="c", media_type="text/x", data=b""),
+    )
     listed = "- `a b.png`: image/png, 5 bytes\n- `c`: text/x, 0 bytes\n"
     assert listed in (await reply(user("What is it? /pace=0", *files)))[0]
     assert (await reply(user("/say Nice. /pace=0", *files)))[0] == f"Nice.\n\nWith it came:\n\n{listed}"
-    spurred = (user("/pace=0 /ask /call a", *files), Turn(role="assistant", text="Shall I go on?"), user("Yes."))
+    spurred = (user("/pace=0 /ask /call a", *files), PromptTurn(role="assistant", text="Shall I go on?"), user("Yes."))
     assert listed in (await reply(*spurred, *done(*await reply(*spurred))))[0]
     assert (await reply(user("/words=1 /pace=0", *files)))[0] == "word1"
 

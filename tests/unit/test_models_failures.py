@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from khala.models import failures
-from khala.models.failures import Refused
+from khala.models.failures import ProviderRefusalError
 from khala.models.openai.error_responses import retry_after
 
 
@@ -46,8 +46,8 @@ from khala.models.openai.error_responses import retry_after
         (None, ["odd"], failures.UNAVAILABLE),
     ],
 )
-def test_a_refusal_has_its_kind(status: int | None, error: Any, kind: failures.Kind) -> None:
-    assert Refused.of(error, status=status).kind == kind
+def test_a_refusal_has_its_kind(status: int | None, error: Any, kind: failures.FailureKind) -> None:
+    assert ProviderRefusalError.of(error, status=status).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_date_to_come_is_a_wait() -> None:
 
 def test_only_a_refusal_without_a_cause_is_blamed_on_what_was_asked() -> None:
     asked = ["use tools"]
-    plain = failures.of(Refused("no", status=400), "openai", midstream=False, asked=asked)
-    key = failures.of(Refused("no", status=401), "openai", midstream=False, asked=asked)
+    plain = failures.of(ProviderRefusalError("no", status=400), "openai", midstream=False, asked=asked)
+    key = failures.of(ProviderRefusalError("no", status=401), "openai", midstream=False, asked=asked)
     assert plain.message == "OpenAI refused the request. Perhaps this model can't use tools."
     assert key.message == "OpenAI did not accept the key."

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from khala.models.failures import Refused
+from khala.models.failures import ProviderRefusalError
 from khala.models.openai import tool_call_assembly
-from khala.models.openai.answer_reader import Answer
-from khala.models.port import Reasoning, Text
+from khala.models.openai.answer_reader import AnswerReader
+from khala.models.port import ReasoningChunk, TextChunk
 
 WEATHER = {"name": "weather", "arguments": '{"city":"Aiur"}'}
 
@@ -22,15 +22,15 @@ def calling(*pieces: dict[str, Any]) -> bytes:
     return chunk(tool_calls=list(pieces))
 
 
-def heard(*events: bytes) -> tuple[list[Text | Reasoning], Answer]:
-    answer = Answer()
+def heard(*events: bytes) -> tuple[list[TextChunk | ReasoningChunk], AnswerReader]:
+    answer = AnswerReader()
     return list(answer.read(events)), answer
 
 
-def failing(events: Iterable[bytes], sort: type[Exception]) -> tuple[list[Text | Reasoning], Exception]:
-    said: list[Text | Reasoning] = []
+def failing(events: Iterable[bytes], sort: type[Exception]) -> tuple[list[TextChunk | ReasoningChunk], Exception]:
+    said: list[TextChunk | ReasoningChunk] = []
     with pytest.raises(sort) as caught:
-        said.extend(Answer().read(events))  # keeps what came before the error
+        said.extend(AnswerReader().read(events))  # keeps what came before the error
     return said, caught.value
 
 
@@ -46,12 +46,12 @@ def test_what_comes_in_one_read_is_one_event_of_each_voice() -> None:
         b"[DONE]",
         chunk(content="after the end"),
     )
-    assert said == [Reasoning("let me"), Text("42"), Reasoning("!")]
+    assert said == [ReasoningChunk("let me"), TextChunk("42"), ReasoningChunk("!")]
     assert (answer.heard, answer.finish, answer.done) == (["let me", "42", "!"], "stop", True)
 
 
 def test_both_voices_in_one_chunk_keep_their_order() -> None:
-    assert heard(chunk(reasoning="why", content="so"))[0] == [Reasoning("why"), Text("so")]
+    assert heard(chunk(reasoning="why", content="so"))[0] == [ReasoningChunk("why"), TextChunk("so")]
 
 
 @pytest.mark.parametrize(
@@ -72,22 +72,22 @@ def test_whatever_may_be_missing_says_nothing(event: bytes) -> None:
 
 def test_content_in_a_list_of_parts_is_text() -> None:
     event = b'{"choices":[{"delta":{"content":[{"type":"text","text":"a"},{"type":"x"},{"type":"text","text":"b"}]}}]}'
-    assert heard(event)[0] == [Text("ab")]
+    assert heard(event)[0] == [TextChunk("ab")]
 
 
 def test_tags_of_thinking_count_as_tokens_of_their_own_only() -> None:
     tokens = ("<think>", "hm <think> ", "</think>", "a <think>", "</think>", "b")
     assert heard(*(chunk(content=token) for token in tokens))[0] == [
-        Reasoning("hm <think> "),
-        Text("a <think></think>b"),
+        ReasoningChunk("hm <think> "),
+        TextChunk("a <think></think>b"),
     ]
 
 
 def test_thinking_goes_on_over_reads() -> None:
-    answer = Answer()
+    answer = AnswerReader()
     assert list(answer.read([chunk(content="<think>")])) == []
-    assert list(answer.read([chunk(content="a")])) == [Reasoning("a")]
-    assert list(answer.read([chunk(content="</think>"), chunk(content="b")])) == [Text("b")]
+    assert list(answer.read([chunk(content="a")])) == [ReasoningChunk("a")]
+    assert list(answer.read([chunk(content="</think>"), chunk(content="b")])) == [TextChunk("b")]
 
 
 def test_the_last_usage_counts() -> None:
@@ -116,14 +116,14 @@ def test_a_refusal_is_filtered_whatever_the_finish_says() -> None:
 )
 def test_what_was_said_before_a_broken_event_is_handed_on_first(broken: bytes) -> None:
     said, _ = failing([chunk(content="a"), chunk(content="b"), broken, chunk(content="c")], ValueError)
-    assert said == [Text("ab")]
+    assert said == [TextChunk("ab")]
 
 
 def test_an_error_in_the_stream_is_raised_with_what_it_says() -> None:
     error = {"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}}
-    said, raised = failing([chunk(content="a"), msgspec.json.encode(error)], Refused)
-    assert said == [Text("a")]
-    assert isinstance(raised, Refused)
+    said, raised = failing([chunk(content="a"), msgspec.json.encode(error)], ProviderRefusalError)
+    assert said == [TextChunk("a")]
+    assert isinstance(raised, ProviderRefusalError)
     assert (raised.message, raised.names, raised.status) == ("slow down", ["rate_limit_exceeded", "requests"], None)
 
 
@@ -172,7 +172,7 @@ def test_ids_are_made_unique() -> None:
 
 
 def test_calls_are_bounded_in_number_and_in_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_call_assembly, "MOST_CALLS", 3)
+    monkeypatch.setattr(tool_call_assembly, "MAX_CALLS", 3)
     monkeypatch.setattr(tool_call_assembly, "LONGEST_ARGUMENTS", 50)
     many = [calling({"index": place, "id": f"{place}", "function": {"name": "f"}}) for place in range(4)]
     long = [calling({"index": 0, "id": "a", "function": {"name": "f", "arguments": "x" * 10}})] * 6

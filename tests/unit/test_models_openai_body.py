@@ -7,23 +7,23 @@ import msgspec
 
 from khala.domain.tools import ToolSpec
 from khala.models.openai import request_body
-from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
+from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolUse
 from khala.models.prompt_order import GO_ON, NO_OUTCOME, NOTHING
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 ECHO = ToolSpec(name="echo", description="Says it again.", parameters=SCHEMA)
 
 
-def told(*turns: Turn, system: str = "", **rest: Any) -> Any:
+def told(*turns: PromptTurn, system: str = "", **rest: Any) -> Any:
     return msgspec.json.decode(request_body.of(Prompt(system=system, turns=turns, **rest), "m-1"))
 
 
-def messages(*turns: Turn, **rest: Any) -> Any:
+def messages(*turns: PromptTurn, **rest: Any) -> Any:
     return told(*turns, **rest)["messages"]
 
 
 def test_the_least_that_can_be_asked() -> None:
-    assert told(Turn(role="user", text="Hi")) == {
+    assert told(PromptTurn(role="user", text="Hi")) == {
         "model": "m-1",
         "messages": [{"role": "user", "content": "Hi"}],
         "stream": True,
@@ -34,11 +34,11 @@ def test_the_least_that_can_be_asked() -> None:
 def test_a_round_of_tools_with_a_limit() -> None:
     uses = (ToolUse(id="a", name="echo", args={"n": 1}), ToolUse(id="b", name="no such", args={}))
     asked = told(
-        Turn(role="user", text="Do."),
-        Turn(role="assistant", text="Well.", uses=uses),
-        Turn(role="tool", outcomes=(Outcome(id="a", name="echo", text="žluť", ok=True),)),
-        Turn(role="system", text="Be quick."),
-        Turn(role="user", text="And?"),
+        PromptTurn(role="user", text="Do."),
+        PromptTurn(role="assistant", text="Well.", uses=uses),
+        PromptTurn(role="tool", outcomes=(ToolOutcome(id="a", name="echo", text="žluť", ok=True),)),
+        PromptTurn(role="system", text="Be quick."),
+        PromptTurn(role="user", text="And?"),
         system="Be brief.",
         tools=(ECHO, ToolSpec(name="now", description="The time.", parameters={"type": "object"})),
         max_output_tokens=99,
@@ -75,23 +75,25 @@ def test_a_round_of_tools_with_a_limit() -> None:
 
 def test_an_assistant_that_only_calls_has_no_content() -> None:
     use = ToolUse(id="a", name="echo", args={})
-    outcome = Outcome(id="a", name="echo", text=" ", ok=True)
+    outcome = ToolOutcome(id="a", name="echo", text=" ", ok=True)
     _, assistant, tool = messages(
-        Turn(role="user", text="Do."),
-        Turn(role="assistant", text="\n\n", uses=(use,)),
-        Turn(role="tool", outcomes=(outcome,)),
+        PromptTurn(role="user", text="Do."),
+        PromptTurn(role="assistant", text="\n\n", uses=(use,)),
+        PromptTurn(role="tool", outcomes=(outcome,)),
     )
     assert assistant["content"] is None
     assert tool["content"] == NOTHING
 
 
 def test_turns_of_the_assistant_that_follow_each_other_are_one_message() -> None:
-    said = messages(Turn(role="user", text="?"), *(Turn(role="assistant", text=text) for text in ("a", "", "b")))
+    said = messages(
+        PromptTurn(role="user", text="?"), *(PromptTurn(role="assistant", text=text) for text in ("a", "", "b"))
+    )
     assert said[1:] == [{"role": "assistant", "content": "a\n\nb"}]
 
 
 def test_an_answer_that_was_cut_off_is_to_go_on() -> None:
-    assert messages(Turn(role="user", text="?"), said="The answer is fo")[1:] == [
+    assert messages(PromptTurn(role="user", text="?"), said="The answer is fo")[1:] == [
         {"role": "assistant", "content": "The answer is fo"},
         {"role": "user", "content": GO_ON},
     ]
@@ -99,18 +101,18 @@ def test_an_answer_that_was_cut_off_is_to_go_on() -> None:
 
 def test_tools_that_may_not_be_called_any_more_are_named() -> None:
     use = ToolUse(id="a", name="echo", args={})
-    asked = told(Turn(role="user", text="Do."), Turn(role="assistant", uses=(use,)))
+    asked = told(PromptTurn(role="user", text="Do."), PromptTurn(role="assistant", uses=(use,)))
     assert [tool["function"]["name"] for tool in asked["tools"]] == ["echo"]
     assert asked["tool_choice"] == "none"
 
 
 def test_files_are_parts_before_the_words() -> None:
     files = (
-        File(name="a.png", media_type="image/png; x=1", data=b"\x89PNG"),
-        File(name="b.pdf", media_type="application/pdf", data=b"%PDF"),
-        File(name="c.txt", media_type="text/plain", data="žluť".encode()),
+        PromptFile(name="a.png", media_type="image/png; x=1", data=b"\x89PNG"),
+        PromptFile(name="b.pdf", media_type="application/pdf", data=b"%PDF"),
+        PromptFile(name="c.txt", media_type="text/plain", data="žluť".encode()),
     )
-    (message,) = messages(Turn(role="user", text="What?", files=files))
+    (message,) = messages(PromptTurn(role="user", text="What?", files=files))
     png, pdf = (b64encode(file.data).decode() for file in files[:2])
     assert message["content"] == [
         {"type": "text", "text": "[File 'a.png' (image/png; x=1, 4 bytes)]"},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from khala.models.openai.sse_parser import Events, EventTooLong
+from khala.models.openai.sse_parser import EventTooLong, SseParser
 
 NEWLINES = st.sampled_from(["\n", "\r\n", "\r"])
 TEXTS = st.text(alphabet=st.sampled_from('a:"{} \u2028\u0085é👩'), max_size=8)
@@ -14,7 +14,7 @@ TEXTS = st.text(alphabet=st.sampled_from('a:"{} \u2028\u0085é👩'), max_size=8
 
 def read(stream: bytes, places: list[int]) -> list[bytes]:
     """The events of a stream which comes in pieces cut at these places."""
-    events = Events()
+    events = SseParser()
     cuts = [0, *sorted(min(place, len(stream)) for place in places), len(stream)]
     return [event for start, end in pairwise(cuts) for event in events.feed(stream[start:end])]
 
@@ -48,25 +48,25 @@ def test_any_bytes_at_all_are_read_the_same_however_cut(stream: bytes, places: l
 
 
 def test_an_event_ends_with_its_blank_line_and_not_with_the_next_byte() -> None:
-    events = Events()
+    events = SseParser()
     assert list(events.feed(b"data: a\r\r")) == [b"a"]
     assert list(events.feed(b"\ndata: b\n")) == []
     assert list(events.feed(b"\n")) == [b"b"]
 
 
 def test_what_the_end_cuts_off_is_no_event_but_can_be_looked_at() -> None:
-    events = Events()
+    events = SseParser()
     assert list(events.feed(b"data: a\n\ndata: [DO")) == [b"a"]
     assert list(events.feed(b"NE]")) == []
     assert events.rest() == b"[DONE]"
-    assert Events().rest() == b""
+    assert SseParser().rest() == b""
 
 
 @pytest.mark.parametrize(
     "filler", [b"data: " + b"x" * 7, b"data: xxxxxxx\n", b"data\n", b"x" * 9], ids=["line", "lines", "empty", "unknown"]
 )
 def test_an_event_that_never_ends_is_given_up(filler: bytes) -> None:
-    events = Events(longest=100)
+    events = SseParser(longest=100)
     assert list(events.feed(b"data: before\n\n")) == [b"before"]
     endless = (event for _ in range(101) for event in events.feed(filler))
     with pytest.raises(EventTooLong, match="100 bytes"):
@@ -76,12 +76,12 @@ def test_an_event_that_never_ends_is_given_up(filler: bytes) -> None:
 def test_what_came_before_an_event_that_is_too_long_is_read() -> None:
     read: list[bytes] = []
     with pytest.raises(EventTooLong):
-        read.extend(Events(longest=20).feed(b"data: a\n\ndata: " + b"x" * 30))  # keeps what came before the error
+        read.extend(SseParser(longest=20).feed(b"data: a\n\ndata: " + b"x" * 30))  # keeps what came before the error
     assert read == [b"a"]
 
 
 def test_the_bound_is_of_one_event_and_not_of_the_stream() -> None:
-    events = Events(longest=40)
+    events = SseParser(longest=40)
     for cut in range(1, 30):
         pieces = (b"data: " + b"x" * 20 + b"\r\n", b": and a comm", b"ent\r\n\r\n"[:7], b"\n")
         assert [found for piece in pieces for found in events.feed(piece)] == [b"x" * 20], cut

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from khala.models.port import ModelFailed
-from khala.models.retry_policy import Decision, GiveUp, Switch, Wait, decide
+from khala.models.retry_policy import GiveUp, RetryDecision, SwitchModel, Wait, decide
 
 
 def decided(
     failure: ModelFailed, *, tries: int = 1, elapsed: float = 0.0, jitter: float = 0.5, more: bool = True
-) -> Decision:
+) -> RetryDecision:
     return decide(failure, tries=tries, elapsed=elapsed, jitter=jitter, more_models=more)
 
 
@@ -24,14 +24,18 @@ FINAL = ("refused", "context_exceeded")
 
 
 @pytest.mark.parametrize("code", RETRYABLE)
-@pytest.mark.parametrize(("tries", "expected"), [(1, Wait(0.5)), (2, Wait(1.0)), (3, Switch()), (4, Switch())])
-def test_a_passing_failure_is_tried_three_times_with_growing_waits(code: str, tries: int, expected: Decision) -> None:
+@pytest.mark.parametrize(
+    ("tries", "expected"), [(1, Wait(0.5)), (2, Wait(1.0)), (3, SwitchModel()), (4, SwitchModel())]
+)
+def test_a_passing_failure_is_tried_three_times_with_growing_waits(
+    code: str, tries: int, expected: RetryDecision
+) -> None:
     assert decided(failed(code), tries=tries) == expected
 
 
 @pytest.mark.parametrize("code", FINAL)
 def test_what_waiting_cannot_mend_goes_to_the_next_model_at_once(code: str) -> None:
-    assert decided(failed(code)) == Switch()
+    assert decided(failed(code)) == SwitchModel()
     assert decided(failed(code), more=False) == GiveUp()
 
 
@@ -47,12 +51,12 @@ def test_nothing_is_retried_once_text_has_come(code: str, more: bool) -> None:
         (0.0, True, Wait(0.125)),
         (7.0, True, Wait(7.125)),
         (30.0, False, Wait(30.125)),
-        (30.1, True, Switch()),
+        (30.1, True, SwitchModel()),
         (3600.0, False, GiveUp()),
     ],
 )
 def test_a_wait_the_provider_asks_for_is_kept_unless_it_is_too_long(
-    asked: float, more: bool, expected: Decision
+    asked: float, more: bool, expected: RetryDecision
 ) -> None:
     assert decided(failed("rate_limited", retry_after=asked), more=more) == expected
 
@@ -63,7 +67,7 @@ def test_the_last_model_fails_for_good_after_its_third_try() -> None:
 
 def test_no_wait_is_begun_after_a_minute() -> None:
     assert decided(failed("overloaded"), elapsed=59.0) == Wait(0.5)
-    assert decided(failed("overloaded"), elapsed=60.0) == Switch()
+    assert decided(failed("overloaded"), elapsed=60.0) == SwitchModel()
     assert decided(failed("rate_limited", retry_after=20.0), elapsed=45.0, more=False) == GiveUp()
 
 

@@ -14,8 +14,8 @@ from tiktoken import Encoding
 from khala.domain.parts import TokenUsage
 from khala.domain.tools import ToolSpec
 from khala.models import token_counter
-from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
-from khala.models.token_counter import Count, Counter
+from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolUse
+from khala.models.token_counter import TokenCount, TokenCounter
 
 BYTES = Encoding(
     "bytes",
@@ -36,36 +36,36 @@ def test_half_a_surrogate_pair_is_no_error() -> None:
 
 
 def test_usage_is_estimated_from_the_whole_prompt() -> None:
-    prompt = Prompt(system="1234", turns=(Turn(role="user", text="12345"), Turn(role="assistant", text="")))
+    prompt = Prompt(system="1234", turns=(PromptTurn(role="user", text="12345"), PromptTurn(role="assistant", text="")))
     assert token_counter.estimate_usage(prompt, "1234") == TokenUsage(input_tokens=3, output_tokens=1)
 
 
 async def test_a_loaded_vocabulary_counts_exactly() -> None:
-    counter = Counter(lambda name: BYTES)
-    assert counter.count("žluť", "gpt-4o") == Count(2, True)
+    counter = TokenCounter(lambda name: BYTES)
+    assert counter.count("žluť", "gpt-4o") == TokenCount(2, True)
     assert await counter.ready("gpt-4o")
-    assert counter.count("žluť", "gpt-4o") == Count(6, False)
+    assert counter.count("žluť", "gpt-4o") == TokenCount(6, False)
 
 
 async def test_special_tokens_in_a_users_text_are_plain_text() -> None:
-    counter = Counter(lambda name: BYTES)
+    counter = TokenCounter(lambda name: BYTES)
     await counter.ready("gpt-4o")
-    assert counter.count("<|endoftext|>", "gpt-4o") == Count(13, False)
+    assert counter.count("<|endoftext|>", "gpt-4o") == TokenCount(13, False)
 
 
 async def test_a_model_newer_than_the_tables_is_counted_but_called_an_estimate() -> None:
-    counter = Counter(lambda name: BYTES)
+    counter = TokenCounter(lambda name: BYTES)
     assert await counter.ready("gpt-99-nova")
-    assert counter.count("four", "gpt-99-nova") == Count(4, True)
+    assert counter.count("four", "gpt-99-nova") == TokenCount(4, True)
 
 
 async def test_models_of_other_makers_are_estimated_without_trying() -> None:
     def never(name: str) -> Encoding:
         pytest.fail(f"asked for {name}")
 
-    counter = Counter(never)
+    counter = TokenCounter(never)
     assert not await counter.ready("claude-sonnet-5-5")
-    assert counter.count("12345", "claude-sonnet-5-5") == Count(2, True)
+    assert counter.count("12345", "claude-sonnet-5-5") == TokenCount(2, True)
 
 
 async def test_a_failure_is_remembered_and_tried_again_later() -> None:
@@ -76,7 +76,7 @@ async def test_a_failure_is_remembered_and_tried_again_later() -> None:
         asked += 1
         raise ConnectionError("no network")
 
-    counter = Counter(fail, clock=lambda: now, retry_after=600)
+    counter = TokenCounter(fail, clock=lambda: now, retry_after=600)
     assert [await counter.ready("gpt-4o") for _ in range(3)] == [False] * 3
     assert asked == 1
     now = 601.0
@@ -91,7 +91,7 @@ async def test_a_load_that_hangs_holds_nobody_up_and_serves_when_it_comes() -> N
         arrive.wait(10)
         return BYTES
 
-    counter = Counter(hang, patience=0.05)
+    counter = TokenCounter(hang, patience=0.05)
     assert not await counter.ready("gpt-4o")
     assert counter.count("four", "gpt-4o").estimated
     arrive.set()
@@ -114,10 +114,10 @@ async def test_tiktoken_itself_does_not_hang_where_packets_are_dropped(
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.setenv(name, black_hole)
-    counter = Counter(patience=0.3)
+    counter = TokenCounter(patience=0.3)
     async with asyncio.timeout(2):
         assert not await counter.ready("gpt-4o")
-    assert counter.count("12345", "gpt-4o") == Count(2, True)
+    assert counter.count("12345", "gpt-4o") == TokenCount(2, True)
 
 
 SPEC = ToolSpec(name="echo", description="Says it.", parameters={"type": "object"})
@@ -125,11 +125,11 @@ SPEC = ToolSpec(name="echo", description="Says it.", parameters={"type": "object
 
 def test_all_of_a_turn_is_estimated() -> None:
     used = ToolUse(id="1", name="echo", args={"text": "12345678"})
-    outcome = Outcome(id="1", name="echo", text="12345678", ok=True)
+    outcome = ToolOutcome(id="1", name="echo", text="12345678", ok=True)
     turns = (
-        Turn(role="assistant", text="1234", uses=(used,)),
-        Turn(role="tool", outcomes=(outcome,)),
-        Turn(role="user", files=(File(name="name", media_type="text/plain", data=b"12345678"),)),
+        PromptTurn(role="assistant", text="1234", uses=(used,)),
+        PromptTurn(role="tool", outcomes=(outcome,)),
+        PromptTurn(role="user", files=(PromptFile(name="name", media_type="text/plain", data=b"12345678"),)),
     )
     assert [token_counter.estimate_turn(turn) for turn in turns] == [1 + 1 + 5, 1 + 2, 1 + 2]
     prompt = Prompt(system="", turns=turns)
@@ -148,7 +148,7 @@ def test_all_of_a_turn_is_estimated() -> None:
     ],
 )
 def test_a_file_is_estimated_by_what_a_model_sees_of_it(media_type: str, data: bytes, expected: int) -> None:
-    assert token_counter.estimate_file(File(name="name", media_type=media_type, data=data)) == expected
+    assert token_counter.estimate_file(PromptFile(name="name", media_type=media_type, data=data)) == expected
 
 
 def test_tools_count_where_the_model_reads_them() -> None:
@@ -160,15 +160,15 @@ def test_tools_count_where_the_model_reads_them() -> None:
 
 
 def test_many_tools_are_estimated_rightly_however_many_are_remembered() -> None:
-    for number in range(3 * token_counter.MOST_TOOLS):
+    for number in range(3 * token_counter.MAX_REMEMBERED_TOOLS):
         spec = ToolSpec(name="x" * (number % 60), description="", parameters={})
         assert token_counter.estimate_tool(spec) == (number % 60 + 13) // 4
 
 
 async def test_a_turn_is_counted_with_all_that_belongs_to_it() -> None:
-    counter = Counter(lambda name: BYTES)
+    counter = TokenCounter(lambda name: BYTES)
     await counter.ready("gpt-4o")
-    used = Turn(role="assistant", text="abc", uses=(ToolUse(id="1", name="echo", args={}),))
-    assert counter.count_turn(used, "gpt-4o") == Count(len("abc\necho {}"), False)
-    seen = Turn(role="user", text="abc", files=(File(name="a", media_type="image/png", data=b""),))
-    assert counter.count_turn(seen, "gpt-4o") == Count(3 + token_counter.IMAGE, True)
+    used = PromptTurn(role="assistant", text="abc", uses=(ToolUse(id="1", name="echo", args={}),))
+    assert counter.count_turn(used, "gpt-4o") == TokenCount(len("abc\necho {}"), False)
+    seen = PromptTurn(role="user", text="abc", files=(PromptFile(name="a", media_type="image/png", data=b""),))
+    assert counter.count_turn(seen, "gpt-4o") == TokenCount(3 + token_counter.IMAGE, True)

@@ -15,8 +15,8 @@ from khala.domain.fold import Block, CompactionBlock, FileBlock, TextBlock, Tool
 from khala.domain.parts import BlobRef, Compaction, ToolResult
 from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
 from khala.domain.tools import ToolSpec
-from khala.models.port import ModelFailed, Turn
-from khala.models.token_counter import Counter, estimate_tool
+from khala.models.port import ModelFailed, PromptTurn
+from khala.models.token_counter import TokenCounter, estimate_tool
 from khala.runs.prompt import (
     FILE_TOKENS,
     KEPT_STEPS,
@@ -36,7 +36,7 @@ class Letters(ModelTokenCounter):
     """Every character is a token."""
 
     def __init__(self) -> None:
-        super().__init__(Counter(), "none")
+        super().__init__(TokenCounter(), "none")
 
     def text(self, text: str) -> int:
         return len(text)
@@ -104,7 +104,7 @@ def texts(found: FittedPrompt) -> list[str]:
     return [turn.text for turn in found.prompt.turns]
 
 
-def paired(turns: Sequence[Turn]) -> None:
+def paired(turns: Sequence[PromptTurn]) -> None:
     """Every turn that uses tools is followed by their outcomes, in the same order; there are no others."""
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         if turn.uses:

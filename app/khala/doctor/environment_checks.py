@@ -10,14 +10,14 @@ from khala.doctor.findings import Finding, bad, ok
 from khala.domain.errors import Unavailable
 from khala.domain.redaction import redacted
 from khala.models.model_names import BadModelError, ModelRef
-from khala.models.port import ModelFailed, Prompt, Turn
+from khala.models.port import ModelFailed, Prompt, PromptTurn
 from khala.models.providers import Providers
 from khala.settings import Settings
 from khala.tools.sandbox import Sandbox, missing_requirement
 
 MIN_FREE_BYTES = 1 << 30
 MODEL_TIMEOUT_SECONDS = 60.0
-PROBE = Prompt(system="", turns=(Turn(role="user", text="Answer with the one word: well"),), max_output_tokens=64)
+PROBE = Prompt(system="", turns=(PromptTurn(role="user", text="Answer with the one word: well"),), max_output_tokens=64)
 """The prompt that tests a model. Some models refuse a smaller limit of tokens."""
 
 

@@ -10,7 +10,7 @@ from khala.models.port import ModelFailed, Prompt
 
 
 @dataclass(frozen=True)
-class Kind:
+class FailureKind:
     """A row of `port.ModelFailed`."""
 
     code: str
@@ -18,21 +18,21 @@ class Kind:
     retryable: bool = False
 
 
-RATE_LIMITED = Kind("rate_limited", "{provider} is receiving too many requests.", retryable=True)
-QUOTA = Kind("refused", "The quota at {provider} is used up.")
-OVERLOADED = Kind("overloaded", "{provider} is overloaded.", retryable=True)
-UNAVAILABLE = Kind("unavailable", "{provider} is out of order.", retryable=True)
-TIMEOUT = Kind("timeout", "{provider} stayed silent for too long.", retryable=True)
-UNREACHABLE = Kind("connection_lost", "{provider} could not be reached.", retryable=True)
-LOST = Kind("connection_lost", "The connection to {provider} was lost.", retryable=True)
-TOO_LONG = Kind("context_exceeded", "The conversation is longer than this model can take.")
-KEY = Kind("refused", "{provider} did not accept the key.")
-UNKNOWN_MODEL = Kind("refused", "{provider} does not know this model.")
-REFUSED = Kind("refused", "{provider} refused the request.")
-FILTERED = Kind("refused", "{provider} declined to answer this.")
-INVALID = Kind("invalid_response", "{provider} sent an answer that can't be read.", retryable=True)
+RATE_LIMITED = FailureKind("rate_limited", "{provider} is receiving too many requests.", retryable=True)
+QUOTA = FailureKind("refused", "The quota at {provider} is used up.")
+OVERLOADED = FailureKind("overloaded", "{provider} is overloaded.", retryable=True)
+UNAVAILABLE = FailureKind("unavailable", "{provider} is out of order.", retryable=True)
+TIMEOUT = FailureKind("timeout", "{provider} stayed silent for too long.", retryable=True)
+UNREACHABLE = FailureKind("connection_lost", "{provider} could not be reached.", retryable=True)
+LOST = FailureKind("connection_lost", "The connection to {provider} was lost.", retryable=True)
+TOO_LONG = FailureKind("context_exceeded", "The conversation is longer than this model can take.")
+KEY = FailureKind("refused", "{provider} did not accept the key.")
+UNKNOWN_MODEL = FailureKind("refused", "{provider} does not know this model.")
+REFUSED = FailureKind("refused", "{provider} refused the request.")
+FILTERED = FailureKind("refused", "{provider} declined to answer this.")
+INVALID = FailureKind("invalid_response", "{provider} sent an answer that can't be read.", retryable=True)
 
-Kinds: TypeAlias = Sequence[tuple[type[BaseException], Kind]]
+FailureTable: TypeAlias = Sequence[tuple[type[BaseException], FailureKind]]
 """What the errors of a library come to. The first match counts: subclasses stand before their bases."""
 
 _STATUSES = {
@@ -67,7 +67,7 @@ _OVERFLOWS = ("maximum context length", "reduce the length of the messages", "ex
 _OVERLOADS = ("overloaded", "over capacity")
 
 
-class Refused(Exception):
+class ProviderRefusalError(Exception):
     """A server that speaks OpenAI's protocol said no: by the status of its response, or in the midst of a stream."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Refused(Exception):
         self.retry_after = retry_after
 
     @classmethod
-    def of(cls, error: Any, *, status: int | None = None, retry_after: float | None = None) -> "Refused":
+    def of(cls, error: Any, *, status: int | None = None, retry_after: float | None = None) -> "ProviderRefusalError":
         """Read an error as servers write it: an object, or a text. Gateways write the status as its code."""
         fields = error if isinstance(error, dict) else {"message": error}
         given = (fields.get("code"), fields.get("type"))
@@ -91,7 +91,7 @@ class Refused(Exception):
         return cls(message, names=names, status=status or within, retry_after=retry_after)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FailureKind:
         """What it comes to: the error's names say most, then its words, then its status."""
         if self.status in (408, 413):
             return _STATUSES[self.status]
@@ -110,7 +110,7 @@ class Refused(Exception):
         return _by_status(self.status, words)
 
 
-def _by_status(status: int, words: str) -> Kind:
+def _by_status(status: int, words: str) -> FailureKind:
     if status == 503 and any(phrase in words for phrase in _OVERLOADS):
         return OVERLOADED
     if status in _STATUSES:
@@ -121,13 +121,13 @@ def _by_status(status: int, words: str) -> Kind:
 
 
 def of(
-    error: Exception, provider: str, *, kinds: Kinds = (), midstream: bool, asked: Sequence[str] = ()
+    error: Exception, provider: str, *, kinds: FailureTable = (), midstream: bool, asked: Sequence[str] = ()
 ) -> ModelFailed:
     """The failure to raise from `error`: a refusal, or one of the `kinds`.
 
     `midstream`: a part of the answer had come. `asked`: what `demands` says.
     """
-    if isinstance(error, Refused):
+    if isinstance(error, ProviderRefusalError):
         return failed(error.kind, provider, midstream=midstream, retry_after=error.retry_after, asked=asked)
     kind = next((kind for sort, kind in kinds if isinstance(error, sort)), INVALID)
     return failed(kind, provider, midstream=midstream)
@@ -143,7 +143,7 @@ def unfinished(reason: str | None, provider: str, *, midstream: bool) -> ModelFa
 
 
 def failed(
-    kind: Kind, provider: str, *, midstream: bool, retry_after: float | None = None, asked: Sequence[str] = ()
+    kind: FailureKind, provider: str, *, midstream: bool, retry_after: float | None = None, asked: Sequence[str] = ()
 ) -> ModelFailed:
     """The failure of this kind. A refusal without a clear cause may be for what was `asked`."""
     if kind is REFUSED and asked:

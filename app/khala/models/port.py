@@ -22,7 +22,7 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool call came to, as the model is told it; `id` and `name` are those of its use."""
 
     id: str
@@ -31,7 +31,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True):
+class PromptFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that belongs to a user's message."""
 
     name: str
@@ -39,7 +39,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class PromptTurn(msgspec.Struct, frozen=True, kw_only=True):
     """One message of the conversation as a model is told it.
 
     A user's may have `files`, an assistant's `uses` of tools; their outcomes follow in a turn of the role `tool`, in
@@ -48,9 +48,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     role: Literal["user", "assistant", "system", "tool"]
     text: str = ""
-    files: tuple[File, ...] = ()
+    files: tuple[PromptFile, ...] = ()
     uses: tuple[ToolUse, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[ToolOutcome, ...] = ()
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,19 +60,19 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     system: str
-    turns: tuple[Turn, ...]
+    turns: tuple[PromptTurn, ...]
     tools: tuple[ToolSpec, ...] = ()
     said: str = ""
     max_output_tokens: int | None = None
 
 
-class Text(msgspec.Struct, frozen=True):
+class TextChunk(msgspec.Struct, frozen=True):
     """More of the answer."""
 
     text: str
 
 
-class Reasoning(msgspec.Struct, frozen=True):
+class ReasoningChunk(msgspec.Struct, frozen=True):
     """More of the model's reasoning."""
 
     text: str
@@ -91,10 +91,10 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
     uses: tuple[ToolUse, ...] = ()
 
 
-Event: TypeAlias = Text | Reasoning | Completed
+ModelEvent: TypeAlias = TextChunk | ReasoningChunk | Completed
 
 
-class Model(Protocol):
+class LanguageModel(Protocol):
     """A model that can be called. Leaving the context, or cancelling the task inside it, closes the connection."""
 
     name: str
@@ -104,7 +104,7 @@ class Model(Protocol):
     reads_tools: bool
     """Whether what a prompt's tools are counts as input."""
 
-    def stream(self, prompt: Prompt) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+    def stream(self, prompt: Prompt) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
         """Call the model once, without retries. Raises `ModelFailed`, before or in the midst of the events."""
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from khala.domain.tools import ToolSpec
-from khala.models.port import Outcome, Prompt, ToolUse, Turn
+from khala.models.port import Prompt, PromptTurn, ToolOutcome, ToolUse
 
 GO_ON = (
     "A technical fault cut off your last message. Go on from exactly where it ends, in the midst of a word if need be. "
@@ -31,14 +31,18 @@ def offered(prompt: Prompt) -> Sequence[ToolSpec]:
     ]
 
 
-def voices(prompt: Prompt) -> Iterator[list[Turn]]:
+def voices(prompt: Prompt) -> Iterator[list[PromptTurn]]:
     """The conversation, in runs of the assistant's turns and of what came between them: some providers insist on turns.
 
     Turns have something in them. Outcomes come first of what is between two answers, in one turn, as every provider
     wants them right after the uses.
     """
-    opening = (Turn(role="system", text=prompt.system),) if prompt.system else ()
-    ending = (Turn(role="assistant", text=prompt.said), Turn(role="user", text=GO_ON)) if prompt.said.strip() else ()
+    opening = (PromptTurn(role="system", text=prompt.system),) if prompt.system else ()
+    ending = (
+        (PromptTurn(role="assistant", text=prompt.said), PromptTurn(role="user", text=GO_ON))
+        if prompt.said.strip()
+        else ()
+    )
     pairs = _Pairs()
     for assistant, run in groupby((*opening, *prompt.turns, *ending), key=lambda turn: turn.role == "assistant"):
         turns = list(run)
@@ -63,39 +67,39 @@ class _Pairs:
         self._open[use.id].append(called)
         return called
 
-    def outcome(self, outcome: Outcome) -> Outcome | None:
+    def outcome(self, outcome: ToolOutcome) -> ToolOutcome | None:
         if not self._open[outcome.id]:
             return None
         return _outcome(self._open[outcome.id].popleft(), outcome.text, ok=outcome.ok)
 
-    def left(self) -> list[Outcome]:
+    def left(self) -> list[ToolOutcome]:
         uses = [use for uses in self._open.values() for use in uses]
         self._open.clear()
         return [_outcome(use, NO_OUTCOME, ok=False) for use in uses]
 
 
-def _outcome(use: ToolUse, text: str, *, ok: bool) -> Outcome:
-    return Outcome(id=use.id, name=use.name, text=text if text.strip() else NOTHING, ok=ok)
+def _outcome(use: ToolUse, text: str, *, ok: bool) -> ToolOutcome:
+    return ToolOutcome(id=use.id, name=use.name, text=text if text.strip() else NOTHING, ok=ok)
 
 
-def _said(turns: Iterable[Turn], pairs: _Pairs) -> Iterator[Turn]:
+def _said(turns: Iterable[PromptTurn], pairs: _Pairs) -> Iterator[PromptTurn]:
     for turn in turns:
         # Models begin with a blank line before they call tools, and some refuse to be told of it.
         text = turn.text if turn.text.strip() else ""
         if text or turn.uses:
-            yield Turn(role="assistant", text=text, uses=tuple(map(pairs.use, turn.uses)))
+            yield PromptTurn(role="assistant", text=text, uses=tuple(map(pairs.use, turn.uses)))
 
 
-def _asked(turns: Iterable[Turn], pairs: _Pairs) -> list[Turn]:
-    outcomes: list[Outcome] = []
-    asked: list[Turn] = []
+def _asked(turns: Iterable[PromptTurn], pairs: _Pairs) -> list[PromptTurn]:
+    outcomes: list[ToolOutcome] = []
+    asked: list[PromptTurn] = []
     for turn in turns:
         if turn.role == "tool":
             outcomes += filter(None, map(pairs.outcome, turn.outcomes))
         else:
             asked.append(turn)
     outcomes += pairs.left()
-    return [Turn(role="tool", outcomes=tuple(outcomes)), *asked] if outcomes else asked
+    return [PromptTurn(role="tool", outcomes=tuple(outcomes)), *asked] if outcomes else asked
 
 
 def _name(name: str) -> str:

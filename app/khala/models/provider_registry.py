@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from khala.models.openai.request_body import NO_QUIRKS, ChatQuirks
-from khala.models.port import Model
+from khala.models.port import LanguageModel
 
 if TYPE_CHECKING:
     import httpx2
@@ -80,7 +80,7 @@ class ProviderConnection:
 class ProviderClient:
     """A connected provider: `model` opens one of its models, `aclose` closes every connection."""
 
-    model: "Callable[[ModelRef], Model]"
+    model: "Callable[[ModelRef], LanguageModel]"
     aclose: Callable[[], Awaitable[None]]
 
 

@@ -7,7 +7,7 @@ import msgspec
 from khala.models import model_names
 from khala.models.demo.model import DemoModel
 from khala.models.model_names import DEMO_NAME, BadModelError, ModelRef
-from khala.models.port import Model
+from khala.models.port import LanguageModel
 from khala.models.provider_registry import NO_KEY, PROVIDERS, ProviderAccess, ProviderClient, ProviderConnection
 
 
@@ -43,7 +43,7 @@ class Providers:
         self._config = config
         self._clients: dict[str, ProviderClient] = {}
 
-    def open(self, ref: ModelRef | str) -> Model:
+    def open(self, ref: ModelRef | str) -> LanguageModel:
         """Return the model, ready to be called; nothing is sent yet. Raises `BadModelError`.
 
         A provider's first model imports its SDK, up to a second: open models when the program starts, not in a request.

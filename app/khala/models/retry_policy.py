@@ -7,11 +7,11 @@ import msgspec
 from khala.domain.backoff import Backoff
 from khala.models.port import ModelFailed
 
-TRIES = 3
+MAX_TRIES = 3
 """Calls per model."""
-LONGEST_ASKED = 30.0
+MAX_RETRY_AFTER_SECONDS = 30.0
 """Seconds. A provider that asks for a longer wait is left for the next model at once."""
-PATIENCE = 60.0
+RETRY_TIMEOUT_SECONDS = 60.0
 """Seconds since the first call after which no more waiting is begun."""
 JITTER = 0.25
 BACKOFF = Backoff(first_seconds=0.5, min_factor=1 - JITTER, max_factor=1 + JITTER)
@@ -23,7 +23,7 @@ class Wait(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Switch(msgspec.Struct, frozen=True):
+class SwitchModel(msgspec.Struct, frozen=True):
     """Call the next model, at once; its tries count from one."""
 
 
@@ -31,10 +31,10 @@ class GiveUp(msgspec.Struct, frozen=True):
     """The failure stands."""
 
 
-Decision: TypeAlias = Wait | Switch | GiveUp
+RetryDecision: TypeAlias = Wait | SwitchModel | GiveUp
 
 
-def decide(failure: ModelFailed, *, tries: int, elapsed: float, jitter: float, more_models: bool) -> Decision:
+def decide(failure: ModelFailed, *, tries: int, elapsed: float, jitter: float, more_models: bool) -> RetryDecision:
     """What follows on `failure`.
 
     `tries`: calls of this model so far, at least 1. `elapsed`: seconds since the first call of the run. `jitter`: a
@@ -44,9 +44,9 @@ def decide(failure: ModelFailed, *, tries: int, elapsed: float, jitter: float, m
     if failure.midstream:
         return GiveUp()
     seconds = _wait(failure, tries, jitter)
-    if failure.retryable and tries < TRIES and seconds is not None and elapsed + seconds <= PATIENCE:
+    if failure.retryable and tries < MAX_TRIES and seconds is not None and elapsed + seconds <= RETRY_TIMEOUT_SECONDS:
         return Wait(seconds)
-    return Switch() if more_models else GiveUp()
+    return SwitchModel() if more_models else GiveUp()
 
 
 def _wait(failure: ModelFailed, tries: int, jitter: float) -> float | None:
@@ -54,4 +54,4 @@ def _wait(failure: ModelFailed, tries: int, jitter: float) -> float | None:
     if failure.retry_after is None:
         return BACKOFF.delay(tries, jitter)
     # Never earlier than asked: the jitter only adds, so that many waiting runs don't come back at one instant.
-    return failure.retry_after + JITTER * jitter if failure.retry_after <= LONGEST_ASKED else None
+    return failure.retry_after + JITTER * jitter if failure.retry_after <= MAX_RETRY_AFTER_SECONDS else None

@@ -16,7 +16,7 @@ import msgspec
 from khala.domain.parts import TokenUsage
 from khala.domain.tools import ToolSpec
 from khala.models import prompt_files
-from khala.models.port import File, Prompt, ToolUse, Turn
+from khala.models.port import Prompt, PromptFile, PromptTurn, ToolUse
 
 PATIENCE = 3.0
 """Seconds that `ready` waits for a vocabulary."""
@@ -28,14 +28,14 @@ IMAGE = 1000
 SMALLEST_PDF = 2000
 PDF_BYTES = 100
 """Bytes of a PDF for a token: its pages are read as text and seen as images."""
-MOST_TOOLS = 2048
+MAX_REMEMBERED_TOOLS = 2048
 """Tools whose size is remembered: the same few hundred are offered in every call."""
 
 _tools: dict[int, tuple[ToolSpec, int]] = {}
 """By id, which is not another's while the tool is kept here."""
 
 
-class Count(msgspec.Struct, frozen=True):
+class TokenCount(msgspec.Struct, frozen=True):
     """A number of tokens, and whether it is an estimate."""
 
     tokens: int
@@ -62,7 +62,7 @@ def estimate_usage(prompt: Prompt, answer: str, uses: Sequence[ToolUse] = (), *,
     return TokenUsage(input_tokens=asked + offered, output_tokens=estimate(answer) + estimate_uses(uses))
 
 
-def estimate_turn(turn: Turn) -> int:
+def estimate_turn(turn: PromptTurn) -> int:
     """What a turn is, with its files, its uses of tools and their outcomes."""
     told = sum(estimate(outcome.name) + estimate(outcome.text) for outcome in turn.outcomes)
     return estimate(turn.text) + told + estimate_uses(turn.uses) + sum(map(estimate_file, turn.files))
@@ -73,7 +73,7 @@ def estimate_uses(uses: Sequence[ToolUse]) -> int:
     return sum(estimate(use.name) + _size(msgspec.json.encode(use.args)) for use in uses)
 
 
-def estimate_file(file: File) -> int:
+def estimate_file(file: PromptFile) -> int:
     """Of a text its length, of an image a flat sum, of a PDF a sum by its size."""
     match prompt_files.sort(file):
         case "text":
@@ -90,7 +90,7 @@ def estimate_tool(spec: ToolSpec) -> int:
     """What a model reads of a tool that it is offered."""
     known = _tools.get(id(spec))
     if known is None or known[0] is not spec:
-        if len(_tools) >= MOST_TOOLS:
+        if len(_tools) >= MAX_REMEMBERED_TOOLS:
             _tools.clear()
         known = _tools[id(spec)] = spec, _size(msgspec.json.encode([spec.name, spec.description, spec.parameters]))
     return known[1]
@@ -100,7 +100,7 @@ def _size(encoded: bytes) -> int:
     return (len(encoded) + 3) // 4
 
 
-class Counter:
+class TokenCounter:
     """Counts tokens. One for the process: vocabularies are a hundred megabytes in memory."""
 
     def __init__(
@@ -118,21 +118,21 @@ class Counter:
         self._loaded: dict[str, Vocabulary] = {}
         self._tried: dict[str, float] = {}
 
-    def count(self, text: str, model: str) -> Count:
+    def count(self, text: str, model: str) -> TokenCount:
         """The tokens of `text` for a model by name. Never blocks on anything but the counting (10 ms a megabyte)."""
         vocabulary, certain = _vocabulary_of(model)
         loaded = self._loaded.get(vocabulary) if vocabulary else None
         if loaded is None:
-            return Count(estimate(text), estimated=True)
-        return Count(len(loaded.encode_ordinary(text)), estimated=not certain)
+            return TokenCount(estimate(text), estimated=True)
+        return TokenCount(len(loaded.encode_ordinary(text)), estimated=not certain)
 
-    def count_turn(self, turn: Turn, model: str) -> Count:
+    def count_turn(self, turn: PromptTurn, model: str) -> TokenCount:
         """The tokens of a turn with all that belongs to it; what is in files is estimated."""
         used = (f"{use.name} {msgspec.json.encode(use.args).decode()}" for use in turn.uses)
         told = (f"{outcome.name} {outcome.text}" for outcome in turn.outcomes)
         counted = self.count("\n".join((turn.text, *used, *told)), model)
         held = sum(map(estimate_file, turn.files))
-        return Count(counted.tokens + held, estimated=counted.estimated or bool(held))
+        return TokenCount(counted.tokens + held, estimated=counted.estimated or bool(held))
 
     async def ready(self, model: str) -> bool:
         """Get the model's vocabulary, waiting `patience` seconds at most; true if `count` will use it.

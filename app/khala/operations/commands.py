@@ -12,7 +12,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
 EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 GIB_BYTES = 1 << 30
-BackupKind: TypeAlias = Literal["dump", "base"]
+_BackupKind: TypeAlias = Literal["dump", "base"]
 PartitionBy: TypeAlias = Literal["hash", "month"]
 
 
@@ -53,7 +53,7 @@ def import_(*, file: Path, email: str | None, password_stdin: bool, trusted: boo
 @click.option(
     "--keep", type=click.IntRange(1), help="After a dump, delete all but this number of dumps, with their blobs."
 )
-def backup(*, kind: BackupKind, folder: Path, keep: int | None) -> None:
+def backup(*, kind: _BackupKind, folder: Path, keep: int | None) -> None:
     """Back Khala up while it runs: create FOLDER/<time>-<KIND>, and add blobs to FOLDER/blobs.
 
     dump: one database by pg_dump; it can be restored into any newer Postgres. base: the whole cluster by

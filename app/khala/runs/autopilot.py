@@ -17,9 +17,9 @@ from khala.domain.chat import Message, RunOptions
 from khala.domain.parts import Notice, PartData
 from khala.domain.run_progress import REPROMPTED_NOTICE, RunProgress
 from khala.domain.tools import ToolSpec
-from khala.models.port import Model, Prompt, ToolUse
+from khala.models.port import LanguageModel, Prompt, ToolUse
 from khala.models.prices import context_window
-from khala.models.token_counter import Counter
+from khala.models.token_counter import TokenCounter
 from khala.runs import prompt
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.compaction import Compactor
@@ -57,7 +57,7 @@ class Autopilot:
         meter: BudgetMeter,
         turn: ModelTurn,
         tool_executor: ToolExecutor,
-        counter: Counter,
+        counter: TokenCounter,
         files: PromptFiles,
         config: RunConfig,
         options: RunOptions,
@@ -128,7 +128,7 @@ class Autopilot:
         return reply
 
     def _prompt_builder(self, tools: Sequence[ToolSpec], instruction: str) -> PromptBuilder:
-        async def build(model: Model) -> Prompt:
+        async def build(model: LanguageModel) -> Prompt:
             await self._counter.ready(model.name)
             token_counter, limit = ModelTokenCounter(self._counter, model.name), self._limit(model)
             content = PromptInput(
@@ -159,7 +159,7 @@ class Autopilot:
 
         return build
 
-    def _limit(self, model: Model) -> int:
+    def _limit(self, model: LanguageModel) -> int:
         """Tokens of a prompt for this model at most."""
         window = context_window(model.provider, model.name)
         limit = self._config.context_tokens

@@ -11,7 +11,7 @@ from khala.domain.flush_policy import replace_unstorable
 from khala.domain.parts import MAX_INLINE_BYTES, Compaction
 from khala.domain.redaction import redacted
 from khala.domain.run_progress import RunProgress, RunStep
-from khala.models.port import Model, Prompt, Turn
+from khala.models.port import LanguageModel, Prompt, PromptTurn
 from khala.runs import prompt
 from khala.runs.model_turn import ModelReply, ModelTurn
 from khala.runs.prompt import KEPT_STEPS, FittedPrompt, ModelTokenCounter, PromptInput
@@ -54,7 +54,7 @@ class Compactor:
             return None
         turns = self._turns(messages, steps, token_counter, limit)
 
-        async def build(_: Model) -> Prompt:
+        async def build(_: LanguageModel) -> Prompt:
             return Prompt(system=SYSTEM, turns=turns)
 
         reply = await self._turn.request(build)
@@ -81,7 +81,7 @@ class Compactor:
 
     def _turns(
         self, messages: Sequence[Message], steps: Sequence[RunStep], token_counter: ModelTokenCounter, limit: int
-    ) -> tuple[Turn, ...]:
+    ) -> tuple[PromptTurn, ...]:
         """The end of the text to summarise, as much as the model can read, and the request."""
         before, _ = prompt.since_summary(PromptInput(history=self._history, progress=self._progress))
         old = [turn for message in messages for turn in message_turns(message)]
@@ -89,10 +89,10 @@ class Compactor:
         # As plain text, so that no tool call is without its outcome where the beginning is cut off.
         texts = ((turn, "\n".join(turn_texts(turn)).strip()) for turn in old)
         # About a quarter of what the model can read: a long turn neither displaces all others nor is left out.
-        plain = [Turn(role=_speaker(turn), text=shorten(text, limit)) for turn, text in texts if text]
-        request = Turn(role="user", text=INSTRUCTION)
+        plain = [PromptTurn(role=_speaker(turn), text=shorten(text, limit)) for turn, text in texts if text]
+        request = PromptTurn(role="user", text=INSTRUCTION)
         room = limit - token_counter.text(SYSTEM) - token_counter.turns((*before, request))
-        kept: list[Turn] = []
+        kept: list[PromptTurn] = []
         for turn in reversed(plain):
             room -= token_counter.turns((turn,))
             if room < 0:
@@ -108,5 +108,5 @@ def _truncate(text: str) -> str:
     return text
 
 
-def _speaker(turn: Turn) -> Literal["assistant", "user"]:
+def _speaker(turn: PromptTurn) -> Literal["assistant", "user"]:
     return "assistant" if turn.role == "assistant" else "user"

@@ -13,7 +13,7 @@ from khala.domain.errors import BudgetExhausted
 from khala.domain.parts import Notice, RunFailure, TokenUsage
 from khala.models import retry_policy
 from khala.models.model_names import BadModelError, ModelRef
-from khala.models.port import Completed, Model, ModelFailed, Prompt, Reasoning, Text
+from khala.models.port import Completed, LanguageModel, ModelFailed, Prompt, ReasoningChunk, TextChunk
 from khala.models.token_counter import estimate_usage
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.call_telemetry import record_model_call
@@ -46,7 +46,7 @@ class ModelReply(NamedTuple):
     completed: Completed
 
 
-PromptBuilder: TypeAlias = Callable[[Model], Awaitable[Prompt]]
+PromptBuilder: TypeAlias = Callable[[LanguageModel], Awaitable[Prompt]]
 """Builds the prompt for a model; it depends on the size of the model's window."""
 TextListener: TypeAlias = Callable[[str], None]
 
@@ -54,7 +54,7 @@ TextListener: TypeAlias = Callable[[str], None]
 class ModelDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The services that model calls need: how to open a model, and whether to store its reasoning."""
 
-    open: Callable[[ModelRef], Model]
+    open: Callable[[ModelRef], LanguageModel]
     store_reasoning: bool = False
 
 
@@ -114,18 +114,18 @@ class ModelTurn:
                         metrics.MODEL_RETRIES.labels(ref.provider, failure.code).inc()
                         log.info("model_retry", model=str(ref), code=failure.code, wait=decision.seconds)
                         await asyncio.sleep(decision.seconds)
-                    case retry_policy.Switch() | retry_policy.GiveUp():
+                    case retry_policy.SwitchModel() | retry_policy.GiveUp():
                         raise
                     case _:
                         assert_never(decision)
 
-    def _open(self, ref: ModelRef) -> Model:
+    def _open(self, ref: ModelRef) -> LanguageModel:
         try:
             return self._models.open(ref)
         except BadModelError as error:
             raise ModelFailed("refused", f"The model {ref} is not set up on this server.") from error
 
-    async def _call(self, model: Model, build_prompt: PromptBuilder, on_text: TextListener) -> ModelReply:
+    async def _call(self, model: LanguageModel, build_prompt: PromptBuilder, on_text: TextListener) -> ModelReply:
         prompt = await build_prompt(model)
         call = ModelCall(model)
         self._attempt += 1
@@ -151,13 +151,13 @@ class ModelTurn:
                 await self._receive(call, event, on_text)
         raise ModelFailed("invalid_response", "The model's answer broke off.", midstream=bool(call.chunks))
 
-    async def _receive(self, call: ModelCall, event: Text | Reasoning, on_text: TextListener) -> None:
+    async def _receive(self, call: ModelCall, event: TextChunk | ReasoningChunk, on_text: TextListener) -> None:
         """Pass the text on, in pieces no longer than the reserved budget covers."""
         rest = event.text
         while rest:
             covered = call.covered_length(rest)
             text, rest = rest[:covered], rest[covered:]
-            if isinstance(event, Text):
+            if isinstance(event, TextChunk):
                 call.add_text(text)
                 on_text(text)
             else:

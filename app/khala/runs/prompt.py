@@ -11,8 +11,8 @@ from khala.domain.fold import CompactionBlock, text_of
 from khala.domain.run_progress import RunProgress, RunStep
 from khala.domain.tools import ToolSpec
 from khala.models import prompt_files
-from khala.models.port import File, ModelFailed, Prompt, Turn
-from khala.models.token_counter import Counter, estimate_tool
+from khala.models.port import ModelFailed, Prompt, PromptFile, PromptTurn
+from khala.models.token_counter import TokenCounter, estimate_tool
 from khala.runs.prompt_messages import (
     MAX_EARLIER_CHARACTERS,
     MAX_OUTPUT_CHARACTERS,
@@ -65,7 +65,7 @@ class FittedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 class ModelTokenCounter:
     """Counts the tokens of texts and turns for one model."""
 
-    def __init__(self, counter: Counter, model: str) -> None:
+    def __init__(self, counter: TokenCounter, model: str) -> None:
         self._counter = counter
         self._model = model
 
@@ -73,7 +73,7 @@ class ModelTokenCounter:
         """Tokens of this text."""
         return self._counter.count(text, self._model).tokens + TURN_TOKENS if text else 0
 
-    def turns(self, turns: Sequence[Turn]) -> int:
+    def turns(self, turns: Sequence[PromptTurn]) -> int:
         """Tokens of these turns."""
         return sum(self.text("\n".join(turn_texts(turn))) + FILE_TOKENS * _documents(turn) for turn in turns)
 
@@ -98,7 +98,7 @@ def fit(
     """
     progress = content.progress
     summary, messages = since_summary(content)
-    ending = (Turn(role="user", text=content.instruction),) if content.instruction else ()
+    ending = (PromptTurn(role="user", text=content.instruction),) if content.instruction else ()
     fixed = (
         token_counter.text(system)
         + token_counter.text(progress.pending_text)
@@ -138,7 +138,7 @@ def system_prompt(system: str, history: Sequence[Message], *, requested: str = "
     return instructions, [message for message in history if message.role != "system"]
 
 
-def since_summary(content: PromptInput) -> tuple[tuple[Turn, ...], Sequence[Message]]:
+def since_summary(content: PromptInput) -> tuple[tuple[PromptTurn, ...], Sequence[Message]]:
     """The newest summary as a turn, if there is one, and the messages that it does not cover."""
     messages = content.history
     newest: tuple[str, UUID | None] | None = None
@@ -153,7 +153,7 @@ def since_summary(content: PromptInput) -> tuple[tuple[Turn, ...], Sequence[Mess
         return (), messages
     summary, last = newest
     place = next((index + 1 for index, message in enumerate(messages[:-1]) if message.id == last), 0)
-    return (Turn(role="system", text=SUMMARY_HEADING + summary),), messages[place:]
+    return (PromptTurn(role="system", text=SUMMARY_HEADING + summary),), messages[place:]
 
 
 def unsummarised(progress: RunProgress) -> list[RunStep]:
@@ -174,7 +174,7 @@ def _affordable(tools: Sequence[ToolSpec], limit: float) -> tuple[tuple[ToolSpec
     return tuple(tools), taken
 
 
-def _own_turns(progress: RunProgress, room: int, token_counter: ModelTokenCounter) -> tuple[list[Turn], bool]:
+def _own_turns(progress: RunProgress, room: int, token_counter: ModelTokenCounter) -> tuple[list[PromptTurn], bool]:
     """The turns of the run's own steps, and whether they were shortened.
 
     Outputs of all but the newest steps are shortened first, then those of the newest; then the oldest steps are left
@@ -196,13 +196,17 @@ def _own_turns(progress: RunProgress, room: int, token_counter: ModelTokenCounte
     return turns, True
 
 
-def _question(message: Message, files: Mapping[UUID, bytes], room: int, token_counter: ModelTokenCounter) -> list[Turn]:
+def _question(
+    message: Message, files: Mapping[UUID, bytes], room: int, token_counter: ModelTokenCounter
+) -> list[PromptTurn]:
     """The message to answer, with its files if they fit; if not, the files are only mentioned."""
     turns = message_turns(message, files, in_full=True)
     return turns if token_counter.turns(turns) <= room else message_turns(message, in_full=True)
 
 
-def _fitting_messages(older: Sequence[tuple[Message, list[Turn]]], room: int, token_counter: ModelTokenCounter) -> int:
+def _fitting_messages(
+    older: Sequence[tuple[Message, list[PromptTurn]]], room: int, token_counter: ModelTokenCounter
+) -> int:
     """How many of the newest messages fit."""
     kept = 0
     for _, turns in reversed(older):
@@ -213,10 +217,10 @@ def _fitting_messages(older: Sequence[tuple[Message, list[Turn]]], room: int, to
     return kept
 
 
-def _documents(turn: Turn) -> int:
+def _documents(turn: PromptTurn) -> int:
     """How many images and PDF files the turn has."""
     return sum(map(_is_document, turn.files))
 
 
-def _is_document(file: File) -> bool:
+def _is_document(file: PromptFile) -> bool:
     return prompt_files.sort(file) in ("image", "pdf")

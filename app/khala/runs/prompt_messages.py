@@ -14,7 +14,7 @@ from khala.domain.parts import BlobRef
 from khala.domain.redaction import redacted
 from khala.domain.run_progress import RunStep, ToolCallProgress
 from khala.models import prompt_files
-from khala.models.port import File, Outcome, ToolUse, Turn
+from khala.models.port import PromptFile, PromptTurn, ToolOutcome, ToolUse
 
 MAX_OUTPUT_CHARACTERS = 6000
 """Characters of a tool's output that the prompt has in the run of the call; the rest is in the output's blob."""
@@ -26,7 +26,9 @@ MAX_SHORT_CHARACTERS = 200
 """Characters of an output that is shortened to make room."""
 
 
-def message_turns(message: Message, files: Mapping[UUID, bytes] | None = None, *, in_full: bool = False) -> list[Turn]:
+def message_turns(
+    message: Message, files: Mapping[UUID, bytes] | None = None, *, in_full: bool = False
+) -> list[PromptTurn]:
     """The turns of a message of the history. `files` are contents of attached files; other files are mentioned.
 
     `in_full`: outputs and arguments of an answer are not shortened or redacted, since the client has just executed its
@@ -39,22 +41,22 @@ def message_turns(message: Message, files: Mapping[UUID, bytes] | None = None, *
     read = tuple(_file(blob, files[blob.blob_id]) for blob in attached if files and blob.blob_id in files)
     missing = [_mention(blob) for blob in attached if not files or blob.blob_id not in files]
     text = "\n".join(filter(None, (text_of(content), *missing)))
-    return [Turn(role="user", text=text, files=read)] if text or read else []
+    return [PromptTurn(role="user", text=text, files=read)] if text or read else []
 
 
-def step_turns(steps: Sequence[RunStep], *, max_characters: Callable[[RunStep], int]) -> Iterator[Turn]:
+def step_turns(steps: Sequence[RunStep], *, max_characters: Callable[[RunStep], int]) -> Iterator[PromptTurn]:
     """The turns of the run's own steps. `max_characters` bounds each output and argument of a step."""
     for step in steps:
         if not step.calls:
-            yield Turn(role="assistant", text=step.text)
-            yield Turn(role="user", text=CONTINUE_PROMPT)
+            yield PromptTurn(role="assistant", text=step.text)
+            yield PromptTurn(role="user", text=CONTINUE_PROMPT)
             continue
         limit = max_characters(step)
-        yield Turn(role="assistant", text=step.text, uses=tuple(_call_use(call, limit) for call in step.calls))
-        yield Turn(role="tool", outcomes=tuple(_call_outcome(call, limit) for call in step.calls))
+        yield PromptTurn(role="assistant", text=step.text, uses=tuple(_call_use(call, limit) for call in step.calls))
+        yield PromptTurn(role="tool", outcomes=tuple(_call_outcome(call, limit) for call in step.calls))
 
 
-def turn_texts(turn: Turn) -> Iterator[str]:
+def turn_texts(turn: PromptTurn) -> Iterator[str]:
     """All texts of a turn, with its tool calls, their outcomes and its files."""
     yield turn.text
     for use in turn.uses:
@@ -84,7 +86,7 @@ def shorten(text: str, max_characters: int) -> str:
     return text if left_out <= 0 else f"{text[:max_characters]}\n[… {left_out:,} characters left out]"
 
 
-def _answer_turns(content: Content, *, in_full: bool) -> Iterator[Turn]:
+def _answer_turns(content: Content, *, in_full: bool) -> Iterator[PromptTurn]:
     """The turns of an earlier answer: its text, its tool calls, and their outcomes."""
     text = ""
     for step, blocks in groupby(content, key=_step_number):
@@ -92,11 +94,11 @@ def _answer_turns(content: Content, *, in_full: bool) -> Iterator[Turn]:
             text += "".join(block.text for block in blocks if isinstance(block, TextBlock))
             continue
         tools = [block for block in blocks if isinstance(block, ToolBlock)]
-        yield Turn(role="assistant", text=text, uses=tuple(map(_full_use if in_full else _short_use, tools)))
-        yield Turn(role="tool", outcomes=tuple(map(_full_outcome if in_full else _short_outcome, tools)))
+        yield PromptTurn(role="assistant", text=text, uses=tuple(map(_full_use if in_full else _short_use, tools)))
+        yield PromptTurn(role="tool", outcomes=tuple(map(_full_outcome if in_full else _short_outcome, tools)))
         text = ""
     if text:
-        yield Turn(role="assistant", text=text)
+        yield PromptTurn(role="assistant", text=text)
 
 
 def _step_number(block: Block) -> int | None:
@@ -114,17 +116,17 @@ def _short_use(block: ToolBlock) -> ToolUse:
     return ToolUse(id=block.tool_call_id, name=block.tool, args=args)
 
 
-def _full_outcome(block: ToolBlock) -> Outcome:
+def _full_outcome(block: ToolBlock) -> ToolOutcome:
     text = output_text(
         block.output, block.blob, block.summary or block.state, max_characters=MAX_CLIENT_OUTPUT_CHARACTERS
     )
-    return Outcome(id=block.tool_call_id, name=block.tool, text=text, ok=block.state == "completed")
+    return ToolOutcome(id=block.tool_call_id, name=block.tool, text=text, ok=block.state == "completed")
 
 
-def _short_outcome(block: ToolBlock) -> Outcome:
+def _short_outcome(block: ToolBlock) -> ToolOutcome:
     text = output_text(block.output, block.blob, block.summary or block.state, max_characters=MAX_EARLIER_CHARACTERS)
     ok = block.state == "completed"
-    return Outcome(id=block.tool_call_id, name=block.tool, text=redacted(text), ok=ok)
+    return ToolOutcome(id=block.tool_call_id, name=block.tool, text=redacted(text), ok=ok)
 
 
 def _call_use(call: ToolCallProgress, max_characters: int) -> ToolUse:
@@ -134,12 +136,12 @@ def _call_use(call: ToolCallProgress, max_characters: int) -> ToolUse:
     return ToolUse(id=call.id, name=call.tool, args=args)
 
 
-def _call_outcome(call: ToolCallProgress, max_characters: int) -> Outcome:
+def _call_outcome(call: ToolCallProgress, max_characters: int) -> ToolOutcome:
     if call.result is None:
-        return Outcome(id=call.id, name=call.tool, text=call.state, ok=False)
+        return ToolOutcome(id=call.id, name=call.tool, text=call.state, ok=False)
     result = call.result
     text = output_text(result.output, result.blob, result.summary, max_characters=max_characters)
-    return Outcome(id=call.id, name=call.tool, text=text, ok=result.ok)
+    return ToolOutcome(id=call.id, name=call.tool, text=text, ok=result.ok)
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -159,8 +161,8 @@ def _arguments(args: dict[str, Any] | None, blob: BlobRef | None) -> dict[str, A
     return {"…": f"{blob.size:,} bytes of arguments, beginning with {blob.preview[:MAX_SHORT_CHARACTERS]}"}
 
 
-def _file(blob: BlobRef, data: bytes) -> File:
-    return File(name=blob.name or "file", media_type=blob.media_type, data=data)
+def _file(blob: BlobRef, data: bytes) -> PromptFile:
+    return PromptFile(name=blob.name or "file", media_type=blob.media_type, data=data)
 
 
 def _mention(blob: BlobRef) -> str:

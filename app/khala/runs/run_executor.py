@@ -15,7 +15,7 @@ from khala.domain.run_progress import RunProgress
 from khala.domain.tools import ToolActor
 from khala.models import model_names
 from khala.models.model_names import ModelRef
-from khala.models.token_counter import Counter
+from khala.models.token_counter import TokenCounter
 from khala.runs import prompt
 from khala.runs.autopilot import Autopilot, RunConfig
 from khala.runs.budget_meter import BudgetMeter
@@ -57,7 +57,7 @@ class RunExecutor:
         db: Database,
         writer: Writer,
         models: ModelDependencies,
-        counter: Counter,
+        counter: TokenCounter,
         tool_dependencies: ToolDependencies,
         options: ExecutorOptions,
     ) -> None:

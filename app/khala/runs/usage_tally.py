@@ -6,7 +6,7 @@ from typing import Any
 
 from khala.domain.decimals import format_optional
 from khala.domain.parts import Finish, TokenUsage
-from khala.models.port import Completed, Model
+from khala.models.port import Completed, LanguageModel
 from khala.models.prices import cost
 
 BYTES_PER_TOKEN = 4
@@ -23,7 +23,7 @@ class ModelCall:
     `reasoning_size` those of reasoning. Past `covered_size` the budget must be extended.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LanguageModel) -> None:
         self.model = model
         self.chunks: list[str] = []
         self.began = time.monotonic()
@@ -79,7 +79,7 @@ class UsageTally:
         self.first: float | None = None
         self.usage = usage
         self.cost = cost
-        self.model: Model | None = None
+        self.model: LanguageModel | None = None
 
     def add(self, call: ModelCall, usage: TokenUsage) -> Decimal | None:
         """Count a call that has ended, however it ended. Returns its cost in USD, None if the price is unknown."""

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
-from khala.settings.fields import Number, SettingGroup, Text, WebUrl, setting
+from khala.settings.fields import Number, SettingGroup, TextValue, WebUrl, setting
 
 if TYPE_CHECKING:
     from khala.identity.oidc import OidcSettings
@@ -31,17 +31,17 @@ class AccountSettings(SettingGroup):
         "The issuer of an OpenID Provider to sign in with. Its JWTs are accepted as bearer tokens, too. The callback "
         "is `/api/auth/oidc/callback`.",
     )
-    oidc_client_id: Text | None = setting(
+    oidc_client_id: TextValue | None = setting(
         "KHALA_OIDC_CLIENT_ID", None, "The client's id at the provider; required with an issuer."
     )
-    oidc_client_secret: Text | None = setting(
+    oidc_client_secret: TextValue | None = setting(
         "KHALA_OIDC_CLIENT_SECRET", None, "The client's secret; none for a public client.", secret=True
     )
-    oidc_name: Text | None = setting(
+    oidc_name: TextValue | None = setting(
         "KHALA_OIDC_NAME", None, "The provider's name on the sign-in button.", shown_default="the issuer's host"
     )
-    oidc_scopes: Text = setting("KHALA_OIDC_SCOPES", "openid email profile", "The scopes to request.")
-    oidc_audience: Text | None = setting(
+    oidc_scopes: TextValue = setting("KHALA_OIDC_SCOPES", "openid email profile", "The scopes to request.")
+    oidc_audience: TextValue | None = setting(
         "KHALA_OIDC_AUDIENCE", None, "The audience that bearer JWTs must have.", shown_default="the client's id"
     )
 

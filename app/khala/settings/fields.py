@@ -37,7 +37,7 @@ class SettingDefinition:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """What the documentation calls the values of a type."""
 
     name: str
@@ -129,10 +129,10 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
 
 
 def _kind(field: FieldInfo) -> str:
-    """The name of the field's type: of its `Kind`, of the choices of a `Literal`, or plain text."""
+    """The name of the field's type: of its `ValueKind`, of the choices of a `Literal`, or plain text."""
     for found in (*field.metadata, *get_args(field.annotation)):
         for metadata in (found, *getattr(found, "__metadata__", ())):
-            if isinstance(metadata, Kind):
+            if isinstance(metadata, ValueKind):
                 return metadata.name
     choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
     return " or ".join(f"`{choice}`" for choice in choices) or "text"
@@ -241,18 +241,18 @@ def _address(value: object) -> tuple[str, int]:
     return host, int(port)
 
 
-Text: TypeAlias = Annotated[str, BeforeValidator(_text), Kind("text")]
-Whole: TypeAlias = Annotated[int, BeforeValidator(_whole), Kind("whole number")]
-Number: TypeAlias = Annotated[float, BeforeValidator(_number), Kind("number")]
-Switch: TypeAlias = Annotated[bool, BeforeValidator(_switch), Kind("`0` or `1`")]
-Amount: TypeAlias = Annotated[Decimal, BeforeValidator(_amount), Kind("number")]
-WholeAmount: TypeAlias = Annotated[Decimal, BeforeValidator(_whole_amount), Kind("whole number")]
-Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(read_words), Kind("list")]
-Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_patterns), Kind("list of patterns")]
+TextValue: TypeAlias = Annotated[str, BeforeValidator(_text), ValueKind("text")]
+Whole: TypeAlias = Annotated[int, BeforeValidator(_whole), ValueKind("whole number")]
+Number: TypeAlias = Annotated[float, BeforeValidator(_number), ValueKind("number")]
+SwitchValue: TypeAlias = Annotated[bool, BeforeValidator(_switch), ValueKind("`0` or `1`")]
+Amount: TypeAlias = Annotated[Decimal, BeforeValidator(_amount), ValueKind("number")]
+WholeAmount: TypeAlias = Annotated[Decimal, BeforeValidator(_whole_amount), ValueKind("whole number")]
+Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(read_words), ValueKind("list")]
+Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_patterns), ValueKind("list of patterns")]
 Networks: TypeAlias = Annotated[
-    tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks), Kind("list of networks")
+    tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks), ValueKind("list of networks")
 ]
-WebUrl: TypeAlias = Annotated[str, BeforeValidator(_web_url), Kind("URL")]
-PostgresUrl: TypeAlias = Annotated[str, BeforeValidator(_postgres_url), Kind("URL")]
-FilePath: TypeAlias = Annotated[Path, BeforeValidator(_path), Kind("path")]
-NetworkAddress: TypeAlias = Annotated[tuple[str, int], BeforeValidator(_address), Kind("address and port")]
+WebUrl: TypeAlias = Annotated[str, BeforeValidator(_web_url), ValueKind("URL")]
+PostgresUrl: TypeAlias = Annotated[str, BeforeValidator(_postgres_url), ValueKind("URL")]
+FilePath: TypeAlias = Annotated[Path, BeforeValidator(_path), ValueKind("path")]
+NetworkAddress: TypeAlias = Annotated[tuple[str, int], BeforeValidator(_address), ValueKind("address and port")]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
-from khala.settings.fields import FilePath, NetworkAddress, Number, SettingGroup, Text, read_table, setting
+from khala.settings.fields import FilePath, NetworkAddress, Number, SettingGroup, TextValue, read_table, setting
 
 MIN_WATCHDOG_SECONDS = 1.0
 HTTP_PROTOBUF = "http/protobuf"
@@ -23,7 +23,7 @@ class ProcessSettings(SettingGroup):
         shown_default="`~/.local/share/khala`; on macOS `~/Library/Application Support/khala`; for root "
         "`/var/lib/khala`",
     )
-    user_data: Text = setting(
+    user_data: TextValue = setting(
         "XDG_DATA_HOME", "~/.local/share", "The user's folder for data, in which `KHALA_HOME` is by default."
     )
     log_format: Literal["text", "json"] = setting(

@@ -12,13 +12,13 @@ from khala.models.model_names import ModelRef
 from khala.models.provider_registry import PROVIDERS
 from khala.settings.fields import (
     FilePath,
-    Kind,
     Networks,
     Number,
     Patterns,
     SettingGroup,
-    Switch,
-    Text,
+    SwitchValue,
+    TextValue,
+    ValueKind,
     Whole,
     Words,
     setting,
@@ -48,15 +48,15 @@ def _seconds_of_silence(value: object) -> float:
     return seconds
 
 
-Model: TypeAlias = Annotated[ModelRef, BeforeValidator(_model), Kind("model")]
-ModelList: TypeAlias = Annotated[tuple[ModelRef, ...], BeforeValidator(_models), Kind("list of models")]
-Timeout: TypeAlias = Annotated[float, BeforeValidator(_seconds_of_silence), Kind("number")]
+ModelName: TypeAlias = Annotated[ModelRef, BeforeValidator(_model), ValueKind("model")]
+ModelList: TypeAlias = Annotated[tuple[ModelRef, ...], BeforeValidator(_models), ValueKind("list of models")]
+Timeout: TypeAlias = Annotated[float, BeforeValidator(_seconds_of_silence), ValueKind("number")]
 
 
 class ModelSettings(SettingGroup):
     """The models that answer, and what every prompt has."""
 
-    model: Model | None = setting(
+    model: ModelName | None = setting(
         "KHALA_MODEL",
         None,
         f"The model, as {', '.join(f'`{name}:NAME`' for name in PROVIDERS)} or `demo`.",
@@ -71,13 +71,13 @@ class ModelSettings(SettingGroup):
     timeout_seconds: Timeout = setting(
         "KHALA_MODEL_TIMEOUT", 120.0, "Silence after which a call of a model fails.", unit="seconds"
     )
-    system_prompt: Text = setting(
+    system_prompt: TextValue = setting(
         "KHALA_SYSTEM_PROMPT", SYSTEM_PROMPT, "Instructions at the beginning of every prompt."
     )
     context_tokens: Whole = setting(
         "KHALA_CONTEXT_TOKENS", 32_000, "Size of a prompt, at most.", unit="tokens", minimum=500, maximum=1_000_000_000
     )
-    store_reasoning: Switch = setting(
+    store_reasoning: SwitchValue = setting(
         "KHALA_REASONING", default=False, description="1 stores the model's reasoning, too."
     )
 

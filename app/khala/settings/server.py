@@ -7,12 +7,12 @@ from pydantic import BeforeValidator
 from khala.domain import allowed_hosts
 from khala.domain.allowed_hosts import AllowedHosts
 from khala.settings.fields import (
-    Kind,
     Networks,
     Number,
     SettingGroup,
-    Switch,
-    Text,
+    SwitchValue,
+    TextValue,
+    ValueKind,
     WebUrl,
     Whole,
     Words,
@@ -34,14 +34,14 @@ def _public_url(value: object) -> object:
     return value.rstrip("/") if isinstance(value, str) else value
 
 
-HostNames: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_hosts), Kind("list of host names")]
+HostNames: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_hosts), ValueKind("list of host names")]
 PublicUrl: TypeAlias = Annotated[WebUrl, BeforeValidator(_public_url)]
 
 
 class ServerSettings(SettingGroup):
     """The HTTP server of `khala serve`."""
 
-    host: Text = setting("HOST", "127.0.0.1", "Address to listen on.")
+    host: TextValue = setting("HOST", "127.0.0.1", "Address to listen on.")
     port: Whole = setting("PORT", 8000, "Port to listen on. 0 takes a free one.", minimum=0, maximum=65_535)
     public_url: PublicUrl | None = setting(
         "KHALA_PUBLIC_URL",
@@ -102,7 +102,7 @@ class ServerSettings(SettingGroup):
         "First message of a new thread; empty for none.",
         blank_is_value=True,
     )
-    public_threads: Switch = setting(
+    public_threads: SwitchValue = setting(
         "KHALA_PUBLIC_THREADS", default=False, description="1 lets owners open threads to all readers."
     )
 

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, model_validator
 
 from khala.live import nats_url
 from khala.live.nats_url import NatsServers
-from khala.settings.fields import Kind, PostgresUrl, SettingGroup, Whole, setting
+from khala.settings.fields import PostgresUrl, SettingGroup, ValueKind, Whole, setting
 
 if TYPE_CHECKING:
     from khala.store.blobs.blobs import StorageQuota
@@ -39,8 +39,8 @@ def _bucket_url(value: object) -> str:
         raise ValueError(f"{error}.") from error
 
 
-NatsUrl: TypeAlias = Annotated[NatsServers, BeforeValidator(_wake_url), Kind("URL")]
-BucketUrl: TypeAlias = Annotated[str, BeforeValidator(_bucket_url), Kind("URL")]
+NatsUrl: TypeAlias = Annotated[NatsServers, BeforeValidator(_wake_url), ValueKind("URL")]
+BucketUrl: TypeAlias = Annotated[str, BeforeValidator(_bucket_url), ValueKind("URL")]
 
 
 class DatabaseSettings(SettingGroup):

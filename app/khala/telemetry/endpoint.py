@@ -22,7 +22,7 @@ from khala.version import KHALA_VERSION
 
 log = structlog.get_logger()
 
-MOST_CONNECTIONS = 16
+MAX_CONNECTIONS = 16
 """Connections at once; who comes after that is answered 503."""
 KEPT_OPEN = 5
 """Seconds that a connection may be idle."""
@@ -87,7 +87,7 @@ async def watched(
     if at is None:
         yield
         return
-    with open_listening_socket(*at, backlog=MOST_CONNECTIONS) as bound:
+    with open_listening_socket(*at, backlog=MAX_CONNECTIONS) as bound:
         config = uvicorn.Config(
             Endpoint(gauges, health),
             lifespan="off",
@@ -97,7 +97,7 @@ async def watched(
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEPT_OPEN,
             timeout_graceful_shutdown=CLOSING,
         )

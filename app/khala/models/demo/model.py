@@ -50,7 +50,7 @@ from khala.domain.parts import TokenUsage
 from khala.models import token_counter
 from khala.models.demo.script import Script, delays
 from khala.models.demo.tools import direct
-from khala.models.port import Completed, Event, ModelFailed, Prompt, Text
+from khala.models.port import Completed, ModelEvent, ModelFailed, Prompt, TextChunk
 
 REMEMBERED = 1000
 """Messages with passing trouble whose calls are counted at a time."""
@@ -68,8 +68,8 @@ class DemoModel:
         self._troubled: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[Event]]:
-        """Play the script for the prompt's last user turn, or for its last plan. See `port.Model.stream`."""
+    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        """Play the script for the prompt's last user turn, or for its last plan. See `port.LanguageModel.stream`."""
         asked, script = direct(prompt)
         self._hold_back(asked, script)
         if script.fail_after is not None and self._over(f"failround {asked}", script.failures):
@@ -100,7 +100,7 @@ class DemoModel:
         return False
 
 
-async def _play(script: Script, prompt: Prompt) -> AsyncGenerator[Event]:
+async def _play(script: Script, prompt: Prompt) -> AsyncGenerator[ModelEvent]:
     """The script's tokens when they are due: by an absolute schedule, so that slow readers don't slow the pace."""
     loop = asyncio.get_running_loop()
     due = loop.time() + script.wait
@@ -108,7 +108,7 @@ async def _play(script: Script, prompt: Prompt) -> AsyncGenerator[Event]:
         await _misbehave(script, index)
         due += delay
         await asyncio.sleep(max(0.0, due - loop.time()))
-        yield Text(token)
+        yield TextChunk(token)
     await asyncio.sleep(max(0.0, due - loop.time()))
     await _misbehave(script, len(script.tokens))
     spoken = len(script.tokens) + token_counter.estimate_uses(script.uses)

@@ -10,10 +10,10 @@ import msgspec
 from khala.models import tool_arguments
 from khala.models.port import ToolUse
 
-MOST_REPEATS = 256
-MOST_CALLS = 1000
+MAX_REPEATS = 256
+MAX_CALLS = 1000
 """Calls of one round; what a message asks for beyond them is left out."""
-MOST_FAILURES = 9
+MAX_FAILURES = 9
 LONGEST_WAIT = 600.0
 
 _NUMBERED = r"(?P<name>times|failround|hanground|wait)=(?P<value>[0-9]{1,9}(?:[.,][0-9]{1,3})?)"
@@ -41,7 +41,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     times: int | None = None
 
 
-class Round(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     """What is called at once, after a text."""
 
     orders: tuple[Order, ...]
@@ -55,7 +55,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     Numbers of rounds count from 1; `failures` is how often the connection is lost, always where it is None.
     """
 
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[PlannedStep, ...] = ()
     loop: bool = False
     openings: tuple[str, ...] = ()
     answer: str | None = None
@@ -87,7 +87,7 @@ def calls(plan: Plan, number: int) -> Iterator[ToolUse]:
     count = 0
     for order in orders:
         for index in range(1, (order.times or 1) + 1):
-            if count == MOST_CALLS:
+            if count == MAX_CALLS:
                 return
             count += 1
             filled = {"{i}": str(index)} if order.times is not None else {}
@@ -109,7 +109,7 @@ class _Draft:
     """A plan that is being read."""
 
     def __init__(self) -> None:
-        self._rounds: list[Round] = []
+        self._rounds: list[PlannedStep] = []
         self._orders: list[Order] = []
         self._text = ""
         self._times: int | None = None
@@ -129,7 +129,7 @@ class _Draft:
             openings=tuple(self._openings),
             answer=self._answer,
             fail_round=int(failing) if failing else None,
-            failures=min(int(failures), MOST_FAILURES) if failures else None,
+            failures=min(int(failures), MAX_FAILURES) if failures else None,
             hang_round=int(hanging) if hanging else None,
             wait=min(float(self._numbers.get("wait", 0)), LONGEST_WAIT),
             rest=rest,
@@ -146,7 +146,7 @@ class _Draft:
 
     def _take_number(self, name: str, value: str) -> None:
         if name == "times":
-            self._times = min(max(1, int(value)), MOST_REPEATS)
+            self._times = min(max(1, int(value)), MAX_REPEATS)
         else:
             self._numbers[name] = value
 
@@ -177,7 +177,7 @@ class _Draft:
 
     def _end_round(self) -> None:
         if self._orders:
-            self._rounds.append(Round(orders=tuple(self._orders), text=self._text))
+            self._rounds.append(PlannedStep(orders=tuple(self._orders), text=self._text))
         self._orders, self._text = [], ""
 
 

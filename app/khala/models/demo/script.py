@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from khala.models.port import File, ToolUse
+from khala.models.port import PromptFile, ToolUse
 from khala.models.provider_registry import PROVIDERS
 
 MAX_WORDS = 20_000
@@ -113,7 +113,7 @@ def write(
     said: str = "",
     limit: int | None = None,
     otherwise: str | None = None,
-    files: Sequence[File] = (),
+    files: Sequence[PromptFile] = (),
 ) -> Script:
     """The script that answers a message, in at most `limit` tokens; without the beginning `said`, if it began so.
 
@@ -197,7 +197,7 @@ def short(text: str, most: int = 200) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def listed(files: Sequence[File]) -> str:
+def listed(files: Sequence[PromptFile]) -> str:
     """Which files came with a message, in a list; nothing where none did."""
     if not files:
         return ""
@@ -206,7 +206,7 @@ def listed(files: Sequence[File]) -> str:
     return "\n".join(("", "", "With it came:", "", *lines, *further, ""))
 
 
-def _greeting(message: str, files: Sequence[File]) -> str:
+def _greeting(message: str, files: Sequence[PromptFile]) -> str:
     quote = short(message)
     names = {name: spec.default_model for name, spec in PROVIDERS.items()}
     return ANSWER.format(

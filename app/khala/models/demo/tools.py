@@ -9,7 +9,7 @@ from khala.models.demo import plan as demo_plan
 from khala.models.demo import script as demo_script
 from khala.models.demo.plan import Plan
 from khala.models.demo.script import Script, cut, short
-from khala.models.port import SUMMARISE, Outcome, Prompt, Turn
+from khala.models.port import SUMMARISE, Prompt, PromptTurn, ToolOutcome
 
 LISTED = 20
 """Outcomes that an answer lists."""
@@ -22,11 +22,11 @@ _CALL = re.compile(r"[^\s{]+\{.*\}")
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a question's plan is: rounds made, replies given without tools, and what the last round came to."""
 
-    question: Turn
+    question: PromptTurn
     plan: Plan
     rounds: int = 0
     replies: int = 0
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[ToolOutcome, ...] = ()
 
     @property
     def opening(self) -> str | None:
@@ -90,7 +90,7 @@ def _answer(progress: Progress, prompt: Prompt, before: str = "") -> Script:
     return demo_script.write(plan.rest, said=prompt.said, limit=prompt.max_output_tokens, otherwise=whole)
 
 
-def _report(outcomes: Sequence[Outcome]) -> str:
+def _report(outcomes: Sequence[ToolOutcome]) -> str:
     """What the last tools came to, a line for each."""
     if not outcomes:
         return "No tool has answered."
@@ -99,7 +99,7 @@ def _report(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(("The tools have answered:", "", *lines[:LISTED], *further))
 
 
-def _write(asked: Turn, prompt: Prompt) -> Script:
+def _write(asked: PromptTurn, prompt: Prompt) -> Script:
     return demo_script.write(asked.text, said=prompt.said, limit=prompt.max_output_tokens, files=asked.files)
 
 
@@ -110,7 +110,7 @@ def _summary(prompt: Prompt) -> Script:
     return _speak(f"{text} The last words were: {short(_last_words(before))}", "/pace=0", prompt)
 
 
-def _unanswered(prompt: Prompt, before: Sequence[Turn]) -> int:
+def _unanswered(prompt: Prompt, before: Sequence[PromptTurn]) -> int:
     """The rounds of tools at the end of these turns, since the last answer."""
     count = 0
     for turn in reversed(before):
@@ -124,7 +124,7 @@ def _unanswered(prompt: Prompt, before: Sequence[Turn]) -> int:
     return count + _summarised(prompt.system)
 
 
-def _last_words(turns: Sequence[Turn]) -> str:
+def _last_words(turns: Sequence[PromptTurn]) -> str:
     return next((turn.text for turn in reversed(turns) if turn.text and turn.role != "system"), "")
 
 
@@ -156,7 +156,7 @@ def _begun(progress: Progress) -> bool:
     return bool(progress.rounds or progress.replies) and not progress.answered
 
 
-def _since(question: Turn, plan: Plan, prompt: Prompt, place: int) -> Progress:
+def _since(question: PromptTurn, plan: Plan, prompt: Prompt, place: int) -> Progress:
     """The progress of a plan since the turn at this place."""
     later = [turn for turn in prompt.turns[place + 1 :] if turn.role in ("assistant", "tool")]
     told = (turn.text for turn in reversed(prompt.turns) if turn.role in ("system", "user"))
@@ -176,11 +176,11 @@ def _summarised(text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _place(turns: Sequence[Turn]) -> int:
+def _place(turns: Sequence[PromptTurn]) -> int:
     """Where the last user's turn is; the end where there is none."""
     return next((place for place in range(len(turns) - 1, -1, -1) if turns[place].role == "user"), len(turns))
 
 
-def _last_user(turns: Sequence[Turn]) -> Turn:
+def _last_user(turns: Sequence[PromptTurn]) -> PromptTurn:
     place = _place(turns)
-    return turns[place] if place < len(turns) else Turn(role="user")
+    return turns[place] if place < len(turns) else PromptTurn(role="user")

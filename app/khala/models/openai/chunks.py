@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 
-class Function(msgspec.Struct):
+class FunctionPiece(msgspec.Struct):
     """A piece of a call: its name, and of its arguments the next characters, or all of them as an object."""
 
     name: str | None = None
@@ -17,19 +17,19 @@ class CallPiece(msgspec.Struct):
 
     index: int | None = None
     id: str | None = None
-    function: Function | None = None
+    function: FunctionPiece | None = None
 
 
-class ContentPart(msgspec.Struct):
+class ContentPiece(msgspec.Struct):
     """A part of the text where a server sends it as a list; other parts have no `text`."""
 
     text: str | None = None
 
 
-class Delta(msgspec.Struct):
+class ChunkDelta(msgspec.Struct):
     """What a chunk adds to the answer. Reasoning has no field in OpenAI's own protocol; servers use these two."""
 
-    content: str | list[ContentPart] | None = None
+    content: str | list[ContentPiece] | None = None
     reasoning: Any = None
     reasoning_content: Any = None
     refusal: str | None = None
@@ -39,7 +39,7 @@ class Delta(msgspec.Struct):
 class Choice(msgspec.Struct):
     """One answer of those that were asked for; we ask for one."""
 
-    delta: Delta | None = None
+    delta: ChunkDelta | None = None
     finish_reason: str | None = None
 
 

@@ -10,23 +10,25 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from khala.models.failures import Refused
+from khala.models.failures import ProviderRefusalError
 from khala.models.openai.http_client import BROKEN, more
 
-MOST_READ = 64 << 10
+MAX_ERROR_BYTES = 64 << 10
 """Bytes of the explanation."""
 PATIENCE = 5.0
 """Seconds for it to come."""
 
 
-async def read(response: aiohttp.ClientResponse) -> Refused:
+async def read(response: aiohttp.ClientResponse) -> ProviderRefusalError:
     """Why the server refused. The status says most: an explanation that breaks off is read as far as it came."""
     said = bytearray()
     with suppress(*BROKEN):
         async with asyncio.timeout(PATIENCE):
-            while len(said) < MOST_READ and (piece := await more(response)):
-                said += piece[: MOST_READ - len(said)]
-    return Refused.of(_error(bytes(said)), status=response.status, retry_after=retry_after(response.headers))
+            while len(said) < MAX_ERROR_BYTES and (piece := await more(response)):
+                said += piece[: MAX_ERROR_BYTES - len(said)]
+    return ProviderRefusalError.of(
+        _error(bytes(said)), status=response.status, retry_after=retry_after(response.headers)
+    )
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

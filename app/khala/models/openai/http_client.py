@@ -11,7 +11,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from khala.models import failures
-from khala.models.failures import Kinds
+from khala.models.failures import FailureTable
 from khala.models.openai import proxies
 
 PIECE = 64 << 10
@@ -23,7 +23,7 @@ HELD = 64 << 10
 BROKEN = (aiohttp.ClientError, HttpProcessingError, TimeoutError)
 """What a response may break with."""
 
-KINDS: Kinds = (
+KINDS: FailureTable = (
     (TimeoutError, failures.TIMEOUT),
     (aiohttp.ClientConnectorError, failures.UNREACHABLE),
     (aiohttp.InvalidURL, failures.UNREACHABLE),

@@ -9,11 +9,11 @@ import aiohttp
 from khala.models import call_result, failures
 from khala.models.model_names import ModelRef
 from khala.models.openai import error_responses, request_body
-from khala.models.openai.answer_reader import DONE, Answer
+from khala.models.openai.answer_reader import DONE, AnswerReader
 from khala.models.openai.http_client import BROKEN, KINDS, Http, more
 from khala.models.openai.request_body import ChatQuirks
-from khala.models.openai.sse_parser import Events
-from khala.models.port import Completed, Event, Prompt
+from khala.models.openai.sse_parser import SseParser
+from khala.models.port import Completed, ModelEvent, Prompt
 
 LINGER = 0.25
 """Seconds for which the end of a response is awaited after the answer's; a connection is used again only after it."""
@@ -38,8 +38,8 @@ class ChatModel:
         self._quirks = quirks
 
     @asynccontextmanager
-    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[Event]]:
-        """Call the model once. See `port.Model.stream`."""
+    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        """Call the model once. See `port.LanguageModel.stream`."""
         async with AsyncExitStack() as stack:
             try:
                 called = self._http.post("chat/completions", request_body.of(prompt, self.name, self._quirks))
@@ -51,9 +51,9 @@ class ChatModel:
                 raise failures.of(error, self.provider, kinds=KINDS, midstream=False, asked=asked) from error
             yield await stack.enter_async_context(aclosing(self._events(response, prompt)))
 
-    async def _events(self, response: aiohttp.ClientResponse, prompt: Prompt) -> AsyncGenerator[Event]:
-        answer = Answer()
-        events = Events()
+    async def _events(self, response: aiohttp.ClientResponse, prompt: Prompt) -> AsyncGenerator[ModelEvent]:
+        answer = AnswerReader()
+        events = SseParser()
         try:
             while piece := await more(response):
                 for said in answer.read(events.feed(piece)):
@@ -68,7 +68,7 @@ class ChatModel:
             raise failures.of(error, self.provider, kinds=KINDS, midstream=bool(answer.heard)) from error
         yield self._completed(answer, prompt)
 
-    def _completed(self, answer: Answer, prompt: Prompt) -> Completed:
+    def _completed(self, answer: AnswerReader, prompt: Prompt) -> Completed:
         counts = answer.counts
         return call_result.completed(
             prompt,

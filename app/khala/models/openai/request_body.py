@@ -8,7 +8,7 @@ import msgspec
 
 from khala.domain.tools import ToolSpec
 from khala.models import prompt_files, prompt_order
-from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
+from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolUse
 
 
 class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def _messages(prompt: Prompt) -> Iterator[dict[str, Any]]:
                 yield from _asked(turn)
 
 
-def _assistant(turns: Iterable[Turn]) -> dict[str, Any]:
+def _assistant(turns: Iterable[PromptTurn]) -> dict[str, Any]:
     texts: list[str] = []
     calls: list[dict[str, Any]] = []
     for turn in turns:
@@ -69,7 +69,7 @@ def _call(use: ToolUse) -> dict[str, Any]:
     return {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": arguments}}
 
 
-def _asked(turn: Turn) -> Iterator[dict[str, Any]]:
+def _asked(turn: PromptTurn) -> Iterator[dict[str, Any]]:
     match turn.role:
         case "tool":
             yield from map(_outcome, turn.outcomes)
@@ -79,18 +79,18 @@ def _asked(turn: Turn) -> Iterator[dict[str, Any]]:
             yield {"role": "user", "content": _parts(turn) if turn.files else turn.text}
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: ToolOutcome) -> dict[str, Any]:
     """An outcome. The protocol has no mark for one that failed."""
     told = outcome.text if outcome.ok else msgspec.json.encode({"error": outcome.text}).decode()
     return {"role": "tool", "tool_call_id": outcome.id, "content": told}
 
 
-def _parts(turn: Turn) -> list[dict[str, Any]]:
+def _parts(turn: PromptTurn) -> list[dict[str, Any]]:
     parts = [part for file in turn.files for part in _file(file)]
     return [*parts, _words(turn.text)] if turn.text.strip() else parts
 
 
-def _file(file: File) -> Iterator[dict[str, Any]]:
+def _file(file: PromptFile) -> Iterator[dict[str, Any]]:
     """A file, after its name; what models can't see is text."""
     match prompt_files.sort(file):
         case "image":
@@ -107,5 +107,5 @@ def _words(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _uri(file: File) -> str:
+def _uri(file: PromptFile) -> str:
     return f"data:{prompt_files.bare(file)};base64,{b64encode(file.data).decode()}"

@@ -14,7 +14,7 @@ class EventTooLong(ValueError):
     """An event is longer than any that is read."""
 
 
-class Events:
+class SseParser:
     """Takes bytes as they come, and gives the data of each event that they complete."""
 
     def __init__(self, longest: int = LONGEST_EVENT) -> None:

@@ -6,10 +6,10 @@ from uuid import uuid4
 import msgspec
 
 from khala.models import tool_arguments
-from khala.models.openai.chunks import CallPiece, Function
+from khala.models.openai.chunks import CallPiece, FunctionPiece
 from khala.models.port import ToolUse
 
-MOST_CALLS = 1024
+MAX_CALLS = 1024
 LONGEST_ARGUMENTS = 16 << 20
 """Characters of the arguments of all calls together."""
 
@@ -26,7 +26,7 @@ class _Call:
         self.arguments: list[str] = []
 
 
-class Calls:
+class ToolCallAssembly:
     """Takes pieces in the order in which they come."""
 
     def __init__(self) -> None:
@@ -65,13 +65,13 @@ class Calls:
         return call
 
     def _begin(self, index: int, call_id: str) -> _Call:
-        if len(self._calls) >= MOST_CALLS:
-            raise TooManyCalls(f"More than {MOST_CALLS} tool calls.")
+        if len(self._calls) >= MAX_CALLS:
+            raise TooManyCalls(f"More than {MAX_CALLS} tool calls.")
         call = self._by_index[index] = _Call(index, call_id)
         self._calls.append(call)
         return call
 
-    def _extend(self, call: _Call, function: Function) -> None:
+    def _extend(self, call: _Call, function: FunctionPiece) -> None:
         given = function.arguments
         more = given if isinstance(given, str) else msgspec.json.encode(given).decode() if given is not None else ""
         self._size += len(more) + len(function.name or "")

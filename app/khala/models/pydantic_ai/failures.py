@@ -6,11 +6,11 @@ import httpx2
 from pydantic_ai import exceptions as given
 
 from khala.models import failures
-from khala.models.failures import Kind, Kinds
+from khala.models.failures import FailureKind, FailureTable
 from khala.models.port import ModelFailed
 
 # The first match counts: subclasses stand before their bases.
-_TABLE: Kinds = (
+_TABLE: FailureTable = (
     (given.ModelRateLimitError, failures.RATE_LIMITED),
     (given.ModelQuotaExceededError, failures.QUOTA),
     (given.ModelOverloadedError, failures.OVERLOADED),
@@ -24,7 +24,7 @@ _TABLE: Kinds = (
     (given.ModelRequestTimeout, failures.TIMEOUT),
     (given.ContentFilterError, failures.FILTERED),
 )
-_HTTP: Kinds = (
+_HTTP: FailureTable = (
     (httpx2.TimeoutException, failures.TIMEOUT),
     (httpx2.ConnectError, failures.UNREACHABLE),
     (httpx2.TransportError, failures.LOST),
@@ -41,7 +41,7 @@ def of(error: Exception, provider: str, *, midstream: bool, asked: Sequence[str]
     return failures.failed(kind, provider, midstream=midstream, retry_after=retry_after, asked=asked)
 
 
-def _kind(error: Exception) -> Kind | None:
+def _kind(error: Exception) -> FailureKind | None:
     if isinstance(error, given.ModelHTTPError) and error.status_code in _STATUSES:
         return _STATUSES[error.status_code]
     for sort, kind in _TABLE:
@@ -52,7 +52,7 @@ def _kind(error: Exception) -> Kind | None:
     return _uncategorized(error)
 
 
-def _uncategorized(error: Exception) -> Kind | None:
+def _uncategorized(error: Exception) -> FailureKind | None:
     if isinstance(error, given.ModelHTTPError):
         return failures.REFUSED if error.status_code < 500 else failures.UNAVAILABLE
     if type(error) is given.ModelAPIError and error.in_stream:

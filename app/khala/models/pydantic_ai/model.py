@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 
 from khala.models import call_result, failures, tool_arguments
 from khala.models.model_names import ModelRef
-from khala.models.port import Completed, Event, Prompt, Reasoning, Text, ToolUse
+from khala.models.port import Completed, ModelEvent, Prompt, ReasoningChunk, TextChunk, ToolUse
 from khala.models.pydantic_ai import failures as library_failures
 from khala.models.pydantic_ai import http_responses, prompt_messages
 
@@ -35,8 +35,8 @@ class ProviderModel:
         self._model = model
 
     @asynccontextmanager
-    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[Event]]:
-        """Call the model once. See `port.Model.stream`."""
+    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        """Call the model once. See `port.LanguageModel.stream`."""
         async with AsyncExitStack() as stack:
             try:
                 with http_responses.noted() as opened:
@@ -54,7 +54,9 @@ class ProviderModel:
             stack.push_async_callback(_close, opened)
             yield events
 
-    async def _events(self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt) -> AsyncGenerator[Event]:
+    async def _events(
+        self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt
+    ) -> AsyncGenerator[ModelEvent]:
         heard: list[str] = []
         try:
             async for event in response:
@@ -93,16 +95,20 @@ async def _close(opened: list[httpx2.Response]) -> None:
         await response.aclose()
 
 
-def _said(event: ModelResponseStreamEvent) -> Text | Reasoning | None:
+def _said(event: ModelResponseStreamEvent) -> TextChunk | ReasoningChunk | None:
     """What an event adds to the answer. Once per token: keep it thin."""
     if isinstance(event, PartDeltaEvent):
         delta = event.delta
         if isinstance(delta, TextPartDelta):
-            return Text(delta.content_delta) if delta.content_delta else None
-        return Reasoning(delta.content_delta) if isinstance(delta, ThinkingPartDelta) and delta.content_delta else None
+            return TextChunk(delta.content_delta) if delta.content_delta else None
+        return (
+            ReasoningChunk(delta.content_delta)
+            if isinstance(delta, ThinkingPartDelta) and delta.content_delta
+            else None
+        )
     if isinstance(event, PartStartEvent):
         part = event.part
         if isinstance(part, TextPart):
-            return Text(part.content) if part.content else None
-        return Reasoning(part.content) if isinstance(part, ThinkingPart) and part.content else None
+            return TextChunk(part.content) if part.content else None
+        return ReasoningChunk(part.content) if isinstance(part, ThinkingPart) and part.content else None
     return None

@@ -20,7 +20,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from khala.models import prompt_files, prompt_order
-from khala.models.port import File, Outcome, Prompt, ToolUse, Turn
+from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolUse
 
 
 def parameters(prompt: Prompt) -> ModelRequestParameters:
@@ -60,7 +60,7 @@ def messages(prompt: Prompt) -> Iterator[ModelMessage]:
             yield ModelRequest(parts=[part for turn in turns for part in _asked(turn)])
 
 
-def _said(turns: Iterable[Turn]) -> Iterator[TextPart | ToolCallPart]:
+def _said(turns: Iterable[PromptTurn]) -> Iterator[TextPart | ToolCallPart]:
     for turn in turns:
         if turn.text:
             yield TextPart(turn.text)
@@ -71,7 +71,7 @@ def _call(use: ToolUse) -> ToolCallPart:
     return ToolCallPart(tool_name=use.name, args=use.args, tool_call_id=use.id)
 
 
-def _asked(turn: Turn) -> Iterator[ModelRequestPart]:
+def _asked(turn: PromptTurn) -> Iterator[ModelRequestPart]:
     match turn.role:
         case "tool":
             yield from map(_return, turn.outcomes)
@@ -81,7 +81,7 @@ def _asked(turn: Turn) -> Iterator[ModelRequestPart]:
             yield _user(turn)
 
 
-def _return(outcome: Outcome) -> ToolReturnPart:
+def _return(outcome: ToolOutcome) -> ToolReturnPart:
     """An outcome; the library marks a failed one as each provider has it."""
     return ToolReturnPart(
         tool_name=outcome.name,
@@ -91,14 +91,14 @@ def _return(outcome: Outcome) -> ToolReturnPart:
     )
 
 
-def _user(turn: Turn) -> UserPromptPart:
+def _user(turn: PromptTurn) -> UserPromptPart:
     if not turn.files:
         return UserPromptPart(turn.text)
     text = [turn.text] if turn.text.strip() else []
     return UserPromptPart([*(content for file in turn.files for content in _file(file)), *text])
 
 
-def _file(file: File) -> Iterator[UserContent]:
+def _file(file: PromptFile) -> Iterator[UserContent]:
     """A file, after its name; what models can't see is text."""
     if prompt_files.sort(file) in ("image", "pdf"):
         yield prompt_files.head(file)
