@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import assert_never
 
 import msgspec
 
@@ -49,6 +50,8 @@ def candidates(language: Language, memory: int) -> Iterator[LanguageRuntime]:
             yield from _pythons()
         case "javascript":
             yield from (_node(path, memory) for path in _nodes())
+        case _:
+            assert_never(language)
 
 
 def _pythons() -> Iterator[LanguageRuntime]:
