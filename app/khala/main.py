@@ -40,7 +40,13 @@ from khala.live.listener import Listener
 from khala.live.service import LiveService
 from khala.settings import INNER_POOL_SIZE, Settings
 from khala.store.operations.retention import RetentionLoop, RetentionPolicy
-from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
+    RUNS_CHANNEL,
+    THREADS_CHANNEL,
+)
 from khala.store.threads.sends import SendLimits
 from khala.telemetry.endpoint import watched
 from khala.telemetry.gauges import Gauges

@@ -22,7 +22,13 @@ from khala.domain import ids
 from khala.live.nats_bus import NatsBus
 from khala.live.nats_url import parse
 from khala.store.embedded import EmbeddedPostgres
-from khala.store.postgres.database import THREADS_CHANNEL, Driver, driver_url
+from khala.store.postgres.database import (
+    Driver,
+    driver_url,
+)
+from khala.store.postgres.notifications import (
+    THREADS_CHANNEL,
+)
 from tests.bench import machine, measure
 from tests.support.nats import NatsServer
 from tests.support.required import program

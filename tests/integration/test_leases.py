@@ -20,7 +20,13 @@ from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, RunActive
 from khala.domain.parts import Step, ToolCall, ToolStatus
 from khala.runs.executor_options import ExecutorOptions
 from khala.store.accounts import claims
-from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
+    RUNS_CHANNEL,
+    THREADS_CHANNEL,
+)
 from khala.store.runs import run_queue, runs
 from khala.store.runs.leases import Lease
 from khala.store.runs.parts import ApprovalRequest, Batch, append

@@ -17,7 +17,15 @@ from khala.live import fallback_poll, nats_bus
 from khala.live.nats_bus import MAX_PENDING_BYTES, NatsBus
 from khala.live.nats_url import NatsServers, parse
 from khala.live.service import LiveService
-from khala.store.postgres.database import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_url
+from khala.store.postgres.database import (
+    Database,
+    driver_url,
+)
+from khala.store.postgres.notifications import (
+    EVERYTHING,
+    RUNS_CHANNEL,
+    THREADS_CHANNEL,
+)
 from khala.store.runs.group_commit import WakeBus, Writer
 from tests.support.client import Observer, Thread
 from tests.support.flight import Flight, assert_verified

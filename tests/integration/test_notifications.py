@@ -12,11 +12,13 @@ from khala.domain.access import SCOPES, Caller
 from khala.domain.errors import NotFound
 from khala.store.accounts import api_tokens, sessions
 from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
     CREDENTIALS_CHANNEL,
     MAX_IDS_PER_PAYLOAD,
     RUNS_CHANNEL,
     THREADS_CHANNEL,
-    Database,
 )
 from khala.store.runs import run_queue, runs
 from khala.store.runs.leases import Lease

@@ -15,7 +15,12 @@ from khala.live import fallback_poll, presence
 from khala.live.heartbeat import Heartbeat
 from khala.live.observer import MAX_OUTBOX_BYTES, Subscription
 from khala.live.service import LiveService
-from khala.store.postgres.database import PRESENCE_CHANNEL, Database
+from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
+    PRESENCE_CHANNEL,
+)
 from khala.store.threads import presence as stored
 from tests.support.cast import person
 from tests.support.frames import Socket, events, socket

@@ -7,7 +7,15 @@ from sqlalchemy import text
 
 from khala.domain import ids
 from khala.domain.access import Caller, Role, key_hash
-from khala.store.postgres.database import CREDENTIALS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+from khala.store.postgres.database import (
+    Database,
+    driver_of,
+)
+from khala.store.postgres.notifications import (
+    CREDENTIALS_CHANNEL,
+    THREADS_CHANNEL,
+    notify,
+)
 from khala.store.sharing import sharing
 from khala.store.threads import thread_lists
 

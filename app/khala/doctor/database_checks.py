@@ -11,7 +11,12 @@ from sqlalchemy.dialects import postgresql
 from khala.doctor.findings import Finding, bad, ok, warn
 from khala.live.listener import Listener
 from khala.store.postgres import migrations
-from khala.store.postgres.database import EVERYTHING, Database
+from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
+    EVERYTHING,
+)
 from khala.store.postgres.write_check import find_write_problem
 from khala.store.schema.tables import metadata
 

@@ -20,7 +20,12 @@ from khala.domain.access import Authorization, Caller
 from khala.domain.errors import Unavailable
 from khala.live.observer import FORBIDDEN, GONE, Subscription, SubscriptionSource
 from khala.store.accounts.account_feed import valid_credentials
-from khala.store.postgres.database import EVERYTHING, Database
+from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
+    EVERYTHING,
+)
 
 log = structlog.get_logger()
 

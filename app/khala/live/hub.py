@@ -18,7 +18,12 @@ from khala.live.encoded_frame import EncodedFrame
 from khala.live.feeds import Feed, FeedDelta, TopicRead
 from khala.live.observer import GONE, CatchUpRead, Observer, OutgoingFrame, Subscription
 from khala.signals import metrics
-from khala.store.postgres.database import EVERYTHING, Database
+from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
+    EVERYTHING,
+)
 from khala.store.sharing import access
 from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 

@@ -8,7 +8,12 @@ import structlog
 
 from khala.domain.backoff import Backoff
 from khala.signals.metrics import LISTENER_CONNECTED, LISTENER_LOST
-from khala.store.postgres.database import EVERYTHING, driver_url
+from khala.store.postgres.database import (
+    driver_url,
+)
+from khala.store.postgres.notifications import (
+    EVERYTHING,
+)
 
 log = structlog.get_logger()
 

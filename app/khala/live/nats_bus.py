@@ -18,7 +18,11 @@ from nats.errors import NoServersError, SlowConsumerError
 
 from khala.domain.backoff import Backoff
 from khala.live.nats_url import NatsServers
-from khala.store.postgres.database import EVERYTHING, RUNS_CHANNEL, THREADS_CHANNEL
+from khala.store.postgres.notifications import (
+    EVERYTHING,
+    RUNS_CHANNEL,
+    THREADS_CHANNEL,
+)
 
 log = structlog.get_logger()
 

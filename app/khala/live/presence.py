@@ -18,7 +18,12 @@ from khala.live.access_guard import Guard
 from khala.live.encoded_frame import EncodedFrame
 from khala.live.observer import Observer, Subscription
 from khala.signals.metrics import PRESENT
-from khala.store.postgres.database import EVERYTHING, Database
+from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
+    EVERYTHING,
+)
 from khala.store.threads import presence
 from khala.store.threads.presence import PresenceList, PresenceRow
 

@@ -12,11 +12,13 @@ from khala.live.hub import Hub
 from khala.live.observer import Observer, TryWrite
 from khala.live.presence import PresenceService
 from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
     ACCOUNTS_CHANNEL,
     CREDENTIALS_CHANNEL,
     PRESENCE_CHANNEL,
     THREADS_CHANNEL,
-    Database,
 )
 
 

@@ -92,7 +92,7 @@ class ProviderRefusalError(Exception):
 
     @property
     def kind(self) -> FailureKind:
-        """What it comes to: the error's names say most, then its words, then its status."""
+        """The kind of failure, by the error's names first, then by its words, then by its status."""
         if self.status in (408, 413):
             return _STATUSES[self.status]
         words = self.message.lower()
@@ -158,6 +158,6 @@ def failed(
 
 
 def demands(prompt: Prompt) -> list[str]:
-    """What of this prompt not every model can do, as in "read these files"."""
+    """The abilities that this prompt needs and some models lack, as in "read these files"."""
     files = any(turn.files for turn in prompt.turns)
     return [*(["read these files"] if files else []), *(["use tools"] if prompt.tools else [])]

@@ -23,7 +23,7 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool call came to, as the model is told it; `id` and `name` are those of its use."""
+    """The result of a tool call in a prompt; `id` and `name` are those of the call."""
 
     id: str
     name: str
@@ -54,9 +54,9 @@ class PromptTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is asked: instructions, then the conversation, oldest first, ending with a user's or tools' turn.
+    """The input of a model: instructions, then the conversation, oldest first. The last turn is a user's or of tools.
 
-    `said` is what the answer has said already, before its executor was lost: the model is to go on after it.
+    `said` is the text that the answer had before its executor was lost: the model continues after it.
     """
 
     system: str

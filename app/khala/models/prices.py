@@ -1,4 +1,4 @@
-"""What a call costs and how much a model can read, from price data that ships with the program."""
+"""Prices of calls and context lengths of models, from price data that ships with the program."""
 
 from decimal import Decimal
 

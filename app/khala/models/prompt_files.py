@@ -17,7 +17,7 @@ def bare(file: PromptFile) -> str:
 
 
 def sort(file: PromptFile) -> Sort:
-    """What a model is given of a file: an image, a PDF, its text where it is UTF-8, or no more than its name."""
+    """The form in which a model gets a file: an image, a PDF, text if it is UTF-8, or only its name."""
     kind = bare(file)
     if kind in IMAGES:
         return "image"
@@ -37,12 +37,12 @@ def text(file: PromptFile) -> str | None:
 
 
 def head(file: PromptFile) -> str:
-    """What a model is told before a file that it sees."""
+    """The line before a file that the model sees."""
     return f"[{_label(file)}]"
 
 
 def told(file: PromptFile) -> str:
-    """What a model is told instead of a file that it doesn't see."""
+    """The text in place of a file that the model cannot see."""
     found = text(file)
     label = _label(file)
     return f"[{label}: not readable as text]" if found is None else f"[{label}]\n{found}\n[End of {file.name!r}]"

@@ -1,4 +1,4 @@
-"""What to do after a failed model call: wait and try again, go on to the next model, or give up. Pure."""
+"""The decision after a failed model call: retry after a delay, use the next model, or give up. Pure."""
 
 from typing import TypeAlias
 
@@ -35,7 +35,7 @@ RetryDecision: TypeAlias = Wait | SwitchModel | GiveUp
 
 
 def decide(failure: ModelFailed, *, tries: int, elapsed: float, jitter: float, more_models: bool) -> RetryDecision:
-    """What follows on `failure`.
+    """Decide how to continue after `failure`.
 
     `tries`: calls of this model so far, at least 1. `elapsed`: seconds since the first call of the run. `jitter`: a
     random number of [0, 1), which spreads waits by ±25 %. `more_models`: the list goes on after this model.

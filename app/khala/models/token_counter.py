@@ -43,7 +43,7 @@ class TokenCount(msgspec.Struct, frozen=True):
 
 
 class Vocabulary(Protocol):
-    """What is used of a `tiktoken.Encoding`."""
+    """The used part of `tiktoken.Encoding`."""
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode without treating special tokens specially: a user may write `<|endoftext|>`."""
@@ -63,13 +63,13 @@ def estimate_usage(prompt: Prompt, answer: str, uses: Sequence[ToolUse] = (), *,
 
 
 def estimate_turn(turn: PromptTurn) -> int:
-    """What a turn is, with its files, its uses of tools and their outcomes."""
+    """The tokens of a turn, with its files, its tool calls and their results."""
     told = sum(estimate(outcome.name) + estimate(outcome.text) for outcome in turn.outcomes)
     return estimate(turn.text) + told + estimate_uses(turn.uses) + sum(map(estimate_file, turn.files))
 
 
 def estimate_uses(uses: Sequence[ToolUse]) -> int:
-    """What a model says to call these tools."""
+    """The tokens of a model's output that calls these tools."""
     return sum(estimate(use.name) + _size(msgspec.json.encode(use.args)) for use in uses)
 
 
@@ -87,7 +87,7 @@ def estimate_file(file: PromptFile) -> int:
 
 
 def estimate_tool(spec: ToolSpec) -> int:
-    """What a model reads of a tool that it is offered."""
+    """The tokens of a tool's definition in a prompt."""
     known = _tools.get(id(spec))
     if known is None or known[0] is not spec:
         if len(_tools) >= MAX_REMEMBERED_TOOLS:

@@ -1,1 +1,1 @@
-"""What operators do with a deployment beside serving it: import accounts, back up, restore, upgrade."""
+"""Commands of operators: import accounts, back up, restore, check an upgrade."""

@@ -59,7 +59,7 @@ async def save_blobs(settings: Settings, folder: Path) -> None:
 
 @asynccontextmanager
 async def blob_store(settings: Settings) -> AsyncIterator[BlobStore]:
-    """Where Khala keeps blobs."""
+    """The store of the deployment's blobs."""
     store = blob_settings.open_store(settings.blobs.url, settings.process.home)
     try:
         yield store
@@ -162,7 +162,7 @@ def _runs(path: Path) -> bool:
 
 @contextmanager
 def _part_of(made: Path) -> Iterator[Path]:
-    """Where the backup is made; gone at the end, unless it has got its name."""
+    """A temporary folder for the backup, deleted at the end unless it was renamed to its final name."""
     part = made.with_name(f"{made.name}.part")
     part.mkdir()
     try:

@@ -43,7 +43,7 @@ NAMES = {
 
 
 class OperationFailed(RuntimeError):
-    """What was asked can't be done; the message says why, and what to do."""
+    """The command failed; the message says why, and what to do."""
 
 
 class Postgres(msgspec.Struct, frozen=True, kw_only=True):

@@ -82,7 +82,7 @@ async def _ask(asked: httpx.AsyncClient, read: httpx.AsyncClient, words: int) ->
 
 
 def _numbered(count: int) -> str:
-    """What the demo model says when it is asked for so many words."""
+    """The demo model's answer of this many words."""
     return " ".join(f"word{number}" for number in range(1, count + 1))
 
 

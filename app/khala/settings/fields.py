@@ -38,7 +38,7 @@ class SettingDefinition:
 
 @dataclass(frozen=True)
 class ValueKind:
-    """What the documentation calls the values of a type."""
+    """The name of a type's values in the documentation."""
 
     name: str
 

@@ -71,7 +71,7 @@ def _check_derived(settings: Settings) -> None:
 
 
 def _message(error: ErrorDetails, layers: SettingLayers) -> str:
-    """What is wrong, in one sentence that begins with the setting's name."""
+    """One sentence about the error; it begins with the setting's name."""
     path = tuple(map(str, error["loc"]))
     definition = next((known for known in definitions() if known.path == path[: len(known.path)]), None)
     if error["type"] == "extra_forbidden":

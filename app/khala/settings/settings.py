@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class SettingLayers(NamedTuple):
-    """Where settings come from: environment variables, and beneath them a TOML file if there is one."""
+    """The sources of settings: environment variables, and below them a TOML file if there is one."""
 
     environment: Mapping[str, str]
     toml_file: Path | None = None

@@ -1,4 +1,4 @@
-"""What is asked of the database for the metrics: when somebody scrapes, and every 5 seconds at most."""
+"""Gauges that are read from the database when metrics are scraped, at most every 5 seconds."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ PATIENCE = 3.0
 
 
 class Gauges(Collector):
-    """What the database says, asked through the first pool, and how busy the pools are, by their names.
+    """Gauges of the database, read through the first pool, and the use of each pool by its name.
 
     `lease`: seconds that a lease lasts.
     """
@@ -54,5 +54,5 @@ class Gauges(Collector):
             yield from metrics.database_metrics(now.queued, now.running, now.blocked, now.oldest, now.lease_age)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing before somebody asks."""
+        """No metric: reading them takes the database, which registration must not."""
         return ()

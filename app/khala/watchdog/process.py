@@ -91,7 +91,7 @@ def _state(pid: int) -> str:
 
 
 def _dump() -> str:
-    """What the parent writes about its stacks, without the heartbeats before it."""
+    """The stacks that the parent writes, without the heartbeats before them."""
     found = b""
     deadline = time.monotonic() + DUMP_SECONDS
     while len(found) < MAX_DUMP_BYTES and (left := deadline - time.monotonic()) > 0:
@@ -104,7 +104,7 @@ def _dump() -> str:
 
 
 def _stack(found: bytes) -> bytes:
-    """What was read, without the heartbeats before it."""
+    """The bytes without the heartbeats before them."""
     return found.lstrip(b"." + STARTED)
 
 

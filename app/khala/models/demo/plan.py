@@ -42,17 +42,17 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """What is called at once, after a text."""
+    """The calls of one step, after an optional text."""
 
     orders: tuple[Order, ...]
     text: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message tells the demo model to do before it answers.
+    """The instructions of a message to the demo model: its steps before the answer.
 
-    `openings` are replies without tools that come before all rounds; `rest` is the message without these directives.
-    Numbers of rounds count from 1; `failures` is how often the connection is lost, always where it is None.
+    `openings` are replies without tools that come before all steps; `rest` is the message without these directives.
+    Steps are numbered from 1; `failures` is how often the connection is lost, always where it is None.
     """
 
     rounds: tuple[PlannedStep, ...] = ()
@@ -195,7 +195,7 @@ def _arguments(message: str, place: int) -> tuple[dict[str, Any], str | None, in
 
 
 def _end(message: str, place: int) -> int:
-    """Where a text ends that begins here: at the next directive, or with its line."""
+    """The end of a text that begins here: the next directive, or the end of the line."""
     found = _NEXT.search(message, place)
     return found.start() if found else len(message)
 

@@ -1,4 +1,4 @@
-"""What the demo model says and when: a pure function from a message to a script."""
+"""The demo model's script, with its text and its timing: a pure function of a message."""
 
 import re
 import zlib
@@ -226,5 +226,5 @@ def _after_beginning(tokens: tuple[str, ...], said: str) -> tuple[str, ...]:
 
 
 def _place(given: str | None, heard: int, last: int) -> int | None:
-    """Where trouble comes, of the tokens still to be said; what would come after the last comes right at the end."""
+    """The index of the remaining token at which the failure occurs; at most the index after the last token."""
     return None if given is None else min(max(0, int(given) - heard), last)

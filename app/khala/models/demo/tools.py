@@ -1,4 +1,4 @@
-"""What is due of the demo model's plan by now: seen from the conversation alone, since it remembers nothing. Pure."""
+"""The next step of the demo model's plan, computed from the conversation alone: the model keeps no state. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def opening(self) -> str | None:
-        """What is to be said before the first round, if something is."""
+        """The text before the first step, if there is one."""
         pending = not self.rounds and self.replies < len(self.plan.openings)
         return self.plan.openings[self.replies] if pending else None
 
@@ -91,7 +91,7 @@ def _answer(progress: Progress, prompt: Prompt, before: str = "") -> Script:
 
 
 def _report(outcomes: Sequence[ToolOutcome]) -> str:
-    """What the last tools came to, a line for each."""
+    """The results of the last tool calls, one line each."""
     if not outcomes:
         return "No tool has answered."
     lines = [f"- `{short(one.name, 80)}`: {'ok' if one.ok else 'failed'}: {short(one.text)}" for one in outcomes]
@@ -177,7 +177,7 @@ def _summarised(text: str) -> int:
 
 
 def _place(turns: Sequence[PromptTurn]) -> int:
-    """Where the last user's turn is; the end where there is none."""
+    """The index of the last user's turn; the number of turns if there is none."""
     return next((place for place in range(len(turns) - 1, -1, -1) if turns[place].role == "user"), len(turns))
 
 

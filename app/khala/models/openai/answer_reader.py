@@ -32,7 +32,7 @@ class AnswerReader:
         self._said: list[str] = []
 
     def read(self, events: Iterable[bytes]) -> Iterator[TextChunk | ReasoningChunk]:
-        """What the events of one read say, joined; then raises for the event that can't be read, or is an error.
+        """The joined text of the events of one read. Then raises for an event that is unreadable or an error.
 
         Raises `ProviderRefusalError` or `ValueError`.
         """

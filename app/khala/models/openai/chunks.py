@@ -1,4 +1,4 @@
-"""What is read of a chunk of a streamed chat completion. Servers differ: whatever may be missing or null, is."""
+"""The fields that Khala reads of a chunk of a streamed chat completion. All are optional: servers omit some."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class ContentPiece(msgspec.Struct):
 
 
 class ChunkDelta(msgspec.Struct):
-    """What a chunk adds to the answer. Reasoning has no field in OpenAI's own protocol; servers use these two."""
+    """The addition of a chunk to the answer. OpenAI's protocol has no field for reasoning; servers use these two."""
 
     content: str | list[ContentPiece] | None = None
     reasoning: Any = None

@@ -89,7 +89,7 @@ async def _finish(response: aiohttp.ClientResponse) -> None:
 
 
 def headers(key: str, organization: str | None, project: str | None) -> Iterable[tuple[str, str]]:
-    """What every request bears. Uncompressed, since compressing holds tokens back."""
+    """The headers of every request. They ask for no compression, because compression delays tokens."""
     yield "Authorization", f"Bearer {key}"
     yield from (("Content-Type", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", "khala"))
     if organization:

@@ -8,7 +8,7 @@ from yarl import URL
 
 
 def of(url: URL) -> URL | None:
-    """What `http_proxy`, `https_proxy` or `all_proxy` say, unless `no_proxy` excepts the host or its network.
+    """The proxy of `http_proxy`, `https_proxy` or `all_proxy`, unless `no_proxy` excepts the host or its network.
 
     Raises `ValueError` for a proxy that doesn't speak HTTP.
     """

@@ -96,7 +96,7 @@ async def _close(opened: list[httpx2.Response]) -> None:
 
 
 def _said(event: ModelResponseStreamEvent) -> TextChunk | ReasoningChunk | None:
-    """What an event adds to the answer. Once per token: keep it thin."""
+    """The addition of an event to the answer. This runs once per token."""
     if isinstance(event, PartDeltaEvent):
         delta = event.delta
         if isinstance(delta, TextPartDelta):

@@ -17,7 +17,15 @@ from khala.domain.chat import ACTIVE
 from khala.domain.errors import Conflict, Unauthorized, Unavailable
 from khala.store.accounts import audit, sessions
 from khala.store.budgets import ledger
-from khala.store.postgres.database import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
+from khala.store.postgres.database import (
+    Database,
+    Driver,
+    driver_of,
+)
+from khala.store.postgres.notifications import (
+    CREDENTIALS_CHANNEL,
+    notify,
+)
 from khala.store.postgres.retries import retried
 from khala.store.runs import completion_requests, leases, requesters
 from khala.store.schema.tables import (

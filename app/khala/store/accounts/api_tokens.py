@@ -12,7 +12,14 @@ from khala.domain.accounts import ApiToken
 from khala.domain.errors import Conflict, NotFound
 from khala.store.accounts import audit
 from khala.store.postgres import rows
-from khala.store.postgres.database import CREDENTIALS_CHANNEL, Database, Driver, notify
+from khala.store.postgres.database import (
+    Database,
+    Driver,
+)
+from khala.store.postgres.notifications import (
+    CREDENTIALS_CHANNEL,
+    notify,
+)
 from khala.store.postgres.retries import retried
 from khala.store.schema.tables import api_tokens, users
 

@@ -11,7 +11,15 @@ from khala.domain.access import Caller, key_hash
 from khala.domain.accounts import Session
 from khala.domain.errors import NotFound, Unauthorized
 from khala.store.accounts import audit
-from khala.store.postgres.database import CREDENTIALS_CHANNEL, Database, Driver, driver_of, notify
+from khala.store.postgres.database import (
+    Database,
+    Driver,
+    driver_of,
+)
+from khala.store.postgres.notifications import (
+    CREDENTIALS_CHANNEL,
+    notify,
+)
 from khala.store.postgres.retries import retried
 from khala.store.schema.tables import passwords, sessions
 from khala.store.threads import thread_lists

@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
-from uuid import UUID
 
 import asyncpg
 import msgspec
-from sqlalchemy import AsyncAdaptedQueuePool, text
+from sqlalchemy import AsyncAdaptedQueuePool
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -55,20 +54,6 @@ POOL_TIMEOUT_SECONDS = 15
 """Seconds to wait for a connection of a pool."""
 UNKNOWN_URL_PARAMETERS = ("channel_binding", "pgbouncer")
 """Parameters of other drivers in URLs of managed databases; asyncpg would take them for server settings."""
-THREADS_CHANNEL = "khala_threads"
-"""NOTIFY channel: these threads have changed."""
-RUNS_CHANNEL = "khala_runs"
-"""NOTIFY channel: a run was queued or has ended, or its cancel was requested."""
-ACCOUNTS_CHANNEL = "khala_accounts"
-"""NOTIFY channel: these users' thread lists have changed."""
-CREDENTIALS_CHANNEL = "khala_credentials"
-"""NOTIFY channel: sessions or tokens of these users have ended; their subscriptions are to be checked."""
-PRESENCE_CHANNEL = "khala_presence"
-"""NOTIFY channel: presence in these threads has changed."""
-EVERYTHING = "*"
-"""A payload that names no row: any row may have changed."""
-MAX_IDS_PER_PAYLOAD = 200
-"""Ids that one payload names; Postgres takes 7,999 bytes and an id has 36."""
 
 
 def asyncpg_url(url: str) -> URL:
@@ -248,13 +233,3 @@ async def driver_of(connection: AsyncConnection) -> Driver:
     """The driver's connection beneath, within the same transaction, which must have begun with a statement."""
     driver: Driver = (await connection.get_raw_connection()).driver_connection
     return driver
-
-
-async def notify(connection: AsyncConnection, channel: str, payload: str) -> None:
-    """Notify the listeners of this channel when the transaction commits."""
-    await connection.execute(text("SELECT pg_notify(:channel, :payload)"), {"channel": channel, "payload": payload})
-
-
-def payload_of(ids: Collection[UUID]) -> str:
-    """The payload of a notification about these rows; `EVERYTHING` if they are too many to be named."""
-    return ",".join(map(str, ids)) if len(ids) <= MAX_IDS_PER_PAYLOAD else EVERYTHING

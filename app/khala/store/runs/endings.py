@@ -14,7 +14,10 @@ from khala.domain.fold import Content
 from khala.domain.parts import Finish, json_text
 from khala.store.budgets import ledger
 from khala.store.budgets.ledger import Settlement
-from khala.store.postgres.database import RUNS_CHANNEL, Driver
+from khala.store.postgres.database import (
+    Driver,
+)
+from khala.store.postgres.notifications import notify_executors
 from khala.store.runs.leases import Lease
 from khala.store.threads import thread_lists
 
@@ -83,4 +86,4 @@ async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *
     await ledger.settle(driver, settled)
     await thread_lists.mark_changed(driver, [run.thread_id for run in settled], unread=True)
     if notify:
-        await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)
+        await notify_executors(driver)

@@ -24,7 +24,13 @@ from khala.domain.flush_policy import FlushPolicy
 from khala.domain.fold import Content
 from khala.domain.receipts import FIRST_HASH
 from khala.signals.metrics import FLUSHES_FAILED
-from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database
+from khala.store.postgres.database import (
+    Database,
+)
+from khala.store.postgres.notifications import (
+    RUNS_CHANNEL,
+    THREADS_CHANNEL,
+)
 from khala.store.runs.flush_telemetry import record_flush
 from khala.store.runs.leases import Lease
 from khala.store.runs.parts import Batch, append

@@ -13,7 +13,10 @@ import msgspec
 
 from khala.domain.parts import Part
 from khala.store.postgres import rows
-from khala.store.postgres.database import THREADS_CHANNEL, Driver, payload_of
+from khala.store.postgres.database import (
+    Driver,
+)
+from khala.store.postgres.notifications import notify_threads
 from khala.store.runs import endings, receipts
 from khala.store.runs.endings import RunEnding
 from khala.store.runs.leases import IS_HELD, Lease, lease_columns
@@ -144,8 +147,7 @@ async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = Tru
         if revisions:
             await _store_the_rest(driver, batches, notify=notify)
             if notify:
-                payload = payload_of(list(revisions))
-                await driver.execute("SELECT pg_notify($1, $2)", THREADS_CHANNEL, payload)
+                await notify_threads(driver, revisions)
         repeated = await driver.fetch(WRITTEN_BEFORE, *leases, last_seqs) if len(new) < len(batches) else []
     return {row["run_id"]: 0 for row in repeated} | new
 

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from khala.domain.access import author_id_of_key
-from khala.store.postgres.database import RUNS_CHANNEL, Driver
+from khala.store.postgres.database import (
+    Driver,
+)
+from khala.store.postgres.notifications import (
+    RUNS_CHANNEL,
+)
 
 REQUEST_CANCEL = """
     WITH due AS (

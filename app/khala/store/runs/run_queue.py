@@ -15,7 +15,15 @@ from khala.domain.errors import ThreadNotFound
 from khala.domain.isolation_policy import MAX_SHARED_LOSSES
 from khala.domain.receipts import FIRST_HASH
 from khala.store.postgres import rows
-from khala.store.postgres.database import RUNS_CHANNEL, Database, Driver, driver_of, notify
+from khala.store.postgres.database import (
+    Database,
+    Driver,
+    driver_of,
+)
+from khala.store.postgres.notifications import (
+    RUNS_CHANNEL,
+    notify,
+)
 from khala.store.postgres.retries import retried
 from khala.store.runs import receipts
 from khala.store.runs.leases import IS_HELD, Lease, lease_columns

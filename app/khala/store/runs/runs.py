@@ -18,7 +18,15 @@ from khala.domain.fold import cancelled_statuses, fold
 from khala.domain.parts import Finish, PartData, encode
 from khala.store.budgets import ledger
 from khala.store.postgres import rows
-from khala.store.postgres.database import RUNS_CHANNEL, Database, Driver, driver_of, notify
+from khala.store.postgres.database import (
+    Database,
+    Driver,
+    driver_of,
+)
+from khala.store.postgres.notifications import (
+    RUNS_CHANNEL,
+    notify,
+)
 from khala.store.postgres.retries import retried
 from khala.store.runs import endings, parts
 from khala.store.runs.endings import RunEnding

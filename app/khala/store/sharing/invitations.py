@@ -17,7 +17,14 @@ from khala.domain.errors import RateLimited
 from khala.domain.invitations import MAX_SENT_PER_DAY, MAX_SENT_TO_ONE_PER_DAY, InvitationCounts
 from khala.store.budgets import counters
 from khala.store.postgres import rows
-from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MAX_IDS_PER_PAYLOAD, Driver
+from khala.store.postgres.database import (
+    Driver,
+)
+from khala.store.postgres.notifications import (
+    ACCOUNTS_CHANNEL,
+    EVERYTHING,
+    MAX_IDS_PER_PAYLOAD,
+)
 
 SENT_SCOPE = "invitations"
 """The budget scope in which the invitations of a day are counted."""

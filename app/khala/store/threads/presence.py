@@ -11,7 +11,13 @@ import msgspec
 
 from khala.domain.frames import Participant
 from khala.store.postgres import rows
-from khala.store.postgres.database import PRESENCE_CHANNEL, Driver, payload_of
+from khala.store.postgres.database import (
+    Driver,
+)
+from khala.store.postgres.notifications import (
+    PRESENCE_CHANNEL,
+    payload_of,
+)
 
 MAX_LISTED = 50
 """Participants of a thread that its list names."""

@@ -24,7 +24,15 @@ from khala.domain.parts import json_text
 from khala.signals import traces
 from khala.store.blobs import blobs
 from khala.store.budgets import ledger
-from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database, Driver, driver_of
+from khala.store.postgres.database import (
+    Database,
+    Driver,
+    driver_of,
+)
+from khala.store.postgres.notifications import (
+    RUNS_CHANNEL,
+    THREADS_CHANNEL,
+)
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import content
 from khala.store.runs import completion_requests, runs

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from khala.domain.errors import Unauthorized
-from khala.store.postgres.database import ACCOUNTS_CHANNEL, EVERYTHING, MAX_IDS_PER_PAYLOAD, Database, Driver
+from khala.store.postgres.database import (
+    Database,
+    Driver,
+)
+from khala.store.postgres.notifications import (
+    ACCOUNTS_CHANNEL,
+    EVERYTHING,
+    MAX_IDS_PER_PAYLOAD,
+)
 from khala.store.postgres.retries import retried
 
 LOCK_LISTED_USERS = """

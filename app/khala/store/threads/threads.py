@@ -34,7 +34,15 @@ from khala.domain.fold import TextBlock
 from khala.store.accounts import audit
 from khala.store.budgets import ledger
 from khala.store.postgres import rows
-from khala.store.postgres.database import RUNS_CHANNEL, THREADS_CHANNEL, Database, driver_of, notify
+from khala.store.postgres.database import (
+    Database,
+    driver_of,
+)
+from khala.store.postgres.notifications import (
+    RUNS_CHANNEL,
+    THREADS_CHANNEL,
+    notify,
+)
 from khala.store.postgres.retries import retried
 from khala.store.runs import leases, requesters
 from khala.store.schema.tables import (

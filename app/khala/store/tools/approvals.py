@@ -18,7 +18,16 @@ from khala.domain.chat import ACTIVE, WireStruct
 from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
 from khala.store.accounts import account_feed
 from khala.store.postgres import rows
-from khala.store.postgres.database import RUNS_CHANNEL, Database, Driver, driver_of, notify
+from khala.store.postgres.database import (
+    Database,
+    Driver,
+    driver_of,
+)
+from khala.store.postgres.notifications import (
+    RUNS_CHANNEL,
+    notify,
+    notify_executors,
+)
 from khala.store.postgres.retries import retried
 from khala.store.runs.leases import Lease
 from khala.store.schema.tables import approvals, runs
@@ -220,7 +229,7 @@ async def expire(db: Database) -> int:
         ended = [row["run_id"] for row in await driver.fetch(EXPIRE, due)]
         await driver.execute(WAKE, ended, due)
         await thread_lists.mark_changed(driver, due)
-        await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)
+        await notify_executors(driver)
         return len(ended)
 
 

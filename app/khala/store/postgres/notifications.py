@@ -1,0 +1,47 @@
+"""NOTIFY: the channels, and the notifications that a transaction sends when it commits.
+
+A notification only says which rows have changed. Listeners read the rows: a lost notification costs time, never data.
+"""
+
+from collections.abc import Collection
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.store.postgres.database import Driver
+
+THREADS_CHANNEL = "khala_threads"
+"""NOTIFY channel: these threads have changed."""
+RUNS_CHANNEL = "khala_runs"
+"""NOTIFY channel: a run was queued or has ended, or its cancel was requested."""
+ACCOUNTS_CHANNEL = "khala_accounts"
+"""NOTIFY channel: these users' thread lists have changed."""
+CREDENTIALS_CHANNEL = "khala_credentials"
+"""NOTIFY channel: sessions or tokens of these users have ended; their subscriptions are to be checked."""
+PRESENCE_CHANNEL = "khala_presence"
+"""NOTIFY channel: presence in these threads has changed."""
+EVERYTHING = "*"
+"""A payload that names no row: any row may have changed."""
+MAX_IDS_PER_PAYLOAD = 200
+"""Ids that one payload names; Postgres takes 7,999 bytes and an id has 36."""
+
+
+async def notify(connection: AsyncConnection, channel: str, payload: str) -> None:
+    """Notify the listeners of this channel when the transaction commits."""
+    await connection.execute(text("SELECT pg_notify(:channel, :payload)"), {"channel": channel, "payload": payload})
+
+
+def payload_of(ids: Collection[UUID]) -> str:
+    """The payload of a notification about these rows; `EVERYTHING` if they are too many to be named."""
+    return ",".join(map(str, ids)) if len(ids) <= MAX_IDS_PER_PAYLOAD else EVERYTHING
+
+
+async def notify_threads(driver: Driver, thread_ids: Collection[UUID]) -> None:
+    """Notify the listeners of threads that these have changed, when the transaction commits."""
+    await driver.execute("SELECT pg_notify($1, $2)", THREADS_CHANNEL, payload_of(thread_ids))
+
+
+async def notify_executors(driver: Driver) -> None:
+    """Notify executors that a run is queued or has ended, when the transaction commits."""
+    await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)
