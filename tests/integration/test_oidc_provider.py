@@ -454,7 +454,7 @@ def nobody() -> OidcSettings:
 
 async def test_a_provider_that_is_down_is_unavailable_for_now() -> None:
     async with party(nobody()) as khala:
-        with pytest.raises(Unavailable, match="Example is out of reach") as error:
+        with pytest.raises(Unavailable, match="Example is unavailable") as error:
             await khala.begin(CALLBACK)
         assert (error.value.retry_after, type(error.value.__cause__)) == (
             oidc_http.RETRY_AFTER_SECONDS,

@@ -45,7 +45,7 @@ async def get(db: Database, run_id: UUID, caller: Caller) -> Run:
 async def admit(driver: Driver, run_id: UUID, caller: Caller) -> Run:
     """The run, if the caller may read its thread; for reading more of it on the same connection.
 
-    Raises `RunNotFound`, or as `access.admit` does.
+    Raises `RunNotFound`, or as `access.authorize` does.
     """
     row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
     if row is None:
