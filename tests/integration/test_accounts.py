@@ -71,7 +71,7 @@ def bearing(made: dict[str, Any]) -> dict[str, str]:
 
 async def fresh_window() -> None:
     """Failures are counted in windows by the clock; at the end of one, wait for the next."""
-    left = sign_in_throttle.WINDOW - time.time() % sign_in_throttle.WINDOW
+    left = sign_in_throttle.WINDOW_SECONDS - time.time() % sign_in_throttle.WINDOW_SECONDS
     if left < 15:
         await asyncio.sleep(left)
 

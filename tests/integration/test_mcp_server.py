@@ -214,7 +214,7 @@ async def test_what_is_large_is_cut_with_a_word_about_it(server: Inside, store: 
     async with client(server, owner.headers) as one:
         for how in ("text", "text/csv"):
             told = _text(await one.call_tool("shout", {"how": how, "size": 1_000_000}))
-            assert len(told) < mcp_server.KEPT + 200
+            assert len(told) < mcp_server.MAX_RESULT_BYTES + 200
             assert told.endswith("[cut off: 1,000,000 bytes in all, of which 262,144 are here]")
             assert _text(await one.call_tool("shout", {"how": how, "size": 5000})) == "a" * 5000
         large = await one.call_tool("shout", {"how": "image/png", "size": 1_000_000})
@@ -228,7 +228,7 @@ async def test_a_key_that_is_no_key_counts_as_none(server: Inside, store: Databa
     owner = await person(store)
 
     async def added(key: object) -> None:
-        meta = {mcp_server.KEY: key}
+        meta = {mcp_server.IDEMPOTENCY_KEY_FIELD: key}
         params = {"name": "todo_add", "arguments": {"text": "Pylon"}, "_meta": meta}
         answer = await _post(server, "tools/call", headers=owner.headers, params=params)
         assert answer.status_code == 200

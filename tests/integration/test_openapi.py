@@ -34,7 +34,7 @@ WITHOUT_SHAPE = CHECKS.removesuffix(",accepted_for_shape")
 DOCUMENT = "/api/openapi.json"
 ROOT = Path(__file__).parents[2]
 SEND = "/api/threads/{thread_id}/send"
-ONCE = ("deleteThread", "deleteMe")
+ONCE = ("deleteThread", "deleteAccount")
 """Operations that leave nothing to test; they have tests of their own."""
 WITHOUT_ACCESS = {
     "post /api/threads", "get /api/health/live", "get /api/health/ready", "get /health", "get /groups", "get /api/auth",

@@ -16,14 +16,14 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     "changeThread": {"activeLeaf"},
     "send": {"parentId", "attachments", "blobs", "options.model", "options.functions"},
     "regenerate": {"messageId", "options.model", "options.functions"},
-    "decide": {"editedArgs"},
+    "decideApproval": {"editedArgs"},
     "listThreads": {"cursor"},
     "readBlobLines": {"after", "pattern"},
-    "readOlder": {"before"},
-    "makeTool": {"name", "parameters"},
+    "readOlderMessages": {"before"},
+    "createTool": {"name", "parameters"},
     # What time it is.
-    "makeLink": {"expiresAt"},
-    "makeToken": {"expiresAt"},
+    "createLink": {"expiresAt"},
+    "createToken": {"expiresAt"},
 }
 """Places that may be refused although they are valid; those of schemas and patterns have a grammar of their own."""
 BY_CONTENT = {"uploadBlob": 415}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from khala.api.threads.socket_session import SocketSession, _prolongs
+from khala.api.threads.socket_session import SocketSession, _extends
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.live.observer import Observer
@@ -27,9 +27,9 @@ SOON, LATER = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
         (Caller(user_id=OTHER, expires_at=LATER), False),
     ],
 )
-def test_only_the_same_account_prolongs_what_it_follows(new: Caller, *, prolongs: bool) -> None:
-    assert _prolongs(new, Caller(user_id=USER, expires_at=SOON)) == prolongs
-    assert not _prolongs(new, Caller(user_id=USER)), "what has no end can't last longer"
+def test_only_the_same_account_extends_what_it_follows(new: Caller, *, prolongs: bool) -> None:
+    assert _extends(new, Caller(user_id=USER, expires_at=SOON)) == prolongs
+    assert not _extends(new, Caller(user_id=USER)), "what has no end can't last longer"
 
 
 @pytest.mark.parametrize(("ends", "user_id"), [(None, USER), (SOON, USER), (NOW - timedelta(seconds=1), None)])

@@ -180,11 +180,11 @@ def test_an_ipv6_machine_is_limited_whatever_address_of_its_own_it_takes() -> No
 
 def test_over_tls_only_the_cookie_of_this_very_host_counts() -> None:
     def secret(scheme: str, cookie: str) -> str | None:
-        return session_cookie.secret(connection("203.0.113.9", scheme=scheme, cookie=cookie), OriginPolicy())
+        return session_cookie.session_secret(connection("203.0.113.9", scheme=scheme, cookie=cookie), OriginPolicy())
 
-    planted = f"{session_cookie.PLAIN}=planted"
+    planted = f"{session_cookie.COOKIE_NAME}=planted"
     assert secret("https", planted) is None
-    assert secret("https", f"{planted}; {session_cookie.SECURE}=own") == "own"
+    assert secret("https", f"{planted}; {session_cookie.SECURE_COOKIE_NAME}=own") == "own"
     assert secret("http", planted) == "planted"
 
 

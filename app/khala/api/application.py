@@ -1,4 +1,4 @@
-"""The application: all routes under `/api`, the page, the OpenAPI document and the headers that every answer bears."""
+"""The ASGI application: all routes, the page, the OpenAPI document, and the headers of every response."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,7 +39,7 @@ from khala.api.openai.document import read_document
 from khala.api.openai.routes import complete, list_models, read_model
 from khala.api.openapi import document
 from khala.api.operations.health import HealthController, health
-from khala.api.operations.models import models
+from khala.api.operations.models import list_models as list_offered_models
 from khala.api.runs.runs import RunController
 from khala.api.runs.tool_call_details import detail
 from khala.api.sharing.sharing import SharingController, claim_threads
@@ -60,74 +60,76 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-"""What every answer bears, errors too."""
-NEVER_KEPT = ("/api/", "/v1/", "/autopilot/", "/mcp", "/groups", "/health")
-"""Where answers are that are true for a moment only."""
-NAMED = ("thread_id", "run_id")
-"""What of a path every line of the log names that is written while it is asked for."""
-KNOWN_HEADERS = (
+"""Headers of every response, including errors."""
+UNCACHED_PREFIXES = ("/api/", "/v1/", "/autopilot/", "/mcp", "/groups", "/health")
+"""Responses below these paths must not be cached."""
+LOGGED_PARAMETERS = ("thread_id", "run_id")
+"""Path parameters that each log line of a request contains."""
+CORS_HEADERS = (
     "Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID",
     "Idempotency-Key", "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", *OPENAI_HEADERS,
 )  # fmt: skip
-"""What pages of other origins, where they may call, may say."""
-TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
-"""What every answer bears where the operator says that the server is reached by TLS."""
+"""Headers that pages of allowed other origins may send."""
+TLS_HEADERS = {"Strict-Transport-Security": "max-age=31536000"}
+"""Headers of every response if the public URL of the server is HTTPS."""
 
 
 def application(context: Context, *, web: Path, version: str) -> Litestar:
-    """The ASGI application; `web` is the folder of the page's files."""
+    """Create the ASGI application. `web` is the folder of the page's files."""
 
-    def give_context() -> Context:
+    def provide_context() -> Context:
         return context
 
-    async def begin(request: Request[Any, Any, Any]) -> None:
+    async def check_request(request: Request[Any, Any, Any]) -> None:
         request.scope["state"].setdefault("began", time.monotonic())
-        bind_contextvars(**{name: str(value) for name, value in request.path_params.items() if name in NAMED})
+        bind_contextvars(
+            **{name: str(value) for name, value in request.path_params.items() if name in LOGGED_PARAMETERS}
+        )
         if not request.scope["path"].startswith(PROBES):
             context.limits.requests.check(request, context.origins)
         if request.method not in SAFE:
-            cookie = session_cookie.secret(request, context.origins) is not None
-            refuse_cross_site(request, context.origins, cookie=cookie)
+            has_cookie = session_cookie.session_secret(request, context.origins) is not None
+            refuse_cross_site(request, context.origins, cookie=has_cookie)
         if not request.scope["path"].startswith(PROBES):
             check_query(request)
         if not request.route_handler.opt.get("raw_body"):
-            await _take_only_json(request)
+            await _check_json_body(request)
 
-    async def begin_file(request: Request[Any, Any, Any]) -> None:
+    async def check_file_request(request: Request[Any, Any, Any]) -> None:
         context.limits.requests.check(request, context.origins, cost=PAGE_FILE_COST)
 
-    async def begin_document(request: Request[Any, Any, Any]) -> None:
+    async def check_document_request(request: Request[Any, Any, Any]) -> None:
         context.limits.requests.check(request, context.origins)
 
     routes: Sequence[ControllerRouterHandler] = [
-        ThreadController, SharingController, claim_threads, RunController, models, BlobController, upload, events,
-        follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
+        ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
+        events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
         ToolRuleController, HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [complete, list_models, read_model, read_document]
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(
         [
-            Router("/api", route_handlers=routes, before_request=begin),
-            Router("/", route_handlers=[McpController, health, detail], before_request=begin),
-            Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=begin),
+            Router("/api", route_handlers=routes, before_request=check_request),
+            Router("/", route_handlers=[McpController, health, detail], before_request=check_request),
+            Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=check_request),
             mcp_endpoint(context),
-            Router("/", route_handlers=web_page.routes(web), before_request=begin_file),
+            Router("/", route_handlers=web_page.routes(web), before_request=check_file_request),
         ],
-        dependencies={"context": Provide(give_context, sync_to_thread=False), "caller": Provide(caller)},
+        dependencies={"context": Provide(provide_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
-        openapi_config=document.config(version, before_request=begin_document),
+        openapi_config=document.config(version, before_request=check_document_request),
         request_max_body_size=MAX_BODY_BYTES,
         cors_config=_cors(context.origins.allowed),
-        before_send=[_headers(context.origins.public_url), allow_header_hook(), _log],
+        before_send=[_add_headers(context.origins.public_url), allow_header_hook(), _log_response],
         logging_config=None,
     )
 
 
-async def _take_only_json(request: Request[Any, Any, Any]) -> None:
-    """Refuse bodies that are not called JSON, which also keeps other sites' forms out, and those that are none.
+async def _check_json_body(request: Request[Any, Any, Any]) -> None:
+    """Refuse bodies that are not JSON, and unknown fields.
 
-    Fields that the route does not know are refused, too.
+    The required content type also refuses forms of other sites: browsers send it only after a CORS preflight.
     """
     if "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0":
         return
@@ -136,12 +138,12 @@ async def _take_only_json(request: Request[Any, Any, Any]) -> None:
     try:
         body = await request.json()
     except (SerializationException, ValueError, RecursionError) as error:
-        raise InvalidInput(f"The body is no JSON that can be read: {error}.") from error
+        raise InvalidInput(f"The body is not valid JSON: {error}.") from error
     check_body(request, body)
 
 
-def _headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[None]]:
-    always = HEADERS | (TLS_ONLY if public_url and public_url.startswith("https:") else {})
+def _add_headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[None]]:
+    always = HEADERS | (TLS_HEADERS if public_url and public_url.startswith("https:") else {})
 
     async def add(message: Message, scope: Scope) -> None:
         if message["type"] != "http.response.start":
@@ -149,22 +151,29 @@ def _headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[Non
         headers = MutableScopeHeaders.from_message(message)
         for name, value in always.items():
             headers.setdefault(name, value)
-        if scope["path"].startswith(NEVER_KEPT):
+        if scope["path"].startswith(UNCACHED_PREFIXES):
             headers.setdefault("Cache-Control", "no-store")
 
     return add
 
 
-async def _log(message: Message, scope: Scope) -> None:
-    """One line a request; how long it took until its answer began, in milliseconds. Probes are too many to be told."""
+async def _log_response(message: Message, scope: Scope) -> None:
+    """Log one line per request, with the milliseconds until its response began. Health checks are not logged."""
     if message["type"] != "http.response.start" or scope["path"].startswith(PROBES):
         return
-    began = scope["state"].get("began")
-    took = None if began is None else round((time.monotonic() - began) * 1000, 1)
-    # The path as it was sent, percent-encoded: what it decodes to could forge a line.
+    started_at = scope["state"].get("began")
+    milliseconds = None if started_at is None else round((time.monotonic() - started_at) * 1000, 1)
+    # The raw, percent-encoded path: a decoded path could forge a log line.
     path = scope["raw_path"].decode("latin-1")
-    count_response(scope, message["status"], None if began is None else time.monotonic() - began)
-    log.info("request", method=scope.get("method"), path=path, route=route_of(scope), status=message["status"], ms=took)
+    count_response(scope, message["status"], None if started_at is None else time.monotonic() - started_at)
+    log.info(
+        "request",
+        method=scope.get("method"),
+        path=path,
+        route=route_of(scope),
+        status=message["status"],
+        ms=milliseconds,
+    )
 
 
 def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
@@ -172,7 +181,7 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
         return None
     return CORSConfig(
         allow_origins=list(origins),
-        allow_headers=[*KNOWN_HEADERS],
+        allow_headers=[*CORS_HEADERS],
         allow_credentials="*" not in origins,
         expose_headers=["Retry-After", "x-thread-id", "x-run-id"],
     )

@@ -70,16 +70,16 @@ MUTANTS = (
     Mutant(
         name="a-token-to-read-may-write",
         file="app/khala/api/accounts/authentication.py",
-        old='usual = "read" if request.method in SAFE else "write"',
-        new='usual = "read"',
+        old='default_scope = "read" if request.method in SAFE else "write"',
+        new='default_scope = "read"',
         tests=("tests/integration/test_accounts.py::test_a_token_is_good_for_its_scopes_only",),
         why="A token that may only read could send and delete.",
     ),
     Mutant(
         name="foreign-pages-read-by-cookie",
         file="app/khala/api/accounts/authentication.py",
-        old="believed = returning or is_trusted_origin(connection, context.origins)",
-        new="believed = True",
+        old="is_trusted = returning or is_trusted_origin(connection, context.origins)",
+        new="is_trusted = True",
         tests=("tests/integration/test_origins.py::test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie",),
         why="Any page could read what its visitor may read.",
     ),
@@ -87,11 +87,11 @@ MUTANTS = (
         name="a-bad-token-falls-back-to-nobody",
         file="app/khala/api/accounts/authentication.py",
         old=(
-            "    if found is None:\n"
-            '        raise Unauthorized("This token is not good, or not any more.")\n'
-            "    return found"
+            "    if account is None:\n"
+            '        raise Unauthorized("This token is invalid or has expired.")\n'
+            "    return account"
         ),
-        new="    return found or Caller()",
+        new="    return account or Caller()",
         tests=(
             "tests/integration/test_access_store.py::test_a_token_that_is_not_good_is_told_so_also_where_anybody_may_ask",
         ),
@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         name="right-passwords-count-as-guesses",
         file="app/khala/api/accounts/sign_in.py",
-        old="        await sign_in_throttle.forgive(context.db, email, caller.network)\n",
+        old="        await sign_in_throttle.discount_attempt(context.db, email, caller.network)\n",
         new="",
         tests=(
             "tests/integration/test_accounts.py::test_the_eleventh_wrong_password_for_an_account_has_to_wait_and_right_ones_dont_count",
@@ -150,8 +150,8 @@ MUTANTS = (
     Mutant(
         name="a-plain-cookie-counts-over-tls",
         file="app/khala/api/accounts/session_cookie.py",
-        old="connection.cookies.get(SECURE if is_https(connection, origins) else PLAIN)",
-        new="connection.cookies.get(SECURE) or connection.cookies.get(PLAIN)",
+        old="connection.cookies.get(SECURE_COOKIE_NAME if is_https(connection, origins) else COOKIE_NAME)",
+        new="connection.cookies.get(SECURE_COOKIE_NAME) or connection.cookies.get(COOKIE_NAME)",
         tests=("tests/unit/test_origins.py",),
         why="A neighbouring host could plant a session of its own.",
     ),
@@ -174,13 +174,13 @@ MUTANTS = (
     Mutant(
         name="ranges-of-blobs-are-open",
         file="app/khala/api/blobs/blobs.py",
-        old=("blob = await opened(context, caller, blob_id)\n        known = blob_responses.unchanged"),
+        old=("blob = await find_readable_blob(context, caller, blob_id)\n        known = blob_responses.not_modified"),
         new=(
             'if "range" in request.headers:\n'
             "            blob = await context.blobs.service.find(blob_id)\n"
             "        else:\n"
-            "            blob = await opened(context, caller, blob_id)\n"
-            "        known = blob_responses.unchanged"
+            "            blob = await find_readable_blob(context, caller, blob_id)\n"
+            "        known = blob_responses.not_modified"
         ),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
@@ -190,8 +190,8 @@ MUTANTS = (
     Mutant(
         name="heads-of-blobs-are-open",
         file="app/khala/api/blobs/blobs.py",
-        old=("blob = await opened(context, caller, blob_id)\n        return blob_responses.unchanged"),
-        new=("blob = await context.blobs.service.find(blob_id)\n        return blob_responses.unchanged"),
+        old=("blob = await find_readable_blob(context, caller, blob_id)\n        return blob_responses.not_modified"),
+        new=("blob = await context.blobs.service.find(blob_id)\n        return blob_responses.not_modified"),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
         ),
@@ -200,8 +200,8 @@ MUTANTS = (
     Mutant(
         name="lines-of-blobs-are-open",
         file="app/khala/api/blobs/blobs.py",
-        old=("blob = await opened(context, caller, blob_id)\n        question"),
-        new=("blob = await context.blobs.service.find(blob_id)\n        question"),
+        old=("blob = await find_readable_blob(context, caller, blob_id)\n        request"),
+        new=("blob = await context.blobs.service.find(blob_id)\n        request"),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
         ),
@@ -218,8 +218,8 @@ MUTANTS = (
     Mutant(
         name="an-old-range-is-joined-to-new-bytes",
         file="app/khala/api/blobs/blob_responses.py",
-        old='if found is None or request.headers.get("if-range", _tag(blob)) != _tag(blob):',
-        new="if found is None:",
+        old='if match is None or request.headers.get("if-range", _tag(blob)) != _tag(blob):',
+        new="if match is None:",
         tests=("tests/integration/test_uploads.py",),
         why="A download that is resumed would be made of two files.",
     ),

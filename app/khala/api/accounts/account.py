@@ -1,4 +1,4 @@
-"""One's own account over REST: what it is called, has, used and changed, and its end."""
+"""The caller's account over REST: profile, export, usage, audit log, sessions and deletion."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from litestar.response import Stream
 from khala.api.accounts import session_cookie
 from khala.api.accounts.authentication import BY_ACCOUNT, require_credentials, require_user
 from khala.api.accounts.exports import ArchiveStream
-from khala.api.accounts.sign_in import ACCOUNT, BODY, DENIED, confirmed
+from khala.api.accounts.sign_in import ACCOUNT, BODY, DENIED, check_current_password
 from khala.api.accounts.types import AccountDeletion, ProfileChanges
 from khala.api.context import Context
 from khala.api.http.path_parameters import SessionId
@@ -33,10 +33,10 @@ from khala.store.operations import account_export
 from khala.store.sharing import invitations
 
 BY_ANON_KEY: list[dict[str, list[str]]] = [{"anonKey": []}]
-"""For the OpenAPI document: besides what its controller says, an anonymous key is enough for this operation."""
-ZIP, LINES = "application/zip", "application/jsonl"
+"""For the OpenAPI document: an anonymous key also opens this operation."""
+ZIP, JSON_LINES = "application/zip", "application/jsonl"
 ARCHIVE = ResponseSpec(
-    data_container=bytes, media_type=ZIP, generate_examples=False, description="The archive; or one JSON object a line."
+    data_container=bytes, media_type=ZIP, generate_examples=False, description="The archive, or JSON lines."
 )
 
 Connection = Request[Any, Any, Any]
@@ -44,47 +44,53 @@ Connection = Request[Any, Any, Any]
 
 @dataclass
 class ExportOperation(Operation):
-    """An operation whose answer has one of two media types, of which Litestar knows one."""
+    """An operation with two media types in its response. Litestar documents one."""
 
     def __post_init__(self) -> None:
-        """Name the other."""
+        """Add the other."""
         answer = (self.responses or {}).get("200")
         if isinstance(answer, OpenAPIResponse) and answer.content is not None:
-            answer.content[LINES] = OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING))
+            answer.content[JSON_LINES] = OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING))
 
 
-def _saved(name: str) -> dict[str, str]:
+def _attachment(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 class AccountController(Controller):
-    """One's own account."""
+    """The caller's account."""
 
     path = "/me"
     tags = ("Accounts",)
     security = BY_ACCOUNT
 
-    @get("/", operation_id="me", summary="Who am I?", response_description="You.", responses=documented_errors(*DENIED))
+    @get(
+        "/",
+        operation_id="readAccount",
+        summary="Read the account",
+        response_description="The account.",
+        responses=documented_errors(*DENIED),
+    )
     async def read(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> User:
-        """The account that the request is made by."""
+        """Read the account of the caller."""
         async with context.db.snapshot() as driver:
             return await accounts.get(driver, require_user(caller))
 
     @patch(
         "/",
-        operation_id="renameMe",
-        summary="Change the name",
+        operation_id="renameAccount",
+        summary="Change the account's name",
         opt={"scope": "account"},
-        response_description="You, now.",
+        response_description="The changed account.",
         responses=documented_errors(*DENIED, *BODY),
     )
     async def rename(
         self,
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
-        data: Annotated[ProfileChanges, BodyKwarg(examples=example("Another name", name="Tassadar"))],
+        data: Annotated[ProfileChanges, BodyKwarg(examples=example("A new name", name="Tassadar"))],
     ) -> User:
-        """Be called so from now on, or nothing with `null`."""
+        """Change the name that other users see. `null` removes it."""
         user_id = require_user(caller)
         await accounts.rename(context.db, user_id, None if data.name is None else check_text(data.name, "name"))
         async with context.db.snapshot() as driver:
@@ -92,11 +98,11 @@ class AccountController(Controller):
 
     @delete(
         "/",
-        operation_id="deleteMe",
+        operation_id="deleteAccount",
         operation_class=OptionalBody,
         summary="Delete the account",
         opt={"scope": "account"},
-        response_description="It is gone.",
+        response_description="The account was deleted.",
         responses=documented_errors(*DENIED, *BODY),
     )
     async def remove(
@@ -108,62 +114,62 @@ class AccountController(Controller):
             AccountDeletion | None, BodyKwarg(examples=example("With the password", password=ACCOUNT["password"]))
         ] = None,
     ) -> Response[None]:
-        """Delete the account, its threads, sessions and tokens. It takes the password, where there is one."""
-        await confirmed(context, caller, require_user(caller), data.password if data else None)
+        """Delete the account with its threads, sessions and tokens. An account with a password must send it."""
+        await check_current_password(context, caller, require_user(caller), data.password if data else None)
         await accounts.remove(context.db, caller)
-        return Response(None, status_code=204, cookies=[session_cookie.clearing(request, context.origins)])
+        return Response(None, status_code=204, cookies=[session_cookie.signed_out(request, context.origins)])
 
     @get(
         "/export",
-        operation_id="exportMe",
+        operation_id="exportAccount",
         operation_class=ExportOperation,
-        summary="Export everything",
+        summary="Export the account",
         opt={"scope": "account"},
         responses=documented_errors(*DENIED, "payload_too_large") | {200: ARCHIVE},
     )
     async def export(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], request: Connection
     ) -> Stream:
-        """All that the account has, as a ZIP file of JSON lines and of the bytes of its blobs.
+        """Export everything that the account has, as a ZIP file of JSON lines and of its blobs.
 
-        Where `Accept` prefers `application/jsonl`: the user, files, todos, tools, threads, and what is in those, as
-        JSON lines only.
+        If `Accept` prefers `application/jsonl`, the response contains only JSON lines: the user, files, todos, tools,
+        and threads with their content.
         """
         user_id = require_user(caller)
         async with context.db.snapshot() as driver:
             user = await accounts.get(driver, user_id)
         await context.limits.exports.count(context.db, user_id)
-        if request.accept.best_match([ZIP, LINES], ZIP) == LINES:
+        if request.accept.best_match([ZIP, JSON_LINES], ZIP) == JSON_LINES:
             return Stream(
-                account_export.export_lines(context.db, user), media_type=LINES, headers=_saved("khala.jsonl")
+                account_export.export_lines(context.db, user), media_type=JSON_LINES, headers=_attachment("khala.jsonl")
             )
-        chunks = await context.limits.exports.begun(user_id, export_archive(context.db, context.blobs.service, user_id))
-        return ArchiveStream(chunks, media_type=ZIP, headers=_saved("khala.zip"))
+        chunks = await context.limits.exports.start(user_id, export_archive(context.db, context.blobs.service, user_id))
+        return ArchiveStream(chunks, media_type=ZIP, headers=_attachment("khala.zip"))
 
     @get(
         "/invitations",
         operation_id="listInvitations",
-        summary="Which threads am I invited to?",
+        summary="List invitations",
         response_description="Open invitations, the newest first.",
         responses=documented_errors(*DENIED),
     )
     async def invitations(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller]
     ) -> Items[Invitation]:
-        """Roles that the account may take with `POST /threads/{id}/join`, or decline by removing itself."""
+        """List invitations to threads. Accept one with `POST /threads/{id}/join`, or decline by removing yourself."""
         async with context.db.snapshot() as driver:
             return Items(items=await invitations.of_user(driver, require_user(caller)))
 
     @get(
         "/usage",
-        operation_id="usage",
-        summary="What is used of which limit?",
+        operation_id="readUsage",
+        summary="Read usage and limits",
         security=BY_ANON_KEY,
-        response_description="Limits, and what is used of them.",
+        response_description="Limits, and their usage.",
         responses=documented_errors(*DENIED),
     )
     async def usage(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[BudgetUsage]:
-        """What the account, or else the anonymous key, has used of its limits in their present windows."""
+        """Read what the account, or the anonymous key, has used of its limits in the current windows."""
         async with context.db.snapshot() as driver:
             return Items(
                 items=await windows.read_usage(driver, require_credentials(caller), context.limits.sends.budgets)
@@ -171,8 +177,8 @@ class AccountController(Controller):
 
     @get(
         "/audit",
-        operation_id="auditMe",
-        summary="What has this account changed?",
+        operation_id="listAuditEntries",
+        summary="List the account's audit log",
         opt={"scope": "account"},
         response_description="Changes, the newest first.",
         responses=documented_errors(*DENIED),
@@ -181,10 +187,10 @@ class AccountController(Controller):
         self,
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
-        before: Annotated[UUID | None, QueryParameter(description="The id of the oldest that you have.")] = None,
-        limit: Annotated[int, QueryParameter(ge=1, le=200, description="How many, at most.")] = 50,
+        before: Annotated[UUID | None, QueryParameter(description="The id of the oldest entry that you have.")] = None,
+        limit: Annotated[int, QueryParameter(ge=1, le=200, description="The maximum number of entries.")] = 50,
     ) -> Items[AuditEntry]:
-        """What this account did to identities and access."""
+        """List the changes that this account made to identities and access."""
         async with context.db.snapshot() as driver:
             return Items(items=await audit.of_user(driver, require_user(caller), before=before, limit=limit))
 
@@ -197,7 +203,7 @@ class AccountController(Controller):
         responses=documented_errors(*DENIED),
     )
     async def sessions(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[Session]:
-        """The browsers that are signed in."""
+        """List the browsers that are signed in."""
         async with context.db.snapshot() as driver:
             return Items(items=await sessions.of_user(driver, require_user(caller), caller.credential))
 
@@ -206,12 +212,12 @@ class AccountController(Controller):
         operation_id="endSession",
         summary="End a session",
         opt={"scope": "account"},
-        response_description="It is over.",
+        response_description="The session has ended.",
         responses=documented_errors(*DENIED, "not_found"),
     )
     async def end_session(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], session_id: SessionId
     ) -> None:
-        """Sign a browser out; its sockets are cut off."""
+        """Sign a browser out, and close its sockets."""
         require_user(caller)
         await sessions.end(context.db, session_id, caller)

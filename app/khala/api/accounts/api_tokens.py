@@ -24,34 +24,37 @@ DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavail
 
 
 class ApiTokenController(Controller):
-    """Secrets by which programs act for an account."""
+    """Secrets with which programs act for an account."""
 
     path = "/tokens"
     tags = ("Accounts",)
     security = BY_ACCOUNT
-    opt = {"scope": "account"}  # noqa: RUF012  # as the framework has it
+    opt = {"scope": "account"}  # noqa: RUF012  # Litestar's own declaration
 
     @post(
         "/",
-        operation_id="makeToken",
-        summary="Make an API token",
-        response_description="The token, which is told only now.",
+        operation_id="createToken",
+        summary="Create an API token",
+        response_description="The token and its secret, which is returned only once.",
         responses=documented_errors(*DENIED, "conflict", "payload_too_large", "unsupported_media_type"),
     )
-    async def make(
+    async def create(
         self,
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         data: Annotated[
-            NewToken, BodyKwarg(examples=[Example(summary="To read", value={"name": "CI", "scopes": ["read"]})])
+            NewToken,
+            BodyKwarg(
+                examples=[Example(summary="A token that can only read", value={"name": "CI", "scopes": ["read"]})]
+            ),
         ],
     ) -> CreatedToken:
-        """Make a secret that acts for the account within its scopes: never more than the caller's own."""
+        """Create a secret that acts for the account within its scopes. They cannot exceed the caller's own."""
         require_user(caller)
         if len(set(data.scopes)) < len(data.scopes):
-            raise InvalidInput("Each scope may be named once.", path="scopes")
+            raise InvalidInput("Name each scope only once.", path="scopes")
         if not set(data.scopes) <= caller.scopes:
-            raise Forbidden("A token can't give away more than it has itself.")
+            raise Forbidden("A token can't create a token with more scopes than its own.")
         scopes = [scope for scope in SCOPES if scope in data.scopes]
         name, expires_at = check_text(data.name, "name"), check_expiry(data.expires_at)
         token, secret = await api_tokens.create(context.db, caller, name, scopes, expires_at)
@@ -65,7 +68,7 @@ class ApiTokenController(Controller):
         responses=documented_errors(*DENIED),
     )
     async def page(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ApiToken]:
-        """The account's tokens."""
+        """List the account's tokens."""
         async with context.db.driver() as driver:
             return Items(items=await api_tokens.of_user(driver, require_user(caller)))
 
@@ -73,12 +76,12 @@ class ApiTokenController(Controller):
         "/{token_id:uuid}",
         operation_id="revokeToken",
         summary="Revoke an API token",
-        response_description="It is good for nothing any more.",
+        response_description="The token was revoked.",
         responses=documented_errors(*DENIED, "not_found"),
     )
     async def revoke(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], token_id: TokenId
     ) -> None:
-        """End a token; sockets that were opened by it are cut off."""
+        """Revoke a token, and close the sockets that it opened."""
         require_user(caller)
         await api_tokens.revoke(context.db, token_id, caller)

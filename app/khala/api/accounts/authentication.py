@@ -1,4 +1,4 @@
-"""Who asks: from a request's or a socket's cookie and headers. Each command checks what they may do."""
+"""Authenticates requests and sockets by cookie and headers. Each command checks what the caller may do."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -20,8 +20,8 @@ SCHEMES = {
     "session": SecurityScheme(
         type="apiKey",
         security_scheme_in="cookie",
-        name=session_cookie.PLAIN,
-        description="A browser that is signed in. Over TLS the cookie's name begins with `__Host-`.",
+        name=session_cookie.COOKIE_NAME,
+        description="A signed-in browser. Over TLS, the cookie's name begins with `__Host-`.",
     ),
     "bearer": SecurityScheme(
         type="http", scheme="bearer", description="An API token, or a JWT of the configured OpenID Provider."
@@ -30,24 +30,24 @@ SCHEMES = {
         type="apiKey",
         security_scheme_in="header",
         name="X-Anon-Key",
-        description="The secret that opens an anonymous thread: the client's own, or told once when it is made.",
+        description="The key of an anonymous thread. The client chooses it, or the server returns it once.",
     ),
     "shareKey": SecurityScheme(
-        type="apiKey", security_scheme_in="header", name="X-Share-Key", description="A share link's secret."
+        type="apiKey", security_scheme_in="header", name="X-Share-Key", description="The key of a share link."
     ),
 }
-"""How callers show who they are, for the OpenAPI document."""
+"""The ways to authenticate, for the OpenAPI document."""
 BY_ACCOUNT: list[dict[str, list[str]]] = [{"session": []}, {"bearer": []}]
-"""For the OpenAPI document: this operation needs an account."""
+"""For the OpenAPI document: this operation requires an account."""
 BY_KEY: list[dict[str, list[str]]] = [*BY_ACCOUNT, {"anonKey": []}, {"shareKey": []}]
-"""For the OpenAPI document: this operation needs an account with access, or one of the thread's keys."""
+"""For the OpenAPI document: this operation requires an account with access, or one of the thread's keys."""
 
 AnonKey = Annotated[str | None, HeaderParameter(name="X-Anon-Key", include_in_schema=False)]
 ShareKey = Annotated[str | None, HeaderParameter(name="X-Share-Key", include_in_schema=False)]
 
-LONGEST_TOKEN = 16 * 1024
-RETURNING = "returns_from_provider"
-"""A route's option: another site sends the browser here, and the route itself ties that to this browser."""
+MAX_TOKEN_CHARACTERS = 16 * 1024
+RETURNS_FROM_PROVIDER = "returns_from_provider"
+"""The option of a route to which another site redirects. The route itself checks that the browser is the same."""
 
 
 async def caller(
@@ -56,25 +56,25 @@ async def caller(
     anon_key: AnonKey = None,
     share_key: ShareKey = None,
 ) -> Caller:
-    """The caller of this request, known or not. A token must be good for what the route is about."""
-    account = await _account(request, context, returning=bool(request.route_handler.opt.get(RETURNING)))
-    usual = "read" if request.method in SAFE else "write"
-    require_scope(account, request.route_handler.opt.get("scope", usual))
+    """Return the caller of this request, who may be anonymous. A token must have the scope that the route requires."""
+    account = await _account(request, context, returning=bool(request.route_handler.opt.get(RETURNS_FROM_PROVIDER)))
+    default_scope = "read" if request.method in SAFE else "write"
+    require_scope(account, request.route_handler.opt.get("scope", default_scope))
     return with_keys(account, anon_key, share_key)
 
 
 async def authenticate_socket(socket: WebSocket[Any, Any, Any], context: Context) -> Caller:
-    """Whoever opens the socket, as far as its handshake tells. Raises `Unauthorized` for a token that is not good."""
+    """Return the account of a socket's handshake. Raises `Unauthorized` for an invalid token."""
     return await _account(socket, context)
 
 
 async def authenticate_request(request: Request[Any, Any, Any], context: Context) -> Caller:
-    """Whoever sends this, by their account. Raises `Unauthorized` for a token that is not good."""
+    """Return the account of a request. Raises `Unauthorized` for an invalid token."""
     return await _account(request, context)
 
 
 def with_keys(account: Caller, anon_key: str | None, share_key: str | None) -> Caller:
-    """The caller by account, with the keys that they show, too."""
+    """Return the caller with the keys that they sent."""
     return msgspec.structs.replace(
         account,
         anon_key_hash=key_hash(anon_key) if anon_key else None,
@@ -86,11 +86,11 @@ async def _account(connection: Connection, context: Context, *, returning: bool 
     network = client_network(connection, context.origins)
     authorization = connection.headers.get("authorization")
     if authorization is not None:
-        found = await authenticate_token(_bearer(authorization), context)
+        account = await authenticate_token(_bearer(authorization), context)
     else:
-        believed = returning or is_trusted_origin(connection, context.origins)
-        found = (await _of_cookie(connection, context) if believed else None) or Caller()
-    return msgspec.structs.replace(found, network=network)
+        is_trusted = returning or is_trusted_origin(connection, context.origins)
+        account = (await _authenticate_cookie(connection, context) if is_trusted else None) or Caller()
+    return msgspec.structs.replace(account, network=network)
 
 
 def _bearer(authorization: str) -> str:
@@ -100,8 +100,8 @@ def _bearer(authorization: str) -> str:
     return token.strip()
 
 
-async def _of_cookie(connection: Connection, context: Context) -> Caller | None:
-    secret = session_cookie.secret(connection, context.origins)
+async def _authenticate_cookie(connection: Connection, context: Context) -> Caller | None:
+    secret = session_cookie.session_secret(connection, context.origins)
     if not secret:
         return None
     async with context.db.driver() as driver:
@@ -109,20 +109,20 @@ async def _of_cookie(connection: Connection, context: Context) -> Caller | None:
 
 
 async def authenticate_token(token: str, context: Context) -> Caller:
-    """Whoever an API token, or a JWT of the configured issuer, acts for. Raises `Unauthorized` if it is not good."""
-    if len(token) > LONGEST_TOKEN:
-        raise Unauthorized("This token is too long to be one.")
+    """Return the account of an API token or of a JWT of the configured issuer. Raises `Unauthorized` if invalid."""
+    if len(token) > MAX_TOKEN_CHARACTERS:
+        raise Unauthorized("This token is too long.")
     if token.startswith(api_tokens.PREFIX):
         async with context.db.driver() as driver:
-            found = await api_tokens.find(driver, token)
+            account = await api_tokens.find(driver, token)
     else:
-        found = await _of_jwt(token, context)
-    if found is None:
-        raise Unauthorized("This token is not good, or not any more.")
-    return found
+        account = await _authenticate_jwt(token, context)
+    if account is None:
+        raise Unauthorized("This token is invalid or has expired.")
+    return account
 
 
-async def _of_jwt(token: str, context: Context) -> Caller | None:
+async def _authenticate_jwt(token: str, context: Context) -> Caller | None:
     if context.sign_in.provider is None:
         return None
     verified = await context.sign_in.provider.verify(token)
@@ -132,13 +132,13 @@ async def _of_jwt(token: str, context: Context) -> Caller | None:
     return Caller(user_id=user_id, name=name, expires_at=verified.expires_at)
 
 
-def require_credentials(who: Caller) -> Caller:
-    """The caller, if they showed anything at all."""
-    if who.user_id is None and who.anon_key_hash is None and who.share_key_hash is None:
+def require_credentials(caller: Caller) -> Caller:
+    """Return the caller. Raises `Unauthorized` if the request has no credentials."""
+    if caller.user_id is None and caller.anon_key_hash is None and caller.share_key_hash is None:
         raise Unauthorized("Sign in, or send the thread's key as X-Anon-Key.")
-    return who
+    return caller
 
 
-def require_user(who: Caller) -> UUID:
-    """The caller's user. Raises `Unauthorized` if they are not signed in."""
-    return accounts.require_account(who)
+def require_user(caller: Caller) -> UUID:
+    """Return the caller's user. Raises `Unauthorized` if they are not signed in."""
+    return accounts.require_account(caller)

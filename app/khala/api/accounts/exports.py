@@ -1,4 +1,4 @@
-"""How many exports may be under way: each spools its rows, and holds its temporary file until the client has them."""
+"""Limits concurrent exports: each spools rows, and keeps a temporary file until the client has read it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,47 +14,49 @@ from khala.domain.errors import RateLimited
 from khala.store.budgets import counters
 from khala.store.postgres.database import Database
 
-MAX_PER_HOUR = 30
-"""Exports of one account, in both forms and by all processes."""
-MAX_OPEN = 16
-"""Archives that one process sends at once; each has up to 4 GiB in a temporary file."""
-MAX_READING = 2
-"""Archives whose rows are being read at once; each has a connection to the database."""
-MAX_STALL_SECONDS = 120.0
-"""For which a client may take nothing of an archive."""
-HOUR = 3600
+MAX_EXPORTS_PER_HOUR = 30
+"""Per account, in both formats, by all processes."""
+MAX_OPEN_ARCHIVES = 16
+"""Archives that one process sends at once. Each has up to 4 GiB in a temporary file."""
+MAX_READING_ARCHIVES = 2
+"""Archives whose rows are read at once. Each uses a database connection."""
+STALL_TIMEOUT_SECONDS = 120.0
+"""A response ends if the client reads nothing for so long."""
+HOUR_SECONDS = 3600
 
 log = structlog.get_logger()
 
 
 class ExportLimiter:
-    """Lets each account have one archive under way in this process, and few altogether."""
+    """Allows one archive per account in this process, and few in total."""
 
     def __init__(self) -> None:
         self._open: set[UUID] = set()
-        self._reading = asyncio.Semaphore(MAX_READING)
+        self._reading = asyncio.Semaphore(MAX_READING_ARCHIVES)
 
     async def count(self, db: Database, user_id: UUID) -> None:
-        """Count an export. Raises `RateLimited` where the account has had too many."""
-        wait = await counters.count(db, "export", user_id.bytes, "tries", MAX_PER_HOUR, window_seconds=HOUR)
+        """Count an export. Raises `RateLimited` if the account has had too many."""
+        wait = await counters.count(
+            db, "export", user_id.bytes, "tries", MAX_EXPORTS_PER_HOUR, window_seconds=HOUR_SECONDS
+        )
         if wait is not None:
-            raise RateLimited(f"An account is exported at most {MAX_PER_HOUR} times an hour.", retry_after=wait)
+            raise RateLimited(f"An account is exported at most {MAX_EXPORTS_PER_HOUR} times an hour.", retry_after=wait)
 
-    async def begun(self, user_id: UUID, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        """The same chunks, when the first is there; one archive of an account at a time.
+    async def start(self, user_id: UUID, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        """Wait for the first chunk, and return all chunks. An account has one archive at a time.
 
-        Raises `RateLimited` where too many are under way, and what the first chunk raises.
+        Raises `RateLimited` if too many exports are running, and the errors of the first chunk.
         """
         if user_id in self._open:
-            raise RateLimited("An export of this account is under way. Wait until it ends.", retry_after=10)
-        if len(self._open) >= MAX_OPEN:
-            raise RateLimited("Too many exports are under way. Try again later.", retry_after=60)
-        sent = self._sent(user_id, chunks)
-        await anext(sent)
-        return sent
+            raise RateLimited("An export of this account is running. Wait until it ends.", retry_after=10)
+        if len(self._open) >= MAX_OPEN_ARCHIVES:
+            raise RateLimited("Too many exports are running. Try again later.", retry_after=60)
+        counted = self._counted(user_id, chunks)
+        await anext(counted)
+        return counted
 
-    async def _sent(self, user_id: UUID, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-        """First nothing, when the first chunk is there; then all of them."""
+    async def _counted(self, user_id: UUID, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        """Yield an empty chunk when the first one is available, then all chunks."""
         self._open.add(user_id)
         try:
             async with self._reading:
@@ -69,29 +71,29 @@ class ExportLimiter:
 
 
 class ArchiveStream(Stream):
-    """An archive as an HTTP answer. Its chunks are closed when the answer is over, however it ends."""
+    """The response with an archive. The chunks are closed when the response ends, however it ends."""
 
     def to_asgi_response(self, *args: Any, **named: Any) -> ASGIResponse:
-        """As `Stream` does, bounded."""
-        made = super().to_asgi_response(*args, **named)
-        return _Bounded(made, self.iterator)  # type: ignore[arg-type, return-value]  # an ASGI application is all it takes
+        """Return `Stream`'s response with a stall timeout."""
+        response = super().to_asgi_response(*args, **named)
+        return _StallTimeout(response, self.iterator)  # type: ignore[arg-type, return-value]  # Litestar needs only an ASGI application
 
 
-class _Bounded:
-    """Sends an answer, unless the client takes nothing of it for too long."""
+class _StallTimeout:
+    """Sends a response, and ends it if the client reads nothing for too long."""
 
-    def __init__(self, answer: ASGIResponse, chunks: AsyncGenerator[bytes, None]) -> None:
-        self._answer = answer
+    def __init__(self, response: ASGIResponse, chunks: AsyncGenerator[bytes, None]) -> None:
+        self._response = response
         self._chunks = chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sending(message: Message) -> None:
-            async with asyncio.timeout(MAX_STALL_SECONDS):
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(STALL_TIMEOUT_SECONDS):
                 await send(message)
 
         try:
-            await self._answer(scope, receive, sending)
+            await self._response(scope, receive, send_in_time)
         except* TimeoutError:
-            log.warning("export_stalled", seconds=MAX_STALL_SECONDS)
+            log.warning("export_stalled", seconds=STALL_TIMEOUT_SECONDS)
         finally:
             await self._chunks.aclose()

@@ -1,4 +1,4 @@
-"""Signing in at an OpenID Provider: there, and back again."""
+"""Sign-in with an OpenID Provider: the redirect there, and the callback."""
 
 import hmac
 from datetime import timedelta
@@ -13,8 +13,8 @@ from litestar.params import QueryParameter
 from litestar.response import Redirect
 
 from khala.api.accounts import session_cookie
-from khala.api.accounts.authentication import RETURNING, require_user
-from khala.api.accounts.sign_in import begin
+from khala.api.accounts.authentication import RETURNS_FROM_PROVIDER, require_user
+from khala.api.accounts.sign_in import start_session
 from khala.api.context import Context
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import base_url, is_https, refuse_cross_site
@@ -26,16 +26,16 @@ from khala.store.accounts import accounts, oidc_logins
 log = structlog.get_logger()
 
 CALLBACK = "/api/auth/oidc/callback"
-STATE = "khala_oidc"
-"""The cookie that ties a login to the browser that began it."""
+STATE_COOKIE = "khala_oidc"
+"""The cookie that binds a login to the browser that started it."""
 
-ReturnTo = Annotated[str, QueryParameter(name="returnTo", description="A path of this server's to come back to.")]
+ReturnTo = Annotated[str, QueryParameter(name="returnTo", description="The path on this server to return to.")]
 Text = Annotated[str | None, QueryParameter(max_length=4096)]
 Connection = Request[Any, Any, Any]
 
 
 class OidcController(Controller):
-    """By way of an OpenID Provider."""
+    """Sign-in with an OpenID Provider."""
 
     path = "/auth/oidc"
     tags = ("Accounts",)
@@ -43,9 +43,9 @@ class OidcController(Controller):
     @get(
         "/login",
         operation_id="oidcLogin",
-        summary="Sign in at the OpenID Provider",
+        summary="Sign in with the OpenID Provider",
         status_code=302,
-        response_description="Go there.",
+        response_description="A redirect to the provider.",
         responses=documented_errors(
             "invalid_input", "unauthorized", "forbidden", "not_found", "rate_limited", "unavailable"
         ),
@@ -56,25 +56,25 @@ class OidcController(Controller):
         caller: NamedDependency[Caller],
         request: Connection,
         return_to: ReturnTo = "/",
-        link: Annotated[bool, QueryParameter(description="Link the identity to the account that asks.")] = False,  # noqa: FBT002
+        link: Annotated[bool, QueryParameter(description="Link the identity to the caller's account.")] = False,  # noqa: FBT002
     ) -> Redirect:
-        """Begin a login; the browser comes back to the callback."""
+        """Start a login. The provider redirects the browser back to the callback."""
         provider = _provider(context)
         if link:
-            # A page elsewhere could have signed its visitor in there as somebody else.
+            # Another site could have signed the browser in at the provider as somebody else.
             refuse_cross_site(request, context.origins, cookie=True)
-        begun = await provider.begin(base_url(request, context.origins) + CALLBACK)
+        login = await provider.begin(base_url(request, context.origins) + CALLBACK)
         pending = oidc_logins.PendingLogin(
-            nonce=begun.nonce,
-            verifier=begun.verifier,
-            return_to=_path(return_to),
+            nonce=login.nonce,
+            verifier=login.verifier,
+            return_to=_local_path(return_to),
             user_id=require_user(caller) if link else None,
         )
-        await oidc_logins.store(context.db, begun.state, pending)
-        return Redirect(begun.url, status_code=302, cookies=[_state_cookie(context, request, begun.state)])
+        await oidc_logins.store(context.db, login.state, pending)
+        return Redirect(login.url, status_code=302, cookies=[_state_cookie(context, request, login.state)])
 
-    # Providers add parameters of their own.
-    @get("/callback", include_in_schema=False, status_code=302, opt={RETURNING: True}, lenient=True)
+    # Lenient, because providers add parameters of their own.
+    @get("/callback", include_in_schema=False, status_code=302, opt={RETURNS_FROM_PROVIDER: True}, lenient=True)
     async def callback(
         self,
         context: NamedDependency[Context],
@@ -84,36 +84,36 @@ class OidcController(Controller):
         oidc_state: Annotated[str | None, QueryParameter(name="state", max_length=4096)] = None,
         error: Text = None,
     ) -> Response[Any]:
-        """End a login: a new session, and back to where it began. What went wrong is told there."""
+        """Complete a login: start a session, and redirect to where the login started. Errors are shown there."""
         forget = _state_cookie(context, request, "")
         try:
-            pending = await _taken(context, request, oidc_state)
+            pending = await _take_pending(context, request, oidc_state)
             if code is None:
-                raise InvalidInput("The login was not finished.")
-            cookie = await _finish(context, caller, request, pending, code)
+                raise InvalidInput("The login was not completed.")
+            cookie = await _complete(context, caller, request, pending, code)
         except KhalaError as problem:
             log.info("oidc_failed", code=problem.code, detail=problem.message, error=error, exc_info=problem.__cause__)
             return Redirect(f"/?signin={problem.code}", status_code=302, cookies=[forget])
-        kept = [forget] if cookie is None else [forget, cookie]
-        return Redirect(pending.return_to, status_code=302, cookies=kept)
+        cookies = [forget] if cookie is None else [forget, cookie]
+        return Redirect(pending.return_to, status_code=302, cookies=cookies)
 
 
 def _provider(context: Context) -> OidcProvider:
     if context.sign_in.provider is None:
-        raise NotFound("There is no OpenID Provider here.")
+        raise NotFound("No OpenID Provider is configured.")
     return context.sign_in.provider
 
 
-def _path(given: str) -> str:
-    """A path of ours; what leads elsewhere leads home."""
+def _local_path(given: str) -> str:
+    """Return a path on this server. A URL elsewhere becomes `/`."""
     split = urlsplit(given)
-    ours = given.startswith("/") and not given.startswith(("//", "/\\")) and not split.scheme and not split.netloc
-    return given if ours and given.isprintable() and "\\" not in given and len(given) <= 1024 else "/"
+    is_local = given.startswith("/") and not given.startswith(("//", "/\\")) and not split.scheme and not split.netloc
+    return given if is_local and given.isprintable() and "\\" not in given and len(given) <= 1024 else "/"
 
 
 def _state_cookie(context: Context, request: Connection, state: str) -> Cookie:
     return Cookie(
-        key=STATE,
+        key=STATE_COOKIE,
         value=state,
         max_age=int((oidc_logins.LIFETIME if state else timedelta(0)).total_seconds()),
         path="/api/auth/oidc",
@@ -123,18 +123,18 @@ def _state_cookie(context: Context, request: Connection, state: str) -> Cookie:
     )
 
 
-async def _taken(context: Context, request: Connection, state: str | None) -> oidc_logins.PendingLogin:
-    """The login that this browser began. Another's, brought here to sign somebody in as another, is none."""
-    mine = request.cookies.get(STATE, "")
-    if not state or not hmac.compare_digest(mine.encode(), state.encode()):
-        raise InvalidInput("This login was not begun here.")
+async def _take_pending(context: Context, request: Connection, state: str | None) -> oidc_logins.PendingLogin:
+    """Return the login that this browser started, against login CSRF."""
+    own_state = request.cookies.get(STATE_COOKIE, "")
+    if not state or not hmac.compare_digest(own_state.encode(), state.encode()):
+        raise InvalidInput("This login was not started in this browser. Start again.")
     pending = await oidc_logins.take(context.db, state)
     if pending is None:
-        raise InvalidInput("This login has taken too long, or is over.")
+        raise InvalidInput("This login has expired or was already completed. Start again.")
     return pending
 
 
-async def _finish(
+async def _complete(
     context: Context, caller: Caller, request: Connection, pending: oidc_logins.PendingLogin, code: str
 ) -> Cookie | None:
     verified = await _provider(context).finish(
@@ -145,9 +145,9 @@ async def _finish(
     )
     if pending.user_id is not None:
         if caller.user_id != pending.user_id:
-            raise Conflict("Another account is signed in by now.")
+            raise Conflict("Another account has signed in meanwhile. Start again.")
         await accounts.link(context.db, verified.identity, pending.user_id, caller)
         return None
     user_id = await accounts.of_identity(context.db, verified.identity, caller)
-    secret = await begin(context, request, caller, user_id, id_token=verified.id_token)
-    return session_cookie.keeping(request, context.origins, secret)
+    secret = await start_session(context, request, caller, user_id, id_token=verified.id_token)
+    return session_cookie.signed_in(request, context.origins, secret)

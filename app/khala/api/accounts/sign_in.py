@@ -1,4 +1,4 @@
-"""Ways in and out over REST: register, sign in and out, change the password."""
+"""Sign-in over REST: register, sign in, sign out and change the password."""
 
 from contextlib import suppress
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from khala.api.context import Context
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import base_url
 from khala.api.openapi.document import example
-from khala.api.sharing.sharing import claimed
+from khala.api.sharing.sharing import claim_each
 from khala.api.validation import check_text
 from khala.domain.access import SCOPES, Caller
 from khala.domain.errors import Forbidden, InvalidInput, NotFound, Unauthorized
@@ -34,27 +34,27 @@ from khala.store.accounts.accounts import PasswordRecord
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
-WRONG = "The address or the password is wrong."
-LONGEST_USER_AGENT = 300
+WRONG_CREDENTIALS = "The address or the password is wrong."
+MAX_USER_AGENT_CHARACTERS = 300
 ACCOUNT = {"email": "tassadar@example.com", "password": "en taro adun"}
 
 Connection = Request[Any, Any, Any]
 
 
 class SignInController(Controller):
-    """Ways in and out."""
+    """Sign-in and sign-out."""
 
     path = "/auth"
     tags = ("Accounts",)
 
     @get(
         "/",
-        operation_id="waysIn",
-        summary="How may one sign in?",
-        response_description="The ways.",
+        operation_id="readSignInMethods",
+        summary="Read the ways to sign in",
+        response_description="The ways to sign in.",
         responses=documented_errors("rate_limited"),
     )
-    async def ways(self, context: NamedDependency[Context]) -> SignInMethods:
+    async def methods(self, context: NamedDependency[Context]) -> SignInMethods:
         """Whether accounts can be made here, and the OpenID SignInProvider if there is one."""
         oidc = None if context.sign_in.provider is None else SignInProvider(name=context.sign_in.provider_name)
         return SignInMethods(registration=context.sign_in.allow_registration, oidc=oidc)
@@ -62,8 +62,8 @@ class SignInController(Controller):
     @post(
         "/register",
         operation_id="register",
-        summary="Make an account",
-        response_description="The account. The answer signs the browser in.",
+        summary="Create an account",
+        response_description="The account. The response signs the browser in.",
         responses=documented_errors(*DENIED, "conflict", *BODY),
     )
     async def register(
@@ -76,24 +76,24 @@ class SignInController(Controller):
             BodyKwarg(examples=example("An account", **ACCOUNT)),
         ],
     ) -> Response[SignedInUser]:
-        """Make an account with an address and a password, sign in, and claim anonymous threads in one go."""
+        """Create an account with an email address and a password, sign in, and claim anonymous threads."""
         if not context.sign_in.allow_registration:
-            raise Forbidden("No accounts are made here by oneself.")
+            raise Forbidden("Registration is disabled on this server. Ask its operator for an account.")
         email = passwords.normalized_email(data.email)
         password = passwords.validated_password(data.password)
         await sign_in_throttle.count_registration(context.db, caller.network)
         hashed = await passwords.hash_password(password)
         name = None if data.name is None else check_text(data.name, "name")
         user_id = await accounts.register(context.db, email, hashed, name, caller)
-        proven = PasswordRecord(user_id=user_id, hash=hashed)
-        return await signed_in(context, request, caller, proven, data, status=201)
+        credentials = PasswordRecord(user_id=user_id, hash=hashed)
+        return await sign_in(context, request, caller, credentials, data, status=201)
 
     @post(
         "/login",
         operation_id="login",
         summary="Sign in",
         status_code=200,
-        response_description="The account. The answer signs the browser in.",
+        response_description="The account. The response signs the browser in.",
         responses=documented_errors(*DENIED, *BODY),
     )
     async def login(
@@ -103,12 +103,12 @@ class SignInController(Controller):
         request: Connection,
         data: Annotated[Login, BodyKwarg(examples=example("By password", **ACCOUNT))],
     ) -> Response[SignedInUser]:
-        """Sign in by address and password, and claim anonymous threads in one go."""
-        email = _address(data.email)
-        await sign_in_throttle.count_try(context.db, email, caller.network)
-        proven = await _proven(context, caller, email, data.password)
-        await sign_in_throttle.forgive(context.db, email, caller.network)
-        return await signed_in(context, request, caller, proven, data, status=200)
+        """Sign in with an email address and a password, and claim anonymous threads."""
+        email = _normalized_or_empty(data.email)
+        await sign_in_throttle.count_attempt(context.db, email, caller.network)
+        credentials = await _verify_password(context, caller, email, data.password)
+        await sign_in_throttle.discount_attempt(context.db, email, caller.network)
+        return await sign_in(context, request, caller, credentials, data, status=200)
 
     @post(
         "/logout",
@@ -116,22 +116,22 @@ class SignInController(Controller):
         summary="Sign out",
         status_code=200,
         opt={"scope": "account"},
-        response_description="The session is over.",
+        response_description="The session has ended.",
         responses=documented_errors("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable"),
     )
     async def logout(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], request: Connection
     ) -> Response[SignedOut]:
-        """End the session that the cookie is of; sockets that were opened by it are cut off."""
-        ended = id_token = None
+        """End the session of the cookie, and close the sockets that it opened."""
+        end_url = id_token = None
         if caller.credential is not None and "authorization" not in request.headers:
-            with suppress(NotFound):  # it has ended meanwhile, which is what was asked for
+            with suppress(NotFound):  # the session has ended meanwhile
                 id_token = await sessions.end(context.db, caller.credential, caller)
             if context.sign_in.provider is not None and id_token is not None:
-                back = base_url(request, context.origins) + "/"
-                ended = await context.sign_in.provider.end_session_url(id_token, back)
-        cookie = session_cookie.clearing(request, context.origins)
-        return Response(SignedOut(end_session_url=ended), cookies=[cookie])
+                return_url = base_url(request, context.origins) + "/"
+                end_url = await context.sign_in.provider.end_session_url(id_token, return_url)
+        cookie = session_cookie.signed_out(request, context.origins)
+        return Response(SignedOut(end_session_url=end_url), cookies=[cookie])
 
     @post(
         "/password",
@@ -140,7 +140,7 @@ class SignInController(Controller):
         status_code=204,
         security=BY_ACCOUNT,
         opt={"scope": "account"},
-        response_description="It is changed, and all other sessions are over.",
+        response_description="The password was changed. All other sessions have ended.",
         responses=documented_errors(*DENIED, "conflict", *BODY),
     )
     async def change_password(
@@ -148,36 +148,36 @@ class SignInController(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         data: Annotated[
-            NewPassword, BodyKwarg(examples=example("Another", current="en taro adun", new="en taro tassadar"))
+            NewPassword, BodyKwarg(examples=example("A new password", current="en taro adun", new="en taro tassadar"))
         ],
     ) -> None:
-        """Change the password, or give an account that signs in otherwise one, with an address."""
+        """Change the password. For an account without one, set a password and the email address to sign in with."""
         user_id = require_user(caller)
-        has_one = await confirmed(context, caller, user_id, data.current)
-        if not has_one and caller.scopes != frozenset(SCOPES):
-            raise Forbidden("A token can't give the account a way in that may do more than it.")
-        email = None if has_one else passwords.normalized_email(data.email or "")
+        has_password = await check_current_password(context, caller, user_id, data.current)
+        if not has_password and caller.scopes != frozenset(SCOPES):
+            raise Forbidden("Only a session or a token with all scopes can set the first password.")
+        email = None if has_password else passwords.normalized_email(data.email or "")
         hashed = await passwords.hash_password(passwords.validated_password(data.new, path="new"))
         await accounts.set_password(context.db, caller, hashed, email=email)
 
 
-def _address(given: str) -> str:
-    """The address; one that is none is as wrong as one that nobody has."""
+def _normalized_or_empty(given: str) -> str:
+    """Return the normalised address. An invalid one becomes empty: it fails like an unknown address."""
     try:
         return passwords.normalized_email(given)
     except InvalidInput:
         return ""
 
 
-async def _proven(context: Context, caller: Caller, email: str, password: str) -> PasswordRecord:
-    """Whose password this is, and its hash. It takes as long whether there is such an account or not."""
+async def _verify_password(context: Context, caller: Caller, email: str, password: str) -> PasswordRecord:
+    """Return the account of a correct password, and its hash. An unknown address takes the same time."""
     async with context.db.driver() as driver:
         secret = await accounts.password_record(driver, email)
-    right = await passwords.verify_password(password, None if secret is None else secret.hash)
-    if secret is None or not right:
+    is_correct = await passwords.verify_password(password, None if secret is None else secret.hash)
+    if secret is None or not is_correct:
         if secret is not None:
             await accounts.record_failure(context.db, secret.user_id, caller)
-        raise Unauthorized(WRONG)
+        raise Unauthorized(WRONG_CREDENTIALS)
     if not passwords.needs_rehash(secret.hash):
         return secret
     fresh = PasswordRecord(user_id=secret.user_id, hash=await passwords.hash_password(password))
@@ -185,39 +185,39 @@ async def _proven(context: Context, caller: Caller, email: str, password: str) -
     return fresh
 
 
-async def confirmed(context: Context, caller: Caller, user_id: UUID, password: str | None) -> bool:
-    """Whether the account has a password, which then must be this one."""
+async def check_current_password(context: Context, caller: Caller, user_id: UUID, password: str | None) -> bool:
+    """Return whether the account has a password. Raises `Forbidden` if it has another one."""
     async with context.db.driver() as driver:
         secret = await accounts.password_record_of_user(driver, user_id)
     if secret is None:
         return False
-    await sign_in_throttle.count_try(context.db, str(user_id), caller.network)
+    await sign_in_throttle.count_attempt(context.db, str(user_id), caller.network)
     if not await passwords.verify_password(password or "", secret.hash):
         raise Forbidden("The current password is wrong.")
-    await sign_in_throttle.forgive(context.db, str(user_id), caller.network)
+    await sign_in_throttle.discount_attempt(context.db, str(user_id), caller.network)
     return True
 
 
-async def signed_in(
+async def sign_in(
     context: Context,
     request: Connection,
     caller: Caller,
-    proven: PasswordRecord,
+    credentials: PasswordRecord,
     data: Login | Registration,
     *,
     status: int,
 ) -> Response[SignedInUser]:
-    """A new session in place of the one that the browser came with, and the claims that it brought."""
-    secret = await begin(context, request, caller, proven.user_id, proof=proven.hash)
+    """Replace the browser's session by a new one, and process its claims."""
+    secret = await start_session(context, request, caller, credentials.user_id, proof=credentials.hash)
     async with context.db.driver() as driver:
-        user = await accounts.get(driver, proven.user_id)
-    who = msgspec.structs.replace(caller, user_id=user.id, name=user.name)
-    found = await claimed(context, data.claim, who)
-    body = SignedInUser(**msgspec.structs.asdict(user), claimed=tuple(found))
-    return Response(body, status_code=status, cookies=[session_cookie.keeping(request, context.origins, secret)])
+        user = await accounts.get(driver, credentials.user_id)
+    user_caller = msgspec.structs.replace(caller, user_id=user.id, name=user.name)
+    results = await claim_each(context, data.claim, user_caller)
+    body = SignedInUser(**msgspec.structs.asdict(user), claimed=tuple(results))
+    return Response(body, status_code=status, cookies=[session_cookie.signed_in(request, context.origins, secret)])
 
 
-async def begin(
+async def start_session(
     context: Context,
     request: Connection,
     caller: Caller,
@@ -226,12 +226,12 @@ async def begin(
     id_token: str | None = None,
     proof: str | None = None,
 ) -> str:
-    """A new session of this browser's; its old one ends. Returns the secret."""
-    agent = storable_agent(request.headers.get("user-agent"))
-    before = caller if "authorization" not in request.headers else Caller(network=caller.network)
-    return await sessions.begin(context.db, user_id, before, user_agent=agent, id_token=id_token, proof=proof)
+    """Start a session of this browser, end its old one, and return the new secret."""
+    agent = _truncated_user_agent(request.headers.get("user-agent"))
+    previous = caller if "authorization" not in request.headers else Caller(network=caller.network)
+    return await sessions.begin(context.db, user_id, previous, user_agent=agent, id_token=id_token, proof=proof)
 
 
-def storable_agent(agent: str | None) -> str | None:
-    """What the browser calls itself, as much as is worth keeping."""
-    return None if agent is None else agent.replace("\0", "")[:LONGEST_USER_AGENT]
+def _truncated_user_agent(agent: str | None) -> str | None:
+    """Return the beginning of the browser's name, without characters that cannot be stored."""
+    return None if agent is None else agent.replace("\0", "")[:MAX_USER_AGENT_CHARACTERS]

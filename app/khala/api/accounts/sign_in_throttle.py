@@ -1,46 +1,48 @@
-"""Throttling of guesses: how often somebody may fail to sign in, counted for all processes."""
+"""Throttles failed sign-ins and registrations, counted for all processes."""
 
 from khala.domain.access import key_hash
 from khala.domain.errors import RateLimited
 from khala.store.budgets import counters
 from khala.store.postgres.database import Database
 
-WINDOW = 15 * 60
-"""Seconds that a count goes for."""
-FAILURES = {"pair": 10, "address": 100, "network": 60}
-"""Wrong passwords in that time: for one account from one network, for one account, and from one network."""
-REGISTRATIONS = {WINDOW: 10, 24 * 3600: 30}
-"""Accounts that one network may make in so many seconds."""
+WINDOW_SECONDS = 15 * 60
+MAX_FAILURES = {"pair": 10, "address": 100, "network": 60}
+"""Wrong passwords in a window: for one account from one network, for one account, and from one network."""
+MAX_REGISTRATIONS = {WINDOW_SECONDS: 10, 24 * 3600: 30}
+"""Accounts that one network may create, by window in seconds."""
 
 
-async def count_try(db: Database, email: str, network: str | None) -> None:
-    """Count a try to sign in as a failure, before it is looked at. Raises `RateLimited` if there were too many."""
+async def count_attempt(db: Database, email: str, network: str | None) -> None:
+    """Count an attempt as a failure, before its password is checked. Raises `RateLimited` if there were too many."""
     for scope, key in _counts(email, network).items():
-        await _count(db, f"login {scope}", key, FAILURES[scope])
+        await _count(db, f"login {scope}", key, MAX_FAILURES[scope])
 
 
-async def forgive(db: Database, email: str, network: str | None) -> None:
-    """It was no failure."""
+async def discount_attempt(db: Database, email: str, network: str | None) -> None:
+    """Undo the count of an attempt that succeeded."""
     for scope, key in _counts(email, network).items():
-        await counters.discount(db, f"login {scope}", key, "tries", window_seconds=WINDOW)
+        await counters.discount(db, f"login {scope}", key, "tries", window_seconds=WINDOW_SECONDS)
 
 
 async def count_registration(db: Database, network: str | None) -> None:
     """Count a new account. Raises `RateLimited` if there were too many."""
     if network is not None:
-        for window, most in REGISTRATIONS.items():
-            await _count(db, f"registration {window}", key_hash(network), most, window)
+        for window, maximum in MAX_REGISTRATIONS.items():
+            await _count(db, f"registration {window}", key_hash(network), maximum, window)
 
 
 def _counts(email: str, network: str | None) -> dict[str, bytes]:
-    """The narrowest first: a try that one refuses counts for none after it, so no network uses up the account's."""
+    """Return the keys, the narrowest first: an attempt that one key refuses does not count for the later keys.
+
+    So a single network cannot use up the limit of an account.
+    """
     counts = {"pair": key_hash(f"{email} {network}")}
     if network is not None:
         counts["network"] = key_hash(network)
     return counts | {"address": key_hash(email)}
 
 
-async def _count(db: Database, scope: str, key: bytes, most: int, window: int = WINDOW) -> None:
-    wait = await counters.count(db, scope, key, "tries", most, window_seconds=window)
+async def _count(db: Database, scope: str, key: bytes, maximum: int, window: int = WINDOW_SECONDS) -> None:
+    wait = await counters.count(db, scope, key, "tries", maximum, window_seconds=window)
     if wait is not None:
-        raise RateLimited("Too many tries. Wait a while.", retry_after=wait)
+        raise RateLimited("Too many attempts. Wait before you try again.", retry_after=wait)

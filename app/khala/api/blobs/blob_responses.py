@@ -1,4 +1,4 @@
-"""A blob as an HTTP answer: its headers, ranges of it, and its bytes as they come from the store."""
+"""Responses with blobs: headers, byte ranges, and streams from the blob store."""
 
 import re
 from collections.abc import AsyncIterator
@@ -18,59 +18,61 @@ from khala.store.blobs.blobs import Blob
 log = structlog.get_logger()
 
 POLICY = "sandbox; default-src 'none'"
-"""Whatever is in it runs nothing and loads nothing."""
+"""The content may not run scripts or load anything."""
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
-PLAIN = re.compile(r"[^A-Za-z0-9._ -]")
+UNSAFE_IN_FILENAME = re.compile(r"[^A-Za-z0-9._ -]")
 
 
 class EmptyResponse(Response[None]):
-    """An answer without a body, whatever its media type."""
+    """A response without a body, whatever its media type."""
 
     def render(self, content: None, media_type: str, enc_hook: Any = None) -> bytes:
-        """Nothing."""
+        """Return no bytes."""
         return b""
 
 
-class Unsatisfiable(Exception):
-    """A range that is none of this blob's."""
+class RangeNotSatisfiableError(Exception):
+    """The requested range is not within the blob."""
 
 
 def content_type(blob: Blob) -> str:
-    """The blob's media type; all text is UTF-8."""
-    plain = blob.media_type.startswith("text/") and "charset" not in blob.media_type
-    return f"{blob.media_type}; charset=utf-8" if plain else blob.media_type
+    """Return the blob's media type. All text is UTF-8."""
+    is_text = blob.media_type.startswith("text/") and "charset" not in blob.media_type
+    return f"{blob.media_type}; charset=utf-8" if is_text else blob.media_type
 
 
 def disposition(blob: Blob) -> str:
-    """Whether a browser shows it or saves it, and under which name."""
+    """Return whether a browser displays or saves the blob, and its file name."""
     inline = blob.media_type.partition(";")[0].strip() in INLINE_MEDIA_TYPES
     kind = "inline" if inline else "attachment"
     if blob.name is None:
         return kind
-    return f"{kind}; filename=\"{PLAIN.sub('_', blob.name)}\"; filename*=UTF-8''{quote(blob.name, safe='')}"
+    return (
+        f"{kind}; filename=\"{UNSAFE_IN_FILENAME.sub('_', blob.name)}\"; filename*=UTF-8''{quote(blob.name, safe='')}"
+    )
 
 
-def described(blob: Blob) -> EmptyResponse:
-    """The headers alone."""
-    return EmptyResponse(None, headers=_headers(blob) | _typed(blob) | {"Content-Length": str(blob.size)})
+def head_response(blob: Blob) -> EmptyResponse:
+    """Return a response with the headers only."""
+    return EmptyResponse(None, headers=_headers(blob) | _content_type_header(blob) | {"Content-Length": str(blob.size)})
 
 
-def unchanged(request: Request[Any, Any, Any], blob: Blob) -> EmptyResponse | None:
-    """304, if the client has these bytes already."""
-    named = request.headers.get("if-none-match", "")
-    tags = {tag.strip().removeprefix("W/") for tag in named.split(",")}
+def not_modified(request: Request[Any, Any, Any], blob: Blob) -> EmptyResponse | None:
+    """Return a 304 response if the client has this content, else None."""
+    header = request.headers.get("if-none-match", "")
+    tags = {tag.strip().removeprefix("W/") for tag in header.split(",")}
     return EmptyResponse(None, status_code=304, headers=_headers(blob)) if tags & {"*", _tag(blob)} else None
 
 
-def wanted(request: Request[Any, Any, Any], blob: Blob) -> tuple[int, int] | None:
-    """The range that the client wants, `end` exclusive; None for all. Raises `Unsatisfiable`.
+def requested_range(request: Request[Any, Any, Any], blob: Blob) -> tuple[int, int] | None:
+    """Return the requested range with an exclusive end, or None for the whole blob. Raises `RangeNotSatisfiableError`.
 
-    What is no single range, or is of other bytes by `If-Range`, is for all.
+    A header with several ranges, or with an `If-Range` of other content, requests the whole blob.
     """
-    found = RANGE.fullmatch(request.headers.get("range", "").strip())
-    if found is None or request.headers.get("if-range", _tag(blob)) != _tag(blob):
+    match = RANGE.fullmatch(request.headers.get("range", "").strip())
+    if match is None or request.headers.get("if-range", _tag(blob)) != _tag(blob):
         return None
-    first, last = found.groups()
+    first, last = match.groups()
     if not first and not last:
         return None
     if not first:
@@ -80,27 +82,27 @@ def wanted(request: Request[Any, Any, Any], blob: Blob) -> tuple[int, int] | Non
         if last and int(last) < start:
             return None
     if start >= end:
-        raise Unsatisfiable
+        raise RangeNotSatisfiableError
     return start, end
 
 
-def unsatisfiable(blob: Blob) -> Response[Problem]:
-    """416, with the size that there is."""
+def range_error(blob: Blob) -> Response[Problem]:
+    """Return a 416 response with the blob's size."""
     headers = {"Content-Range": f"bytes */{blob.size}", "Accept-Ranges": "bytes"}
     return problem_response("range_not_satisfiable", f"This blob has {blob.size:,} bytes.", headers=headers)
 
 
-async def streamed(blob_service: BlobService, blob: Blob, part: tuple[int, int] | None) -> Response[Any]:
-    """The bytes, or this part of them, in as much memory as a chunk takes. Raises `BlobNotFound`, `Unavailable`."""
-    start, end = part or (0, blob.size)
+async def stream_blob(blob_service: BlobService, blob: Blob, byte_range: tuple[int, int] | None) -> Response[Any]:
+    """Return the blob or a range of it as a stream, in memory of one chunk. Raises `BlobNotFound`, `Unavailable`."""
+    start, end = byte_range or (0, blob.size)
     chunks = read_chunks(blob_service, blob, start, end)
     # The first chunk is read before the response starts, so that an error can still be reported.
     first = await anext(chunks, b"")
-    headers = _headers(blob) | _typed(blob) | {"Content-Length": str(end - start)}
-    if part:
+    headers = _headers(blob) | _content_type_header(blob) | {"Content-Length": str(end - start)}
+    if byte_range:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.size}"
     body = _joined(first, chunks)
-    return Stream(body, status_code=206 if part else 200, headers=headers)
+    return Stream(body, status_code=206 if byte_range else 200, headers=headers)
 
 
 async def read_chunks(
@@ -129,8 +131,8 @@ def _tag(blob: Blob) -> str:
     return f'"{blob.key}"'
 
 
-def _typed(blob: Blob) -> dict[str, str]:
-    # As a header of its own: to a media type of text that is given as such, Litestar would add another charset.
+def _content_type_header(blob: Blob) -> dict[str, str]:
+    # As a header: Litestar would add another charset to a text media type.
     return {"Content-Type": content_type(blob)}
 
 
@@ -140,6 +142,6 @@ def _headers(blob: Blob) -> dict[str, str]:
         "Accept-Ranges": "bytes",
         "Content-Disposition": disposition(blob),
         "Content-Security-Policy": POLICY,
-        # The bytes never change, but who may read them does: ask each time, which costs a 304.
+        # The content never changes, but access to it does: revalidate each time, which costs a 304.
         "Cache-Control": "private, no-cache",
     }

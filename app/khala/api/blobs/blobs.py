@@ -1,4 +1,4 @@
-"""Blobs over REST: read one, whole or in part, and look into one that is text."""
+"""Blobs over REST: read the content, a range of it, or lines of a text."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -22,27 +22,27 @@ from khala.store.blobs.blobs import Blob
 from khala.store.sharing import access
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "blob_not_found", "rate_limited", "unavailable")
-REDIRECTED = 256 * 1024
-"""Bytes from which a store that signs addresses serves a blob itself: below, another round trip costs more."""
-SIGNED = 300
-"""Seconds for which such an address is good."""
-ANSWERS = {
-    200: ResponseSpec(bytes, media_type="*/*", description="All of its bytes.", generate_examples=False),
-    206: ResponseSpec(bytes, media_type="*/*", description="The range that was asked for.", generate_examples=False),
-    302: ResponseSpec(None, description="The bytes are at `Location`, for five minutes.", generate_examples=False),
-    304: ResponseSpec(None, description="They are what `If-None-Match` names.", generate_examples=False),
+MIN_REDIRECT_BYTES = 256 * 1024
+"""From this size on, clients are redirected to a store that signs URLs. Below, the extra round trip costs more."""
+SIGNED_URL_SECONDS = 300
+"""The lifetime of such a URL."""
+RESPONSES = {
+    200: ResponseSpec(bytes, media_type="*/*", description="The whole content.", generate_examples=False),
+    206: ResponseSpec(bytes, media_type="*/*", description="The requested range.", generate_examples=False),
+    302: ResponseSpec(None, description="The content is at `Location` for five minutes.", generate_examples=False),
+    304: ResponseSpec(None, description="The client has the content already.", generate_examples=False),
 }
-IGNORE_CASE = QueryParameter(name="ignoreCase", description="Upper and lower case are one.")
-AROUND = QueryParameter(
+IGNORE_CASE = QueryParameter(name="ignoreCase", description="Ignore case.")
+CONTEXT_LINES = QueryParameter(
     name="context",
     ge=0,
     le=MAX_CONTEXT_LINES,
-    schema_extra={"minimum": 0},  # Litestar takes a bound of 0 for none
-    description="How many lines around each line that fits come with it.",
+    schema_extra={"minimum": 0},  # Litestar ignores a bound of 0
+    description="The number of lines before and after each match.",
 )
 
 
-async def opened(context: Context, caller: Caller, blob_id: UUID) -> Blob:
+async def find_readable_blob(context: Context, caller: Caller, blob_id: UUID) -> Blob:
     """The blob, if the caller may read its thread. Raises `BlobNotFound` and as `access.require` does."""
     blob = await context.blobs.service.find(blob_id)
     async with context.db.driver() as driver:
@@ -54,7 +54,7 @@ async def opened(context: Context, caller: Caller, blob_id: UUID) -> Blob:
 
 
 class BlobController(Controller):
-    """What was too large for a message, and what was uploaded."""
+    """Uploads, and content that is too large for a message."""
 
     path = "/blobs/{blob_id:uuid}"
     tags = ("Blobs",)
@@ -64,7 +64,7 @@ class BlobController(Controller):
         "/",
         operation_id="readBlob",
         summary="Read a blob",
-        responses=documented_errors(*DENIED, "range_not_satisfiable") | ANSWERS,
+        responses=documented_errors(*DENIED, "range_not_satisfiable") | RESPONSES,
     )
     async def read(
         self,
@@ -72,22 +72,24 @@ class BlobController(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         blob_id: BlobId,
-        direct: Annotated[bool, QueryParameter(description="Never answer with another address.")] = False,  # noqa: FBT002
+        direct: Annotated[bool, QueryParameter(description="Never redirect to another URL.")] = False,  # noqa: FBT002
     ) -> Response[Any]:
-        """The bytes, or with `Range` some of them; for a large blob perhaps an address that has them for a while."""
-        blob = await opened(context, caller, blob_id)
-        known = blob_responses.unchanged(request, blob)
-        if known is not None:
-            return known
-        url = None if direct else await _signed(context.blobs.service, blob)
+        """Read the content, or a `Range` of it. For a large blob, the response can redirect to a temporary URL."""
+        blob = await find_readable_blob(context, caller, blob_id)
+        not_modified = blob_responses.not_modified(request, blob)
+        if not_modified is not None:
+            return not_modified
+        url = None if direct else await _signed_url(context.blobs.service, blob)
         if url is not None:
             return blob_responses.EmptyResponse(
                 None, status_code=302, headers={"Location": url, "Cache-Control": "no-store"}
             )
         try:
-            return await blob_responses.streamed(context.blobs.service, blob, blob_responses.wanted(request, blob))
-        except blob_responses.Unsatisfiable:
-            return blob_responses.unsatisfiable(blob)
+            return await blob_responses.stream_blob(
+                context.blobs.service, blob, blob_responses.requested_range(request, blob)
+            )
+        except blob_responses.RangeNotSatisfiableError:
+            return blob_responses.range_error(blob)
 
     @head("/", include_in_schema=False)
     async def describe(
@@ -97,14 +99,14 @@ class BlobController(Controller):
         caller: NamedDependency[Caller],
         blob_id: BlobId,
     ) -> Response[None]:
-        """What `GET` would say of the blob, without its bytes."""
-        blob = await opened(context, caller, blob_id)
-        return blob_responses.unchanged(request, blob) or blob_responses.described(blob)
+        """Return the headers of `GET` without the content."""
+        blob = await find_readable_blob(context, caller, blob_id)
+        return blob_responses.not_modified(request, blob) or blob_responses.head_response(blob)
 
     @get(
         "/lines",
         operation_id="readBlobLines",
-        summary="Look into a blob",
+        summary="Read lines of a blob",
         response_description="Lines, in order.",
         responses=documented_errors(*DENIED),
     )
@@ -114,33 +116,36 @@ class BlobController(Controller):
         caller: NamedDependency[Caller],
         blob_id: BlobId,
         mode: Annotated[
-            ReadMode, QueryParameter(description="The first lines, the last, a range, or those that fit.")
+            ReadMode,
+            QueryParameter(description="Read the first lines, the last lines, a range, or the matching lines."),
         ] = "head",
         lines: Annotated[
-            int, QueryParameter(ge=1, le=MAX_LINES, description="How many lines, or lines that fit.")
+            int, QueryParameter(ge=1, le=MAX_LINES, description="The maximum number of lines or matches.")
         ] = 100,
         start: Annotated[
             int, QueryParameter(name="from", ge=1, le=2**53, description="The first line of a range.")
         ] = 1,
-        pattern: Annotated[str | None, QueryParameter(description="A regular expression in RE2's syntax.")] = None,
+        pattern: Annotated[str | None, QueryParameter(description="A regular expression in RE2 syntax.")] = None,
         ignore_case: Annotated[bool, IGNORE_CASE] = False,  # noqa: FBT002
-        around: Annotated[int, AROUND] = 0,
-        after: Annotated[str | None, QueryParameter(max_length=64, description="`next` of the answer before.")] = None,
+        around: Annotated[int, CONTEXT_LINES] = 0,
+        after: Annotated[
+            str | None, QueryParameter(max_length=64, description="`next` of the previous response.")
+        ] = None,
     ) -> ReadResult:
-        """Lines of a blob that is text. Each line that fits comes once, page by page; very long lines are cut."""
-        blob = await opened(context, caller, blob_id)
-        question = ReadRequest(
+        """Read lines of a text blob, page by page. Very long lines are truncated."""
+        blob = await find_readable_blob(context, caller, blob_id)
+        request = ReadRequest(
             mode=mode, lines=lines, start=start, pattern=pattern, ignore_case=ignore_case, context=around, after=after
         )
-        return await read_lines(context.blobs.service, blob, question, ReadLimits())
+        return await read_lines(context.blobs.service, blob, request, ReadLimits())
 
 
-async def _signed(blob_service: BlobService, blob: Blob) -> str | None:
-    if blob.size < REDIRECTED:
+async def _signed_url(blob_service: BlobService, blob: Blob) -> str | None:
+    if blob.size < MIN_REDIRECT_BYTES:
         return None
     return await blob_service.store.signed_url(
         blob.key,
         media_type=blob_responses.content_type(blob),
         disposition=blob_responses.disposition(blob),
-        seconds=SIGNED,
+        seconds=SIGNED_URL_SECONDS,
     )

@@ -1,4 +1,4 @@
-"""Uploads over REST: a file comes as the body, is looked at, and waits to be sent with a message."""
+"""Uploads over REST: the body is the file. Its content type is checked, and it waits to be sent with a message."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -24,15 +24,15 @@ from khala.store.sharing import access
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type", "request_timeout")
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
-TAKEN = "PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are taken."
+ACCEPTED_TYPES = "PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are taken."
 
 
 @dataclass
 class FileBody(Operation):
-    """An operation whose body is the file itself, which Litestar has no word for."""
+    """An operation whose body is a file, which Litestar cannot document."""
 
     def __post_init__(self) -> None:
-        """Say so."""
+        """Document the body."""
         file = OpenAPIMediaType(
             schema=Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY), example="name,score\nZeratul,7\n"
         )
@@ -46,9 +46,9 @@ class FileBody(Operation):
     operation_class=FileBody,
     summary="Upload a file",
     security=BY_KEY,
-    response_description="The blob, which waits for a message.",
+    response_description="The blob, which can be attached to a message.",
     responses=documented_errors(*DENIED, *BODY),
-    # The spool has its own limit, which the operator chooses.
+    # The spool enforces the operator's limit.
     request_max_body_size=None,
     raw_body=True,
 )
@@ -57,34 +57,34 @@ async def upload(
     context: NamedDependency[Context],
     caller: NamedDependency[Caller],
     thread_id: ThreadId,
-    name: Annotated[str | None, QueryParameter(max_length=1000, description="What the file is called.")] = None,
+    name: Annotated[str | None, QueryParameter(max_length=1000, description="The name of the file.")] = None,
 ) -> BlobRef:
-    """Keep the file, to be sent with a message within a day. What kind of file it is its content says."""
-    claimed, most = request.content_type[0], context.blobs.max_upload_bytes
-    if claimed.lower() in FORMS:
-        raise HTTPException(status_code=415, detail=f"The body is the file itself, not a form. {TAKEN}")
+    """Store a file to be sent with a message within a day. Its content determines its media type."""
+    claimed_type, max_bytes = request.content_type[0], context.blobs.max_upload_bytes
+    if claimed_type.lower() in FORMS:
+        raise HTTPException(status_code=415, detail=f"The body is the file itself, not a form. {ACCEPTED_TYPES}")
     announced = request.headers.get("content-length", "0")
-    if announced.isdigit() and int(announced) > most:
-        raise PayloadTooLarge(f"A file has at most {most:,} bytes.")
+    if announced.isdigit() and int(announced) > max_bytes:
+        raise PayloadTooLarge(f"A file has at most {max_bytes:,} bytes.")
     async with context.db.driver() as driver:
         await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)
         await blobs.check_quota(driver, thread_id, 0, context.blobs.service.quota, uploader=caller.author_id)
-    async with context.blobs.service.spool(most) as spool:
-        media_type = await _received(request, spool, claimed)
+    async with context.blobs.service.spool(max_bytes) as spool:
+        media_type = await _receive_file(request, spool, claimed_type)
         return await context.blobs.service.put(
             spool, thread_id=thread_id, media_type=media_type, name=name, author_id=caller.author_id, attached=False
         )
 
 
-async def _received(request: Request[Any, Any, Any], spool: Spool, claimed: str) -> str:
-    """Spool the body. Returns its media type."""
+async def _receive_file(request: Request[Any, Any, Any], spool: Spool, claimed_type: str) -> str:
+    """Spool the body, and return its media type."""
     sniffer = ContentSniffer()
     async for chunk in request.stream():
         await spool.write(chunk)
         sniffer.feed(chunk)
     if not spool.size:
         raise InvalidInput("The file is empty.")
-    media_type = sniffer.media_type(claimed)
+    media_type = sniffer.media_type(claimed_type)
     if media_type is None:
-        raise HTTPException(status_code=415, detail=f"This is no file that is taken. {TAKEN}")
+        raise HTTPException(status_code=415, detail=f"Files of this type are not accepted. {ACCEPTED_TYPES}")
     return media_type

@@ -1,4 +1,4 @@
-"""Khala as an MCP server at `/mcp` and `/mcp/{group}`, its groups of tools, and the servers whose tools it uses."""
+"""The MCP server at `/mcp` and `/mcp/{group}`, its tool groups, and the state of the MCP servers that Khala uses."""
 
 import asyncio
 import importlib
@@ -24,36 +24,38 @@ from khala.domain.access import Caller, require_scope
 from khala.domain.errors import NotFound, Unauthorized
 from khala.tools.mcp import ServerState, ToolGroup
 
-ASKED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
+DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 
 
 class OfferedToolGroup(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Tools that belong together. `patterns` say which; `tools` are those that the caller is offered at `path`."""
+    """A group of tools. `patterns` select them. `tools` are those that the caller is offered at `path`."""
 
     name: str
     title: str
     description: str
-    path: Annotated[str, Meta(description="Where an MCP client is offered them.")]
+    path: Annotated[str, Meta(description="The path of the group's MCP server.")]
     patterns: tuple[str, ...]
     tools: list[str]
 
 
 def endpoint(context: Context) -> ASGIRouteHandler:
-    """The MCP server. Every request stands for itself, so that any process may answer it."""
+    """Return the route of the MCP server. It is stateless, so any process can serve any request."""
 
-    # Mounted, because Litestar loses its way with parameters in an ASGI handler's path.
+    # Mounted, because Litestar does not support path parameters of ASGI handlers.
     @asgi("/mcp", is_mount=True, copy_scope=True)
     async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
         request: Request[Any, Any, Any] = Request(scope, receive, send)
         request.scope["state"]["began"] = time.monotonic()
         context.limits.requests.check(request, context.origins)
         if request.method != "POST":
-            # Nothing is ever said unasked, and there are no sessions to end.
+            # The server sends no messages of its own, and has no sessions to end.
             raise MethodNotAllowedException(headers={"Allow": "POST"})
-        refuse_cross_site(request, context.origins, cookie=session_cookie.secret(request, context.origins) is not None)
+        refuse_cross_site(
+            request, context.origins, cookie=session_cookie.session_secret(request, context.origins) is not None
+        )
         group = _group(context, scope["path"].strip("/"))
-        caller = await _asker(request, context)
-        # The SDK is large: whoever never asks is spared the second that it takes to load.
+        caller = await _authenticate(request, context)
+        # The SDK takes a second to load, so it is loaded only if the endpoint is used.
         await asyncio.to_thread(importlib.import_module, "khala.api.mcp.server")
         from khala.api.mcp.server import serve
 
@@ -63,7 +65,7 @@ def endpoint(context: Context) -> ASGIRouteHandler:
     return mcp
 
 
-async def _asker(request: Request[Any, Any, Any], context: Context) -> Caller:
+async def _authenticate(request: Request[Any, Any, Any], context: Context) -> Caller:
     try:
         caller = await authenticate_request(request, context)
     except Unauthorized as error:
@@ -82,7 +84,7 @@ def _group(context: Context, name: str) -> ToolGroup | None:
 
 
 class McpController(Controller):
-    """What one should know before one connects."""
+    """Descriptions of MCP servers."""
 
     path = "/"
     tags = ("Tools",)
@@ -90,32 +92,32 @@ class McpController(Controller):
     @get(
         "/groups",
         operation_id="listGroups",
-        summary="List groups of tools",
-        response_description="All groups, with the tools that the caller is offered in each.",
-        responses=documented_errors(*ASKED),
+        summary="List tool groups",
+        response_description="All groups, with the tools that the caller is offered.",
+        responses=documented_errors(*DENIED),
     )
     async def groups(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller]
     ) -> Items[OfferedToolGroup]:
-        """Each group is an MCP server of its own, at its path."""
+        """List the groups of tools. Each group is an MCP server at its path."""
         offered = await McpToolCatalog(context.tools.registry, caller, None).tools()
-        return Items(items=[_shown(group, list(offered)) for group in context.tools.groups.values()])
+        return Items(items=[_describe(group, list(offered)) for group in context.tools.groups.values()])
 
     @get(
         "/mcp-servers",
         operation_id="listMcpServers",
-        summary="List the MCP servers whose tools are used",
-        response_description="How it is with each server, seen from this process.",
-        responses=documented_errors(*ASKED),
+        summary="List connected MCP servers",
+        response_description="The state of each server, as seen by this process.",
+        responses=documented_errors(*DENIED),
         security=BY_ACCOUNT,
     )
     async def servers(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ServerState]:
-        """Names and states only: addresses, commands and environments stay with the operator."""
+        """List the MCP servers whose tools Khala uses. URLs, commands and environments are not included."""
         require_user(caller)
         return Items(items=context.tools.mcp_connections.servers())
 
 
-def _shown(group: ToolGroup, offered: list[str]) -> OfferedToolGroup:
+def _describe(group: ToolGroup, offered: list[str]) -> OfferedToolGroup:
     return OfferedToolGroup(
         name=group.name,
         title=group.title,

@@ -1,4 +1,4 @@
-"""The MCP server of one request: lists and calls tools for whoever sent it, and then is gone."""
+"""The MCP server of one request: lists and calls tools for its caller."""
 
 import asyncio
 import base64
@@ -18,7 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from khala.api.http.body_limits import MAX_BODY_BYTES
-from khala.api.mcp.offered_tools import McpToolCatalog, only_reads
+from khala.api.mcp.offered_tools import McpToolCatalog, is_read_only
 from khala.domain import ids
 from khala.domain.errors import KhalaError, PayloadTooLarge
 from khala.tools.invocation import invoke
@@ -27,34 +27,34 @@ from khala.version import KHALA_VERSION
 
 log = structlog.get_logger()
 
-KEPT = 256 * 1024
-"""Bytes of a result that are told; what is beyond is cut off."""
-MOST_OUTPUT = 128 << 20
-"""Bytes after which a tool is stopped."""
-MOST_AT_ONCE = 8
-"""Calls that one user may have under way, in this process."""
+MAX_RESULT_BYTES = 256 * 1024
+"""Longer results are truncated."""
+MAX_OUTPUT_BYTES = 128 << 20
+"""A tool that writes more is stopped."""
+MAX_CONCURRENT_CALLS = 8
+"""Per user, in this process."""
 NEEDS_ACCOUNT = -32050
-"""The JSON-RPC error of a call by somebody without an account."""
-PLAIN_KEY = re.compile(r"[!-~]{1,200}")
-"""A client's own key: printable ASCII."""
-KEY = "khala/idempotencyKey"
-"""Under which a client may say in `_meta` that this call is that one, tried again."""
+"""The JSON-RPC error code of a call without an account."""
+VALID_KEY = re.compile(r"[!-~]{1,200}")
+"""An idempotency key of a client: printable ASCII."""
+IDEMPOTENCY_KEY_FIELD = "khala/idempotencyKey"
+"""The field of `_meta` with which a client marks a retry of a call."""
 
 Context = ServerRequestContext[Any, Any]
 
-_under_way: dict[UUID, int] = {}
+_running_calls: dict[UUID, int] = {}
 
 
 async def serve(offering: McpToolCatalog, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer this request."""
-    visit = _Visit(offering)
+    """Serve one request."""
+    handler = _RequestHandler(offering)
     server = Server(
         "khala",
         version=KHALA_VERSION,
         title="Khala",
-        on_list_tools=visit.list_tools,
-        on_call_tool=visit.call_tool,
-        # Nothing of ours travels in headers.
+        on_list_tools=handler.list_tools,
+        on_call_tool=handler.call_tool,
+        # Tools have no parameters in headers.
         get_tool_input_schema=lambda _: None,
     )
     manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=MAX_BODY_BYTES)
@@ -62,33 +62,33 @@ async def serve(offering: McpToolCatalog, scope: Scope, receive: Receive, send: 
         await manager.handle_request(scope, receive, send)  # type: ignore[arg-type]
 
 
-class _Visit:
+class _RequestHandler:
     def __init__(self, offering: McpToolCatalog) -> None:
         self._offering = offering
 
     async def list_tools(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         if params is not None and params.cursor:
-            raise MCPError(types.INVALID_PARAMS, "There are no further pages.")
+            raise MCPError(types.INVALID_PARAMS, "There are no more pages.")
         tools = await self._tools()
         return types.ListToolsResult(tools=[_described(tool) for tool in tools.values()])
 
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         user_id = self._offering.actor.user_id
         if user_id is None:
-            said = "Calling tools needs an account: send Authorization: Bearer, and an API token."
-            raise MCPError(NEEDS_ACCOUNT, said, {"code": "unauthorized"})
+            message = "Calling tools needs an account: send Authorization: Bearer, and an API token."
+            raise MCPError(NEEDS_ACCOUNT, message, {"code": "unauthorized"})
         tool = (await self._tools()).get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
-        if _under_way.get(user_id, 0) >= MOST_AT_ONCE:
-            return _failed(f"At most {MOST_AT_ONCE} calls of one account run at once. Try again soon.")
-        _under_way[user_id] = _under_way.get(user_id, 0) + 1
+        if _running_calls.get(user_id, 0) >= MAX_CONCURRENT_CALLS:
+            return _failed(f"At most {MAX_CONCURRENT_CALLS} calls of one account run at once. Try again soon.")
+        _running_calls[user_id] = _running_calls.get(user_id, 0) + 1
         try:
-            return await self._called(ctx, tool, params)
+            return await self._call(ctx, tool, params)
         finally:
-            _under_way[user_id] -= 1
-            if not _under_way[user_id]:
-                del _under_way[user_id]
+            _running_calls[user_id] -= 1
+            if not _running_calls[user_id]:
+                del _running_calls[user_id]
 
     async def _tools(self) -> dict[str, Tool]:
         try:
@@ -96,53 +96,53 @@ class _Visit:
         except KhalaError as error:
             raise MCPError(types.INTERNAL_ERROR, error.message, {"code": error.code}) from error
 
-    async def _called(self, ctx: Context, tool: Tool, params: types.CallToolRequestParams) -> types.CallToolResult:
-        began = time.monotonic()
-        news: asyncio.Queue[str] = asyncio.Queue(maxsize=16)
-        sink = _Kept()
+    async def _call(self, ctx: Context, tool: Tool, params: types.CallToolRequestParams) -> types.CallToolResult:
+        started_at = time.monotonic()
+        updates: asyncio.Queue[str] = asyncio.Queue(maxsize=16)
+        sink = _TruncatingSink()
         call = CallContext(
             id=str(ids.new()),
             idempotency_key=self._key(params),
             actor=self._offering.actor,
             sink=sink,
-            progress=lambda text: _add(news, text),
+            progress=lambda text: _add(updates, text),
         )
-        teller = asyncio.create_task(_tell(ctx, news))
+        reporter = asyncio.create_task(_report_progress(ctx, updates))
         try:
             result = await invoke(tool, params.arguments or {}, call)
         finally:
-            teller.cancel()
-            await asyncio.wait({teller})
-        took = round((time.monotonic() - began) * 1000, 1)
+            reporter.cancel()
+            await asyncio.wait({reporter})
+        took = round((time.monotonic() - started_at) * 1000, 1)
         log.info("mcp_call", tool=tool.spec.name, ok=result.ok, code=result.code, ms=took)
-        return _told(result, sink)
+        return _result(result, sink)
 
     def _key(self, params: types.CallToolRequestParams) -> str:
-        """A client's own key counts among its account's; nobody meets another's. What is no key counts as none."""
-        given = (params.meta or {}).get(KEY)
-        key = given if isinstance(given, str) and PLAIN_KEY.fullmatch(given) else str(ids.new())
+        """Return the call's idempotency key, within its account. An invalid key counts as absent."""
+        given = (params.meta or {}).get(IDEMPOTENCY_KEY_FIELD)
+        key = given if isinstance(given, str) and VALID_KEY.fullmatch(given) else str(ids.new())
         return f"mcp:{self._offering.actor.owner_id}:{key}"
 
 
-class _Kept:
-    """A sink that keeps the beginning."""
+class _TruncatingSink:
+    """A sink that keeps the beginning of the output."""
 
     def __init__(self) -> None:
         self.content = bytearray()
         self.size = 0
 
     async def write(self, data: bytes) -> None:
-        """Keep as much of it as is told."""
+        """Keep as much of the data as the result may contain."""
         self.size += len(data)
-        if self.size > MOST_OUTPUT:
-            raise PayloadTooLarge(f"A tool puts out at most {MOST_OUTPUT:,} bytes.")
-        self.content += data[: max(0, KEPT - len(self.content))]
+        if self.size > MAX_OUTPUT_BYTES:
+            raise PayloadTooLarge(f"A tool may write at most {MAX_OUTPUT_BYTES:,} bytes.")
+        self.content += data[: max(0, MAX_RESULT_BYTES - len(self.content))]
 
 
 def _described(tool: Tool) -> types.Tool:
     spec = tool.spec
     annotations = types.ToolAnnotations(
-        read_only_hint=only_reads(tool),
+        read_only_hint=is_read_only(tool),
         idempotent_hint=spec.idempotent,
         open_world_hint="network" in spec.permissions,
     )
@@ -151,47 +151,51 @@ def _described(tool: Tool) -> types.Tool:
     )
 
 
-def _add(news: asyncio.Queue[str], text: str) -> None:
-    """What is told faster than it is heard is dropped."""
+def _add(updates: asyncio.Queue[str], text: str) -> None:
+    """Queue a progress message. It is dropped if the client reads too slowly."""
     with suppress(asyncio.QueueFull):
-        news.put_nowait(text)
+        updates.put_nowait(text)
 
 
-async def _tell(ctx: Context, news: asyncio.Queue[str]) -> None:
-    told = 0
+async def _report_progress(ctx: Context, updates: asyncio.Queue[str]) -> None:
+    count = 0
     while True:
-        text = await news.get()
-        told += 1
-        await ctx.session.report_progress(told, message=text)
+        text = await updates.get()
+        count += 1
+        await ctx.session.report_progress(count, message=text)
 
 
-def _told(result: CallResult, sink: _Kept) -> types.CallToolResult:
+def _result(result: CallResult, sink: _TruncatingSink) -> types.CallToolResult:
     if result.output is None and sink.size:
-        return types.CallToolResult(content=[_of_bytes(result.media_type, sink)], is_error=not result.ok)
+        return types.CallToolResult(content=[_bytes_content(result.media_type, sink)], is_error=not result.ok)
     if isinstance(result.output, str):
-        return types.CallToolResult(content=[_text(result.output.encode("utf-8", "replace"))], is_error=not result.ok)
+        return types.CallToolResult(
+            content=[_text_content(result.output.encode("utf-8", "replace"))], is_error=not result.ok
+        )
     encoded = b"" if result.output is None else msgspec.json.encode(result.output)
-    structured = result.output if isinstance(result.output, dict) and len(encoded) <= KEPT else None
-    return types.CallToolResult(content=[_text(encoded)], structured_content=structured, is_error=not result.ok)
+    structured = result.output if isinstance(result.output, dict) and len(encoded) <= MAX_RESULT_BYTES else None
+    return types.CallToolResult(content=[_text_content(encoded)], structured_content=structured, is_error=not result.ok)
 
 
-def _of_bytes(media_type: str, sink: _Kept) -> types.ContentBlock:
+def _bytes_content(media_type: str, sink: _TruncatingSink) -> types.ContentBlock:
     kind = media_type.partition(";")[0].strip()
     if kind.startswith("text/") or kind == "application/json":
-        return _text(bytes(sink.content), sink.size)
-    data, whole = base64.b64encode(sink.content).decode(), sink.size <= KEPT
+        return _text_content(bytes(sink.content), sink.size)
+    data, whole = base64.b64encode(sink.content).decode(), sink.size <= MAX_RESULT_BYTES
     if whole and kind.startswith("image/"):
         return types.ImageContent(data=data, mime_type=kind)
     if whole and kind.startswith("audio/"):
         return types.AudioContent(data=data, mime_type=kind)
-    return types.TextContent(text=f"[{kind}, {sink.size:,} bytes, left out]")
+    return types.TextContent(text=f"[{kind}, {sink.size:,} bytes, omitted]")
 
 
-def _text(encoded: bytes, size: int | None = None) -> types.TextContent:
-    """The beginning of a text, and a word on what is missing."""
+def _text_content(encoded: bytes, size: int | None = None) -> types.TextContent:
+    """Return the beginning of a text, and a note if it is truncated."""
     size = len(encoded) if size is None else size
-    note = f"\n[cut off: {size:,} bytes in all, of which {KEPT:,} are here]" if size > KEPT else ""
-    return types.TextContent(text=encoded[:KEPT].decode("utf-8", "replace" if not note else "ignore") + note)
+    note = f"\n[truncated: the first {MAX_RESULT_BYTES:,} of {size:,} bytes]" if size > MAX_RESULT_BYTES else ""
+    return types.TextContent(
+        text=encoded[:MAX_RESULT_BYTES].decode("utf-8", "replace" if not note else "ignore") + note
+    )
 
 
 def _failed(message: str) -> types.CallToolResult:

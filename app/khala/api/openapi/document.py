@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the routes can't say about themselves."""
+"""The OpenAPI document: its description, tags and configuration."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,56 +15,55 @@ from khala.domain.frames import SUBPROTOCOL
 
 DESCRIPTION = f"""
 Durable, realtime chat threads. Send a message with `POST /api/threads/{{thread_id}}/send`, follow the answer live, and
-read it whole at any time. Names are camelCase, ids are UUIDs, times are RFC 3339 in UTC, money is a decimal string in
-USD. Fields of an answer that a client does not know are ignored by it; fields of a request that the server does not
-know are refused.
+read it at any time. Names are camelCase, ids are UUIDs, times are RFC 3339 in UTC, and money is a decimal string in
+USD. Clients must ignore unknown fields of responses. The server refuses unknown fields of requests.
 
 **The feed** is a WebSocket at `/api/ws` (subprotocol `{SUBPROTOCOL}`, JSON text frames), which OpenAPI can't describe.
-Say `{{"type": "subscribe", "threadId": "…", "anonKey": "…", "after": 12}}`; what comes is a `snapshot` if `after` is
-absent or can't be served, then one `delta` for each change. `GET /api/threads/{{thread_id}}/events` is the same feed as
-server-sent events. `docs/protocol.md` specifies the frames.
+Send `{{"type": "subscribe", "threadId": "…", "anonKey": "…", "after": 12}}`. The server sends a `snapshot` if `after`
+is absent or cannot be served, and then one `delta` for each change. `GET /api/threads/{{thread_id}}/events` is the same
+feed as server-sent events. `docs/protocol.md` specifies the frames.
 
-**Errors** are `application/problem+json` (RFC 9457). `code` is stable; `errors` names the places of an
-`invalid_input`; `rate_limited` and `unavailable` come with `Retry-After`, in seconds.
+**Errors** are `application/problem+json` (RFC 9457). `code` is stable. `errors` lists the invalid values
+of an `invalid_input`. `rate_limited` and `unavailable` have a `Retry-After` header, in seconds.
 """
 
 TAGS = [
-    Tag("Threads", "Conversations: make, read, rename, empty and delete them, and send to them."),
-    Tag("Sharing", "Claim threads, and let others in."),
-    Tag("Runs", "Answers being written, and those that were."),
-    Tag("Blobs", "Files that were uploaded, and what was too large for a part."),
-    Tag("Tools", "What agents can do, and the MCP servers that they do it with."),
-    Tag("Feed", "Changes as they are committed."),
-    Tag("Accounts", "Sign in and out, sessions, API tokens, and all that an account has."),
-    Tag("Health", "For load balancers and people."),
+    Tag("Threads", "Conversations: create, read, rename, reset and delete them, and send messages."),
+    Tag("Sharing", "Claim anonymous threads, and share threads with others."),
+    Tag("Runs", "Runs write the answers. Read, approve and cancel them."),
+    Tag("Blobs", "Uploaded files, and content that is too large for a part."),
+    Tag("Tools", "Tools that models can call, rules for calls, and MCP servers."),
+    Tag("Feed", "Changes of threads, when they are committed."),
+    Tag("Accounts", "Sign-in, sessions, API tokens and account data."),
+    Tag("Health", "Health checks for load balancers and operators."),
 ]
 
 
 @dataclass
 class OptionalBody(Operation):
-    """An operation whose body may be left out, which Litestar takes for required."""
+    """An operation with an optional body, which Litestar documents as required."""
 
     def __post_init__(self) -> None:
-        """Say so."""
+        """Document the body as optional."""
         if isinstance(self.request_body, RequestBody):
             self.request_body.required = False
 
 
 class CompleteJson(JsonRenderPlugin):
-    """The document as JSON, with the constraints that Litestar can't read from types."""
+    """Renders the document as JSON, with constraints that Litestar cannot read from types."""
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
-        """Complete it and say it."""
+        """Return the completed document."""
         return super().render(request, constraints.complete(openapi_schema))
 
 
 def example(summary: str, **value: Any) -> list[Example]:
-    """The one example of a body."""
+    """Return the example of a body."""
     return [Example(summary=summary, value=value)]
 
 
 def config(version: str, *, before_request: BeforeRequestHookHandler) -> OpenAPIConfig:
-    """What `GET /api/openapi.json` answers. `before_request` may refuse to."""
+    """Return the configuration of `GET /api/openapi.json`. `before_request` may refuse a request."""
     return OpenAPIConfig(
         title="Khala",
         version=version,
@@ -72,7 +71,7 @@ def config(version: str, *, before_request: BeforeRequestHookHandler) -> OpenAPI
         tags=TAGS,
         components=Components(security_schemes=dict(SCHEMES)),
         use_handler_docstrings=True,
-        # Not at /api, beneath which Litestar would answer unknown paths with a page.
+        # Not at /api: Litestar would serve a page for unknown paths below it.
         openapi_router=Router(
             "/api/openapi.json", route_handlers=[], before_request=before_request, include_in_schema=False
         ),

@@ -1,4 +1,4 @@
-"""Health: whether the process is up, and whether it can do its work."""
+"""Health checks: liveness and readiness."""
 
 from litestar import Controller, Response, get
 from litestar.di import NamedDependency
@@ -9,25 +9,25 @@ from khala.api.operations.types import HealthReport, Liveness
 
 
 class HealthController(Controller):
-    """For load balancers and people."""
+    """Health checks for load balancers and operators."""
 
     path = "/health"
     tags = ("Health",)
 
-    @get("/live", operation_id="live", summary="Is the process up?", response_description="It is.")
+    @get("/live", operation_id="live", summary="Is the process up?", response_description="It is up.")
     async def live(self) -> dict[str, bool]:
-        """Answers as long as the process does."""
+        """Respond as long as the process is up."""
         return {"ok": True}
 
     @get(
         "/ready",
         operation_id="ready",
-        summary="Can it do its work?",
-        response_description="It can.",
-        responses={503: documented_success(HealthReport, "Something is out of reach.")},
+        summary="Is the process ready?",
+        response_description="It is ready.",
+        responses={503: documented_success(HealthReport, "A dependency is unavailable.")},
     )
     async def ready(self, context: NamedDependency[Context]) -> Response[HealthReport]:
-        """Whether the database takes writes, notifications arrive, files have room, and the process is to go on."""
+        """Check that the database accepts writes, notifications arrive, files have space, and no shutdown has begun."""
         health = await context.process.readiness.examine(stopping=context.process.stopping.is_set())
         return Response(health, status_code=200 if health.ok else 503)
 

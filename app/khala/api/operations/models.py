@@ -1,4 +1,4 @@
-"""`GET /api/models`: the models that may be asked for by name, and what they cost."""
+"""`GET /api/models`: the models that a request may name, and their prices."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,27 +22,27 @@ from khala.models import prices
     response_description="Models, the default first.",
     responses=documented_errors("rate_limited"),
 )
-async def models(context: NamedDependency[Context]) -> OfferedModels:
-    """The models that may be asked for by name, with list prices per million tokens."""
-    # The first look imports the price list, for up to a second.
-    return await asyncio.to_thread(offers, context.models.listed)
+async def list_models(context: NamedDependency[Context]) -> OfferedModels:
+    """List the models that a request may name, with list prices per million tokens."""
+    # The first call imports the price list, which takes up to a second.
+    return await asyncio.to_thread(offered_models, context.models.listed)
 
 
 @lru_cache(maxsize=1)
-def offers(names: Sequence[str]) -> OfferedModels:
-    """These models, the default first, with what is known of them."""
-    return OfferedModels(default=names[0], items=[_offer(name) for name in names])
+def offered_models(names: Sequence[str]) -> OfferedModels:
+    """Return the models, the default first, with prices and sizes as far as they are known."""
+    return OfferedModels(default=names[0], items=[_offered_model(name) for name in names])
 
 
-def _offer(model: str) -> OfferedModel:
-    provider, _, named = model.partition(":")
-    name = named or provider
-    told, said = prices.per_million(provider, name)
+def _offered_model(model: str) -> OfferedModel:
+    provider, _, suffix = model.partition(":")
+    name = suffix or provider
+    input_price, output_price = prices.per_million(provider, name)
     return OfferedModel(
         model=model,
         provider=provider,
         name=name,
-        input_usd_per_million=format_optional(told),
-        output_usd_per_million=format_optional(said),
+        input_usd_per_million=format_optional(input_price),
+        output_usd_per_million=format_optional(output_price),
         context_tokens=prices.context_window(provider, name),
     )

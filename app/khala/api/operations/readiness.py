@@ -1,4 +1,4 @@
-"""Whether a process can do its work: what is asked each time, and what is probed at most every few seconds."""
+"""The readiness of a process. Cheap checks run each time, expensive probes at most every five seconds."""
 
 import asyncio
 import time
@@ -20,22 +20,22 @@ PROBE_TIMEOUT_SECONDS = 5.0
 
 
 class ReadinessService:
-    """Examines what one process needs; of those who ask at once, all share one probe."""
+    """Checks the dependencies of one process. Concurrent callers share one probe."""
 
     def __init__(self, db: Database, listener: Listener, blob_service: BlobService) -> None:
         self._db = db
         self._listener = listener
         self._blob_service = blob_service
-        self._writes = _Probe(self._takes_writes)
-        self._room = _Probe(blob_service.has_disk_space)
+        self._writes = _Probe(self._accepts_writes)
+        self._disk_space = _Probe(blob_service.has_disk_space)
 
     async def examine(self, *, stopping: bool) -> HealthReport:
-        """What works now."""
-        database, feed = await self._answers(), self._listener.connected
-        checks = (self._writes.well(), self._room.well(), self._blob_service.is_healthy())
-        writable, room, blobs = await asyncio.gather(*checks)
-        # A full folder is this machine's fault; a bucket that is away is so for every process, which all go on without.
-        disk = room and (blobs or not self._blob_service.store.local)
+        """Check all dependencies."""
+        database, feed = await self._database_responds(), self._listener.connected
+        checks = (self._writes.is_healthy(), self._disk_space.is_healthy(), self._blob_service.is_healthy())
+        writable, has_space, blobs = await asyncio.gather(*checks)
+        # A full folder affects only this machine. An unavailable bucket affects all processes alike.
+        disk = has_space and (blobs or not self._blob_service.store.local)
         return HealthReport(
             ok=database and writable and feed and disk and not stopping,
             database=database,
@@ -47,11 +47,11 @@ class ReadinessService:
         )
 
     async def aclose(self) -> None:
-        """End probes that are under way."""
+        """Cancel running probes."""
         await self._writes.aclose()
-        await self._room.aclose()
+        await self._disk_space.aclose()
 
-    async def _answers(self) -> bool:
+    async def _database_responds(self) -> bool:
         try:
             async with self._db.driver() as driver:
                 await driver.execute("SELECT 1", timeout=3)
@@ -59,41 +59,41 @@ class ReadinessService:
             return False
         return True
 
-    async def _takes_writes(self) -> bool:
+    async def _accepts_writes(self) -> bool:
         try:
-            why_not = await find_write_problem(self._db)
+            reason = await find_write_problem(self._db)
         except Unavailable as error:
-            why_not = str(error)
-        if why_not is not None:
-            log.warning("database_takes_no_writes", why=why_not)
-        return why_not is None
+            reason = str(error)
+        if reason is not None:
+            log.warning("database_takes_no_writes", why=reason)
+        return reason is None
 
 
 class _Probe:
-    """Asks `check` if the last answer is too old; all who ask meanwhile share the new one."""
+    """Runs a check if its last result is too old. Concurrent callers share the result."""
 
     def __init__(self, check: Callable[[], Awaitable[bool]]) -> None:
         self._check = check
-        self._asking: asyncio.Task[bool] | None = None
-        self._asked_at = 0.0
+        self._running: asyncio.Task[bool] | None = None
+        self._checked_at = 0.0
 
-    async def well(self) -> bool:
-        """What the check found; False if that can't be told in time."""
-        old = time.monotonic() - self._asked_at > PROBE_INTERVAL_SECONDS
-        if self._asking is None or (self._asking.done() and old):
-            self._asking = asyncio.create_task(self._ask())
-        # Somebody else may begin the next one before this one is read.
-        asking = self._asking
-        done, _ = await asyncio.wait({asking}, timeout=PROBE_TIMEOUT_SECONDS)
-        return bool(done) and asking.result()
+    async def is_healthy(self) -> bool:
+        """Return the result of the check, False if it takes too long."""
+        is_old = time.monotonic() - self._checked_at > PROBE_INTERVAL_SECONDS
+        if self._running is None or (self._running.done() and is_old):
+            self._running = asyncio.create_task(self._run())
+        # Another caller may start the next check before this result is read.
+        running = self._running
+        done, _ = await asyncio.wait({running}, timeout=PROBE_TIMEOUT_SECONDS)
+        return bool(done) and running.result()
 
-    async def _ask(self) -> bool:
+    async def _run(self) -> bool:
         try:
             return await self._check()
         finally:
-            self._asked_at = time.monotonic()
+            self._checked_at = time.monotonic()
 
     async def aclose(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait({self._asking})
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running})

@@ -1,4 +1,4 @@
-"""Runs over REST: read one, its parts and receipts, and call it off."""
+"""Runs over REST: read a run, its parts, receipts and approvals, decide approvals, and cancel it."""
 
 from typing import Annotated, Any
 
@@ -35,7 +35,7 @@ DENIED = ("invalid_input", "unauthorized", "forbidden", "run_not_found", "rate_l
 
 
 class RunController(Controller):
-    """Answers being written, and those that were."""
+    """Runs, which write answers."""
 
     path = "/runs/{run_id:uuid}"
     tags = ("Runs",)
@@ -49,7 +49,7 @@ class RunController(Controller):
         responses=documented_errors(*DENIED),
     )
     async def read(self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId) -> Run:
-        """The run, once it has ended with its usage, cost and the reason why it stopped."""
+        """Read the run. A run that has ended includes its usage, cost and finish reason."""
         return await runs.get(context.db, run_id, caller)
 
     @get(
@@ -64,10 +64,12 @@ class RunController(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         run_id: RunId,
-        after: Annotated[int, QueryParameter(ge=-1, le=2**31 - 1, description="The last seq that you have.")] = -1,
-        limit: Annotated[int, QueryParameter(ge=1, le=1000, description="How many, at most.")] = 500,
+        after: Annotated[
+            int, QueryParameter(ge=-1, le=2**31 - 1, description="The seq of the last part that you have.")
+        ] = -1,
+        limit: Annotated[int, QueryParameter(ge=1, le=1000, description="The maximum number of parts.")] = 500,
     ) -> PartPage:
-        """The run's parts after a seq, in order."""
+        """Read the run's parts after a seq, in order."""
         async with context.db.snapshot() as driver:
             run = await runs.admit(driver, run_id, caller)
             found = await parts.of_run(driver, run.thread_id, run_id, after=after, limit=limit)
@@ -84,7 +86,7 @@ class RunController(Controller):
     async def receipts(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
     ) -> Items[Receipt]:
-        """What each model call of the run used, cost and took, and what each tool call came to."""
+        """Read the usage, cost and duration of each model call, and the outcome of each tool call."""
         async with context.db.snapshot() as driver:
             run = await runs.admit(driver, run_id, caller)
             return Items(items=await receipts.of_run(driver, run.thread_id, run_id))
@@ -93,13 +95,13 @@ class RunController(Controller):
         "/approvals",
         operation_id="readApprovals",
         summary="Read a run's approvals",
-        response_description="Approvals, in the order in which they were asked for.",
+        response_description="Approvals, in the order in which they were requested.",
         responses=documented_errors(*DENIED),
     )
     async def asked(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
     ) -> Items[Approval]:
-        """The tool calls of the run that somebody has to approve of, and what was said of them."""
+        """Read the tool calls of the run that require an approval, and the decisions."""
         async with context.db.snapshot() as driver:
             run = await runs.admit(driver, run_id, caller)
             found = await approvals.of_run(driver, run.thread_id, run_id)
@@ -109,10 +111,10 @@ class RunController(Controller):
 
     @post(
         "/approvals/{call_id:str}",
-        operation_id="decide",
-        summary="Approve of a tool call, or deny it",
+        operation_id="decideApproval",
+        summary="Approve or deny a tool call",
         status_code=200,
-        response_description="What was decided; the run goes on.",
+        response_description="The decision. The run continues.",
         responses=documented_errors(
             *DENIED, "not_found", "conflict", "already_decided", "payload_too_large", "unsupported_media_type"
         ),
@@ -125,13 +127,13 @@ class RunController(Controller):
         call_id: CallId,
         data: Annotated[DecisionRequest, BodyKwarg(examples=example("Yes", approved=True))],
     ) -> Approval:
-        """Answer a call that waits. The first answer stands; the same again changes nothing, another one is 409.
+        """Decide a pending call. The first decision is final: a repetition changes nothing, another one returns 409.
 
-        Only the person for whom the call acts may send `editedArgs`.
+        Only the user on whose behalf the call acts may send `editedArgs`.
         """
         question = await approvals.get_question(context.db, run_id, check_text(call_id, "call_id"), caller)
         if data.edited_args is not None:
-            await _check(question, data.edited_args)
+            await _check_edited_args(question, data.edited_args)
         answer = ApprovalDecision(
             approved=data.approved,
             reason=None if data.reason is None else check_text(data.reason, "reason"),
@@ -146,11 +148,11 @@ class RunController(Controller):
         "/cancel",
         operation_id="cancelRun",
         operation_class=OptionalBody,
-        summary="Call a run off",
+        summary="Cancel a run",
         status_code=202,
-        response_description="It ends at once, or as soon as its executor hears of it.",
+        response_description="The run ends at once, or as soon as its executor is notified.",
         responses=documented_errors(*DENIED, "payload_too_large", "unsupported_media_type")
-        | {200: documented_success(Run, "It had ended already.")},
+        | {200: documented_success(Run, "The run had already ended.")},
     )
     async def cancel(
         self,
@@ -161,16 +163,16 @@ class RunController(Controller):
             CancelRequest | None, BodyKwarg(examples=[Example(summary="With a reason", value={"reason": "Off topic"})])
         ] = None,
     ) -> Response[Run]:
-        """End the run. What it has said stays; a run that has ended stays as it is, and answers 200."""
+        """Cancel the run. Its text so far is kept. A run that has already ended does not change, and returns 200."""
         run, changed = await runs.cancel(context.db, run_id, caller)
         log.info("cancel", run_id=str(run_id), changed=changed, reason=data.reason if data else None)
         return Response(run, status_code=202 if changed else 200)
 
 
-async def _check(question: ApprovalQuestion, args: dict[str, Any]) -> None:
+async def _check_edited_args(question: ApprovalQuestion, args: dict[str, Any]) -> None:
     check_json(args, "editedArgs")
     if len(msgspec.json.encode(args)) > arguments.MAX_ARGS_BYTES:
-        raise PayloadTooLarge(f"editedArgs have at most {arguments.MAX_ARGS_BYTES:,} bytes.")
+        raise PayloadTooLarge(f"editedArgs may have at most {arguments.MAX_ARGS_BYTES:,} bytes.")
     try:
         await arguments.check(ToolSpec(name=question.tool, description="", parameters=question.parameters), args)
     except ToolError as problem:

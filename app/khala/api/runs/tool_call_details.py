@@ -1,4 +1,4 @@
-"""Details of single tool calls, by a token that a stream on autopilot has told."""
+"""Details of single tool calls, by a token from the event stream of an autopilot run."""
 
 from typing import Annotated
 
@@ -16,44 +16,44 @@ from khala.domain.parts import BlobRef
 from khala.store.runs import detail_tokens
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "not_found", "rate_limited", "unavailable")
-DetailToken = Annotated[str, PathParameter(description="The token, which `task_group_start` told.", max_length=100)]
+DetailToken = Annotated[str, PathParameter(description="The token from a `task_group_start` event.", max_length=100)]
 
 
 @get(
     "/autopilot/detail/{token:str}",
-    operation_id="readDetail",
+    operation_id="readToolCallDetail",
     tags=["Runs"],
-    summary="Read what a task came to",
+    summary="Read the details of a task",
     security=BY_KEY,
-    response_description="The task, as far as it has come.",
+    response_description="The task, with its result if it has ended.",
     responses=documented_errors(*DENIED),
 )
 async def detail(
     context: NamedDependency[Context], caller: NamedDependency[Caller], token: DetailToken
 ) -> ToolCallDetail:
-    """The whole of a tool call, for whoever may read its thread. A token ends by itself; then it is 404."""
+    """Read a tool call with its complete result. The caller must have access. An expired token returns 404."""
     async with context.db.driver() as driver:
-        found = await detail_tokens.find(driver, token, caller)
-    return _told(found)
+        block = await detail_tokens.find(driver, token, caller)
+    return _detail(block)
 
 
-def _told(block: ToolBlock) -> ToolCallDetail:
+def _detail(block: ToolBlock) -> ToolCallDetail:
     return ToolCallDetail(
         task_id=block.tool_call_id,
         tool=block.tool,
         state=block.state,
         step=block.step,
         args=block.args,
-        args_blob=_kept(block.args_blob),
+        args_blob=_blob_link(block.args_blob),
         reason=block.reason,
         summary=block.summary,
         output=block.output,
-        blob=_kept(block.blob),
+        blob=_blob_link(block.blob),
         duration_ms=block.duration_ms,
     )
 
 
-def _kept(ref: BlobRef | None) -> BlobLink | None:
+def _blob_link(ref: BlobRef | None) -> BlobLink | None:
     if ref is None:
         return None
     return BlobLink(

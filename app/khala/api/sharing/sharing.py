@@ -1,4 +1,4 @@
-"""Sharing over REST: claim a thread, its members, and links to it."""
+"""Sharing over REST: claims, members, invitations and share links."""
 
 from typing import Annotated, Any
 
@@ -37,20 +37,20 @@ BODY = ("payload_too_large", "unsupported_media_type")
 EXPIRES = "2030-01-01T00:00:00Z"
 
 
-async def claimed(context: Context, threads: list[ThreadClaim], caller: Caller) -> list[ClaimResult]:
-    """Claim each of these threads by itself; what can't be claimed keeps no other from it."""
-    found = []
+async def claim_each(context: Context, threads: list[ThreadClaim], caller: Caller) -> list[ClaimResult]:
+    """Claim each thread independently, and return the result of each claim."""
+    results = []
     for thread in threads:
         try:
             await claims.claim(context.db, thread.thread_id, key_hash(thread.anon_key), caller)
-            found.append(ClaimResult(thread_id=thread.thread_id))
+            results.append(ClaimResult(thread_id=thread.thread_id))
         except (Forbidden, ThreadNotFound) as error:
-            found.append(ClaimResult(thread_id=thread.thread_id, code=error.code))
-    return found
+            results.append(ClaimResult(thread_id=thread.thread_id, code=error.code))
+    return results
 
 
 class SharingController(Controller):
-    """Who else may read and write."""
+    """Access of other users to a thread."""
 
     path = "/threads/{thread_id:uuid}"
     tags = ("Sharing",)
@@ -61,7 +61,7 @@ class SharingController(Controller):
         summary="Claim an anonymous thread",
         security=BY_ACCOUNT,
         status_code=200,
-        response_description="The thread, which is the caller's now.",
+        response_description="The thread, which the caller now owns.",
         responses=documented_errors(*DENIED, *BODY),
     )
     async def claim(
@@ -69,9 +69,9 @@ class SharingController(Controller):
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
-        data: Annotated[ClaimRequest, BodyKwarg(examples=example("By its key", anonKey="k" * 43))],
+        data: Annotated[ClaimRequest, BodyKwarg(examples=example("With the thread's key", anonKey="k" * 43))],
     ) -> Thread:
-        """Own a thread that was begun without an account. Runs go on; the key opens nothing any more."""
+        """Transfer an anonymous thread to the account. Runs continue, and the key becomes invalid."""
         require_user(caller)
         return await claims.claim(context.db, thread_id, key_hash(data.anon_key), caller)
 
@@ -81,7 +81,7 @@ class SharingController(Controller):
         summary="Mark a thread as read",
         security=BY_ACCOUNT,
         status_code=204,
-        response_description="It is noted.",
+        response_description="The position was stored.",
         responses=documented_errors(*DENIED, *BODY),
     )
     async def read(
@@ -91,7 +91,7 @@ class SharingController(Controller):
         thread_id: ThreadId,
         data: Annotated[ReadPosition, BodyKwarg(examples=example("Up to here", revision=12))],
     ) -> None:
-        """Note up to which revision the user has read. It never goes back."""
+        """Store up to which revision the user has read. A lower revision has no effect."""
         user_id = require_user(caller)
         async with context.db.driver() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
@@ -100,7 +100,7 @@ class SharingController(Controller):
     @post(
         "/join",
         operation_id="joinThread",
-        summary="Accept an invitation, or join by a link",
+        summary="Accept an invitation, or join with a share link",
         security=BY_ACCOUNT,
         status_code=200,
         response_description="The caller's role.",
@@ -109,16 +109,16 @@ class SharingController(Controller):
     async def join(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> Member:
-        """Take the role of an invitation, or of a share link, sent as X-Share-Key; of both the higher one.
+        """Take the role of an invitation or of a share link, which is sent as X-Share-Key. The higher role applies.
 
-        The thread is on the account's list from now on.
+        The thread is then in the account's list of threads.
         """
         return await sharing.join(context.db, thread_id, require_user(caller), caller)
 
     @get(
         "/access",
         operation_id="readAccess",
-        summary="What may I do here?",
+        summary="Read the caller's access",
         security=BY_KEY,
         response_description="The caller's role.",
         responses=documented_errors(*DENIED),
@@ -126,24 +126,24 @@ class SharingController(Controller):
     async def access(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> ThreadAccess:
-        """The most that the caller's account and keys open, and until when if that is known to end."""
+        """Read the highest role of the caller's account and keys, and when it expires, if it does."""
         async with context.db.driver() as driver:
-            found = await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
-        assert found.role is not None
-        return ThreadAccess(role=found.role, expires_at=found.expires_at)
+            authorization = await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
+        assert authorization.role is not None
+        return ThreadAccess(role=authorization.role, expires_at=authorization.expires_at)
 
     @get(
         "/members",
         operation_id="listMembers",
         summary="List members",
         security=BY_KEY,
-        response_description="Members and who is invited, the first owner first.",
+        response_description="Members and invited users, the first owner first.",
         responses=documented_errors(*DENIED),
     )
     async def members(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> Items[Member]:
-        """The users who have a role in the thread, and those who are invited to have one."""
+        """List the users with a role in the thread, and the users who are invited."""
         async with context.db.snapshot() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
             return Items(items=await sharing.members(driver, thread_id))
@@ -153,7 +153,7 @@ class SharingController(Controller):
         operation_id="setMember",
         summary="Invite a user, or change a member's role",
         security=BY_KEY,
-        response_description="The member, or who is invited.",
+        response_description="The member or invited user.",
         responses=documented_errors(*DENIED, "not_found", "conflict", *BODY),
     )
     async def set_member(
@@ -162,11 +162,11 @@ class SharingController(Controller):
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
         user_id: UserId,
-        data: Annotated[NewRole, BodyKwarg(examples=example("May write", role="editor"))],
+        data: Annotated[NewRole, BodyKwarg(examples=example("Allow writing", role="editor"))],
     ) -> Member:
-        """Change at once what a member may do, or invite a user who is none: they read until they accept.
+        """Change a member's role, which applies at once, or invite another user, who may read until they accept.
 
-        The first owner stays owner.
+        The first owner's role cannot be changed.
         """
         return await sharing.set_role(context.db, thread_id, user_id, data.role, caller)
 
@@ -175,13 +175,13 @@ class SharingController(Controller):
         operation_id="removeMember",
         summary="Remove a member, or withdraw an invitation",
         security=BY_KEY,
-        response_description="The user has no role here any more.",
+        response_description="The user no longer has a role.",
         responses=documented_errors(*DENIED, "not_found", "conflict"),
     )
     async def remove_member(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, user_id: UserId
     ) -> None:
-        """Cut a user off at once. Anybody may give up their own role, or decline their own invitation."""
+        """Remove a user's access at once. Users may also remove themselves, or decline their own invitation."""
         await sharing.remove_member(context.db, thread_id, user_id, caller)
 
     @post(
@@ -192,15 +192,15 @@ class SharingController(Controller):
         response_description="The link, and its key, which is told only now.",
         responses=documented_errors(*DENIED, "conflict", *BODY),
     )
-    async def make_link(
+    async def create_link(
         self,
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         request: Request[Any, Any, Any],
         thread_id: ThreadId,
-        data: Annotated[NewLink, BodyKwarg(examples=example("To look on", role="viewer", expiresAt=EXPIRES))],
+        data: Annotated[NewLink, BodyKwarg(examples=example("Read only", role="viewer", expiresAt=EXPIRES))],
     ) -> CreatedLink:
-        """Let whoever has the link read, or write. It opens the live thread, not a copy."""
+        """Create a link that lets everybody who has it read or write. It opens the live thread, not a copy."""
         expires_at = check_expiry(data.expires_at)
         link, key = await sharing.create_link(context.db, thread_id, data.role, expires_at, caller)
         url = f"{base_url(request, context.origins)}/t/{thread_id}#share={key}"
@@ -224,7 +224,7 @@ class SharingController(Controller):
     async def links(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> Items[ShareLink]:
-        """The links that are good now."""
+        """List the valid links."""
         async with context.db.snapshot() as driver:
             await access.authorize(driver, thread_id, caller, Action.MANAGE_LINKS)
             return Items(items=await sharing.links(driver, thread_id))
@@ -234,13 +234,13 @@ class SharingController(Controller):
         operation_id="revokeLink",
         summary="Revoke a share link",
         security=BY_KEY,
-        response_description="It opens nothing any more.",
+        response_description="The link was revoked.",
         responses=documented_errors(*DENIED, "not_found"),
     )
     async def revoke_link(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, link_id: LinkId
     ) -> None:
-        """End a link. Whoever follows by it is cut off at once."""
+        """Revoke a link. Clients that use it lose access at once."""
         await sharing.revoke_link(context.db, thread_id, link_id, caller)
 
 
@@ -251,7 +251,7 @@ class SharingController(Controller):
     summary="Claim several threads",
     security=BY_ACCOUNT,
     status_code=200,
-    response_description="What became of each claim.",
+    response_description="The result of each claim.",
     responses=documented_errors("invalid_input", "unauthorized", "forbidden", "rate_limited", *BODY, "unavailable"),
 )
 async def claim_threads(
@@ -260,10 +260,12 @@ async def claim_threads(
     data: Annotated[
         ClaimsRequest,
         BodyKwarg(
-            examples=example("One", items=[{"threadId": "0190a3c4-7b2e-7c1a-9f00-000000000001", "anonKey": "k" * 43}])
+            examples=example(
+                "One thread", items=[{"threadId": "0190a3c4-7b2e-7c1a-9f00-000000000001", "anonKey": "k" * 43}]
+            )
         ),
     ],
 ) -> Items[ClaimResult]:
-    """Own threads that were begun without an account, each by its key and by itself."""
+    """Transfer anonymous threads to the account. Each claim succeeds or fails independently."""
     require_user(caller)
-    return Items(items=await claimed(context, data.items, caller))
+    return Items(items=await claim_each(context, data.items, caller))

@@ -1,4 +1,4 @@
-"""What one client says over its socket, and what is done about it."""
+"""One client's session on a WebSocket: handles its frames and enforces its limits."""
 
 import time
 from typing import Any, assert_never
@@ -18,22 +18,22 @@ from khala.live.access_guard import stands, without_account
 from khala.live.observer import Observer
 
 MAX_FRAME_BYTES = 64 * 1024
-"""Bytes of a client's frame."""
+"""The maximum size of a client's frame."""
 MAX_SUBSCRIPTIONS = 100
 MAX_BAD_FRAMES = 10
-"""Bad frames, or frames over the budget, after which the connection is closed."""
+"""After so many invalid frames or frames over the rate limit, the connection is closed."""
 MAX_PRESENCE_STATE_BYTES = 1024
-"""Bytes of a presence's state."""
-BUDGET = (300, 50.0)
-"""Frames at once, and a second."""
-PRESENCE_BUDGET = (20, 5.0)
-"""Presence frames at once, and a second."""
+"""The maximum size of a presence state."""
+FRAME_RATE = (300, 50.0)
+"""Frames in a burst, and per second."""
+PRESENCE_RATE = (20, 5.0)
+"""Presence frames in a burst, and per second."""
 
 decoder: msgspec.json.Decoder[frames.ClientFrame] = msgspec.json.Decoder(frames.ClientFrame)
 
 
 class SocketSession:
-    """One connection: the account that it acts for, and what it has left of its budgets."""
+    """One connection: its account and its rate limits."""
 
     def __init__(self, context: Context, client: Observer, account: Caller) -> None:
         self._context = context
@@ -41,28 +41,28 @@ class SocketSession:
         self._client = client
         self._account = account
         self._watching: UUID | None = None
-        self._frames = TokenBucket(*BUDGET)
-        self._presence = TokenBucket(*PRESENCE_BUDGET)
-        self._mistakes = 0
+        self._frames = TokenBucket(*FRAME_RATE)
+        self._presence = TokenBucket(*PRESENCE_RATE)
+        self._bad_frames = 0
 
     @property
-    def over(self) -> bool:
-        """Whether the client has made too many mistakes to be listened to."""
-        return self._mistakes >= MAX_BAD_FRAMES
+    def is_exhausted(self) -> bool:
+        """Whether the client has sent too many bad frames."""
+        return self._bad_frames >= MAX_BAD_FRAMES
 
-    async def answer(self, message: Any) -> frames.Frame | None:
-        """Do as the frame says; what is to be answered."""
+    async def handle(self, message: Any) -> frames.Frame | None:
+        """Handle a frame, and return the reply, if any."""
         try:
             if not self._frames.take(time.monotonic()):
-                self._mistakes += 1
+                self._bad_frames += 1
                 raise RateLimited("Too many frames. Send fewer.")
-            return await self._obey(_decoded(message))
+            return await self._dispatch(_decode(message))
         except KhalaError as error:
-            self._mistakes += isinstance(error, (InvalidInput, PayloadTooLarge))
+            self._bad_frames += isinstance(error, (InvalidInput, PayloadTooLarge))
             path = (error.path or None) if isinstance(error, InvalidInput) else None
             return frames.ErrorFrame(thread_id=_thread_id(message), code=error.code, message=error.message, path=path)
 
-    async def _obey(self, frame: frames.ClientFrame) -> frames.Frame | None:
+    async def _dispatch(self, frame: frames.ClientFrame) -> frames.Frame | None:
         match frame:
             case frames.Subscribe():
                 await self._subscribe(frame)
@@ -94,9 +94,9 @@ class SocketSession:
     def _announce(self, frame: frames.SetPresence) -> None:
         subscription = self._live.threads.find_subscription(self._client, frame.thread_id)
         if not self._presence.take(time.monotonic()):
-            raise RateLimited("Too much presence. Send what has changed, at most five times a second.")
+            raise RateLimited("Too many presence frames. Send changes only, at most five times a second.")
         if subscription is None:
-            raise InvalidInput("Follow the thread first, then be present in it.", path="threadId")
+            raise InvalidInput("Subscribe to the thread before you send presence.", path="threadId")
         if frame.state is None:
             self._live.presence.remove(subscription)
         else:
@@ -105,12 +105,12 @@ class SocketSession:
     async def _watch(self, after: int | None) -> None:
         caller = self._current()
         if caller.user_id is None:
-            raise Unauthorized("Sign in to follow your threads.")
+            raise Unauthorized("Sign in to watch your threads.")
         require_scope(caller, "read")
         try:
             authorization = await self._live.accounts.authorize(self._context.db, caller.user_id, caller)
         except Forbidden as error:
-            raise Unauthorized("Sign in again to follow your threads.") from error
+            raise Unauthorized("Sign in again to watch your threads.") from error
         self._unwatch()
         self._live.accounts.subscribe(self._client, caller.user_id, after, authorization)
         self._watching = caller.user_id
@@ -121,28 +121,28 @@ class SocketSession:
             self._watching = None
 
     async def _authenticate(self, token: str) -> frames.Authenticated:
-        found = await authenticate_token(token, self._context)
-        if found.user_id is None:
-            raise Unauthorized("This token is nobody's.")
-        self._account = msgspec.structs.replace(found, network=self._account.network)
+        account = await authenticate_token(token, self._context)
+        if account.user_id is None:
+            raise Unauthorized("This token belongs to no account.")
+        self._account = msgspec.structs.replace(account, network=self._account.network)
         for subscription in self._client.subscriptions.values():
-            if _prolongs(found, subscription.caller):
-                self._live.guard.renew(subscription, found)
-        return frames.Authenticated(user_id=found.user_id)
+            if _extends(account, subscription.caller):
+                self._live.guard.renew(subscription, account)
+        return frames.Authenticated(user_id=account.user_id)
 
     def _current(self) -> Caller:
-        """The account that the connection acts for, as long as what showed it lasts."""
+        """Return the connection's account, or an anonymous caller if its credential has expired."""
         return self._account if stands(self._account) else without_account(self._account)
 
 
-def _prolongs(new: Caller, old: Caller) -> bool:
+def _extends(new: Caller, old: Caller) -> bool:
     if new.user_id != old.user_id or old.expires_at is None or "read" not in new.scopes:
         return False
     return new.expires_at is None or new.expires_at > old.expires_at
 
 
 def _state(state: dict[str, Any]) -> str:
-    """The state as it is stored: the same for the same."""
+    """Return the state as canonical JSON: equal states have equal text."""
     try:
         encoded = msgspec.json.encode(state, order="deterministic")
     except (ValueError, RecursionError) as error:
@@ -154,7 +154,7 @@ def _state(state: dict[str, Any]) -> str:
     return encoded.decode()
 
 
-def _decoded(message: Any) -> frames.ClientFrame:
+def _decode(message: Any) -> frames.ClientFrame:
     text = message.get("text")
     if text is None:
         raise InvalidInput("Frames are JSON text.")
@@ -162,20 +162,20 @@ def _decoded(message: Any) -> frames.ClientFrame:
         raise PayloadTooLarge(f"A frame has at most {MAX_FRAME_BYTES:,} bytes.")
     try:
         frame = decoder.decode(text)
-        said = msgspec.json.decode(text)
+        fields = msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"No frame of this protocol: {error}.") from error
-    strict_fields.refuse(unknown_fields.find(said, frames.ClientFrame))
+        raise InvalidInput(f"This is not a frame of this protocol: {error}.") from error
+    strict_fields.refuse(unknown_fields.find(fields, frames.ClientFrame))
     return frame
 
 
-class _Named(msgspec.Struct, rename="camel"):
+class _ThreadFrame(msgspec.Struct, rename="camel"):
     thread_id: UUID | None = None
 
 
 def _thread_id(message: Any) -> Any:
-    """The thread that a failed frame was about, as far as it can be read."""
+    """Return the thread id of an invalid frame, if it can be read."""
     try:
-        return msgspec.json.decode(message.get("text") or "{}", type=_Named).thread_id
+        return msgspec.json.decode(message.get("text") or "{}", type=_ThreadFrame).thread_id
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None

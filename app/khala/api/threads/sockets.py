@@ -16,15 +16,15 @@ from khala.domain.errors import Forbidden
 from khala.live.encoded_frame import EncodedFrame
 from khala.live.observer import Observer, OutgoingFrame
 
-HEARTBEAT = 25
-"""Seconds within which a client should hear from the server, or ask with a ping."""
+HEARTBEAT_SECONDS = 25
+"""A client that receives nothing for so long should send a ping."""
 
 Socket = WebSocket[Any, Any, Any]
 
 
 @websocket("/ws")
 async def follow(socket: Socket, context: NamedDependency[Context]) -> None:
-    """Answer the client's frames and send it what it follows, until either side ends it."""
+    """Handle the client's frames and send the frames of its subscriptions, until either side closes the socket."""
     if not may_open_socket(socket, context.origins):
         raise Forbidden("This origin may not connect.")
     context.limits.requests.check(socket, context.origins)
@@ -32,35 +32,35 @@ async def follow(socket: Socket, context: NamedDependency[Context]) -> None:
     offered = socket.headers.get("sec-websocket-protocol", "")
     chosen = frames.SUBPROTOCOL if frames.SUBPROTOCOL in offered.replace(" ", "").split(",") else None
     await socket.accept(subprotocols=chosen)
-    line: WebSocketProtocol = socket.scope["state"][PROTOCOL_KEY]
-    client = context.live.create_observer(line.heartbeat, line.write)
+    protocol: WebSocketProtocol = socket.scope["state"][PROTOCOL_KEY]
+    client = context.live.create_observer(protocol.heartbeat, protocol.write)
     try:
-        await _converse(socket, line, client, SocketSession(context, client, account))
+        await _serve(socket, protocol, client, SocketSession(context, client, account))
     finally:
         context.live.close(client)
 
 
-async def _converse(socket: Socket, line: WebSocketProtocol, client: Observer, session: SocketSession) -> None:
+async def _serve(socket: Socket, protocol: WebSocketProtocol, client: Observer, session: SocketSession) -> None:
     async def send(out: OutgoingFrame) -> None:
-        await line.deliver(out.body.websocket_message)
+        await protocol.deliver(out.body.websocket_message)
 
-    await line.deliver(EncodedFrame.encode(frames.Hello(heartbeat_seconds=HEARTBEAT)).websocket_message)
+    await protocol.deliver(EncodedFrame.encode(frames.Hello(heartbeat_seconds=HEARTBEAT_SECONDS)).websocket_message)
     async with asyncio.TaskGroup() as group:
         pump = group.create_task(client.pump(send))
-        behaved = await _listen(socket, line, session)
+        is_closed = await _listen(socket, protocol, session)
         pump.cancel()
-    if not behaved:
+    if not is_closed:
         await socket.close(code=1008, reason="Too many bad frames.")
 
 
-async def _listen(socket: Socket, line: WebSocketProtocol, session: SocketSession) -> bool:
-    """Obey the client until it leaves; False if it has made too many mistakes to be listened to."""
-    while not session.over:
+async def _listen(socket: Socket, protocol: WebSocketProtocol, session: SocketSession) -> bool:
+    """Handle frames until the client disconnects. Return False if it has sent too many bad frames."""
+    while not session.is_exhausted:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return True
-        answer = await session.answer(message)
-        if answer is not None:
-            # Past the outbox: a client that does not read its answers is not listened to.
-            await line.deliver(EncodedFrame.encode(answer).websocket_message)
+        reply = await session.handle(message)
+        if reply is not None:
+            # Bypasses the outbox: a client that does not read its replies is not read from.
+            await protocol.deliver(EncodedFrame.encode(reply).websocket_message)
     return False

@@ -1,4 +1,4 @@
-"""Threads over REST: make, read, rename, delete, reset, and send."""
+"""Threads over REST: create, list, read, change, reset and delete them, and send messages."""
 
 import base64
 import binascii
@@ -38,9 +38,9 @@ from khala.store.threads.sends import SendRequest
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
 
-Cursor = Annotated[str | None, QueryParameter(description="The `nextCursor` of the page before.")]
+Cursor = Annotated[str | None, QueryParameter(description="The `nextCursor` of the previous page.")]
 Before = Annotated[UUID, QueryParameter(description="The id of the oldest message that you have.")]
-Limit = Annotated[int, QueryParameter(ge=1, le=200, description="How many, at most.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=200, description="The maximum number of items.")]
 
 
 class ThreadController(Controller):
@@ -51,26 +51,26 @@ class ThreadController(Controller):
 
     @post(
         "/",
-        operation_id="makeThread",
+        operation_id="createThread",
         operation_class=OptionalBody,
-        summary="Make a thread",
-        response_description="The new thread, and its key, which is told only now.",
+        summary="Create a thread",
+        response_description="The new thread and its key, which is returned only once.",
         responses=documented_errors(
             "invalid_input", "unauthorized", "forbidden", "conflict", *BODY, "rate_limited", "unavailable"
         )
-        | {200: documented_success(CreatedThread, "It was there already, and is the caller's.")},
+        | {200: documented_success(CreatedThread, "The thread already existed, and belongs to the caller.")},
     )
     async def create(
         self,
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         data: Annotated[
-            NewThread | None, BodyKwarg(examples=example("A thread of one's own", title="Trip to Aiur"))
+            NewThread | None, BodyKwarg(examples=example("A thread with a title", title="Trip to Aiur"))
         ] = None,
     ) -> Response[CreatedThread]:
-        """Make a thread and its welcome message. The same id and caller again changes nothing and answers 200."""
+        """Create a thread with a welcome message. A repetition with the same id changes nothing and returns 200."""
         data = data or NewThread()
-        key = None if caller.user_id else _key(data)
+        key = None if caller.user_id else _anon_key(data)
         title = None if data.title is None else check_text(data.title, "title")
         thread, new = await threads.create(
             context.db,
@@ -96,19 +96,19 @@ class ThreadController(Controller):
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[Thread]:
-        """The threads that the account owns or was given a role on, or that the key opens, newest first."""
+        """List the threads of the account and those in which it has a role, or the thread of the key, newest first."""
         found = await threads.list_page(
-            context.db, require_credentials(caller), before=_position(cursor), limit=limit + 1
+            context.db, require_credentials(caller), before=_decode_cursor(cursor), limit=limit + 1
         )
         items = found[:limit]
-        return Page(items=items, next_cursor=_cursor(items[-1]) if len(found) > limit else None)
+        return Page(items=items, next_cursor=_encode_cursor(items[-1]) if len(found) > limit else None)
 
     @get(
         "/{thread_id:uuid}",
         operation_id="readThread",
         summary="Read a thread",
         security=BY_KEY,
-        response_description="The thread as it is.",
+        response_description="A snapshot of the thread.",
         responses=documented_errors(*DENIED),
     )
     async def read(
@@ -118,14 +118,14 @@ class ThreadController(Controller):
         thread_id: ThreadId,
         limit: Limit = 100,
     ) -> Snapshot:
-        """The thread and its newest messages, in order; answers under way as far as they have come."""
+        """Read the thread and its newest messages, in order. Answers of active runs are included as far as written."""
         async with context.db.snapshot() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
             return await thread_feed.read_snapshot(driver, thread_id, limit=limit)
 
     @get(
         "/{thread_id:uuid}/messages",
-        operation_id="readOlder",
+        operation_id="readOlderMessages",
         summary="Read older messages",
         security=BY_KEY,
         response_description="Messages, in order.",
@@ -139,7 +139,7 @@ class ThreadController(Controller):
         before: Before,
         limit: Limit = 50,
     ) -> OlderMessages[Message]:
-        """The messages before the one that `before` names, in order."""
+        """Read the messages before `before`, in order."""
         async with context.db.snapshot() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
             items, more = await thread_feed.read_older(driver, thread_id, before=before, limit=limit)
@@ -150,7 +150,7 @@ class ThreadController(Controller):
         operation_id="changeThread",
         summary="Change a thread",
         security=BY_KEY,
-        response_description="The thread as it is now.",
+        response_description="The changed thread.",
         responses=documented_errors(*DENIED, *BODY),
     )
     async def change(
@@ -160,11 +160,11 @@ class ThreadController(Controller):
         thread_id: ThreadId,
         data: Annotated[ThreadChanges, BodyKwarg(examples=example("A new title", title="Trip to Shakuras"))],
     ) -> Thread:
-        """Give the thread a title, or with `null` take it away; say who may read it, and what it goes on from."""
+        """Change the title (`null` removes it), the visibility, or the message from which the thread continues."""
         if data == ThreadChanges():
             raise InvalidInput("Nothing to change: send a title, a visibility or an activeLeaf.", path="title")
         if data.visibility == "public" and not context.threads.allow_public:
-            raise Forbidden("Public threads are not switched on here.")
+            raise Forbidden("Public threads are disabled on this server.")
         title = check_text(data.title, "title") if isinstance(data.title, str) else data.title
         return await threads.update_thread(
             context.db, thread_id, caller, title=title, visibility=data.visibility, active_leaf=data.active_leaf
@@ -175,28 +175,28 @@ class ThreadController(Controller):
         operation_id="deleteThread",
         summary="Delete a thread",
         security=BY_KEY,
-        response_description="It is gone.",
+        response_description="The thread was deleted.",
         responses=documented_errors(*DENIED),
     )
     async def remove(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> None:
-        """Delete the thread with all that is in it; observers are told."""
+        """Delete the thread with its content. Observers are notified."""
         await threads.remove(context.db, thread_id, caller)
 
     @post(
         "/{thread_id:uuid}/reset",
         operation_id="resetThread",
-        summary="Empty a thread",
+        summary="Reset a thread",
         security=BY_KEY,
         status_code=200,
-        response_description="The thread, with nothing but its welcome.",
+        response_description="The thread with only its welcome message.",
         responses=documented_errors(*DENIED),
     )
     async def reset(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> Thread:
-        """Delete messages, parts, runs and receipts, and start over with the welcome."""
+        """Delete messages, parts, runs and receipts, and add the welcome message again."""
         return await threads.reset(context.db, thread_id, caller, welcome=context.threads.welcome)
 
     @post(
@@ -205,9 +205,9 @@ class ThreadController(Controller):
         summary="Send a message",
         security=BY_KEY,
         status_code=202,
-        response_description="The message is stored and its answer is on the way.",
+        response_description="The message is stored, and its answer is queued.",
         responses=documented_errors(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
-        | {200: documented_success(SendResult, "It was sent before; nothing was added.")},
+        | {200: documented_success(SendResult, "The message was already sent. Nothing was added.")},
     )
     async def send(
         self,
@@ -216,8 +216,8 @@ class ThreadController(Controller):
         thread_id: ThreadId,
         data: Annotated[NewMessage, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
     ) -> Response[SendResult]:
-        """Store a message and start its answer. The same `messageId` again adds nothing and answers 200."""
-        await _check(data.options, context)
+        """Store a message and queue its answer. A repeated request with the same `messageId` returns 200."""
+        await _check_options(data.options, context)
         question = SendRequest(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),
@@ -233,12 +233,12 @@ class ThreadController(Controller):
     @post(
         "/{thread_id:uuid}/regenerate",
         operation_id="regenerate",
-        summary="Answer a message once more",
+        summary="Answer a message again",
         security=BY_KEY,
         status_code=202,
-        response_description="Another answer is on the way.",
+        response_description="Another answer is queued.",
         responses=documented_errors(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
-        | {200: documented_success(SendResult, "It was asked for before; nothing was added.")},
+        | {200: documented_success(SendResult, "The answer was already requested. Nothing was added.")},
     )
     async def regenerate(
         self,
@@ -247,8 +247,8 @@ class ThreadController(Controller):
         thread_id: ThreadId,
         data: Annotated[RegenerateRequest, BodyKwarg(examples=example("Another answer", messageId=str(UUID(int=7))))],
     ) -> Response[SendResult]:
-        """Start another answer to a user's message, beside those there are. The same `answerId` again adds nothing."""
-        await _check(data.options, context)
+        """Queue another answer to a user's message. A repeated request with the same `answerId` adds nothing."""
+        await _check_options(data.options, context)
         question = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
         answer_id = data.answer_id or ids.new()
         sent, new = await sends.regenerate(context.db, question, answer_id, caller, context.limits.sends)
@@ -256,27 +256,27 @@ class ThreadController(Controller):
         return Response(sent, status_code=202 if new else 200)
 
 
-async def _check(options: RunOptions, context: Context) -> None:
-    """Raise `InvalidInput` for options that can't be kept, or ask for what is not offered."""
+async def _check_options(options: RunOptions, context: Context) -> None:
+    """Raise `InvalidInput` for options that cannot be stored, or that name a model that is not offered."""
     if options.model is not None and not context.models.is_allowed(options.model):
-        raise InvalidInput("This model is not offered here.", path="options.model")
+        raise InvalidInput("This model is not offered by this server.", path="options.model")
     check_json(options, "options")
     await client_functions.check(options.functions, every="options.functions", each="options.functions.{}")
 
 
-def _key(data: NewThread) -> str:
+def _anon_key(data: NewThread) -> str:
     return ids.new_secret() if data.anon_key is None else validated_anon_key(data.anon_key)
 
 
-def _cursor(thread: Thread) -> str:
+def _encode_cursor(thread: Thread) -> str:
     return base64.urlsafe_b64encode(f"{thread.created_at.isoformat()} {thread.id}".encode()).decode()
 
 
-def _position(cursor: str | None) -> tuple[datetime, UUID] | None:
+def _decode_cursor(cursor: str | None) -> tuple[datetime, UUID] | None:
     if cursor is None:
         return None
     try:
-        at, thread_id = base64.urlsafe_b64decode(cursor).decode().split(" ")
-        return datetime.fromisoformat(at).astimezone(UTC), UUID(thread_id)
+        created_at, thread_id = base64.urlsafe_b64decode(cursor).decode().split(" ")
+        return datetime.fromisoformat(created_at).astimezone(UTC), UUID(thread_id)
     except (ValueError, OverflowError, binascii.Error) as error:
-        raise InvalidInput("This is no cursor of this list.", path="cursor") from error
+        raise InvalidInput("This is not a cursor of this list.", path="cursor") from error

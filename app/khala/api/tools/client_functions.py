@@ -1,4 +1,4 @@
-"""What callers may say of functions of their own, in whichever protocol they say it."""
+"""Checks the functions that clients offer to the model, for both protocols."""
 
 import asyncio
 import threading
@@ -13,66 +13,70 @@ from khala.domain.chat import ClientFunction
 from khala.domain.errors import InvalidInput, Unavailable
 from khala.tools.validation.arguments import MAX_SCHEMA_BYTES, schema_problem
 
-MOST_PARAMETERS = 256 * 1024
-"""Bytes of all functions' parameters together, as JSON."""
-MOST_SCHEMAS = 2_000
-"""Objects in all functions' parameters together."""
+MAX_PARAMETERS_BYTES = 256 * 1024
+"""Of all functions together, as JSON."""
+MAX_SCHEMA_OBJECTS = 2_000
+"""JSON objects in the parameters of all functions together."""
 
 MAX_WAITING = 64
-"""Requests whose functions wait to be checked, or are being checked, in this process."""
+"""Requests in this process whose functions are being checked or wait for it."""
 
-# One thread: however much there is to check, the loop has half of the time.
+# One thread: however much there is to check, the event loop gets half of the time.
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="functions")
-_PLACES = threading.BoundedSemaphore(MAX_WAITING)
+_QUEUE_SLOTS = threading.BoundedSemaphore(MAX_WAITING)
 
 
 async def check(functions: Sequence[ClientFunction], *, every: str, each: str) -> None:
-    """Raise `InvalidInput` for functions that can't be offered to a model.
+    """Raise `InvalidInput` for functions that cannot be offered to a model.
 
-    `every` names their place in the request, `each` that of one of them, with `{}` for its number. Raises `Unavailable`
-    where too many requests wait for the same.
+    `every` is the path of all functions in the request, and `each` that of one, with `{}` for its index. Raises
+    `Unavailable` if too many requests wait for the check.
     """
     if not functions:
         return
-    if not _PLACES.acquire(blocking=False):
+    if not _QUEUE_SLOTS.acquire(blocking=False):
         raise Unavailable("Too many functions are being checked. Try again in a moment.", retry_after=1)
     checking = _THREAD.submit(_check, functions, every, each)
-    checking.add_done_callback(lambda _: _PLACES.release())
+    checking.add_done_callback(lambda _: _QUEUE_SLOTS.release())
     await asyncio.wrap_future(checking)
 
 
 def _check(functions: Sequence[ClientFunction], every: str, each: str) -> None:
-    if len({one.name for one in functions}) < len(functions):
+    if len({function.name for function in functions}) < len(functions):
         raise InvalidInput("Two functions have the same name.", path=every)
-    schemas = [msgspec.json.encode(one.parameters) for one in functions]
-    if sum(map(len, schemas)) > MOST_PARAMETERS:
-        raise InvalidInput(f"The functions' parameters have at most {MOST_PARAMETERS:,} bytes together.", path=every)
-    for place, schema in enumerate(schemas):
+    schemas = [msgspec.json.encode(function.parameters) for function in functions]
+    if sum(map(len, schemas)) > MAX_PARAMETERS_BYTES:
+        raise InvalidInput(
+            f"The functions' parameters have at most {MAX_PARAMETERS_BYTES:,} bytes together.", path=every
+        )
+    for index, schema in enumerate(schemas):
         if len(schema) > MAX_SCHEMA_BYTES:
             raise InvalidInput(
-                f"A schema has at most {MAX_SCHEMA_BYTES:,} bytes.", path=f"{each.format(place)}.parameters"
+                f"A schema has at most {MAX_SCHEMA_BYTES:,} bytes.", path=f"{each.format(index)}.parameters"
             )
-    if _objects([one.parameters for one in functions]) > MOST_SCHEMAS:
-        raise InvalidInput(f"The functions' parameters have at most {MOST_SCHEMAS:,} objects together.", path=every)
-    for place, schema in enumerate(schemas):
+    if _count_objects([function.parameters for function in functions]) > MAX_SCHEMA_OBJECTS:
+        raise InvalidInput(
+            f"The functions' parameters have at most {MAX_SCHEMA_OBJECTS:,} objects together.", path=every
+        )
+    for index, schema in enumerate(schemas):
         problem = _problem(schema)
         if problem is not None:
-            raise InvalidInput(problem, path=f"{each.format(place)}.parameters")
+            raise InvalidInput(problem, path=f"{each.format(index)}.parameters")
 
 
-def _objects(value: Any) -> int:
-    found, ahead = 0, [value]
-    while ahead:
-        one = ahead.pop()
-        if isinstance(one, dict):
-            found += 1
-            ahead.extend(one.values())
-        elif isinstance(one, list):
-            ahead.extend(one)
-    return found
+def _count_objects(value: Any) -> int:
+    count, pending = 0, [value]
+    while pending:
+        nested = pending.pop()
+        if isinstance(nested, dict):
+            count += 1
+            pending.extend(nested.values())
+        elif isinstance(nested, list):
+            pending.extend(nested)
+    return count
 
 
 @lru_cache(maxsize=256)
 def _problem(schema: bytes) -> str | None:
-    """Remembered: clients say the same functions each time."""
+    """Return the schema's problem. Cached, because clients send the same functions with each request."""
     return schema_problem(msgspec.json.decode(schema))

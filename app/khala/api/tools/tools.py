@@ -1,4 +1,4 @@
-"""Tools over REST: what there is, what users have made, and what becomes of calls."""
+"""Tools over REST: the tools that are offered, users' own tools, and rules for calls."""
 
 import asyncio
 from typing import Annotated
@@ -27,21 +27,19 @@ DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavail
 IN_THREAD = (*DENIED, "thread_not_found")
 BODY = ("payload_too_large", "unsupported_media_type")
 BY_THREADS_KEY: list[dict[str, list[str]]] = [{"anonKey": []}, {"shareKey": []}]
-"""For the OpenAPI document: besides what its controller says, a thread's key is enough for this operation."""
-NOBODY = UUID(int=0)
-"""Owns what somebody has who has shown nothing: nothing."""
+"""For the OpenAPI document: a thread's key also opens this operation."""
+NO_OWNER = UUID(int=0)
+"""Stands for the owner if the request has no credentials. It owns nothing."""
 SHOUT = {
     "name": "shout",
-    "description": "Say it in capitals.",
+    "description": "Convert a text to capitals.",
     "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
     "language": "python",
     "code": "import json, sys\nprint(json.dumps(json.load(sys.stdin)['text'].upper()))",
 }
 
 ToolName = Annotated[str, PathParameter(description="The tool's name.")]
-InThread = Annotated[
-    UUID | None, QueryParameter(name="threadId", description="As in this thread, where its rules go, too.")
-]
+InThread = Annotated[UUID | None, QueryParameter(name="threadId", description="Also apply the rules of this thread.")]
 
 
 RULES = Annotated[
@@ -50,7 +48,7 @@ RULES = Annotated[
 
 
 class ToolController(Controller):
-    """What agents can do."""
+    """Tools that models can call."""
 
     path = "/tools"
     tags = ("Tools",)
@@ -59,7 +57,7 @@ class ToolController(Controller):
     @get(
         "/",
         operation_id="listTools",
-        summary="Which tools are there?",
+        summary="List tools",
         security=BY_THREADS_KEY,
         response_description="Tools, the built-in ones first.",
         responses=documented_errors(*IN_THREAD),
@@ -67,29 +65,29 @@ class ToolController(Controller):
     async def page(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: InThread = None
     ) -> Items[OfferedTool]:
-        """The tools that the caller may use, and whether calls of them run, or ask first."""
+        """List the tools that the caller may use, and whether their calls run or require an approval."""
         if thread_id is not None:
             async with context.db.driver() as driver:
                 await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
-        owner_id = caller.user_id or thread_id or NOBODY
+        owner_id = caller.user_id or thread_id or NO_OWNER
         actor = ToolActor(owner_id=owner_id, user_id=caller.user_id, thread_id=thread_id)
         offer = await context.tools.registry.offer(actor)
         return Items(items=[_offered(tool.spec, offer.actions[name]) for name, tool in offer.tools.items()])
 
     @post(
         "/",
-        operation_id="makeTool",
-        summary="Make a tool",
-        response_description="The tool, which waits for its user's approval.",
+        operation_id="createTool",
+        summary="Create a tool",
+        response_description="The tool, which requires its user's approval.",
         responses=documented_errors(*DENIED, "conflict", *BODY),
     )
-    async def make(
+    async def create(
         self,
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
-        data: Annotated[NewTool, BodyKwarg(examples=example("In capitals", **SHOUT))],
+        data: Annotated[NewTool, BodyKwarg(examples=example("Capitals", **SHOUT))],
     ) -> UserTool:
-        """Register a program of one's own as a tool. It is offered once its user has approved of it."""
+        """Register a program as a tool of the account. It is offered after its user has approved it."""
         user_id = require_user(caller)
         definition = UserToolDefinition(
             name=data.name,
@@ -100,7 +98,7 @@ class ToolController(Controller):
             timeout=data.timeout,
             idempotent=data.idempotent,
         )
-        # In a thread: the check of a schema may take a tenth of a second.
+        # In a thread, because checking a schema can take 100 ms.
         await asyncio.to_thread(
             check_definition, definition, check_text(data.code, "code"), taken=context.tools.registry.reserved_names
         )
@@ -110,12 +108,12 @@ class ToolController(Controller):
     @get(
         "/mine",
         operation_id="listMyTools",
-        summary="Which tools have I made?",
+        summary="List the account's own tools",
         response_description="Tools by name, with their code and state.",
         responses=documented_errors(*DENIED),
     )
     async def mine(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[UserTool]:
-        """The account's own tools, in every state."""
+        """List the tools that the account has created, in every state."""
         user_id = require_user(caller)
         async with context.db.driver() as driver:
             return Items(items=await user_tools.of_user(driver, user_id))
@@ -123,7 +121,7 @@ class ToolController(Controller):
     @post(
         "/{name:str}/decision",
         operation_id="decideTool",
-        summary="Approve of a tool, or reject it",
+        summary="Approve or reject a tool",
         opt={"scope": "account"},
         status_code=200,
         response_description="The tool.",
@@ -136,7 +134,7 @@ class ToolController(Controller):
         name: ToolName,
         data: Annotated[ToolDecision, BodyKwarg(examples=example("Yes", approved=True))],
     ) -> UserTool:
-        """Say whether a tool may be used. The first word stands; to take it back, delete the tool."""
+        """Decide whether a tool may be used. The decision is final: to change it, delete the tool."""
         user_id = require_user(caller)
         return await user_tools.decide(
             context.db, user_id, check_text(name, "name"), approve=data.approved, digest=data.digest
@@ -146,11 +144,11 @@ class ToolController(Controller):
         "/{name:str}",
         operation_id="deleteTool",
         summary="Delete a tool",
-        response_description="It is gone.",
+        response_description="The tool was deleted.",
         responses=documented_errors(*DENIED, "not_found"),
     )
     async def remove(self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: ToolName) -> None:
-        """Delete a tool of one's own. Calls of it fail from now on."""
+        """Delete a tool of the account. Later calls of it fail."""
         await user_tools.remove(context.db, require_user(caller), check_text(name, "name"))
 
 
@@ -169,7 +167,7 @@ def _offered(spec: ToolSpec, action: RuleAction) -> OfferedTool:
 
 
 class ToolRuleController(Controller):
-    """What becomes of calls, by the user's rules and by a thread's."""
+    """Rules for tool calls, of users and of threads."""
 
     path = "/"
     tags = ("Tools",)
@@ -177,22 +175,22 @@ class ToolRuleController(Controller):
     @get(
         "/me/tool-rules",
         operation_id="readMyToolRules",
-        summary="What are my rules for tools?",
+        summary="Read the account's tool rules",
         security=BY_ACCOUNT,
         response_description="The rules.",
         responses=documented_errors(*DENIED),
     )
     async def mine(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> Items[ToolRule]:
-        """The account's rules for calls of tools, in order."""
+        """Read the account's rules for tool calls, in order."""
         user_id = require_user(caller)
         async with context.db.driver() as driver:
-            said, _ = await tool_rules.of(driver, thread_id=None, user_id=user_id)
-        return Items(items=list(said))
+            rules, _ = await tool_rules.of(driver, thread_id=None, user_id=user_id)
+        return Items(items=list(rules))
 
     @put(
         "/me/tool-rules",
         operation_id="setMyToolRules",
-        summary="Set my rules for tools",
+        summary="Replace the account's tool rules",
         opt={"scope": "account"},
         security=BY_ACCOUNT,
         response_description="The rules.",
@@ -201,15 +199,15 @@ class ToolRuleController(Controller):
     async def set_mine(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], data: RULES
     ) -> Items[ToolRule]:
-        """Say what becomes of calls of tools that act for the account: they run, wait for approval, or fail."""
+        """Replace the rules for calls that act for the account. A call runs, requires an approval, or fails."""
         user_id = require_user(caller)
-        await tool_rules.set_user(context.db, user_id, _checked(data))
+        await tool_rules.set_user(context.db, user_id, _checked_rules(data))
         return Items(items=data.items)
 
     @get(
         "/threads/{thread_id:uuid}/tool-rules",
         operation_id="readToolRules",
-        summary="What are the thread's rules for tools?",
+        summary="Read the thread's tool rules",
         security=BY_KEY,
         response_description="The rules.",
         responses=documented_errors(*IN_THREAD),
@@ -217,14 +215,14 @@ class ToolRuleController(Controller):
     async def of_thread(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> Items[ToolRule]:
-        """The rules for calls of tools in this thread, in order."""
+        """Read the rules for tool calls in this thread, in order."""
         async with context.db.driver() as driver:
             return Items(items=list(await tool_rules.of_thread(driver, thread_id, caller)))
 
     @put(
         "/threads/{thread_id:uuid}/tool-rules",
         operation_id="setToolRules",
-        summary="Set the thread's rules for tools",
+        summary="Replace the thread's tool rules",
         opt={"scope": "account"},
         security=BY_KEY,
         response_description="The rules.",
@@ -233,12 +231,12 @@ class ToolRuleController(Controller):
     async def set_of_thread(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, data: RULES
     ) -> Items[ToolRule]:
-        """Say what becomes of calls of tools in this thread, above what each user has said of their own."""
-        await tool_rules.set_thread(context.db, thread_id, _checked(data), caller)
+        """Replace the rules for calls in this thread. They take precedence over the rules of users."""
+        await tool_rules.set_thread(context.db, thread_id, _checked_rules(data), caller)
         return Items(items=data.items)
 
 
-def _checked(data: ToolRuleList) -> list[ToolRule]:
-    for place, rule in enumerate(data.items):
-        check_text(rule.pattern, f"items.{place}.pattern")
+def _checked_rules(data: ToolRuleList) -> list[ToolRule]:
+    for index, rule in enumerate(data.items):
+        check_text(rule.pattern, f"items.{index}.pattern")
     return data.items
