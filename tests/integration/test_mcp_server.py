@@ -215,10 +215,10 @@ async def test_what_is_large_is_cut_with_a_word_about_it(server: Inside, store: 
         for how in ("text", "text/csv"):
             told = _text(await one.call_tool("shout", {"how": how, "size": 1_000_000}))
             assert len(told) < mcp_server.MAX_RESULT_BYTES + 200
-            assert told.endswith("[cut off: 1,000,000 bytes in all, of which 262,144 are here]")
+            assert told.endswith("[truncated: the first 262,144 of 1,000,000 bytes]")
             assert _text(await one.call_tool("shout", {"how": how, "size": 5000})) == "a" * 5000
         large = await one.call_tool("shout", {"how": "image/png", "size": 1_000_000})
-        assert _text(large) == "[image/png, 1,000,000 bytes, left out]"
+        assert _text(large) == "[image/png, 1,000,000 bytes, omitted]"
         small = (await one.call_tool("shout", {"how": "image/png", "size": 3000})).content[0]
         assert isinstance(small, types.ImageContent)
         assert base64.b64decode(small.data) == b"a" * 3000

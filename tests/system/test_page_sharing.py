@@ -192,7 +192,7 @@ def test_what_the_server_refuses_to_share_is_said_in_the_dialog(chat: Chat) -> N
     chat.button("Share").click()
     dialog = chat.page.get_by_role("dialog")
     dialog.get_by_label("Anyone can view").click()
-    expect(dialog.get_by_role("alert")).to_have_text("Public threads are not switched on here.")
+    expect(dialog.get_by_role("alert")).to_have_text("Public threads are disabled on this server.")
     expect(dialog.get_by_label("Members only")).to_be_checked()
 
 

@@ -186,8 +186,8 @@ class SharingController(Controller):
 
     @post(
         "/links",
-        operation_id="makeLink",
-        summary="Make a share link",
+        operation_id="createLink",
+        summary="Create a share link",
         security=BY_KEY,
         response_description="The link, and its key, which is told only now.",
         responses=documented_errors(*DENIED, "conflict", *BODY),

@@ -6,7 +6,7 @@ import { browserName, expiryAfterDays, loginErrorMessage, serverMessageFor } fro
 describe("errors", () => {
   test("are told in the server's words where those say more", () => {
     const words = serverMessageFor(["forbidden"]);
-    expect(words(new ApiError(403, { code: "forbidden", detail: "Public threads are not switched on here." }))).toBe("Public threads are not switched on here.");
+    expect(words(new ApiError(403, { code: "forbidden", detail: "Public threads are disabled on this server." }))).toBe("Public threads are disabled on this server.");
     expect(words(new ApiError(429, { code: "rate_limited", detail: "Slow down." }))).toBe("Too many requests. Try again in a moment.");
     expect(words(new NetworkError("no"))).toBe("Can’t reach the server. Check your connection.");
   });
