@@ -198,7 +198,7 @@ async def test_a_member_who_is_removed_is_cut_off_on_sockets_and_streams(
 async def test_too_many_frames_are_refused_and_close_in_the_end(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_session, "BUDGET", (20, 0.001))
+    monkeypatch.setattr(socket_session, "FRAME_RATE", (20, 0.001))
     async with socket(server) as feed:
         for _ in range(40):
             await feed.say({"type": "ping"})

@@ -330,7 +330,7 @@ async def test_many_calls_at_once_are_answered_or_refused(
         refused = [answer for answer in answers if answer.is_error]
         assert all("at once" in _text(answer) for answer in refused)
         assert len(refused) < 30
-    monkeypatch.setattr(mcp_server, "MOST_AT_ONCE", 0)
+    monkeypatch.setattr(mcp_server, "MAX_CONCURRENT_CALLS", 0)
     async with client(server, owner.headers) as one:
         assert "at once" in _text(await one.call_tool("todo_list", {}))
 

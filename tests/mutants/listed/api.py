@@ -158,8 +158,8 @@ MUTANTS = (
     Mutant(
         name="a-narrow-token-sets-a-password",
         file="app/khala/api/accounts/sign_in.py",
-        old="if not has_one and caller.scopes != frozenset(SCOPES):",
-        new="if not has_one and not caller.scopes:",
+        old="if not has_password and caller.scopes != frozenset(SCOPES):",
+        new="if not has_password and not caller.scopes:",
         tests=("tests/integration/test_access_store.py::test_a_token_that_may_not_all_gives_the_account_no_password",),
         why="A token for one thing could make itself a way in to all.",
     ),
@@ -174,13 +174,15 @@ MUTANTS = (
     Mutant(
         name="ranges-of-blobs-are-open",
         file="app/khala/api/blobs/blobs.py",
-        old=("blob = await find_readable_blob(context, caller, blob_id)\n        known = blob_responses.not_modified"),
+        old=(
+            "blob = await find_readable_blob(context, caller, blob_id)\n        not_modified = blob_responses.not_modified"
+        ),
         new=(
             'if "range" in request.headers:\n'
             "            blob = await context.blobs.service.find(blob_id)\n"
             "        else:\n"
             "            blob = await find_readable_blob(context, caller, blob_id)\n"
-            "        known = blob_responses.not_modified"
+            "        not_modified = blob_responses.not_modified"
         ),
         tests=(
             "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",

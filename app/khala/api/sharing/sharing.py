@@ -189,7 +189,7 @@ class SharingController(Controller):
         operation_id="createLink",
         summary="Create a share link",
         security=BY_KEY,
-        response_description="The link, and its key, which is told only now.",
+        response_description="The link and its key, which is returned only once.",
         responses=documented_errors(*DENIED, "conflict", *BODY),
     )
     async def create_link(
