@@ -10,8 +10,8 @@ import { withoutPartialEnd, closeOpenMarks } from "./partial-markdown.ts";
 
 /** Some blocks of Markdown. `html` is not sanitised yet; `rest` is text at the end that is shown unformatted for now. */
 export type Prose = { readonly kind: "prose"; readonly html: string; readonly rest: string; readonly settled: boolean };
-export type Code = { readonly kind: "code"; readonly language: string; readonly text: string; readonly settled: boolean };
-export type Piece = Prose | Code;
+export type CodePiece = { readonly kind: "code"; readonly language: string; readonly text: string; readonly settled: boolean };
+export type Piece = Prose | CodePiece;
 
 const CREDIT_PER_CHARACTER = 1.5;
 const MAX_CREDIT_CHARACTERS = 20_000;

@@ -4,7 +4,7 @@ import { COPY_LABELS } from "../state/strings.ts";
 import { sanitizeHtml } from "./sanitize.ts";
 import { highlight } from "./highlight.ts";
 import { morph, setText } from "./morph.ts";
-import type { Code, Piece, Prose } from "./incremental-markdown.ts";
+import type { CodePiece, Piece, Prose } from "./incremental-markdown.ts";
 import { endPreview, previewDocument, togglePreview } from "./code-preview.ts";
 import { cancelOnceVisible, onceVisible } from "./visibility.ts";
 import { typeset } from "./typeset.ts";
@@ -115,7 +115,7 @@ function lastOf(fragment: DocumentFragment): ParentNode {
   return last;
 }
 
-function frameOf(piece: Code): HTMLElement {
+function frameOf(piece: CodePiece): HTMLElement {
   const frame = document.createElement("div");
   frame.className = "code";
   const bar = document.createElement("div");
@@ -131,7 +131,7 @@ function frameOf(piece: Code): HTMLElement {
   return frame;
 }
 
-function fill(element: HTMLElement, { language, text }: Code): void {
+function fill(element: HTMLElement, { language, text }: CodePiece): void {
   const [label, code] = [element.querySelector(".language"), element.querySelector("code")];
   if (label) setText(label, language);
   if (code && code.textContent !== text) setText(code, text);

@@ -7,7 +7,7 @@ import type { FromSession } from "../workers/session.messages.ts";
 import { componentsOf } from "./components.ts";
 import { bundleFiles, MAX_FILE_BYTES, MAX_FILES } from "./repository.ts";
 import type { Listener, Server } from "./server.ts";
-import { PREVIEW_TOOL, Session, type SessionOptions } from "./session.ts";
+import { PREVIEW_TOOL, RunSession, type SessionOptions } from "./session.ts";
 
 const THREAD = "11111111-1111-4111-8111-111111111111";
 const SENT = { threadId: THREAD, userMessageId: "question", assistantMessageId: "answer", runId: "run", revision: 2 };
@@ -70,7 +70,7 @@ class Khala implements Server {
 function begun(more: Partial<SessionOptions> = {}) {
   const khala = new Khala();
   const said: FromSession[] = [];
-  const session = new Session((message) => said.push(message), { connect: khala.connect, origin: "https://khala.test", ...more });
+  const session = new RunSession((message) => said.push(message), { connect: khala.connect, origin: "https://khala.test", ...more });
   const of = <Type extends FromSession["type"]>(type: Type) => said.filter((message): message is Extract<FromSession, { type: Type }> => message.type === type);
   const response = (id: string | null) => of("response").find((message) => message.id === id);
   return { khala, said, session, of, response };

@@ -32,7 +32,7 @@ type Running = { id: string; answer: AnswerReporter; sent: Promise<SendResult>; 
 /** A promise of the ended answer with its resolvers. */
 type Ending = { promise: Promise<MessageState>; resolve: (message: MessageState) => void; reject: (error: SessionError) => void };
 
-export class Session {
+export class RunSession {
   readonly #send: (message: FromSession) => void;
   readonly #options: SessionOptions;
   readonly #open = new Set<string>();

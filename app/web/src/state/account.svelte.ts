@@ -1,10 +1,10 @@
 // The account that is signed in. The session cookie is not readable by scripts, so a note in the browser's storage says who it is.
 
-import type { ClaimResult, ThreadClaim, SignedInUser, SignedOut, User, SignInMethods as Told } from "../khala/frames.ts";
+import type { ClaimResult, ThreadClaim, SignedInUser, SignedOut, User, SignInMethods } from "../khala/frames.ts";
 import { request, withRetry, isRequestError } from "../khala/requests.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import type { BrowserStorage } from "./browser-storage.ts";
-import type { Account, SignInMethods } from "./page-model.ts";
+import type { Account, SignInOptions } from "./page-model.ts";
 
 export const ACCOUNT_STORAGE_KEY = "khala.user";
 const MAX_CLAIMS_PER_REQUEST = 100;
@@ -99,8 +99,8 @@ export class BrowserAccount implements Account {
     this.#setUser(null);
   }
 
-  async signInMethods(): Promise<SignInMethods> {
-    const { registration, oidc } = await withRetry(() => request<Told>("GET", "/api/auth"), { maxAttempts: 3 });
+  async signInMethods(): Promise<SignInOptions> {
+    const { registration, oidc } = await withRetry(() => request<SignInMethods>("GET", "/api/auth"), { maxAttempts: 3 });
     return { registration, ...(oidc && { oidc }) };
   }
 

@@ -139,12 +139,12 @@ export interface ChatListModel {
   decline(id: string): Promise<void>;
 }
 
-export type SignInMethods = { registration: boolean; oidc?: { name: string } };
+export type SignInOptions = { registration: boolean; oidc?: { name: string } };
 
 export interface Account {
   readonly user: User | null;
   readonly name: string;
-  signInMethods(): Promise<SignInMethods>;
+  signInMethods(): Promise<SignInOptions>;
   signIn(way: "login" | "register", fields: { email: string; password: string; name?: string }): Promise<void>;
   signOut(): Promise<void>;
   rename(name: string): Promise<void>;
