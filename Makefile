@@ -29,6 +29,7 @@ lint: $(READY)
 	@$(BIN)/lint-imports
 	@$(BIN)/python infra/frames.py --check
 	@$(BIN)/python infra/configuration.py --check
+	@$(BIN)/python infra/check_names.py
 
 types: $(READY)
 	@$(BIN)/mypy

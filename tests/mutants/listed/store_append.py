@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         name="the-end-of-a-run-wakes-nobody",
         file="app/khala/store/runs/endings.py",
-        old="        await driver.execute(\"SELECT pg_notify($1, '')\", RUNS_CHANNEL)\n",
+        old="        await notify_executors(driver)\n",
         new="        pass\n",
         tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
         why="The next queued answer would begin a sweep later.",
@@ -60,14 +60,14 @@ MUTANTS = (
     Mutant(
         name="an-append-tells-nobody",
         file="app/khala/store/runs/parts.py",
-        old='                await driver.execute("SELECT pg_notify($1, $2)", THREADS_CHANNEL, payload)\n',
-        new="",
+        old="                await notify_threads(driver, revisions)\n",
+        new="                pass\n",
         tests=("tests/integration/test_notifications.py::test_observers_are_told",),
         why="Observers in other processes would see text at the next poll only.",
     ),
     Mutant(
         name="an-append-names-too-many-threads",
-        file="app/khala/store/postgres/database.py",
+        file="app/khala/store/postgres/notifications.py",
         old="if len(ids) <= MAX_IDS_PER_PAYLOAD else EVERYTHING",
         new="if len(ids) <= 4 * MAX_IDS_PER_PAYLOAD else EVERYTHING",
         tests=(
