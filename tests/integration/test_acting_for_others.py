@@ -364,7 +364,7 @@ async def test_nobody_but_the_requester_tells_what_their_own_tools_came_to(serve
         {"role": "assistant", "content": None, "tool_calls": used},
         {"role": "tool", "tool_call_id": made.id, "content": "sunny"},
     ]
-    with pytest.raises(openai.PermissionDeniedError, match="Only the person who asked"):
+    with pytest.raises(openai.PermissionDeniedError, match="Only the requester may return"):
         await other.ask("", messages=said, tools=[WEATHER], headers={"x-thread-id": thread_id})
     answer = await requester.ask("", messages=said, tools=[WEATHER], headers={"x-thread-id": thread_id})
     assert answer.choices[0].finish_reason == "stop"
