@@ -178,10 +178,10 @@ async def test_a_cancelled_launch_leaves_nothing(inside: Sandbox) -> None:
 SERVER = """
 import asyncio, sys
 from khala.tools.sandbox import Program, Sandbox
-from tests.support.programs import Heard
+from tests.support.programs import BoundedProgramSink
 async def main():
     sandbox = await Sandbox.find()
-    await sandbox.run(Program(language="shell", code=sys.argv[1], seconds=60), Heard())
+    await sandbox.run(Program(language="shell", code=sys.argv[1], seconds=60), BoundedProgramSink())
 asyncio.run(main())
 """
 
