@@ -5,11 +5,24 @@ is a reply that only asked or planned, after which the run continued.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
-from khala.domain.parts import BlobRef, Compaction, Notice, PartData, Step, TextDelta, ToolCall, ToolResult, ToolStatus
+from khala.domain.parts import (
+    BlobRef,
+    Compaction,
+    Finish,
+    Notice,
+    PartData,
+    ReasoningDelta,
+    RunFailure,
+    Step,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
+)
 
 REPROMPTED_NOTICE = "reprompted"
 """The code of the notice after a reply that only asks or plans."""
@@ -91,8 +104,10 @@ class RunProgress(msgspec.Struct, kw_only=True):
                 call.state, call.result = "completed" if part.ok else "failed", part
             case Compaction():
                 self.compaction = part
-            case _:
+            case ReasoningDelta() | RunFailure() | Finish():
                 pass
+            case _:
+                assert_never(part)
 
     def _close(self, step: int = 0) -> None:
         self.steps.append(RunStep(text=self.pending_text, step=step))

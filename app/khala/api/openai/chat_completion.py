@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -11,15 +11,19 @@ from khala.api.openai.types import JsonObject
 from khala.domain.chat import SendResult
 from khala.domain.parts import (
     BlobRef,
+    Compaction,
     Finish,
     Notice,
     Part,
     PartData,
+    ReasoningDelta,
     RunFailure,
     Step,
     TextDelta,
     TokenUsage,
     ToolCall,
+    ToolResult,
+    ToolStatus,
 )
 from khala.domain.run_progress import REPROMPTED_NOTICE
 
@@ -104,8 +108,10 @@ class ChatCompletionBuilder:
                 self._failure = part
             case Finish():
                 self.finish = part
-            case _:
+            case TextDelta() | Notice() | ToolCall() | ToolStatus() | ToolResult() | ReasoningDelta() | Compaction():
                 pass
+            case _:
+                assert_never(part)
         return []
 
     def _append_text(self, text: str) -> str:

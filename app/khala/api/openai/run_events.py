@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 from uuid import UUID
 
 import msgspec
@@ -10,8 +10,11 @@ import msgspec
 from khala.api.openai.history import shorten
 from khala.domain.chat import SendResult
 from khala.domain.parts import (
+    Compaction,
     Finish,
+    Notice,
     PartData,
+    ReasoningDelta,
     RunFailure,
     Step,
     TextDelta,
@@ -182,8 +185,10 @@ class EventEncoder:
                 self._failure = data
             case Finish():
                 yield self._end(data)
-            case _:
+            case TextDelta() | ToolCall() | Notice() | ReasoningDelta() | Compaction():
                 pass
+            case _:
+                assert_never(data)
 
     @property
     def unannounced_calls(self) -> Sequence[str]:
