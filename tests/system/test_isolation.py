@@ -77,12 +77,12 @@ class Stage:
         await postgres.execute(self._database_url, f"UPDATE runs SET lost = {times}")
 
     async def child(self) -> psutil.Process:
-        """The process of a single run, once it executes the run."""
-        await when(self._has_children)
+        """The process of a single run, once it executes the run and all workers run again."""
+        await when(self._is_isolated)
         return self.children()[0]
 
-    async def _has_children(self) -> bool:
-        return bool(self.children())
+    async def _is_isolated(self) -> bool:
+        return bool(self.children()) and all(worker.running() for worker in self.workers)
 
     def children(self) -> list[psutil.Process]:
         """The processes of single runs that there are."""
