@@ -99,7 +99,10 @@ async def test_what_a_file_is_its_content_says_and_it_is_served_so_that_nothing_
 async def test_what_is_no_file_that_is_taken_is_refused_and_leaves_nothing(
     server: Inside, thread: Thread, content: bytes, status: int
 ) -> None:
-    assert (await upload(thread, content)).status_code == status
+    answer = await upload(thread, content)
+    assert answer.status_code == status
+    if status == 413:
+        assert answer.json()["detail"] == "Files can be up to 2 MB."
 
     async def in_chunks() -> AsyncIterator[bytes]:
         for at in range(0, len(content), 50_000):

@@ -157,7 +157,7 @@ class ToolExecutor:
             return False
         tool = self._tools.get(call.tool)
         if tool is None:
-            message = f"The tool {call.tool} does not exist, or may not be used here."
+            message = f"{call.tool} isn't available in this chat."
             self._recorder.fail(call, message, "not_found")
             return False
         return await self._gate.admits(call, tool, self._actions.get(call.tool, "ask"))

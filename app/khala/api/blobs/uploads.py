@@ -65,7 +65,7 @@ async def upload(
         raise HTTPException(status_code=415, detail=f"The body is the file itself, not a form. {ACCEPTED_TYPES}")
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > max_bytes:
-        raise PayloadTooLarge(f"A file has at most {max_bytes:,} bytes.")
+        raise PayloadTooLarge(f"Files can be up to {max_bytes / (1 << 20):.4g} MB.")
     async with context.db.driver() as driver:
         await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)
         await blobs.check_quota(driver, thread_id, 0, context.blobs.service.quota, uploader=caller.author_id)
