@@ -30,7 +30,7 @@ def _obsolete_words() -> set[str]:
     """The words in the last column of the glossary's tables."""
     words = set()
     for line in GLOSSARY.read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        cells = line.strip().removeprefix("|").removesuffix("|").split("|")
         if line.startswith("| ") and len(cells) == 4:
             words.update(re.findall(r"`(\w+)`", cells[3]))
     return words

@@ -1,5 +1,6 @@
 """`infra/check_names.py` finds what it is there to refuse."""
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -63,3 +64,11 @@ def test_each_kind_of_problem_is_found_once(checker: dict[str, Any], tmp_path: P
 
 def test_only_the_given_paths_are_checked(checker: dict[str, Any], tmp_path: Path) -> None:
     assert list(checker["problems"]([tmp_path / "app" / "khala" / "none"])) == []
+
+
+def test_each_row_of_the_glossary_is_read() -> None:
+    program = runpy.run_path(str(ROOT / "infra" / "check_names.py"))
+    rows = [line for line in (ROOT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("| ")]
+    words = {word for row in rows for word in re.findall(r"`(\w+)`", row.split("|")[4])}
+    assert program["_obsolete_words"]() == words
+    assert {"Pulse", "vault", "Doors"} <= words
