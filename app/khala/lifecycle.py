@@ -27,7 +27,7 @@ async def _for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
         try:
             await loop()
         except Exception:
-            log.exception("loop_failed", loop=name)
+            log.exception("background_loop_failed", loop=name)
         await asyncio.sleep(1)
 
 

@@ -169,7 +169,7 @@ async def test_a_run_whose_thread_is_reset_when_it_is_begun_is_lost_and_no_crash
         with capture_logs() as logs:
             await executor._execute(RunExecution(claimed))
     said = [(one["event"], one["log_level"]) for one in logs if one["log_level"] != "debug"]
-    assert said == [("run_lost", "info")]
+    assert said == [("run_lease_lost", "info")]
 
 
 async def test_the_driver_says_what_it_says_of_a_connection_that_postgres_has_left(database_url: str) -> None:

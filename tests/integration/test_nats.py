@@ -345,7 +345,7 @@ async def test_an_answer_crosses_processes_whole_while_the_server_is_killed_froz
                     nats.tell(signal.SIGCONT)
                     await answer.landed()
         for process in (web, worker):
-            assert "wake_lost" in process.log.read_text()
+            assert "nats_disconnected" in process.log.read_text()
             assert LOGIN[1] not in process.log.read_text()
             assert not process.crashes()
         for observer in (one, two):

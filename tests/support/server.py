@@ -18,7 +18,7 @@ from tests.support.homes import home
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-CRASHES = ("_crashed", "loop_failed", "never retrieved")
+CRASHES = ("_crashed", "background_loop_failed", "never retrieved")
 """What a log says of an error that nobody has named."""
 READY = 60.0
 """Seconds that a process has to become ready."""

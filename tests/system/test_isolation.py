@@ -221,7 +221,7 @@ async def test_an_isolated_run_that_harms_nobody_is_answered_and_the_same_again_
     assert await stage.metric('khala_runs_ended_total{outcome="final"}') == 1
     again = await thread.send("/words=3")
     await thread.ended(again["runId"])
-    assert worker.log.read_text().count("isolated_run_begins") == 1
+    assert worker.log.read_text().count("isolated_run_started") == 1
     assert await stage.metric('khala_runs_claimed_total{taken_over="no"}') == 2
 
 
@@ -286,7 +286,7 @@ async def test_an_isolated_run_waits_for_approval_and_goes_on_with_it(stage: Sta
     run = await agent.ended(within=PROMPTLY)
     assert run["status"] == "final"
     assert (await agent.text()).endswith("Finished.")
-    assert worker.log.read_text().count("isolated_run_begins") >= 1
+    assert worker.log.read_text().count("isolated_run_started") >= 1
 
 
 async def test_an_isolated_run_is_handed_over_when_its_worker_is_to_stop(stage: Stage) -> None:
@@ -331,4 +331,4 @@ async def test_an_isolated_run_that_eats_memory_ends_and_its_worker_stays(stage:
     assert run["status"] == "error"
     assert worker.running()
     assert worker.pid == before
-    worker.log.write_text(worker.log.read_text().replace("turn_crashed", "turn ended by MemoryError"))
+    worker.log.write_text(worker.log.read_text().replace("model_turn_crashed", "turn ended by MemoryError"))

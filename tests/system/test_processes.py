@@ -133,7 +133,7 @@ def test_two_interrupts_do_not_wait_for_what_is_under_way(home: Home) -> None:
             until(lambda: "Hello"[:3] in str(http.get(path, headers=key).json()["messages"][-1]))
         family = home.family()
         server.tell(signal.SIGINT)
-        server.wait_for("draining")
+        server.wait_for("executor_draining")
         server.kill(signal.SIGINT, within=5)
         assert gone(family, within=1)
 

@@ -117,7 +117,7 @@ def test_the_next_process_counts_what_the_watchdog_ended_and_no_later_one_does(s
     assert server.wait(within=SECONDS + 20) == EXIT_CODE
     server.start()
     assert metric(server, "khala_watchdog_ended_processes") == 1
-    server.wait_for("watchdog_had_ended_processes")
+    server.wait_for("watchdog_killed_processes")
     server.kill(signal.SIGTERM)
     server.start()
     assert metric(server, "khala_watchdog_ended_processes") == 0

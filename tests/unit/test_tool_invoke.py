@@ -96,7 +96,7 @@ async def test_a_tool_that_ignores_its_cancellation_keeps_nobody_waiting(monkeyp
     with structlog.testing.capture_logs() as logs:
         said = await call(Probe(stubborn, seconds=0.05), WHO)
     assert said.result.code == "timeout"
-    assert [line["event"] for line in logs] == ["tool_left_behind"]
+    assert [line["event"] for line in logs] == ["tool_not_stopped"]
     ENOUGH.set()
     for task in [*invoking._abandoned]:
         task.cancel()

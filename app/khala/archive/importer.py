@@ -80,7 +80,7 @@ async def import_archive(
         try:
             return await _Import(db, reader, options).run()
         except _BlobCollected:
-            log.warning("import_repeated", why="blobs were garbage-collected during the import")
+            log.warning("import_restarted", reason="blobs were garbage-collected during the import")
     raise ArchiveRefusedError("Blobs are garbage-collected faster than they are stored. Try again.")
 
 

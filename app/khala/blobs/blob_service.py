@@ -138,7 +138,7 @@ class BlobService:
         try:
             await asyncio.to_thread(self._write_a_little)
         except OSError as error:
-            log.warning("no_room_for_files", folder=str(self._folder), error=str(error))
+            log.warning("temporary_files_not_writable", folder=str(self._folder), error=str(error))
             return False
         return True
 
@@ -164,7 +164,7 @@ class BlobService:
         try:
             await self.check()
         except KhalaError as error:
-            log.warning("blobs_out_of_reach", error=str(error.__cause__ or error))
+            log.warning("blob_store_unavailable", error=str(error.__cause__ or error))
             return False
         finally:
             self._checked_at = time.monotonic()

@@ -44,10 +44,10 @@ class BlobGarbageCollector:
                     await self.sweep()
                 done = await self.collect()
             except Unavailable as error:
-                log.warning("collect_failed", error=str(error.__cause__ or error))
+                log.warning("blob_collection_failed", error=str(error.__cause__ or error))
                 continue
             if done:
-                log.info("collected", objects=done)
+                log.info("blobs_collected", objects=done)
 
     async def due(self) -> int:
         """The number of objects to delete."""
@@ -80,7 +80,7 @@ class BlobGarbageCollector:
             name = await objects.database_name(driver)
         owner = await self._store.owner(name)
         if owner != name:
-            log.warning("blobs_of_another_database", owner=owner, database=name)
+            log.warning("blob_store_owned_by_another_database", owner=owner, database=name)
             return 0
         adopted, batch = 0, []
         async for key, size in self._store.older(older):
@@ -91,7 +91,7 @@ class BlobGarbageCollector:
                 batch = []
         adopted += await objects.add_untracked(self._db, batch)
         if adopted:
-            log.info("strays_found", objects=adopted)
+            log.info("untracked_blobs_found", objects=adopted)
         return adopted
 
 

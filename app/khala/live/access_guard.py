@@ -107,7 +107,7 @@ class Guard:
                 while self._doubted:
                     await self._check()
             except Unavailable as error:
-                log.warning("guard_failed", doubted=len(self._doubted), error=str(error.__cause__))
+                log.warning("access_recheck_failed", subscriptions=len(self._doubted), error=str(error.__cause__))
                 await asyncio.sleep(PAUSE)
 
     async def _rest(self) -> None:

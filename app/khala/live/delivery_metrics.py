@@ -92,7 +92,7 @@ class DeliveryRecorder:
             async with self._db.driver() as driver:
                 traceparents = await read_traceparents(driver, [delivery.run_id for delivery in due])
         except Unavailable as error:
-            log.warning("deliveries_failed", error=str(error.__cause__))
+            log.warning("delivery_metrics_failed", error=str(error.__cause__))
             return
         for delivery in due:
             if self._waiting and self._waiting[0] is delivery:

@@ -40,7 +40,7 @@ class FallbackPoll:
                 async with self._db.driver() as driver:
                     now = await driver.fetchval(SNAPSHOT)
             except Unavailable as error:
-                log.warning("poll_failed", error=str(error.__cause__))
+                log.warning("fallback_poll_failed", error=str(error.__cause__))
                 continue
             if now != seen:
                 seen = now

@@ -167,7 +167,7 @@ class Hub:
                 await self._read_changes(woken)
             except Unavailable as error:
                 metrics.FEED_FAILED.inc()
-                log.warning("feed_failed", topics=len(woken), error=str(error.__cause__))
+                log.warning("feed_read_failed", topics=len(woken), error=str(error.__cause__))
                 self._wake_again(woken)
                 await asyncio.sleep(RETRY_INTERVAL_SECONDS)
             except Exception:

@@ -44,7 +44,7 @@ class Listener:
                 await self._listen()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
                 LISTENER_LOST.inc()
-                log.warning("listener_lost", error=str(error), connected=self.connected)
+                log.warning("listener_disconnected", error=str(error), connected=self.connected)
             failures = 1 if self._connection else failures + 1
             self._connection = None
             LISTENER_CONNECTED.set(0)

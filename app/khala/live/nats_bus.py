@@ -65,7 +65,7 @@ class NatsBus:
         try:
             await self._client.publish(self._subject(channel), payload.encode())
         except NatsError as error:
-            log.warning("wake_untold", channel=channel, error=str(error))
+            log.warning("wake_up_not_published", channel=channel, error=str(error))
 
     async def check(self) -> None:
         """Connect once and subscribe to the channels. Raises `ConnectionError` with the servers and the reason."""
@@ -83,7 +83,9 @@ class NatsBus:
             try:
                 await self._listen(handlers)
             except (OSError, NatsError, TimeoutError) as error:
-                log.warning("wake_lost", server=str(self._url), error=str(error), connected=self._client is not None)
+                log.warning(
+                    "nats_disconnected", server=str(self._url), error=str(error), connected=self._client is not None
+                )
             failures = 1 if self._client else failures + 1
             self._broken, self._client = self._broken or self._client is not None, None
             await asyncio.sleep(RECONNECT.delay(failures))
@@ -183,7 +185,7 @@ class _Connection:
         try:
             self._handlers[channel](payload.decode())
         except ValueError:
-            log.warning("wake_not_understood", channel=channel, size=len(payload))
+            log.warning("wake_up_invalid", channel=channel, size=len(payload))
 
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, SlowConsumerError):

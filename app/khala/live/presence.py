@@ -153,7 +153,7 @@ class PresenceService:
             async with asyncio.timeout(RETRY_INTERVAL_SECONDS), self._db.driver() as driver:
                 await presence.clear(driver, self.process_id)
         except (Unavailable, TimeoutError):
-            log.warning("presence_left_behind", process_id=str(self.process_id))
+            log.warning("presence_not_removed", process_id=str(self.process_id))
 
     def _mark_unwritten(self, key: tuple[Observer, UUID]) -> None:
         client, thread_id = key
@@ -180,7 +180,7 @@ class PresenceService:
             try:
                 await work()
             except Unavailable as error:
-                log.warning("presence_failed", error=str(error.__cause__))
+                log.warning("presence_update_failed", error=str(error.__cause__))
                 event.set()
                 await asyncio.sleep(RETRY_INTERVAL_SECONDS)
             except BaseException:
@@ -240,7 +240,7 @@ class PresenceService:
                 if self._entries or any(self._lists.values()):
                     await self._record_heartbeat()
             except Unavailable as error:
-                log.warning("beat_failed", error=str(error.__cause__))
+                log.warning("presence_heartbeat_failed", error=str(error.__cause__))
             await asyncio.sleep(HEARTBEAT_INTERVAL_SECONDS)
 
     async def _record_heartbeat(self) -> None:

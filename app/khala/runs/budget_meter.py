@@ -134,7 +134,7 @@ class BudgetMeter:
             try:
                 entries = await ledger.extend(self._db, self._run_id, needs, datetime.now(UTC))
             except Unavailable as error:
-                log.warning("reserving_failed", run_id=str(self._run_id), error=str(error.__cause__))
+                log.warning("budget_reservation_failed", run_id=str(self._run_id), error=str(error.__cause__))
                 await asyncio.sleep(RETRY_INTERVAL_SECONDS)
                 continue
             except BudgetExhausted:

@@ -59,7 +59,7 @@ class Compactor:
 
         reply = await self._turn.request(build)
         if not isinstance(reply, ModelReply) or not reply.text.strip():
-            log.warning("no_summary", messages=len(messages), rounds=len(steps))
+            log.warning("summary_failed", messages=len(messages), steps=len(steps))
             return None
         before = self._progress.compaction or Compaction(summary="")
         return Compaction(

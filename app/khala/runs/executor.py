@@ -82,7 +82,7 @@ class Executor:
         async with self._polling:  # a poll that is claiming now adds runs that are to be drained, too
             self._draining = True
         metrics.EXECUTOR_PLACES.set(0)
-        log.info("draining", runs=len(self._executions), grace=self._options.grace_seconds)
+        log.info("executor_draining", runs=len(self._executions), grace=self._options.grace_seconds)
         for seconds in (self._options.grace_seconds, HAND_OVER_TIMEOUT_SECONDS):
             try:
                 async with asyncio.timeout(seconds):
@@ -179,7 +179,7 @@ class Executor:
                         await self._run_executor.execute(execution)
         except LeaseLost:
             metrics.RUNS_ENDED.labels("lost").inc()
-            log.info("run_lost", run_id=str(lease.run_id))
+            log.info("run_lease_lost", run_id=str(lease.run_id))
         except Unavailable as error:
             # The run could not be handed over, so another executor takes it when the lease lapses.
             metrics.RUNS_ENDED.labels("dropped").inc()

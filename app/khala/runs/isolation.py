@@ -64,7 +64,7 @@ class IsolatedExecutor:
         except OSError as error:
             log.warning("isolated_run_not_started", run_id=run_id, error=str(error))
             return ChildExit(began=False, code=1)
-        log.info("isolated_run_begins", run_id=run_id, pid=process.pid, lost=execution.claimed.lost)
+        log.info("isolated_run_started", run_id=run_id, pid=process.pid, lost_executors=execution.claimed.lost)
         try:
             began = await _watch(process, execution, seconds)
         finally:

@@ -213,7 +213,7 @@ async def _cancel(task: asyncio.Task[RunOutcome]) -> None:
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_INTERVAL_SECONDS)
     if not task.cancelled() and task.exception() is not None:
-        log.debug("answer_stopped", error=repr(task.exception()))
+        log.debug("run_cancel_raised", error=repr(task.exception()))
 
 
 def _outcome(task: asyncio.Task[RunOutcome]) -> RunOutcome:
@@ -225,5 +225,5 @@ def _outcome(task: asyncio.Task[RunOutcome]) -> RunOutcome:
     except (LeaseLost, Unavailable):
         raise
     except Exception:
-        log.exception("turn_crashed")
+        log.exception("model_turn_crashed")
         return failed_outcome("internal", "Something went wrong here. Please try again.")

@@ -63,7 +63,7 @@ class ArgumentStore:
                 data = b"".join([chunk async for chunk in chunks])
             call.args = msgspec.json.decode(data, type=dict[str, Any])
         except (KhalaError, msgspec.MsgspecError) as error:
-            log.warning("arguments_lost", tool=call.tool, error=str(error))
+            log.warning("tool_arguments_unreadable", tool=call.tool, error=str(error))
             raise ToolError("The arguments of this call could not be read again.", code="unavailable") from error
 
     async def _store(self, data: bytes, actor: ToolActor) -> BlobRef:

@@ -93,7 +93,7 @@ async def _store_blob(
         try:
             blob = await blob_service.put(spool, thread_id=actor.thread_id, run_id=actor.run_id, media_type=media_type)
         except KhalaError as error:
-            log.warning("output_not_stored", size=spool.size, tries=tries, error=error.message)
+            log.warning("tool_output_not_stored", size=spool.size, tries=tries, error=error.message)
             if tries < MAX_TRIES:
                 await asyncio.sleep(RETRY_INTERVAL_SECONDS)
             why = error.message

@@ -104,7 +104,7 @@ async def watched(
         BUILD.labels(KHALA_VERSION).set(1)
         server = UnsignalledServer(config)
         serving = asyncio.create_task(server.serve(sockets=[bound]), name="metrics")
-        log.info("metrics", address=socket_url(bound))
+        log.info("metrics_endpoint_started", address=socket_url(bound))
         try:
             yield
         finally:

@@ -44,7 +44,7 @@ class Gauges(Collector):
         except (Unavailable, TimeoutError) as error:
             # Left out, since what was is not what is.
             self._standing = None
-            log.warning("gauges_failed", error=repr(error.__cause__ or error))
+            log.warning("metrics_query_failed", error=repr(error.__cause__ or error))
 
     def collect(self) -> Iterable[Metric]:
         """As of the last time."""

@@ -78,7 +78,7 @@ async def _end(task: "asyncio.Task[CallResult]", spec: ToolSpec) -> None:
     task.cancel()
     await asyncio.wait({task}, timeout=CLEANUP_TIMEOUT_SECONDS)
     if not task.done():
-        log.error("tool_left_behind", tool=spec.name, seconds=CLEANUP_TIMEOUT_SECONDS)
+        log.error("tool_not_stopped", tool=spec.name, seconds=CLEANUP_TIMEOUT_SECONDS)
 
 
 def _forget(task: "asyncio.Task[CallResult]") -> None:

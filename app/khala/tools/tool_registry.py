@@ -139,7 +139,7 @@ class ToolRegistry:
     def _log_left_out(self, spec: ToolSpec) -> None:
         if spec.name not in self._left_out and len(self._left_out) < MAX_LOGGED_TOOLS:
             self._left_out.add(spec.name)
-            log.warning("tool_left_out", tool=spec.name, source=spec.source)
+            log.warning("tool_name_rejected", tool=spec.name, source=spec.source)
 
     def _is_offered(self, spec: ToolSpec, actor: ToolActor, patterns: Sequence[str] | None) -> bool:
         return (

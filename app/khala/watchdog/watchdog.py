@@ -179,4 +179,4 @@ def _count_marks(folder: Path) -> None:
             counted += 1
     metrics.WATCHDOG_ENDED.set(counted)
     if counted:
-        log.warning("watchdog_had_ended_processes", count=counted)
+        log.warning("watchdog_killed_processes", count=counted)

@@ -94,6 +94,6 @@ class _StallTimeout:
         try:
             await self._response(scope, receive, send_in_time)
         except* TimeoutError:
-            log.warning("export_stalled", seconds=STALL_TIMEOUT_SECONDS)
+            log.warning("export_client_stalled", seconds=STALL_TIMEOUT_SECONDS)
         finally:
             await self._chunks.aclose()

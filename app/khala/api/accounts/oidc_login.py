@@ -92,7 +92,13 @@ class OidcController(Controller):
                 raise InvalidInput("The login was not completed.")
             cookie = await _complete(context, caller, request, pending, code)
         except KhalaError as problem:
-            log.info("oidc_failed", code=problem.code, detail=problem.message, error=error, exc_info=problem.__cause__)
+            log.info(
+                "oidc_sign_in_failed",
+                code=problem.code,
+                detail=problem.message,
+                error=error,
+                exc_info=problem.__cause__,
+            )
             return Redirect(f"/?signin={problem.code}", status_code=302, cookies=[forget])
         cookies = [forget] if cookie is None else [forget, cookie]
         return Redirect(pending.return_to, status_code=302, cookies=cookies)

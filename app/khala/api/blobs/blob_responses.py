@@ -117,7 +117,7 @@ async def read_chunks(
         await blob_service.mark_missing(blob)
         raise
     except KhalaError as error:
-        log.warning("blob_cut_short", blob_id=str(blob.id), error=str(error.__cause__ or error))
+        log.warning("blob_response_truncated", blob_id=str(blob.id), error=str(error.__cause__ or error))
         raise
 
 

@@ -32,7 +32,7 @@ class HostGuard:
             await self._app(scope, receive, send)
             return
         log.info(
-            "host_refused", host=(host or "")[:MAX_LOGGED_HOST_CHARACTERS], path=scope["raw_path"].decode("latin-1")
+            "host_rejected", host=(host or "")[:MAX_LOGGED_HOST_CHARACTERS], path=scope["raw_path"].decode("latin-1")
         )
         if scope["type"] == ScopeType.HTTP:
             count_response(scope, problem_details.STATUS[CODE], None)

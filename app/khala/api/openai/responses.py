@@ -116,7 +116,7 @@ async def stream_chunks(request: CompletionRequest) -> AsyncGenerator[str]:
             yield _event(errors.run_error(failed))
             return
         except KhalaError as error:
-            log.warning("stream_cut", run_id=str(request.sent.run_id), error=error.message)
+            log.warning("completion_stream_failed", run_id=str(request.sent.run_id), error=error.message)
             yield _event(errors.run_error(RunFailed(error.code, error.message)))
             return
         if request.options.usage:
@@ -144,7 +144,7 @@ async def stream_events(request: CompletionRequest) -> AsyncGenerator[str]:
                     if pending := encoder.take_pending_approvals():
                         yield _event(await _paused_event(request, pending))
         except KhalaError as error:
-            log.warning("stream_cut", run_id=str(request.sent.run_id), error=error.message)
+            log.warning("completion_stream_failed", run_id=str(request.sent.run_id), error=error.message)
             return
         yield DONE
 
@@ -194,9 +194,9 @@ async def _cancel_run(request: CompletionRequest) -> None:
             if await _release(request):
                 await runs.cancel(request.context.db, request.sent.run_id, request.caller)
         except KhalaError as error:
-            log.warning("not_called_off", run_id=str(request.sent.run_id), error=error.message)
+            log.warning("run_cancel_failed", run_id=str(request.sent.run_id), error=error.message)
     if scope.cancelled_caught:
-        log.warning("not_called_off", run_id=str(request.sent.run_id), error="It took too long.")
+        log.warning("run_cancel_failed", run_id=str(request.sent.run_id), error="The cancellation timed out.")
 
 
 async def _release(request: CompletionRequest) -> bool:

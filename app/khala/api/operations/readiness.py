@@ -65,7 +65,7 @@ class ReadinessService:
         except Unavailable as error:
             reason = str(error)
         if reason is not None:
-            log.warning("database_takes_no_writes", why=reason)
+            log.warning("database_not_writable", reason=reason)
         return reason is None
 
 

@@ -141,7 +141,7 @@ class RunController(Controller):
             digest=data.digest,
         )
         decided = await approvals.decide(context.db, run_id, call_id, caller, answer)
-        log.info("decided", run_id=str(run_id), tool=decided.tool, state=decided.state)
+        log.info("approval_decided", run_id=str(run_id), tool=decided.tool, state=decided.state)
         return decided
 
     @post(
@@ -165,7 +165,7 @@ class RunController(Controller):
     ) -> Response[Run]:
         """Cancel the run. Its text so far is kept. A run that has already ended does not change, and returns 200."""
         run, changed = await runs.cancel(context.db, run_id, caller)
-        log.info("cancel", run_id=str(run_id), changed=changed, reason=data.reason if data else None)
+        log.info("run_cancel_requested", run_id=str(run_id), changed=changed, reason=data.reason if data else None)
         return Response(run, status_code=202 if changed else 200)
 
 

@@ -168,7 +168,7 @@ class RetentionLoop:
             try:
                 deleted = {kind: count for kind, count in (await purge(self._db, self._policy)).items() if count}
             except Unavailable as error:
-                log.warning("purge_failed", error=str(error.__cause__))
+                log.warning("expired_data_not_deleted", error=str(error.__cause__))
                 continue
             if deleted:
-                log.info("purged", **{kind.replace(" ", "_"): count for kind, count in deleted.items()})
+                log.info("expired_data_deleted", **{kind.replace(" ", "_"): count for kind, count in deleted.items()})

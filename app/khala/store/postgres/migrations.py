@@ -73,7 +73,7 @@ async def upgrade(url: str, revision: str = "head", *, lock_timeout: float = LOC
 def _upgrade(connection: Connection, revision: str) -> None:
     at = _current(connection)
     if at is not None and not is_known(at):
-        log.warning("schema_newer", at=at, knows=head())
+        log.warning("schema_newer_than_program", schema=at, program=head())
     elif at != (head() if revision == "head" else revision):
         from alembic import command
 

@@ -174,7 +174,7 @@ class Writer:
         """Write each buffer alone, after Postgres refused the rows of one: the fault of one run costs no other."""
         if len(buffers) == 1:
             FLUSHES_FAILED.inc()
-            log.error("flush_refused", run_id=str(buffers[0].lease.run_id), exc_info=True)
+            log.error("flush_rejected", run_id=str(buffers[0].lease.run_id), exc_info=True)
             self._acknowledge(buffers[0], held=False)
             return
         for buffer in buffers:

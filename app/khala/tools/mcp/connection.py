@@ -105,7 +105,7 @@ class McpConnection:
             await self._connect_once()
             self._short_lives = 1 if time.monotonic() - began >= STABLE_SECONDS else self._short_lives + 1
             wait = RECONNECT.delay(self._short_lives, random.random())
-            log.info("mcp_server_lost", server=self.server.name, error=self._error, retry_in=round(wait, 2))
+            log.info("mcp_server_disconnected", server=self.server.name, error=self._error, retry_in=round(wait, 2))
             await asyncio.sleep(wait)
 
     async def _connect_once(self) -> None:

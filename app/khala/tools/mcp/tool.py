@@ -63,7 +63,7 @@ class McpToolAdapter:
         if tool.name not in self._refused:
             self._refused = {*list(self._refused)[:MAX_REMEMBERED_REFUSALS], tool.name}
             log.warning(
-                "mcp_tool_left_out", server=self._server.name, tool=tool.name[:MAX_NAME_CHARACTERS], problem=problem
+                "mcp_tool_rejected", server=self._server.name, tool=tool.name[:MAX_NAME_CHARACTERS], problem=problem
             )
         return False
 

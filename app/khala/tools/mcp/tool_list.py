@@ -66,7 +66,7 @@ class ToolListFilter:
             name = str(tool.get("name") if isinstance(tool, dict) else tool)[:MAX_LOGGED_NAME_CHARACTERS]
             if name not in self._logged and len(self._logged) < MAX_LOGGED_TOOLS:
                 self._logged.add(name)
-                log.warning("mcp_tool_left_out", server=self._server, tool=name, problem=problem)
+                log.warning("mcp_tool_rejected", server=self._server, tool=name, problem=problem)
         return problem is None
 
 

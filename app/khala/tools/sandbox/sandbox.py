@@ -92,7 +92,7 @@ class Sandbox:
             try:
                 return await self._run(runtime, program, sink)
             except SandboxSetupError as error:
-                log.error("sandbox_broken", why=str(error))
+                log.error("sandbox_setup_failed", error=str(error))
                 raise ToolError("The sandbox could not be set up.", code="unavailable") from error
 
     async def _run(self, runtime: LanguageRuntime, program: Program, sink: Sink) -> ProgramExit:
@@ -122,7 +122,7 @@ class Sandbox:
                 why = str(error)
             failures[runtime.command[0]] = why.strip()
         if failures:
-            log.warning("sandbox_language_missing", language=language, unfit=failures)
+            log.warning("sandbox_language_missing", language=language, failures=failures)
         return None
 
     @asynccontextmanager

@@ -161,7 +161,7 @@ async def _wait_gone(process: "subprocess.Popen[bytes]", monitor: int) -> None:
             async with asyncio.timeout(END_TIMEOUT_SECONDS):
                 await _readable(monitor)
     except TimeoutError:
-        log.warning("sandbox_lingers", pid=process.pid)
+        log.warning("sandbox_killed_after_timeout", pid=process.pid)
     finally:
         # Also on cancellation, which does not wait for the kernel.
         if process.poll() is None:

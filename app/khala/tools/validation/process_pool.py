@@ -50,13 +50,15 @@ def _check(request: bytes) -> list[str]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        log.warning("arguments_check_killed", seconds=CHECK_TIMEOUT_SECONDS)
+        log.warning("arguments_check_timed_out", seconds=CHECK_TIMEOUT_SECONDS)
         raise _too_long() from error
     except OSError as error:
         log.exception("arguments_check_not_started")
         raise ToolError("The arguments can't be checked now. Try again later.", code="unavailable") from error
     if ended.returncode != 0:
-        log.warning("arguments_check_died", code=ended.returncode, error=ended.stderr[-1000:].decode(errors="replace"))
+        log.warning(
+            "arguments_check_failed", code=ended.returncode, error=ended.stderr[-1000:].decode(errors="replace")
+        )
         raise _too_long()
     return msgspec.json.decode(ended.stdout, type=list[str])
 
