@@ -1,4 +1,7 @@
-"""Who may do what: every route and every frame, by everybody. What is not in the tables here fails."""
+"""The access matrix: every route and every frame, tried by every kind of caller.
+
+A route or frame without a row fails the test.
+"""
 
 import asyncio
 import uuid
@@ -193,7 +196,7 @@ def known_routes() -> set[str]:
 
 
 def _kinds(route: BaseRoute) -> set[str]:
-    """The methods of an HTTP route, or what else it is."""
+    """The methods of an HTTP route, or the kind of any other route."""
     match route:
         case HTTPRoute():
             return {str(method) for method in route.methods} - {"OPTIONS"}
@@ -218,7 +221,7 @@ async def test_every_frame_is_in_the_matrix() -> None:
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """One try: everybody, and the things that its route names."""
+    """One attempt: all callers, and the resources that the route names."""
 
     cast: Cast
     who: str
@@ -273,7 +276,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         return bodies.get(route)
 
     async def ask(self, http: httpx.AsyncClient, route: str) -> int:
-        """The status of the answer."""
+        """The status of the response."""
         if route.startswith("ASGI /mcp "):
             return await self._ask_by_mcp(http, route.split(" ")[2])
         if route == "WEBSOCKET /api/ws":
@@ -292,7 +295,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         return response.status_code
 
     async def _ask_by_mcp(self, http: httpx.AsyncClient, method: str) -> int:
-        """The status; 401 too if the JSON-RPC answer says that a call needs an account."""
+        """The status of the response; 401 if the JSON-RPC error says that a call needs an account."""
         params = {"name": "todo_list", "arguments": {}} if method == "tools/call" else {}
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         headers = {"Accept": "application/json, text/event-stream"} | self.cast.headers[self.who]
@@ -300,7 +303,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         return 401 if f'"code":{NEEDS_ACCOUNT}' in answer.text.replace(" ", "") else answer.status_code
 
     async def _shake_hands(self, http: httpx.AsyncClient) -> int:
-        """The status of the handshake, and 200 if it succeeds."""
+        """The status of the handshake; 200 if it succeeds."""
         url = str(http.base_url).replace("http", "ws", 1).rstrip("/") + "/api/ws"
         try:
             async with connect(
@@ -330,7 +333,10 @@ async def scene(store: Database, who: str, everybody: Cast) -> Scene:
 
 
 async def scenes(store: Database, *, reading: bool) -> list[Scene]:
-    """One for each of `WHO`. Those who only read change nothing for each other."""
+    """One scene for each caller in `WHO`.
+
+    Callers that only read share one cast, because they change nothing for each other.
+    """
     if not reading:
         return [await scene(store, who, await cast(store)) for who in WHO]
     everybody = await cast(store)

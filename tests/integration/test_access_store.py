@@ -1,4 +1,4 @@
-"""What the store says of callers whose session, token or link has ended, whoever asks and however."""
+"""Access decisions of the store for callers whose session, token or link has ended."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from tests.support.store import CALLER, lease_of, new_thread
 
 
 async def admitted(db: Database, thread_id: UUID, caller: Caller) -> str | None:
-    """The role that the caller has; None for none."""
+    """The caller's role in the thread; None if there is none."""
     async with db.driver() as driver:
         (found,) = await access.authorizations(driver, [(thread_id, caller)])
     assert isinstance(found, Authorization)
@@ -36,7 +36,7 @@ async def standing(db: Database, caller: Caller) -> bool:
 
 
 async def with_token(db: Database, user_id: UUID, *, lasts: float) -> Caller:
-    """The user by a new token."""
+    """A caller for this user with a new token."""
     token, secret = await api_tokens.create(db, Caller(user_id=user_id), "test", SCOPES, None)
     async with db.driver() as driver:
         found = await api_tokens.find(driver, secret)

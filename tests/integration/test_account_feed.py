@@ -1,4 +1,4 @@
-"""The account's feed: a user's thread list, by a revision of the user's own, chained like a thread's deltas."""
+"""The account's feed: a user's thread list, numbered by the user's own revision and chained like a thread's deltas."""
 
 import asyncio
 import random
@@ -39,7 +39,7 @@ async def own_thread(db: Database, caller: Caller) -> UUID:
 
 
 async def rename(db: Database, thread_id: UUID, title: str) -> None:
-    """As the command does it."""
+    """Rename the thread as the command does."""
     async with db.transaction() as connection:
         await threads.lock(connection, thread_id)
         await threads.bump(connection, thread_id, title=title)
@@ -56,7 +56,7 @@ async def up_to_date(db: Database, ear: Ear, user_id: UUID) -> dict[str, Any]:
 
 
 class List:
-    """A user's list as a client folds it."""
+    """A user's thread list, folded as a client does it."""
 
     def __init__(self) -> None:
         self.revision: int | None = None

@@ -1,4 +1,4 @@
-"""What happens to accounts while other things happen to them: nothing is left over, and nobody waits for ever."""
+"""Concurrent changes to accounts: no row is left over, and no transaction waits for ever."""
 
 import asyncio
 import uuid

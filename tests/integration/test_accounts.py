@@ -1,4 +1,4 @@
-"""Accounts: made, signed in to and out of, changed, exported, deleted; and the tokens that act for them."""
+"""Accounts: registration, sign-in and sign-out, changes, export, deletion, and API tokens."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 @contextlib.asynccontextmanager
 async def browser(server: Inside, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser of its own, with cookies of its own."""
+    """A browser with cookies of its own."""
     async with client(server.url, headers=headers) as http:
         yield http
 
@@ -70,14 +70,14 @@ def bearing(made: dict[str, Any]) -> dict[str, str]:
 
 
 async def fresh_window() -> None:
-    """Failures are counted in windows by the clock; at the end of one, wait for the next."""
+    """Wait for the next window if the current one is about to end: failures are counted in windows of the clock."""
     left = sign_in_throttle.WINDOW_SECONDS - time.time() % sign_in_throttle.WINDOW_SECONDS
     if left < 15:
         await asyncio.sleep(left)
 
 
 async def own(http: httpx.AsyncClient) -> Thread:
-    """A new thread of the browser's account."""
+    """A new thread of the account that is signed in."""
     thread = Thread(http, (await http.post("/api/threads", json={})).raise_for_status().json()["thread"]["id"], "")
     thread.headers = {}
     return thread

@@ -1,6 +1,6 @@
-"""Acting with another's rights: what one person does in a thread never reaches further than what is theirs.
+"""Acting with another user's rights: a person's action in a thread never exceeds that person's rights.
 
-The table of the same name in `docs/security.md` says for each way what decides.
+The table of the same name in `docs/security.md` says for each case what decides.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -38,14 +38,14 @@ async def server(database_url: str) -> AsyncIterator[Inside]:
 
 
 def seen_by(server: Inside, thread_id: UUID | str, headers: dict[str, str]) -> Thread:
-    """The thread as the bearer of these headers comes to it."""
+    """The thread, requested with these headers."""
     thread = Thread(server.http, str(thread_id), "")
     thread.headers = headers
     return thread
 
 
 async def shared_thread(server: Inside, db: Database) -> tuple[Person, Person, Thread, Thread]:
-    """A thread in which every tool asks: of an owner, and of an editor who has a private file; and as each sees it."""
+    """The owner, an editor with a private file, and their thread as each requests it; every tool needs approval."""
     owner, editor = await person(db, "Mallory"), await person(db, "Victor")
     thread_id = await owned_thread(db, owner)
     await make_member(db, thread_id, editor.id, "editor", owner.caller)
@@ -77,7 +77,7 @@ async def paths_of(db: Database, owner_id: UUID | str) -> list[str]:
 
 
 async def link_guest(server: Inside, thread: Thread, role: str = "editor") -> tuple[dict[str, str], str]:
-    """What a guest by a new link bears, and the link's id."""
+    """The headers of a guest with a new link, and the link's id."""
     made = (await thread.post("links", {"role": role})).raise_for_status().json()
     return {"X-Share-Key": made["shareKey"]}, made["id"]
 

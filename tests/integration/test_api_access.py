@@ -1,4 +1,4 @@
-"""Whoever has not the key learns and changes nothing, whichever door they try."""
+"""Access by anonymous key: a caller without the key can neither read nor change a thread, over any route."""
 
 import json
 import uuid

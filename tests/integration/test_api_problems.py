@@ -1,4 +1,4 @@
-"""Nothing a client sends may cause a 500: every refusal is a problem that names its code."""
+"""No request causes a 500: every refusal is a problem with a code."""
 
 import asyncio
 import contextlib
@@ -34,13 +34,13 @@ async def thread(server: Inside) -> Thread:
 
 
 async def sent(thread: Thread, body: bytes, **headers: str) -> httpx.Response:
-    """Send these bytes as a message, whatever they are."""
+    """Send these bytes as a message, valid or not."""
     path = f"/api/threads/{thread.id}/send"
     return await thread.http.post(path, content=body, headers=thread.headers | JSON | headers)
 
 
 async def exchanged(server: Inside, request: bytes) -> bytes:
-    """What the server answers to these bytes until it closes, or for a while."""
+    """The server's response to these bytes, until it closes the connection or 5 seconds have passed."""
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(request)
@@ -285,7 +285,10 @@ async def test_a_head_that_never_comes_is_not_waited_for(server: Inside, monkeyp
 
 
 async def test_a_connection_is_kept_for_longer_than_many_clients_keep_one(server: Inside) -> None:
-    """They close it after five idle seconds. A server that does so, too, closes just as some send their request."""
+    """Many clients close a connection after five idle seconds.
+
+    A server with the same limit would close some connections just as the client sends a request.
+    """
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     for pause in (0, 6):

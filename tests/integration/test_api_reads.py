@@ -1,4 +1,4 @@
-"""Reads: the newest messages first, the older ones page by page, every part of a run, whatever their number."""
+"""Reads: the newest messages first, older messages in pages, and every part of a run, however many there are."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def working(postgres_url: str, template: str) -> AsyncIterator[Inside]:
-    """Every token its own part, so that a long answer has thousands of them."""
+    """A server that stores every token as its own part, so that a long answer has thousands of parts."""
     async with shared(postgres_url, template, KHALA_FLUSH_PARTS="1", KHALA_FLUSH_MS="10") as inside:
         yield inside
 

@@ -1,4 +1,4 @@
-"""Sends and cancels: everything at once or nothing, once per message id, one answer at a time."""
+"""Sends and cancels: a send is atomic, idempotent by message id, and one answer is written at a time."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""Threads over REST: made once, listed, renamed, emptied and deleted by whoever holds the key, and by nobody else."""
+"""Threads over REST: created once; listed, renamed, reset and deleted only with the key."""
 
 import asyncio
 import uuid
@@ -32,7 +32,7 @@ async def make(server: Inside, **body: Any) -> httpx.Response:
 
 
 def told(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """The problem that a response tells of."""
+    """The problem in this response, which must have this status and code."""
     problem: dict[str, Any] = response.json()
     assert response.headers["content-type"] == "application/problem+json"
     assert (response.status_code, problem["status"], problem["code"]) == (status, status, code)

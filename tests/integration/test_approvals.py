@@ -33,7 +33,7 @@ async def server(database_url: str) -> AsyncIterator[Inside]:
 
 
 async def blocked(server: Inside, said: str = ASK, **options: Any) -> tuple[Agent, str]:
-    """A run that waits for approval of its last card."""
+    """A run that waits for the approval of its last call, and the id of that call."""
     thread = await server.thread()
     await (await act(thread, call("write_file", path="a.txt", content="one"))).ended()
     agent = await act(thread, said + " /say Over.", **options)

@@ -1,4 +1,4 @@
-"""Archives: an account leaves a deployment whole, comes into another as it was, and brings nothing that is wrong."""
+"""Archives: an export contains the whole account, and an import restores it and rejects an archive that is invalid."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ DIFFER = {"invitations", "logins", "sessions", "tokens", "links", "memberships",
 
 @pytest.fixture
 def elsewhere_url(postgres_url: str, template: str) -> Iterator[str]:
-    """The database of another deployment, with nothing in it."""
+    """The empty database of another deployment."""
     name = f"khala_test_{ids.new().hex}"
     asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     yield postgres.named(postgres_url, name)
@@ -74,7 +74,7 @@ def test_each_table_and_column_is_exported_or_left_out_for_a_reason() -> None:
 
 @contextlib.contextmanager
 def blob_stores(where: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str | None, str | None]]:
-    """The addresses of two places for blobs; none for folders."""
+    """The URLs of two blob stores; None for folders."""
     if where == "folder":
         yield None, None
         return
@@ -122,13 +122,13 @@ async def test_an_account_comes_into_another_deployment_as_it_was(
 
 
 async def counted(db: Database) -> dict[str, int]:
-    """How many rows each table has."""
+    """The number of rows of each table."""
     async with db.driver() as driver:
         return {name: await driver.fetchval(f'SELECT count(*) FROM "{name}"') for name in tables.metadata.tables}
 
 
 def assert_equal(first: bytes, again: bytes) -> None:
-    """Both archives have the same, but for what no import makes and the note of the import itself."""
+    """Both archives are equal, except for tables that an import changes and the audit entry of the import itself."""
     one, other = files_of(first), files_of(again)
     assert set(one) == set(other)
     for name in set(one) - {MANIFEST, "audit.jsonl"} - {f"{name}.jsonl" for name in DIFFER}:
@@ -173,7 +173,7 @@ async def test_an_archive_has_something_of_everything_and_no_secret(database_url
 
 
 async def secrets(url: str, column: str, texts: bytes) -> list[str]:
-    """The values of all columns with this name that these texts have."""
+    """The values of all columns of this name that occur in these texts."""
     connection = await asyncpg.connect(url)
     try:
         found = []
@@ -245,7 +245,7 @@ async def test_rows_are_of_one_moment_and_no_transaction_waits_for_the_client(
 
 
 async def user(db: Database) -> Any:
-    """The id of the one user that there is."""
+    """The id of the only user."""
     async with db.driver() as driver:
         return await driver.fetchval("SELECT id FROM users")
 
@@ -267,7 +267,7 @@ async def test_one_export_of_an_account_at_a_time_and_a_client_that_goes_makes_r
 
 
 async def slow_client(url: str, cookies: dict[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A client that asks for an export and has room for little of it."""
+    """A client that requests an export and has a small receive buffer."""
     address = urlsplit(url)
     taking = socket.socket()
     taking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -281,13 +281,13 @@ async def slow_client(url: str, cookies: dict[str, str]) -> tuple[asyncio.Stream
 
 
 async def noisy(thread: Any, number: int) -> str:
-    """An upload that does not compress: more of it than sockets hold."""
+    """An upload that does not compress, and is larger than the socket buffers."""
     stream = hashlib.shake_256(bytes([number])).digest(1 << 20)
     return await upload(thread, b"\x89PNG\r\n\x1a\n" + stream, "image/png", "noise.png")
 
 
 async def until_exported(who: Any) -> None:
-    """Wait until the account can be exported."""
+    """Wait until an export of the account succeeds."""
     async with asyncio.timeout(20):
         while (await who.http.get("/api/me/export")).status_code == 429:
             await asyncio.sleep(0.05)
@@ -306,7 +306,7 @@ async def archive(database_url: str, tmp_path: Path) -> AsyncIterator[dict[str, 
 
 
 def changed(files: dict[str, bytes], name: str, **fields: Any) -> dict[str, bytes]:
-    """The same files, with other values in the first line of one."""
+    """The same files, with other values in the first line of one of them."""
     first, *rest = files[name].splitlines(keepends=True)
     line = msgspec.json.decode(first)
     line["data"] |= fields
@@ -374,7 +374,7 @@ async def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpac
 async def test_an_archive_gets_no_power_over_what_others_have(
     archive: dict[str, bytes], elsewhere_url: str, tmp_path: Path
 ) -> None:
-    """Whoever made the archive may have written anything into it about people who are here."""
+    """The author of an archive can write anything into it about people who have accounts here."""
     async with deployment(elsewhere_url, tmp_path / "there") as server, account(server, "Victim") as victim:
         theirs = await own_thread(victim, "Theirs")
         async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
@@ -412,14 +412,14 @@ async def test_an_archive_gets_no_power_over_what_others_have(
 
 
 async def kept_elsewhere(thread: Any) -> bytes:
-    """Bytes that somebody else has here."""
+    """Bytes that another user has stored here."""
     secret = b"the victim's own words"
     await upload(thread, secret, "text/plain", "secret.txt")
     return secret
 
 
 def with_claimed_bytes(files: dict[str, bytes], content: bytes) -> dict[str, bytes]:
-    """The archive names bytes that it has not, in the hope that they are here."""
+    """An archive that refers to bytes that it does not contain, as an attack on an object that is stored here."""
     sha256 = hashlib.sha256(content).hexdigest()
     files = changed(files, "blobs.jsonl", sha256=sha256, size=len(content))
     named = {msgspec.json.decode(line)["data"]["sha256"] for line in files["blobs.jsonl"].splitlines()}
@@ -448,7 +448,7 @@ async def test_a_run_under_way_comes_canceled_and_verifies(
 
 
 async def until_said(db: Database) -> None:
-    """Wait until some of an answer is stored."""
+    """Wait until part of an answer is stored."""
     async with asyncio.timeout(20), db.driver() as driver:
         while not await driver.fetchval("SELECT count(*) FROM message_parts"):
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Files that are sent with a message: the message has them, and the model sees them."""
+"""Attachments: files that are sent with a message are stored with it, and the model receives them."""
 
 import base64
 import contextlib
@@ -45,7 +45,7 @@ async def send(thread: Thread, text: str, *blobs: str, **more: Any) -> Agent:
 
 
 def asked(provider: Server, at: int = -1) -> list[dict[str, Any]]:
-    """The parts of the last message in what the provider was asked."""
+    """The parts of the last message in a request to the provider."""
     content = provider.calls[at].body["messages"][-1]["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 

@@ -1,4 +1,4 @@
-"""A run on autopilot as a stream of events: steps as groups of tasks, text, and the end."""
+"""The event stream of an autopilot run: steps as task groups, then text, then the end."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ THREE = (
 
 
 def configured(folder: Path, port: int) -> str:
-    """A file that names three servers: peculiar ones at an address and as a program, and the protocol's own."""
+    """A file with three MCP servers: `peculiar` over HTTP, `another` as a program, and the reference server."""
     node, *args = everything.command("stdio")
     program = ["-m", "tests.support.mcp_server", "stdio", str(folder / "journal of another")]
     servers = {
@@ -74,7 +74,7 @@ async def requester(server: Inside, store: Database) -> Requester:
 
 
 def kinds(events: list[dict[str, Any]]) -> list[str]:
-    """The types of these events, repeated ones once."""
+    """The types of these events in order, without immediate repetitions."""
     found: list[str] = []
     for event in events:
         if not found or found[-1] != event["type"]:
@@ -91,7 +91,7 @@ def said(events: list[dict[str, Any]]) -> str:
 
 
 def ends(events: list[dict[str, Any]]) -> list[str]:
-    """How tasks ended, in that order."""
+    """The final states of the tasks, in the order in which they ended."""
     return [event["state"] for event in of(events, "task_update") if event["state"] not in ("running", "blocked")]
 
 
@@ -166,7 +166,7 @@ async def test_r5_summaries_are_short_and_on_one_line_and_the_rest_is_in_the_det
 
 
 async def detail(requester: Requester, wish: str = "/call todo_list {} /say Over.") -> tuple[str, dict[str, Any]]:
-    """The token of a run's first task, and the run's start."""
+    """The detail token of the run's first task, and the run's start event."""
     events = await requester.events(wish)
     return of(events, "task_group_start")[0]["tasks"][0]["detailToken"], events[0]
 

@@ -1,4 +1,4 @@
-"""Blobs: the same promises over a folder and over a bucket, kept once, read in parts, and forgotten in time."""
+"""Blobs: a folder and a bucket behave alike, content is stored once, and unneeded objects are collected."""
 
 import asyncio
 import hashlib
@@ -90,7 +90,7 @@ async def bytes_of(blob_service: BlobService, ref: BlobRef, start: int = 0, end:
 
 
 async def age(db: Database, *, hours: float = 2) -> None:
-    """Nobody has meant to refer to any object for so long."""
+    """Make every object look as if no writer had touched it for so many hours."""
     async with db.driver() as driver:
         await driver.execute("UPDATE objects SET touched_at = touched_at - $1::interval", timedelta(hours=hours))
 
@@ -101,7 +101,7 @@ async def drop(db: Database, ref: BlobRef) -> None:
 
 
 async def _gone(blob_service: BlobService, ref: BlobRef) -> None:
-    """Wait until there is no such blob."""
+    """Wait until the blob does not exist."""
     async with asyncio.timeout(5):
         while True:
             try:
@@ -257,7 +257,7 @@ async def test_nothing_is_added_to_a_thread_or_run_that_is_gone(
 
 
 class Slow:
-    """A store whose deletions wait until they are let."""
+    """A store whose deletions wait for an event."""
 
     def __init__(self, store: BlobStore) -> None:
         self._store = store

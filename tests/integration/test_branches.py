@@ -1,4 +1,4 @@
-"""Branches: a thread goes on from the message that it is told, and a question may have several answers."""
+"""Branches: a thread continues from its active leaf, and a question can have several answers."""
 
 import asyncio
 import uuid
@@ -43,7 +43,7 @@ async def provider() -> AsyncIterator[Server]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def working(postgres_url: str, template: str, provider: Server) -> AsyncIterator[Inside]:
-    """With an executor and a model whose prompts can be read."""
+    """A server with an executor, and with a model whose prompts the test can read."""
     settings: dict[str, Any] = {
         "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "KHALA_MODEL": "openai:local",
         "KHALA_SYSTEM_PROMPT": "Be brief.", "KHALA_WELCOME": "", "KHALA_ANON_USD_PER_DAY": "0", "KHALA_TOOLS": "",
@@ -80,7 +80,7 @@ async def answered(thread: Thread, sent: dict[str, Any]) -> dict[str, Any]:
 
 
 def prompt(provider: Server) -> list[tuple[str, str]]:
-    """What the model was last asked."""
+    """The messages of the last request to the model, as roles and contents."""
     return [(one["role"], one["content"]) for one in provider.calls[-1].body["messages"]]
 
 

@@ -1,4 +1,4 @@
-"""Budgets on a real Postgres, against a real provider's protocol: no overspending, and every reservation ends."""
+"""Budgets on a real Postgres, with a provider's real protocol: no overspending, and no reservation is left over."""
 
 import asyncio
 import contextlib
@@ -81,7 +81,7 @@ USUAL = limited(
 
 
 async def levels(db: Database) -> Levels:
-    """What is reserved and settled, by scope and measure; and that it is the sum of what the runs' entries say."""
+    """The reserved and the settled amount by scope and measure; asserts that they equal the sums of the entries."""
     async with db.driver() as driver:
         torn = await driver.fetch("""
             SELECT budgets.*, coalesce(held, 0) AS held, coalesce(used, 0) AS used FROM budgets LEFT JOIN (
@@ -98,7 +98,7 @@ async def levels(db: Database) -> Levels:
 
 
 async def nothing_is_held(db: Database) -> Levels:
-    """Every reservation has come back, and every entry is settled; returns the levels."""
+    """Assert that nothing is reserved and every entry is settled; returns the levels."""
     found = await levels(db)
     assert {place: held for place, (held, _) in found.items() if held} == {}
     async with db.driver() as driver:
@@ -107,7 +107,7 @@ async def nothing_is_held(db: Database) -> Levels:
 
 
 async def outcomes(sending: list[Coroutine[Any, Any, SendResult]]) -> tuple[int, int]:
-    """How many sends made a run, and how many met a limit; anything else is an error."""
+    """The number of sends that made a run, and of those that met a limit; any other outcome is an error."""
     found = await asyncio.gather(*sending, return_exceptions=True)
     refused = [one for one in found if isinstance(one, BudgetExhausted)]
     made = [one for one in found if isinstance(one, SendResult)]
@@ -490,7 +490,7 @@ OVER = Decimal("0.001")
 
 
 async def step(db: Database, what: str, place: UUID) -> Decimal:
-    """Do it; returns by how much the use may go beyond the limits for it."""
+    """Perform the action; returns by how much it allows the use to exceed the limits."""
     async with db.driver() as driver:
         run_id = await driver.fetchval(
             "SELECT id FROM runs WHERE thread_id = $1 AND status IN ('queued', 'running') ORDER BY id", place
@@ -525,7 +525,7 @@ async def finish_over(db: Database, run_id: UUID) -> Decimal:
 
 
 async def of_one_key(server: Inside, number: int) -> list[Thread]:
-    """Threads that one key opens."""
+    """So many threads of one anonymous key."""
     key = uuid.uuid4().hex * 2
     made = [
         (await server.http.post("/api/threads", json={"anonKey": key})).json()["thread"]["id"] for _ in range(number)
@@ -580,7 +580,7 @@ async def test_many_priced_runs_at_once_settle_within_the_limit_and_a_token_each
 
 
 async def budgeted(server: Inside, **budget: object) -> tuple[Thread, dict[str, Any], dict[str, Any]]:
-    """Ask with a budget; the thread, the run when it has ended, and the answer."""
+    """Send with a budget; returns the thread, the run when it has ended, and the answer."""
     thread = await server.thread()
     sent = await thread.send("Go on and on.", options={"budget": budget})
     run = await thread.ended(sent["runId"], within=15)

@@ -1,4 +1,4 @@
-"""Anonymous threads become somebody's: in place, whole, and once, whoever else is at it."""
+"""Claims: an anonymous thread becomes an account's thread in place, as a whole and once, also concurrently."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def claim(thread: Thread, who: Person, *, key: str | None = None) -> httpx
 
 
 def seen_by(thread: Thread, who: Person) -> Thread:
-    """The thread as this user asks for it."""
+    """The thread, requested by this user."""
     owned = Thread(thread.http, thread.id, "")
     owned.headers = who.headers
     return owned
@@ -213,6 +213,6 @@ async def test_claimed_between_two_rounds_of_tools_the_later_ones_act_for_the_us
 
 
 async def other_thread(server: Inside, owner: Person) -> Thread:
-    """Another thread of the user's, which sees the same files."""
+    """Another thread of the user, whose tools use the same files."""
     made = (await server.http.post("/api/threads", json={}, headers=owner.headers)).json()
     return seen_by(Thread(server.http, made["thread"]["id"], ""), owner)

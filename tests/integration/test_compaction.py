@@ -161,7 +161,7 @@ async def test_one_message_that_is_too_long_to_summarise_whole_is_summarised_in_
 
 
 def in_rounds(most: int) -> Callable[[Call], Reply]:
-    """Different steps with `glob`, so many of them."""
+    """A reply for each request: so many steps that call `glob`, each with other arguments, and then an answer."""
     made = iter(range(1, most + 1))
 
     def choose(one: Call) -> Reply:

@@ -20,7 +20,7 @@ SAID = """
 
 
 async def say(db: Database, thread_id: UUID, count: int, *, at_once: bool = False) -> None:
-    """So many messages, each with a revision of its own, or all with one."""
+    """Append so many messages, each with its own revision, or all with one."""
     async with db.driver() as driver, driver.transaction():
         revision = await revision_of(db, thread_id)
         position = await driver.fetchval(
@@ -32,7 +32,7 @@ async def say(db: Database, thread_id: UUID, count: int, *, at_once: bool = Fals
 
 
 async def write_parts(db: Database, thread_id: UUID, count: int) -> int:
-    """So many parts of one run, in several commits; returns the revision before them."""
+    """Append so many parts of one run, in several commits; returns the revision before them."""
     lease = await lease_of(db, thread_id)
     before = await revision_of(db, thread_id)
     for first in range(0, count, 500):
@@ -41,7 +41,7 @@ async def write_parts(db: Database, thread_id: UUID, count: int) -> int:
 
 
 async def looked(db: Database, thread_id: UUID, after: int) -> ThreadRead:
-    """What both ways to read find, which must be the same where one query can tell it."""
+    """The result of the two-step read. The read in one query must have the same result where it has one."""
     async with db.snapshot() as driver:
         look = (await thread_feed.read_changes(driver, {thread_id: after}))[thread_id]
     async with db.driver() as driver:

@@ -1,4 +1,4 @@
-"""A database that is lost in the middle of work is reported as unavailable, and nothing crashes."""
+"""A database that is lost in the middle of work is reported as unavailable; no process crashes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ TERMINATE = b"X\0\0\0\4"
 
 
 class Lingering:
-    """Passes bytes on between clients and Postgres, but not the word that Postgres has hung up."""
+    """A proxy between clients and Postgres that keeps the client's connection open when Postgres has closed its own."""
 
     def __init__(self, database_url: str) -> None:
         self._there = asyncpg_url(database_url)
@@ -93,7 +93,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def said_goodbye(between: Lingering, database_url: str, pid: int) -> None:
-    """Postgres has ended this connection, and its client has heard why."""
+    """Terminate this backend, and wait until the client's socket has received its last message."""
     await postgres.execute(database_url, f"SELECT pg_terminate_backend({pid})")
     async with asyncio.timeout(WITHIN):
         await between.hung_up.wait()
@@ -137,7 +137,7 @@ async def test_a_connection_on_which_postgres_said_goodbye_is_out_of_reach_for_a
 
 @asynccontextmanager
 async def an_executor(db: Database) -> AsyncIterator[Executor]:
-    """One that knows this database, and does nothing by itself."""
+    """An executor on this database, which is not started."""
     providers = Providers(ProviderConfig())
     options = ExecutorOptions(models=(parse("demo"),), system="")
     tool_registry = ToolRegistry(db, None, sandbox=None, connections=None, options=ToolRegistryOptions())
@@ -173,7 +173,7 @@ async def test_a_run_whose_thread_is_reset_when_it_is_begun_is_lost_and_no_crash
 
 
 async def test_the_driver_says_what_it_says_of_a_connection_that_postgres_has_left(database_url: str) -> None:
-    """Where a new version of asyncpg says otherwise, change `app/khala/store/postgres/database.py`."""
+    """If a new version of asyncpg fails this test, change `app/khala/store/postgres/database.py`."""
     async with Lingering(database_url).open() as between:
         connection = await asyncpg.connect(between.url)
         await said_goodbye(between, database_url, await connection.fetchval("SELECT pg_backend_pid()"))

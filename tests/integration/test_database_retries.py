@@ -1,4 +1,4 @@
-"""Transactions that Postgres ends over the locks of others are retried; a final failure says why."""
+"""Transactions that Postgres aborts because of locks are retried; a final failure names the reason."""
 
 import asyncio
 import inspect
@@ -49,7 +49,7 @@ def _counted(code: str) -> float:
 
 
 async def _fail(db: Database, times: int, code: str) -> None:
-    """Let the next so many questions fail as if they had collided with others."""
+    """Let the next so many queries fail with this SQLSTATE, as after a collision with another transaction."""
     async with db.driver() as driver:
         await driver.execute(FAIL.format(times=times, code=code))
 

@@ -1,4 +1,4 @@
-"""The doctor: each thing that is not well is found on a real Postgres, and told with what to do about it."""
+"""The doctor: it finds each problem on a real Postgres, and reports it with a remedy."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ DEMO = {"KHALA_MODEL": "demo"}
 
 @asynccontextmanager
 async def altered(database_url: str, *changes: str) -> AsyncIterator[Database]:
-    """The database, with settings of its own for all that connect from now on."""
+    """The database, with settings that apply to all new connections."""
     name = database_name(database_url)
     for change in changes:
         await postgres.execute(database_url, f'ALTER DATABASE "{name}" {change}')
@@ -45,7 +45,7 @@ def database_name(url: str) -> str:
 
 
 def assert_told(found: Finding, state: str, *words: str) -> None:
-    """It is in this state, and all these words are said."""
+    """Assert that the finding has this state, and that its text contains all these words."""
     assert found.state == state, found
     assert all(word in found.says for word in words), found.says
 

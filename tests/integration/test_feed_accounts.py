@@ -1,4 +1,4 @@
-"""Accounts on a socket: how they authenticate, what they may follow, and for how long."""
+"""Accounts on a WebSocket: authentication, permitted subscriptions, and their end."""
 
 import asyncio
 from collections.abc import AsyncIterator

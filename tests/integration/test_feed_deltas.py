@@ -1,4 +1,4 @@
-"""Deltas: chained by cursor without a gap or a repetition, and an explicit snapshot where no delta is possible."""
+"""Deltas: chained by cursor without gap or repetition, and an explicit snapshot where no delta is possible."""
 
 import asyncio
 import json
@@ -27,13 +27,13 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def still(postgres_url: str, template: str) -> AsyncIterator[Inside]:
-    """Without an executor: a thread's revision changes only when a test does something."""
+    """A server without an executor: only the test changes a thread's revision."""
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
 async def until_finished(feed: Socket, answer: str) -> list[str]:
-    """The frames up to the one with the answer's finish, as they came."""
+    """The texts of all frames up to the one with the answer's finish."""
     texts: list[str] = []
     while True:
         texts.append(await feed.text())
@@ -140,7 +140,7 @@ async def test_a_reader_resumes_from_any_revision_without_a_gap(server: Inside) 
 
 
 async def thread_at(view: View, revision: int) -> dict[str, Any]:
-    """A snapshot of what a view knew at first: the welcome alone."""
+    """A snapshot of the view's first state: only the welcome message."""
     return {"revision": revision, "messages": list(view.messages.values())[:1]}
 
 

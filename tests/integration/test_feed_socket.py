@@ -1,4 +1,4 @@
-"""The WebSocket: requests, answers, refusals, and when the server closes it."""
+"""The WebSocket: requests, responses, refusals, and the conditions under which the server closes it."""
 
 import asyncio
 import gc

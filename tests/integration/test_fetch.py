@@ -1,4 +1,4 @@
-"""`fetch_url`: only public addresses, also after lookups and redirects, and limits of size and time."""
+"""`fetch_url`: only public addresses, also after name resolution and redirects, with limits on size and time."""
 
 import asyncio
 import gzip
@@ -35,7 +35,7 @@ async def fetch(url: str, tool: FetchUrl | None = None, **args: Any) -> ToolCall
 
 
 class Names:
-    """A name server that gives the next of its answers to each lookup."""
+    """A resolver that returns the next of its answers for each lookup."""
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""Requests for other hosts: a page that rebinds its name to this server's address reaches nothing."""
+"""The `Host` check: a page that rebinds its name to this server's address (DNS rebinding) is refused."""
 
 import asyncio
 from collections.abc import AsyncIterator

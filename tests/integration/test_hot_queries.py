@@ -1,6 +1,6 @@
-"""Hot queries name the threads whose rows they read, so that the tables can be distributed by the thread's id.
+"""Hot queries name the threads whose rows they read, so that the tables can be distributed by thread id.
 
-Statements that don't are listed here, with the reason. The list is exact: an unneeded excuse fails the test.
+Statements that don't are listed here with the reason. The list is exact: an unneeded entry fails the test.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ EXCUSED: dict[str, tuple[set[str], str]] = {
 
 
 async def use(server: Inside, db: Database) -> None:
-    """All that people and executors do again and again."""
+    """Run everything that users and executors do frequently."""
     thread = await server.thread()
     one = server.observer(thread)
     async with one.following():
@@ -57,7 +57,7 @@ async def say(thread: Thread, text: str) -> None:
 
 
 async def decide(thread: Thread) -> None:
-    """Let an agent ask before it acts."""
+    """Let an agent ask for approval before a call."""
     await rules(thread, delete_file="ask")
     written, deleted = call("write_file", path="a.txt", content="a"), call("delete_file", path="a.txt")
     agent = await act(thread, f"{written} /then {deleted}")
@@ -67,7 +67,7 @@ async def decide(thread: Thread) -> None:
 
 
 async def together(server: Inside, db: Database) -> None:
-    """Somebody with an account follows a thread and the list of them, and is present."""
+    """A signed-in user follows a thread and the thread list, and is present."""
     artanis = await person(db, "Artanis")
     thread_id = str(await owned_thread(db, artanis))
     async with socket(server, additional_headers=artanis.headers) as feed:
@@ -114,9 +114,9 @@ async def test_what_is_done_again_and_again_names_its_threads(
 
 
 def passes_over(node: dict[str, Any]) -> bool:
-    """Whether a scan looks at parts or receipts of other runs to find those of one.
+    """Whether a scan reads parts or receipts of other runs to find those of one run.
 
-    The tables were never analysed here: it is when a planner knows nothing that it takes the wrong one of two indexes.
+    The tables are never analysed here: without statistics a planner chooses the wrong one of two indexes.
     """
     if node.get("Relation Name") not in ("message_parts", "receipts"):
         return False

@@ -1,4 +1,4 @@
-"""The hub and its observers: few reads for any number of observers, and a bounded outbox for slow ones."""
+"""The hub and its observers: few reads for any number of observers, and a bounded outbox for each slow one."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 
 
 def live_by(db: Database, reader: CatchUpReader) -> LiveService:
-    """One process's, of which threads are read by this reader."""
+    """The live service of one process, whose threads are read by this reader."""
     live = LiveService(db, db)
     live.threads = Hub(db, reader, ThreadFeed(), live.guard, live.deliveries)
     return live
@@ -110,7 +110,7 @@ async def test_one_wake_up_tells_of_parts_of_a_message_of_a_name_and_of_an_end(d
 
 
 class Held(CatchUpReader):
-    """A reader whose first answer comes late."""
+    """A reader whose first result is delayed until the test releases it."""
 
     def __init__(self, db: Database) -> None:
         super().__init__(db)
@@ -197,7 +197,7 @@ async def test_what_was_read_from_an_earlier_cursor_moves_nobody_back(db: Databa
 
 
 class Away(Database):
-    """A database that is out of reach for the next few uses."""
+    """A database whose next uses fail as unavailable."""
 
     failures = 0
 

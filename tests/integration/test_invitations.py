@@ -1,4 +1,4 @@
-"""Invitations: nobody becomes a member without their consent, and nobody can be pestered with being asked."""
+"""Invitations: a user becomes a member only with consent, and cannot be flooded with invitations."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 
 class Hall(msgspec.Struct, frozen=True):
-    """A thread, its owner, and somebody who may be invited."""
+    """A thread, its owner, and a user who can be invited."""
 
     http: httpx.AsyncClient
     owner: Person
@@ -72,7 +72,7 @@ class Hall(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> tuple[str, str, str]:
-        """The first owner's line in the list of members."""
+        """The first owner's entry in the list of members."""
         return str(self.owner.id), "owner", "member"
 
 

@@ -1,4 +1,4 @@
-"""Claims of runs that are executed in child processes, and these processes."""
+"""Claims of runs that are executed in child processes, and these child processes."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ UUID_ONE = UUID(int=1)
 
 
 async def lose(db: Database, *run_ids: Any, times: int = 2) -> None:
-    """As if so many executors had been lost over these runs, or over all."""
+    """Set the count of lost executors of these runs, or of all runs."""
     which = "id = ANY(:ids)" if run_ids else "true"
     async with db.transaction() as connection:
         await connection.execute(
@@ -124,7 +124,7 @@ def test_a_claim_travels_to_a_process_as_it_is() -> None:
 
 
 async def frozen(db: Database, database_url: str, word: str, **env: str) -> tuple[IsolatedExecutor, RunExecution]:
-    """A claimed run that harms the process it is executed in."""
+    """A claimed run whose message harms the process that executes it."""
     await ask(db, await new_thread(db), word)
     await lose(db)
     (claimed,) = await claim(db)

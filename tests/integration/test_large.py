@@ -1,4 +1,4 @@
-"""Large loads: outputs that must not be in memory, threads with thousands of calls, and hundreds of hanging calls."""
+"""Large loads: outputs larger than memory allows, threads with thousands of calls, and hundreds of calls that hang."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ MOST_RESPONSE = 8 * MIB
 
 
 class Memory:
-    """The most memory that a process has used, looked at every 20 ms."""
+    """The peak memory of a process, sampled every 20 ms."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -54,7 +54,7 @@ class Memory:
 
 
 async def owned(http: httpx.AsyncClient, owner: Person) -> Thread:
-    """A new thread of the user, as they ask for it."""
+    """A new thread of the user, requested with the user's token."""
     made = (await http.post("/api/threads", json={}, headers=owner.headers)).raise_for_status().json()
     thread = Thread(http, made["thread"]["id"], "")
     thread.headers = owner.headers
@@ -62,7 +62,7 @@ async def owned(http: httpx.AsyncClient, owner: Person) -> Thread:
 
 
 async def printed(thread: Thread, size: int) -> dict[str, Any]:
-    """A program prints so many bytes; returns the card of the call."""
+    """Let a program print so many bytes; returns the card of the call."""
     code = f"yes a | tr -d '\\n' | head -c {size}"
     agent = await act(thread, call("run_code", language="shell", code=code) + " /say Printed.")
     assert (await agent.ended(within=60))["status"] == "final"
@@ -72,7 +72,7 @@ async def printed(thread: Thread, size: int) -> dict[str, Any]:
 
 
 async def sha256_of(thread: Thread, blob_id: str) -> tuple[str, int]:
-    """The hash and the size of a blob as it is served."""
+    """The SHA-256 and the size of a blob as served."""
     found, size = hashlib.sha256(), 0
     async with thread.http.stream("GET", f"/api/blobs/{blob_id}", headers=thread.headers) as response:
         assert response.status_code == 200
@@ -122,7 +122,7 @@ async def test_a_hundred_megabytes_of_output_are_one_blob_and_never_in_memory(
 
 
 async def copied(database_url: str, thread: Thread, message_id: str, times: int) -> None:
-    """The answer again and again, after itself."""
+    """Append so many copies of the answer to the thread."""
     db = Database(database_url)
     async with db.transaction() as connection:
         for number in range(1, times + 1):
@@ -136,7 +136,7 @@ async def copied(database_url: str, thread: Thread, message_id: str, times: int)
 
 
 async def first_frame(server: Inside, thread: Thread) -> tuple[dict[str, Any], int]:
-    """What the socket sends first, and its size in bytes."""
+    """The first snapshot frame of the socket, and its size in bytes."""
     protocol = websockets.Subprotocol("khala.v1")
     async with websockets.connect(server.socket_url, subprotocols=[protocol], max_size=None) as feed:
         said = {"type": "subscribe", "threadId": thread.id, "anonKey": thread.key}

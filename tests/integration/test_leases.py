@@ -1,4 +1,4 @@
-"""Leases of runs: renewed while an executor works, never held by a blocked run, given up when the run is canceled."""
+"""Leases of runs: renewed while an executor works, released by a blocked run, and given up when the run is canceled."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ CALL = "call_1"
 
 
 async def asking(db: Database, lease: Lease) -> None:
-    """The run asks for approval of a tool call, and is worked on still."""
+    """Let the run ask for the approval of a tool call while its executor still works."""
     ends = datetime.now(UTC) + timedelta(hours=1)
     status = ToolStatus(tool_call_id=CALL, state="blocked", digest="d" * 64, expires_at=ends)
     called = ToolCall(tool_call_id=CALL, step=1, tool="delete_file", args={"path": "a"})
@@ -66,7 +66,7 @@ async def decide(db: Database, lease: Lease, *, approved: bool, **said: Any) -> 
 
 
 async def lapse(db: Database, lease: Lease) -> None:
-    """The executor of the run was silent for too long."""
+    """Let the run's lease lapse, as if its executor had been silent for too long."""
     async with db.driver() as driver:
         await driver.execute("UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", lease.run_id)
 
@@ -78,7 +78,7 @@ async def by_link(db: Database, thread_id: UUID, role: Literal["viewer", "editor
 
 @contextlib.asynccontextmanager
 async def sweeping(seconds: float) -> AsyncIterator[None]:
-    """Executors that begin meanwhile look of themselves only so often."""
+    """Executors that start in this context sweep for runs only at this interval."""
 
     def options(**given: Any) -> ExecutorOptions:
         return ExecutorOptions(**given, sweep_interval_seconds=seconds)
@@ -89,7 +89,7 @@ async def sweeping(seconds: float) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def heard(db: Database, channel: str) -> AsyncIterator[list[str]]:
-    """What this channel is told for as long as this is open."""
+    """The notifications on this channel while the context is open."""
     payloads: list[str] = []
     async with db.driver() as driver:
 

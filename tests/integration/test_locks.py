@@ -56,7 +56,7 @@ async def store(database_url: str) -> AsyncIterator[Database]:
 
 
 def _deadlocks() -> float:
-    """Transactions of this process that were ended by one."""
+    """The number of transactions of this process that ended in a deadlock."""
     return REGISTRY.get_sample_value("khala_database_deadlocks_total", {"cause": "deadlock"}) or 0.0
 
 
@@ -97,16 +97,16 @@ async def test_thirty_two_callers_with_every_kind_of_command_end_without_a_deadl
 
 
 async def _holding(url: str) -> Driver:
-    """A transaction of another process, which is in the midst of a command."""
+    """A connection in an open transaction, like another process in the middle of a command."""
     connection: Driver = await asyncpg.connect(driver_url(url))
     await connection.execute("BEGIN")
     return connection
 
 
 async def _crossed(db: Database, first: str, second: str, command: Any, *values: Any) -> Any:
-    """The command's result, when another transaction locks first this and, once the command waits for it, that.
+    """The command's result, while another transaction locks `first`, and then `second` once the command waits.
 
-    Whoever locks in another order than `first`, `second` meets that transaction in a deadlock.
+    A command that locks in another order than `first`, `second` deadlocks with that transaction.
     """
     other = await _holding(db.url)
     try:
@@ -130,7 +130,7 @@ def _question(thread_id: UUID, **options: Any) -> SendRequest:
 
 
 async def _with_budget(db: Database) -> Person:
-    """A user whose windows are there already."""
+    """A user whose budget windows exist already."""
     user = await person(db)
     await sends.send(db, _question(await owned_thread(db, user)), user.caller, LIMITS)
     return user
@@ -230,7 +230,7 @@ async def test_a_flush_locks_the_runs_that_end_and_that_begin_a_round_in_the_ord
 
 
 async def _blocks(driver: Driver, blocker: int, count: int) -> None:
-    """Wait until this many backends wait for that one."""
+    """Wait until this backend blocks so many others."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))"
     async with asyncio.timeout(10):
         while await driver.fetchval(query, blocker) < count:

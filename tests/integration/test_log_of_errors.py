@@ -1,4 +1,4 @@
-"""What the log tells of an error of the database: not what people have said."""
+"""The log of a database error does not contain the statement's parameters."""
 
 import asyncpg
 import pytest

@@ -1,4 +1,4 @@
-"""Khala as an MCP server: the official client works with it, and nobody gets more than they may."""
+"""Khala as an MCP server: the official client works with it, and no caller exceeds its rights."""
 
 import asyncio
 import base64
@@ -177,7 +177,7 @@ async def test_a_token_that_may_only_read_calls_only_what_reads(server: Inside, 
 
 
 class Shouting:
-    """A tool that puts out as much as it is asked for, in the way that it is asked for."""
+    """A tool whose output has the size and the kind that the arguments ask for."""
 
     ended = asyncio.Event()
     spec = ToolSpec(name="shout", description="Shouts.", parameters={"type": "object"})
@@ -348,7 +348,7 @@ async def _post(
     params: dict[str, Any] | None = None,
     meta: bool = False,
 ) -> httpx.Response:
-    """A request without a client; `meta` makes it one of the protocol that has no handshake."""
+    """A request without the client; `meta` makes it one of the protocol version without a handshake."""
     more: dict[str, str] = {}
     said = dict(params or {})
     if meta:

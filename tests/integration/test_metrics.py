@@ -1,4 +1,4 @@
-"""Metrics: true, bounded, by Prometheus's conventions, on a listener of their own; alerts ask for what there is."""
+"""Metrics: correct, bounded, by Prometheus's conventions, on a separate listener; all queries name existing ones."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def read(text: str) -> Samples:
-    """All samples, by their name and labels."""
+    """All samples, by name and labels."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in parse(text)
@@ -49,13 +49,13 @@ def read(text: str) -> Samples:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    """One sample; 0 for what nobody has counted yet."""
+    """One sample; 0 if it was never counted."""
     return samples.get((name, tuple(sorted(labels.items()))), 0.0)
 
 
 @contextlib.asynccontextmanager
 async def watched(database_url: str) -> AsyncIterator[tuple[Inside, httpx.AsyncClient]]:
-    """Khala, and who watches it."""
+    """A server, and a client for its metrics listener."""
     at = f"127.0.0.1:{free_port()}"
     async with (
         khala(database_url, KHALA_METRICS=at) as server,
@@ -286,7 +286,7 @@ def test_names_are_as_prometheus_has_them() -> None:
 
 
 def exposed() -> set[str]:
-    """Names of all samples that a process may tell."""
+    """The names of all samples that a process can expose."""
     families = [
         *metrics.REGISTRY.collect(),
         *metrics.database_metrics(0, 0, 0, 0, 0),
@@ -298,7 +298,7 @@ def exposed() -> set[str]:
 
 
 def expressions() -> Iterator[str]:
-    """What the dashboard and the alerts ask for."""
+    """The queries of the dashboard and of the alerts."""
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         yield from (target["expr"] for target in panel.get("targets", ()))
     yield from re.findall(r"(?m)^ +expr: (.+)$", ALERTS.read_text())

@@ -1,4 +1,4 @@
-"""Migrations make exactly the schema of the metadata, run once, and can be undone."""
+"""Migrations: they create exactly the schema of the metadata, run once, and can be reverted."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Models over REST: those that may be asked for by name, with what they cost and how much they read."""
+"""Models over REST: the models that a request can name, with their prices and context windows."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Wake-ups over NATS: as quick as NOTIFY, and only slower when a message or the server is lost."""
+"""Wake-ups over NATS: as fast as NOTIFY, and only delayed when a message or the server is lost."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ SLACK = 5.0
 
 
 class Heard:
-    """What came by a channel."""
+    """The payloads that a channel has received."""
 
     def __init__(self) -> None:
         self.payloads: list[str] = []
@@ -53,7 +53,7 @@ class Heard:
         self._news.set()
 
     async def until(self, condition: Callable[[list[str]], bool]) -> None:
-        """Wait until what came is such."""
+        """Wait until the payloads meet the condition."""
         async with asyncio.timeout(20):
             while not condition(self.payloads):
                 self._news.clear()
@@ -62,7 +62,7 @@ class Heard:
 
 @contextlib.asynccontextmanager
 async def on(server: NatsServer, **handlers: Callable[[str], None]) -> AsyncIterator[NatsBus]:
-    """A bus that is connected, whose channels these hear."""
+    """A connected bus with these handlers, by channel."""
     bus = NatsBus(parse(server.url()))
     task = asyncio.create_task(bus.run(handlers))
     try:
@@ -92,7 +92,7 @@ async def writing(db: Database, bus: WakeBus) -> AsyncIterator[Writer]:
 
 @contextlib.asynccontextmanager
 async def notified(database_url: str, channel: str) -> AsyncIterator[list[str]]:
-    """What Postgres notifies of on this channel."""
+    """The payloads that Postgres notifies on this channel."""
     heard: list[str] = []
     connection = await asyncpg.connect(driver_url(database_url))
     await connection.add_listener(channel, lambda *word: heard.append(str(word[-1])))
@@ -139,7 +139,7 @@ async def test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_serv
 
 
 class Lossy:
-    """What a process is that dies between each commit and its telling."""
+    """The bus of a process that dies between each commit and its wake-up."""
 
     connected = True
 
@@ -161,7 +161,7 @@ async def test_what_was_committed_and_never_told_is_seen_by_the_slow_poll(db: Da
 
 
 class Recording:
-    """A bus that keeps what it is told."""
+    """A bus that records the published messages."""
 
     connected = True
 

@@ -1,4 +1,4 @@
-"""Every command notifies in its own transaction: no sweep or poll covers for one that does not."""
+"""Every command notifies in its own transaction: no sweep or poll hides a missing notification."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ WITHIN = 3.0
 
 @contextlib.asynccontextmanager
 async def hearing(db: Database) -> AsyncIterator[tuple[Told, asyncio.Event]]:
-    """What all channels are told for as long as this is open."""
+    """The notifications on all channels while the context is open, and an event that is set by each."""
     told: Told = set()
     news = asyncio.Event()
 
@@ -58,7 +58,7 @@ async def hearing(db: Database) -> AsyncIterator[tuple[Told, asyncio.Event]]:
 
 
 async def tells(db: Database, command: Command, *expected: tuple[str, str]) -> None:
-    """The command tells all of this."""
+    """Assert that the command sends all these notifications."""
     async with hearing(db) as (told, news):
         await command()
         async with asyncio.timeout(WITHIN):

@@ -1,4 +1,4 @@
-"""Signing in at a real OpenID Provider, from the browser's first click to its session."""
+"""Sign-in at a real OpenID Provider, from the browser's first click to its session."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -51,7 +51,7 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
 async def nobody_yet(store: Database) -> None:
-    """The provider knows three people; in each test they come for the first time."""
+    """Delete all users: in each test the provider's three people sign in for the first time."""
     async with store.driver() as driver:
         await driver.execute("DELETE FROM users")
 
@@ -63,14 +63,17 @@ async def browser(server: Inside) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def begin(http: httpx.AsyncClient, **query: Any) -> str:
-    """Where the provider is to be asked."""
+    """The URL of the provider to which a sign-in redirects."""
     answer = await http.get("/api/auth/oidc/login", params=query)
     assert answer.status_code == 302, answer.text
     return str(answer.headers["location"])
 
 
 async def sign_in(http: httpx.AsyncClient, real: RealProvider, login: str = "alice", **query: Any) -> httpx.Response:
-    """The whole way; the last answer, which redirects home. A browser says that the provider sent it there."""
+    """The whole sign-in; returns the last response, which redirects to the page.
+
+    Its headers are those of a browser that the provider has redirected.
+    """
     back = await real.authorize(await begin(http, **query), login=login)
     answer = await http.get(back, headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
     assert answer.status_code == 302, answer.text

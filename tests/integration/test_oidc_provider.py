@@ -1,4 +1,4 @@
-"""Signing in at a real OpenID Provider, and at providers that lie, fall silent or fall over."""
+"""Sign-in at a real OpenID Provider, and at providers that lie, stay silent or fail."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 
 
 class Clock:
-    """A clock that a test sets forward."""
+    """A clock that the test can advance."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -56,7 +56,7 @@ async def signed_in(khala: OidcProvider, real: RealProvider, login: str = "alice
 
 
 async def finished(khala: OidcProvider, **changed: str) -> oidc.CompletedSignIn:
-    """A sign-in at the forger's, which takes any code."""
+    """A sign-in at the forger, which accepts any code."""
     return await khala.finish(
         **{"code": "code", "redirect_uri": CALLBACK, "verifier": "v", "nonce": "nonce", **changed}
     )
@@ -82,7 +82,7 @@ async def forger() -> AsyncIterator[Forger]:
 
 @pytest.fixture
 async def believer(forger: Forger) -> AsyncIterator[OidcProvider]:
-    """Khala, where it was told to trust the forger."""
+    """Khala, configured to trust the forger."""
     async with party(forger.settings) as provider:
         yield provider
 
@@ -268,7 +268,7 @@ async def test_a_tampered_token_is_nobody(real: RealProvider) -> None:
 
 
 def test_no_text_is_anything_but_nobody(real: RealProvider) -> None:
-    """Also with a header that could be true, for which the keys are fetched."""
+    """Also with a header that could be genuine, so that the keys are fetched."""
     with asyncio.Runner() as runner:
         valid = runner.run(real.access_token()).split(".")
         khala = OidcProvider(real.settings(audience=AUDIENCE))

@@ -1,4 +1,4 @@
-"""OpenAI's own clients, as they are, against Khala: what they ask becomes a durable run."""
+"""OpenAI's own clients, unmodified, against Khala: each request becomes a durable run."""
 
 import asyncio
 import base64
@@ -300,7 +300,7 @@ CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "f
 
 
 def own(**said: Any) -> dict[str, Any]:
-    """A tool of the caller's."""
+    """A function of the caller."""
     return {"type": "function", "function": {"name": "f"} | said}
 
 
@@ -558,7 +558,7 @@ async def test_a_budget_of_the_requests_own_ends_the_answer(requester: Requester
 
 
 async def leave(requester: Requester, *, stream: bool, **headers: str) -> str:
-    """Ask, and hang up while the answer is written; the run's id."""
+    """Send a request, and close the connection while the answer is written; returns the run's id."""
     wish = "/words=60 /pace=40"
     if stream:
         async with requester.stream(wish, x_autopilot="false", **headers) as told:
@@ -575,7 +575,7 @@ async def leave(requester: Requester, *, stream: bool, **headers: str) -> str:
 
 
 async def begun(requester: Requester) -> str:
-    """The run of the requester's one thread, once something was said."""
+    """The run of the requester's only thread, once its answer has text."""
     async with asyncio.timeout(20):
         while True:
             for thread in (await requester.get("/api/threads"))["items"]:
@@ -600,7 +600,7 @@ async def test_a_client_that_wants_it_so_takes_the_run_along(requester: Requeste
 
 
 async def test_two_who_listen_hear_the_same(requester: Requester) -> None:
-    """The page follows the thread's feed while the client has its stream."""
+    """The page follows the thread's feed while the client reads its stream."""
     async with requester.stream("/words=40 /pace=200", x_autopilot="false") as stream:
         thread_id = stream.response.headers["x-thread-id"]
         chunks = await stream.all()

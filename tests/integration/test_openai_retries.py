@@ -1,4 +1,4 @@
-"""A request for a completion that is sent again makes one run: by its key, or as OpenAI's client counts its tries."""
+"""Retries of a completion request make one run, recognised by the idempotency key or the client's retry count."""
 
 import asyncio
 import base64
@@ -64,7 +64,7 @@ async def requester(server: Inside, store: Database) -> Requester:
 
 
 async def runs_of(store: Database, requester: Requester) -> list[UUID]:
-    """All runs that the requester has begun, in order."""
+    """The ids of all runs of the requester, oldest first."""
     async with store.driver() as driver:
         query = "SELECT id FROM runs WHERE user_id = $1 ORDER BY created_at, id"
         return [row["id"] for row in await driver.fetch(query, requester.who.id)]
@@ -73,7 +73,7 @@ async def runs_of(store: Database, requester: Requester) -> list[UUID]:
 async def post(
     requester: Requester, text: str, *, inside: Inside | None = None, stream: bool = False, **headers: Any
 ) -> Any:
-    """The answer to a message, whole: its status, run and text."""
+    """The whole response to a message: its status, run and text."""
     body = {"model": "khala", "messages": user(text), "stream": stream}
     named = requester.who.headers | {name.replace("_", "-"): value for name, value in headers.items()}
     http = (inside or requester.inside).http
@@ -81,7 +81,7 @@ async def post(
 
 
 class Heard:
-    """What came back."""
+    """The response to a completion request."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
@@ -99,7 +99,7 @@ class Heard:
 
 
 def client_at(url: str, requester: Requester, **more: Any) -> openai.AsyncOpenAI:
-    """OpenAI's own client as it is, with its own retries."""
+    """OpenAI's own client, unmodified, with its own retries."""
     return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=requester.who.token, **more)
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document is true: what it says is what the server does, whatever schemathesis sends, whoever sends it."""
+"""The OpenAPI document: the server behaves as documented for any request and credentials of schemathesis."""
 
 import asyncio
 import os
@@ -84,7 +84,10 @@ def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 class Requester(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody shows, and the ids that their requests name; those that are not named are made up."""
+    """The credentials of a requester, and the ids for its requests.
+
+    Schemathesis makes up the ids that are missing here.
+    """
 
     headers: dict[str, str]
     ids: dict[str, str]
@@ -93,9 +96,9 @@ class Requester(msgspec.Struct, frozen=True, kw_only=True):
 async def schemathesis(
     server: Inside, folder: Path, requester: Requester, *words: str, junk: bool = False, document: str = DOCUMENT
 ) -> None:
-    """Let schemathesis ask for this one; raises with its report if something is not as documented.
+    """Run schemathesis as this requester; raises with its report if the server does not behave as documented.
 
-    `junk`: it makes up credentials, too.
+    With `junk`, it makes up credentials, too.
     """
     config = folder / "schemathesis.toml"
     ids = [f'"path.{name}" = "{value}"' for name, value in requester.ids.items()]
@@ -116,13 +119,13 @@ async def schemathesis(
 
 
 def thoroughly(*but: str) -> list[str]:
-    """All but streams, which don't end, and these operations."""
+    """Arguments for all phases, without these operations and without streams, which don't end."""
     left_out = [f"--exclude-operation-id={name}" for name in ("followThread", *but)]
     return ["--phases=examples,coverage,fuzzing", "--max-examples=3", *left_out]
 
 
 async def keyed(server: Inside) -> Requester:
-    """Somebody with a key that opens two threads, of which one has a run: a reset of the other does not take it."""
+    """A requester whose key opens two threads. One of them has a run, which a reset of the other does not delete."""
     thread = await server.thread()
     made = await server.http.post("/api/threads", json={"anonKey": thread.key})
     other = Thread(server.http, made.raise_for_status().json()["thread"]["id"], thread.key)

@@ -1,4 +1,4 @@
-"""Other sites' pages, proxies that claim too much, and callers who ask too often."""
+"""Requests by other sites' pages, proxies that are not trusted, and rate limits."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -128,7 +128,7 @@ async def test_a_socket_of_our_own_page_or_a_named_one_or_a_program_knows_its_co
 
 
 async def network(http: httpx.AsyncClient, **headers: str) -> Any:
-    """The network that the server takes a caller's to be, as their sessions tell it."""
+    """The network that the server records for a caller, as listed with the sessions."""
     body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
     (await http.post("/api/auth/register", json=body, headers=headers)).raise_for_status()
     (session,) = (await http.get("/api/me/sessions", headers=headers)).json()["items"]
@@ -180,7 +180,7 @@ async def test_one_caller_who_asks_too_often_is_limited_by_their_secret_on_whate
 
 
 async def taken(server: Inside, path: str, machine: str) -> int:
-    """How many requests for this path a machine has answered before it is limited."""
+    """The number of requests for this path that one address can make before the server limits it."""
     for number in range(200):
         answer = await server.http.get(path, headers={"X-Forwarded-For": machine})
         if answer.status_code == 429:

@@ -1,4 +1,4 @@
-"""The page: its files with their types, kept by browsers for as long as they are true, and the frame for previews."""
+"""The page: its files with their media types and cache headers, and the frame for previews."""
 
 import gzip
 import zlib
@@ -46,7 +46,7 @@ PREVIEW_POLICY = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page as a build leaves it."""
+    """The folder of a page, as a build leaves it."""
     made = tmp_path_factory.mktemp("page") / "dist"
     for name, (data, _, _) in FILES.items():
         (made / name).parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def serving(folder: Path) -> httpx.AsyncClient:
-    """The application with this folder, and without anything that its other routes need."""
+    """The application with this folder, without the services that its other routes need."""
     nothing = dict.fromkeys(Context.__struct_fields__)
     limits = LimitContext(sends=SendLimits(), requests=RateLimiter(0, count_loopback=False))
     context = Context(**(nothing | {"origins": OriginPolicy(), "limits": limits}))  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ async def fetch(db: Database, query: str, *arguments: Any) -> list[tuple[Any, ..
 
 
 async def partitions(db: Database) -> list[str]:
-    """The partitions that rows are in."""
+    """The partitions that have rows."""
     return [
         name for (name,) in await fetch(db, "SELECT DISTINCT tableoid::regclass::text FROM message_parts ORDER BY 1")
     ]
@@ -79,7 +79,7 @@ async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenc
 
 
 async def folded(db: Database, thread_id: UUID) -> Any:
-    """The content of the thread's last message, as its parts say."""
+    """The content of the thread's last message, folded from its parts."""
     async with db.snapshot() as driver:
         return (await thread_feed.read_snapshot(driver, thread_id, limit=10)).messages[-1].content
 

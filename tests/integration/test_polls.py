@@ -16,7 +16,7 @@ from tests.support.store import batch, lease_of, new_thread, write
 
 @contextlib.asynccontextmanager
 async def talking(db: Database, live: LiveService, ear: Ear) -> AsyncIterator[None]:
-    """Another thread, in which something happens and is told more often than the poll comes."""
+    """Another thread, which changes and notifies more often than the poll runs."""
     lease = await lease_of(db, await new_thread(db))
     await follow(live.threads, db, ear.client, lease.thread_id)
     await ear.until(2)

@@ -1,4 +1,4 @@
-"""Presence: who has a thread open, in every process, for exactly as long as the sockets live."""
+"""Presence: the people who have a thread open, in every process, for exactly as long as their sockets live."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ async def server(database_url: str) -> AsyncIterator[Inside]:
 
 
 def text_of(state: Any) -> str:
-    """The same for the same."""
+    """The state as text, equal for equal states."""
     return json.dumps(state, sort_keys=True)
 
 
@@ -53,7 +53,7 @@ async def announce(feed: Socket, thread_id: str, state: Any) -> None:
 
 
 async def company(feed: Socket, *states: Any) -> list[dict[str, Any]]:
-    """Wait for the list with just these states, in any order; whatever list comes before is dropped."""
+    """Wait for the presence list with exactly these states, in any order; earlier lists are dropped."""
     wanted = sorted(map(text_of, states))
     async with asyncio.timeout(15):
         while True:

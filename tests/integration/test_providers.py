@@ -1,4 +1,4 @@
-"""The real providers' clients against a local server that speaks their protocols: what goes well, and what is ended."""
+"""The real providers' clients against a local server with their protocols: successful answers, and cancellation."""
 
 import asyncio
 import gc

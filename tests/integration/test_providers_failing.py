@@ -1,4 +1,4 @@
-"""The real providers' clients against a local server that refuses, breaks off, stalls and babbles."""
+"""The real providers' clients against a local server that refuses, breaks off, stalls or sends garbage."""
 
 import asyncio
 from collections.abc import Callable

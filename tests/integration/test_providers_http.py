@@ -1,4 +1,4 @@
-"""HTTP to an OpenAI server: connections that break, are refused, go through proxies, or are used again."""
+"""HTTP to an OpenAI-compatible server: broken and refused connections, proxies, and connection reuse."""
 
 import asyncio
 import ssl
@@ -137,7 +137,7 @@ async def test_a_large_file_is_sent_whole() -> None:
 
 
 def connections(port: int) -> int:
-    """Those of this process to the server, as long as they aren't closed on our side."""
+    """The number of connections from this process to the server that are not closed on our side."""
     found = psutil.Process().net_connections(kind="tcp")
     return sum(getattr(one.raddr, "port", None) == port for one in found)
 

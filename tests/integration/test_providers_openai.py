@@ -1,4 +1,4 @@
-"""The reader of OpenAI's protocol against servers that speak it badly, over real sockets."""
+"""The reader of OpenAI's protocol against servers that violate it, over real sockets."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""Tools and files by the real providers' protocols: what models call, and what they are told of it."""
+"""Tools and files in the real providers' protocols: the models' calls, and the tools and outcomes sent to them."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""Readiness where nothing can be written: full disks, read-only databases, and what the doctor says of them."""
+"""Readiness when writes are impossible (full disks, read-only databases), and the doctor's findings then."""
 
 import asyncio
 from pathlib import Path
@@ -22,13 +22,13 @@ WITHIN = 20.0
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each question is a new probe."""
+    """Let each request start a new probe."""
     monkeypatch.setattr(readiness, "PROBE_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(blob_service, "CHECK_VALID_SECONDS", 0.0)
 
 
 async def ready(inside: Inside, status: int) -> dict[str, Any]:
-    """What readiness says, once it has this status."""
+    """The body of the readiness response, once it has this status."""
     async with asyncio.timeout(WITHIN):
         while (answer := await inside.http.get("/api/health/ready")).status_code != status:
             await asyncio.sleep(0.05)
@@ -36,7 +36,7 @@ async def ready(inside: Inside, status: int) -> dict[str, Any]:
 
 
 async def findings(url: str, **env: str) -> dict[str, str]:
-    """The state of each thing that the doctor looks at."""
+    """The state of each finding of the doctor."""
     chosen = settings.from_environment({"DATABASE_URL": url, "KHALA_MODEL": "demo"} | env)
     async with components.open_database(chosen) as db, components.open_blobs(chosen, db) as blobs:
         return {found.what: found.state for found in await examine(chosen, db, blobs)}

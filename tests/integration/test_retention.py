@@ -51,7 +51,7 @@ async def is_open(db: Database, thread_id: UUID, caller: Caller = CALLER) -> boo
 
 
 async def fill(db: Database, thread_id: UUID, many: int) -> None:
-    """So many parts and receipts of a run in the thread that is gone."""
+    """Insert so many parts and receipts of one run into the deleted thread."""
     rows = {
         "message_parts": "(run_id, seq, message_id, thread_id, kind, data, revision) "
                          "SELECT $1, n, $1, $2, 'text-delta', '{}', 1",

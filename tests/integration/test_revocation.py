@@ -1,4 +1,4 @@
-"""Access is rechecked while it is used: nothing that was committed after a revocation is sent."""
+"""Access is rechecked while it is used: no change that was committed after a revocation is sent."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def newest(ear: Ear) -> int:
-    """The newest revision that the ear has heard of."""
+    """The newest revision that the ear has received."""
     return max((frame["revision"] for frame in ear.frames if "revision" in frame), default=-1)
 
 
@@ -57,7 +57,7 @@ def chained(ear: Ear) -> bool:
 
 @contextlib.asynccontextmanager
 async def streaming(db: Database, lease: Lease) -> AsyncIterator[list[int]]:
-    """Write to the run for as long as this is open; how often."""
+    """Write to the run while the context is open; yields the sequence numbers that were written."""
     written: list[int] = []
 
     async def stream() -> None:
@@ -74,7 +74,7 @@ async def streaming(db: Database, lease: Lease) -> AsyncIterator[list[int]]:
 
 
 async def more(written: list[int], count: int) -> None:
-    """Wait until so much more was written."""
+    """Wait until so many more parts were written."""
     async with asyncio.timeout(10):
         goal = len(written) + count
         while len(written) < goal:
@@ -82,7 +82,7 @@ async def more(written: list[int], count: int) -> None:
 
 
 async def cut_of(db: Database, thread_id: UUID, after: int) -> int:
-    """The one revision after this one that changed access: every other one brought a part."""
+    """The one revision after `after` that changed access: every other revision has a part."""
     query = """
         SELECT revision FROM generate_series($2::bigint + 1, (SELECT revision FROM threads WHERE id = $1)) AS revision
         WHERE revision NOT IN (SELECT revision FROM message_parts WHERE thread_id = $1)
@@ -330,7 +330,7 @@ async def test_what_a_slow_observer_was_to_be_sent_is_dropped_at_the_cut(db: Dat
 
 
 class Away(Database):
-    """A database that is out of reach while `away` is set; how often somebody tried."""
+    """A database that is unavailable while `away` is set, and counts the attempts."""
 
     away = False
     tries = 0

@@ -1,4 +1,4 @@
-"""`run_code`: the results that the model reads."""
+"""`run_code`: the results as the model reads them."""
 
 from collections.abc import AsyncIterator
 

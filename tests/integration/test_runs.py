@@ -39,7 +39,7 @@ async def answering(database_url: str, *replies: Reply, **env: str) -> AsyncIter
 async def answer(
     thread: Thread, question: str = "Hello?"
 ) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
-    """Ask, wait for the end, and return the run, the answer and its parts."""
+    """Send, wait for the end, and return the run, the answer and its parts."""
     sent = await thread.send(question)
     run = await thread.ended(sent["runId"])
     message = next(m for m in (await thread.snapshot())["messages"] if m["id"] == sent["assistantMessageId"])
@@ -143,7 +143,7 @@ async def test_no_other_model_begins_anew_after_half_an_answer(database_url: str
 
 
 async def revisions(database_url: str, *kinds: str) -> list[int]:
-    """How many revisions the last text, error and finish bear, and how many errors there are."""
+    """The number of distinct revisions of the last parts of these kinds, and the number of error parts."""
     db = Database(database_url)
     async with db.driver() as driver:
         last = await driver.fetch("SELECT kind, max(revision) AS at FROM message_parts GROUP BY kind")

@@ -249,7 +249,7 @@ async def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch, platfo
 
 
 def _marker() -> str:
-    """An argument of `sleep` that no other process has."""
+    """An argument for `sleep` that no other process has."""
     return f"98{uuid4().int % 10**12}"
 
 
@@ -261,6 +261,6 @@ def _is_sleep(pid: int) -> bool:
 
 
 def _status(field: str) -> int:
-    """Bytes, as this process's status says."""
+    """The value of this field of the process's status, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])

@@ -1,4 +1,4 @@
-"""The sandbox: hostile programs. Each attack is a real one, and most would succeed outside."""
+"""The sandbox: hostile programs. Each attack is a real one, and most would succeed outside the sandbox."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ async def inside() -> AsyncIterator[Sandbox]:
 
 
 async def attempt(inside: Sandbox, code: str, seconds: float = 10) -> ProgramRun:
-    """Python code that tries something; it says BREACH where it gets through, and else the error and its errno."""
+    """Run Python code that attempts something. It prints BREACH if it succeeds, and else the error with its errno."""
     lines = "\n".join(f"    {line}" for line in code.strip().splitlines())
     tried = (
         "import ctypes, os, socket, subprocess\nlibc = ctypes.CDLL(None, use_errno=True)\n"
@@ -52,7 +52,10 @@ async def attempt(inside: Sandbox, code: str, seconds: float = 10) -> ProgramRun
 
 
 async def refused(inside: Sandbox, code: str, *errnos: int) -> None:
-    """The kernel refuses it with one of these errnos. Another error, such as a mistake in the code, is none of them."""
+    """Assert that the kernel refuses the code with one of these errnos.
+
+    Any other error, such as a mistake in the code, fails the test.
+    """
     heard = await attempt(inside, code)
     word, number, *_ = [*heard.out.split(), "", ""]
     assert word == "errno", heard
@@ -249,7 +252,7 @@ async def test_memory_can_not_be_hidden(inside: Sandbox, numbers: str) -> None:
 
 
 def kernel_memory() -> int:
-    """Bytes that the kernel holds in tables of its own and can't give back, on the whole machine."""
+    """The unreclaimable kernel memory of the whole machine, in bytes."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("SUnreclaim:"):
             return 1024 * int(line.split()[1])
@@ -258,7 +261,7 @@ def kernel_memory() -> int:
 
 @contextlib.asynccontextmanager
 async def most_kernel_memory() -> AsyncIterator[list[int]]:
-    """By how many bytes it has grown so far, at most, each time that is looked at."""
+    """The growth of the kernel memory in bytes, sampled while the context is open."""
     before, grown = kernel_memory(), [0]
 
     async def look() -> None:

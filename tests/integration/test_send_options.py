@@ -1,4 +1,4 @@
-"""Options of a send: what can't be kept or offered is refused by name, and junk is not kept."""
+"""Options of a send: unsupported or unstorable options are refused by name, and invalid values are not stored."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -35,7 +35,7 @@ async def send(thread: Thread, options: dict[str, Any]) -> Any:
 
 
 async def kept(store: Database, run_id: str) -> dict[str, Any]:
-    """The options as they are stored."""
+    """The options as stored."""
     async with store.driver() as driver:
         row = await driver.fetchrow("SELECT options::text AS options FROM runs WHERE id = $1", run_id)
     assert row is not None

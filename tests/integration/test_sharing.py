@@ -1,4 +1,4 @@
-"""Sharing a live thread: with members, by links, and with anybody; and taking it back."""
+"""Sharing a live thread: with members, by links and publicly; and the end of sharing."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -33,14 +33,14 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 
 class Room(msgspec.Struct, frozen=True):
-    """A thread of an owner's, over REST."""
+    """A thread of an owner, over REST."""
 
     http: httpx.AsyncClient
     owner: Person
     id: UUID
 
     async def ask(self, method: str, path: str = "", who: dict[str, str] | None = None, body: Any = None) -> Any:
-        """The answer to a request about the thread: by the owner unless somebody else is named."""
+        """The response to a request about the thread, by its owner unless `who` names somebody else."""
         headers = self.owner.headers if who is None else who
         return await self.http.request(method, f"/api/threads/{self.id}{path}", json=body, headers=headers)
 
@@ -50,18 +50,18 @@ class Room(msgspec.Struct, frozen=True):
         return dict(answer.json())
 
     async def invite(self, who: Person, role: str) -> dict[str, Any]:
-        """Invite the user, or change what they may do if they are a member."""
+        """Invite the user, or change the role of a member."""
         answer = await self.ask("PUT", f"/members/{who.id}", body={"role": role})
         assert (answer.status_code, answer.json()["role"]) == (200, role), answer.text
         return dict(answer.json())
 
     async def give(self, who: Person, role: str) -> None:
-        """Give the user this role, which they accept if they are no member yet."""
+        """Give the user this role; a user who is no member yet accepts the invitation."""
         if (await self.invite(who, role))["status"] == "invited":
             assert (await self.ask("POST", "/join", who.headers)).json()["status"] == "member"
 
     async def role(self, who: dict[str, str]) -> str | None:
-        """What they are here."""
+        """The caller's role in the thread; None without access."""
         answer = await self.ask("GET", "/access", who)
         assert answer.status_code in (200, 403)
         return answer.json()["role"] if answer.status_code == 200 else None

@@ -1,4 +1,4 @@
-"""Bodies that are silent, trickle or never end: each is given up after a while, and what it held is freed."""
+"""Request bodies that are silent, trickle or never end: the server rejects each in time, and frees its resources."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
 
 
 class Wire:
-    """A connection on which a test says what it likes, as slowly as it likes."""
+    """A raw connection, on which a test sends any bytes at any speed."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -47,7 +47,7 @@ class Wire:
         self._writer.write(data)
 
     async def trickle(self, every: float = 0.05) -> None:
-        """A byte now and then, until the server takes no more."""
+        """Send a byte at each interval, until the server closes the connection."""
         with contextlib.suppress(ConnectionError):
             while not self._writer.is_closing():
                 self.send(b" ")
@@ -55,7 +55,7 @@ class Wire:
                 await asyncio.sleep(every)
 
     async def rest(self) -> bytes:
-        """What the server says until it closes the connection."""
+        """The server's response until it closes the connection."""
         said = b""
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(WITHIN):
@@ -75,7 +75,7 @@ async def wire(server: Inside) -> AsyncIterator[Wire]:
 
 
 def told(answer: bytes) -> tuple[int, dict[str, str], Any]:
-    """An answer's status, headers and JSON."""
+    """A response's status, headers and JSON."""
     head, _, body = answer.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -90,7 +90,7 @@ def check_timed_out(answer: bytes) -> None:
 
 
 def spooled() -> list[Path]:
-    """Files that processes of this home have under way."""
+    """The spool files of the processes of this home."""
     return [path for path in (home() / "spool").rglob("*") if path.is_file()]
 
 

@@ -1,4 +1,4 @@
-"""Ten thousand invalid frames: other feeds are not affected, nothing crashes, and nothing is left behind."""
+"""Ten thousand invalid frames: other feeds are not affected, nothing crashes, and no resource leaks."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
 
 
 class Fuzz:
-    """Frames that no client of ours would send, and some that it would, from one seed."""
+    """Generates invalid frames, and some valid ones, from one seed."""
 
     def __init__(self, seed: int, own: Thread, foreign: Thread) -> None:
         self._random = random.Random(seed)
@@ -65,7 +65,7 @@ class Fuzz:
         ]  # fmt: skip
 
     def frame(self, at: int) -> Junk:
-        """The frame at this place of the row."""
+        """The frame at this position in the series."""
         if at % EACH_HUGE == 0:
             return self._huge(HUGE[1 + at // EACH_HUGE % len(HUGE)])
         return self._random.choice(self._kinds)()
@@ -132,7 +132,7 @@ class Fuzz:
 
 
 class Tally:
-    """What became of the frames."""
+    """Counts of the responses to the frames."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -142,7 +142,7 @@ class Tally:
 
 
 async def throw(server: Inside, fuzz: Fuzz, row: range, tally: Tally) -> None:
-    """Send the frames of the row, on as many connections as that takes."""
+    """Send the frames of this range, on as many connections as that needs."""
     left = list(row)
     while left:
         async with socket(server, greeted=False, ping_interval=None, close_timeout=1) as feed:
@@ -178,7 +178,7 @@ async def _hear(connection: websockets.ClientConnection, tally: Tally, ponged: a
 
 
 def held(live: LiveService) -> dict[str, int]:
-    """How much the server holds for its clients, by where."""
+    """The number of entries that the server holds for its clients, by collection."""
     return {
         "threads": len(live.threads._topics),
         "accounts": len(live.accounts._topics),

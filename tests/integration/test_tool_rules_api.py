@@ -1,4 +1,7 @@
-"""Which tools who is offered, and what becomes of calls: by the operator, the user, the thread and permissions."""
+"""The tools that each caller is offered, and the action for each call, by rules and permissions.
+
+Rules are set by the operator, the user and the thread.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -151,7 +154,7 @@ async def test_rules_that_cant_be_are_refused(server: Inside, store: Database, i
 
 
 class Served:
-    """A tool of a server's."""
+    """A tool of an MCP server."""
 
     def __init__(self, name: str) -> None:
         self.spec = ToolSpec(name=name, description="", parameters={"type": "object"}, source=name.partition("__")[0])
@@ -165,7 +168,7 @@ class Server:
 
 
 class Servers:
-    """What stands for connections to servers."""
+    """A stand-in for the connections to MCP servers."""
 
     def __init__(self, *names: str) -> None:
         self._names = names

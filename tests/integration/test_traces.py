@@ -1,4 +1,4 @@
-"""Traces: from a request over the run in another process to the delivery, to a collector that speaks OTLP."""
+"""Traces: from a request, over its run in another process, to the delivery, exported to an OTLP collector."""
 
 import signal
 import uuid
@@ -38,7 +38,7 @@ def sampled(traceparent: str) -> bool:
 
 
 def one(found: list[Received], name: str, **facts: Any) -> Received:
-    """The only span of that name with these facts, whose names are without their beginning."""
+    """The only span with this name and these attributes, which are named without the prefix `khala.`."""
     fitting = [
         span
         for span in found
@@ -49,7 +49,7 @@ def one(found: list[Received], name: str, **facts: Any) -> Received:
 
 
 def lines(process: Server | Worker, event: str) -> list[dict[str, Any]]:
-    """What the log says of such events."""
+    """The log lines of these events."""
     return [line for line in objects(process.log) if line["event"] == event]
 
 
@@ -183,7 +183,7 @@ async def test_without_a_collector_a_run_belongs_to_no_trace(database_url: str) 
 
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
-    """Traces in this process, all of which are sampled unless whoever asks says otherwise."""
+    """Traces in this process, all of them sampled unless the request says otherwise."""
     yield from _tracing(TracerProvider(shutdown_on_exit=False))
 
 
@@ -271,7 +271,7 @@ async def _trace_of(database_url: str, run_id: str) -> str | None:
 
 
 async def _give_trace(database_url: str, run_id: str, traceparent: str) -> None:
-    """As a process with traces would have stored it."""
+    """Store the traceparent, as a process with tracing would."""
     db = Database(database_url)
     try:
         async with db.driver() as driver:

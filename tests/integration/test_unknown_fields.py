@@ -1,4 +1,4 @@
-"""What a client names and the server does not know is refused with its place, over REST and over a socket."""
+"""Unknown fields and parameters of requests are refused with their path, over REST and over the WebSocket."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""Files over REST: uploaded by whoever may write, looked at, and read again as safely as they were kept."""
+"""Files over REST: uploads by callers with write access, previews, and reads with the same access rules."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""Tools of users: none runs before its user approves it, and it has access to nothing but its arguments."""
+"""Tools of users: none runs before its user approves it, and a tool can access only its arguments."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ async def tool_registry(store: Database) -> ToolRegistry:
 
 
 class Maker:
-    """A user who makes tools over REST."""
+    """A user who creates tools over REST."""
 
     def __init__(self, server: Inside, who: Person) -> None:
         self.http = server.http
@@ -77,7 +77,7 @@ class Maker:
         return await self.ask("POST", f"/{name}/decision", {"approved": approved} | more)
 
     async def usable(self, tool_registry: ToolRegistry, **changes: Any) -> Tool:
-        """A tool of this kind, approved of and offered."""
+        """A tool of this kind, approved and offered."""
         made = await self.make(**changes)
         assert (await self.decide(made["name"])).status_code == 200
         return (await tool_registry.offer(self.actor)).tools[made["name"]]

@@ -230,7 +230,7 @@ async def test_a_glob_finds_paths(db: Database, pattern: str, found: str) -> Non
 
 
 async def every_line(db: Database, actor: ToolActor, pattern: str, **args: Any) -> list[str]:
-    """All pages of a search, without their heads."""
+    """The lines of all pages of a search, without the pages' heads."""
     lines: list[str] = []
     after: dict[str, Any] = {}
     for _ in range(100):
@@ -317,7 +317,7 @@ async def test_a_line_longer_than_a_piece_is_searched_whole(db: Database) -> Non
 
 
 class Slow:
-    """A pattern whose search takes until it is let go."""
+    """A pattern whose search takes until the test lets it go on."""
 
     programsize = 1
 

@@ -69,7 +69,7 @@ PATHS = st.sets(st.lists(st.sampled_from(["a", "b", "claimed", "x"]), min_size=1
 
 
 def possible(paths: set[str]) -> set[str]:
-    """As many of them as can be files together."""
+    """A subset of these paths that can all be files at once."""
     chosen: set[str] = set()
     for path in sorted(paths):
         if not any(folder in chosen for folder in workspace_files.folders(path)):
@@ -143,7 +143,7 @@ async def test_an_account_that_ends_while_its_tools_write_leaves_nothing(db: Dat
     who = await person(db)
 
     async def write(number: int) -> bool:
-        """Write until it is refused."""
+        """Write until a write is refused."""
         for again in range(200):
             try:
                 await workspace_files.write(db, who.id, f"f{number}", str(again).encode())

@@ -1,4 +1,4 @@
-"""The writer and its appends: few commits, exact text, and every write is fenced by the lease."""
+"""The writer and its appends: few commits, exact text, and every write fenced by the lease."""
 
 import asyncio
 import contextlib
@@ -44,14 +44,14 @@ async def writing(db: Database, policy: FlushPolicy = PROMPT) -> AsyncIterator[W
 
 
 async def stored(db: Database, lease: Lease) -> list[str]:
-    """The texts of a run's parts, in order; other kinds by their names."""
+    """The texts of a run's parts, in order; the type name for a part of another kind."""
     async with db.driver() as driver:
         found = [part.read() for part in await parts.of_run(driver, lease.thread_id, lease.run_id)]
     return [part.text if isinstance(part, TextDelta) else type(part).__name__ for part in found]
 
 
 async def until_stored(db: Database, lease: Lease, expected: str, *, within: float = 5.0) -> float:
-    """Wait until the run's text is this; returns how long that took, in seconds."""
+    """Wait until the run's text equals this one; returns the wait in seconds."""
     began = time.monotonic()
     async with asyncio.timeout(within):
         while "".join(await stored(db, lease)) != expected:
@@ -60,7 +60,7 @@ async def until_stored(db: Database, lease: Lease, expected: str, *, within: flo
 
 
 def a_lease() -> Lease:
-    """Of a run that is stored nowhere."""
+    """A lease of a run that is not stored."""
     return Lease(run_id=ids.new(), thread_id=ids.new(), message_id=ids.new(), epoch=1)
 
 
@@ -230,7 +230,7 @@ async def test_after_the_finish_nothing_changes(db: Database) -> None:
 
 
 class Flaky(Database):
-    """A database that is away for the next few uses, before or after what was asked was committed."""
+    """A database that is unavailable for the next few uses, before or after the commit."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

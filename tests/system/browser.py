@@ -1,4 +1,4 @@
-"""A real browser on the page: what a person would do, and what they would see."""
+"""A real browser on the page: it acts as a person does, and reads the same elements."""
 
 import json
 import re
@@ -36,7 +36,7 @@ RECORD = """() => {
 
 
 class Server(Protocol):
-    """A running khala, which can be killed and started again on the same port and data."""
+    """A running Khala, which can be killed and started again on the same port and data."""
 
     url: str
 
@@ -45,9 +45,9 @@ class Server(Protocol):
 
 @contextmanager
 def a_browser(service_workers: Literal["allow", "block"] = "block") -> Iterator[BrowserContext]:
-    """One person's browser, with nothing in it. Debian's Chromium where there is one, else the one of Playwright.
+    """A new browser for one person: Debian's Chromium if it is installed, else Playwright's.
 
-    A service worker's requests can't be changed by a test, so only tests of it allow it.
+    A test cannot change a service worker's requests, so only tests of the service worker allow it.
     """
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
@@ -60,7 +60,7 @@ def a_browser(service_workers: Literal["allow", "block"] = "block") -> Iterator[
 
 
 def another(context: BrowserContext) -> BrowserContext:
-    """Somebody else's browser."""
+    """A browser of another person."""
     assert context.browser is not None
     other = context.browser.new_context(viewport={"width": 1280, "height": 800}, service_workers="block")
     other.set_default_timeout(PATIENCE_MS)
@@ -101,7 +101,7 @@ class Chat:
         return self.page.get_by_role("button", name=name, exact=True)
 
     def send(self, text: str) -> None:
-        """Send a message, and wait until it is on the screen: on its way, there, or failed."""
+        """Send a message, and wait until the page shows it, in any state."""
         mine = self.page.locator(".message.user")
         before = mine.count()
         self.page.get_by_label("Message", exact=True).fill(text)
@@ -109,7 +109,7 @@ class Chat:
         expect(mine).to_have_count(before + 1)
 
     def text(self) -> str:
-        """The newest answer's text as it is on the screen; empty while there is none."""
+        """The newest answer's text as the page shows it; empty while there is none."""
         script = """() => [...document.querySelectorAll('.message')].at(-1)?.matches('.assistant')
             ? [...document.querySelectorAll('.message:last-child .text')].map((e) => e.textContent).join('') : ''"""
         shown: str = self.page.evaluate(script)
@@ -124,11 +124,11 @@ class Chat:
         expect(self.page.locator("[data-state=writing], [data-state=sending]")).to_have_count(0)
 
     def record(self) -> None:
-        """From now on, remember what the newest answer looks like while it is being written."""
+        """Record the states of the newest answer from now on, while it is written."""
         self.page.evaluate(RECORD)
 
     def recorded(self) -> list[str]:
-        """All that it looked like, however late one asks."""
+        """All recorded states of the answer."""
         texts: list[str] = self.page.evaluate("[...window.written]")
         return texts
 
@@ -136,7 +136,7 @@ class Chat:
         return self.page.locator("[data-state=writing]").count() > 0
 
     def stored(self) -> dict[str, Any]:
-        """The thread as the server tells it to whoever has this browser's key or cookie."""
+        """The thread as the server sends it to a client with this browser's key or cookie."""
         origin, _, thread_id = self.url.partition("/t/")
         key = json.loads(self.page.evaluate(f"localStorage.getItem('khala.chat.{thread_id}')") or "{}").get("key")
         headers = {"X-Anon-Key": key} if key else {}
@@ -146,19 +146,19 @@ class Chat:
         return snapshot
 
     def stored_text(self) -> str:
-        """The newest message's text as the server has it."""
+        """The newest message's text as the server stores it."""
         blocks = self.stored()["messages"][-1]["content"]
         return "".join(block["text"] for block in blocks if block["type"] == "text")
 
     def register(self, email: str, name: str) -> None:
-        """Make an account by the dialog."""
+        """Create an account in the dialog."""
         self.button("Sign in").first.click()
         self.button("Create an account").click()
         self.page.get_by_label("Name", exact=True).and_(self.page.locator("#signin *")).fill(name)
         self._fill_sign_in(email, "Create account")
 
     def sign_in(self, email: str) -> None:
-        """Sign in by the dialog."""
+        """Sign in with the dialog."""
         self.button("Sign in").first.click()
         self._fill_sign_in(email, "Sign in")
 
@@ -171,13 +171,13 @@ class Chat:
         expect(self.page.get_by_title("Your account")).to_be_visible()
 
     def sign_out(self) -> None:
-        """Sign out by the account's dialog."""
+        """Sign out with the account's dialog."""
         self.page.get_by_title("Your account").click()
         self.button("Sign out").click()
         expect(self.button("Sign in").first).to_be_visible()
 
     def share(self, may: str) -> str:
-        """Create a link in the dialog; its address."""
+        """Create a link in the dialog; returns the URL."""
         self.button("Share").click()
         dialog = self.page.get_by_role("dialog")
         dialog.get_by_label("Anyone with the link").select_option(label=may)
@@ -189,11 +189,11 @@ class Chat:
         return address
 
     def listed(self, title: str) -> Locator:
-        """The chat in the list."""
+        """The chat's entry in the list."""
         return self.page.locator("#chats").get_by_role("link", name=title)
 
     def with_autopilot(self) -> None:
-        """Switch the autopilot on."""
+        """Switch on the autopilot."""
         self.page.get_by_role("switch", name="Autopilot").check()
 
     def card(self, tool: str) -> Locator:
@@ -210,12 +210,12 @@ class Chat:
 
 
 def opened(card: Locator) -> Locator:
-    """What a tool's card tells of the call, once it is opened."""
+    """The details of a tool's card, after a click that opens it."""
     card.locator(".card-head").click()
     expect(card.locator(".card-head")).to_have_attribute("aria-expanded", "true")
     return card.locator(".card-body")
 
 
 def words(count: int) -> str:
-    """What the demo model answers to `/words=count`."""
+    """The demo model's answer to `/words=count`."""
     return " ".join(f"word{number}" for number in range(1, count + 1))

@@ -1,4 +1,4 @@
-"""Fixtures for tests that run Khala as processes of their own, and look at it through a browser."""
+"""Fixtures for tests that run Khala in separate processes and look at it through a browser."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.system.browser import Chat, a_browser
 
 @pytest.fixture
 def server(database_url: str, tmp_path: Path) -> Iterator[Server]:
-    """`khala serve` with the demo model and a short lease, on a database of its own."""
+    """`khala serve` with the demo model and a short lease, on a separate database."""
     env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_LEASE_SECONDS": "2", "KHALA_GRACE_SECONDS": "1"}
     server = Server(tmp_path / "server.log", env)
     with ended(server):
@@ -22,9 +22,9 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def browser(server: Server) -> Iterator[BrowserContext]:
-    """One person's browser, started for each test: a sync Playwright that stays open would get in async tests' way.
+    """One person's browser, started for each test: a sync Playwright that stays open would disturb async tests.
 
-    After the server, whose fixtures run a loop of their own.
+    It depends on the server, because the server's fixtures run their own event loop.
     """
     with a_browser() as context:
         yield context
@@ -32,5 +32,5 @@ def browser(server: Server) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def chat(browser: BrowserContext, server: Server) -> Chat:
-    """The page, opened by that person."""
+    """The page in that browser."""
     return Chat(browser, server.url)

@@ -1,4 +1,4 @@
-"""Backup and restore: of a server at work, into a cluster that has never seen it, to the end and to a moment."""
+"""Backup and restore: of a running server, into a new cluster, to the newest state and to a point in time."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ LATE_FILE = b"came after the copy\n"
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Settings of a server whose home, with its blobs, is its own."""
+    """Settings of a server with a separate home, which also holds its blobs."""
     return {
         "KHALA_HOME": str(tmp_path / "home"),
         "KHALA_MODEL": "demo",
@@ -45,13 +45,13 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def elsewhere(env: Mapping[str, str], tmp_path: Path) -> dict[str, str]:
-    """The same on another machine: nothing is there yet."""
+    """The same settings on another, empty machine."""
     return {**env, "DATABASE_URL": "", "KHALA_HOME": str(tmp_path / "elsewhere")}
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Path]:
-    """A folder for archived WAL, that the server's user may write to."""
+    """A folder for archived WAL, which the Postgres user can write to."""
     path = Path("/dev/shm" if Path("/dev/shm").is_dir() else tmp_path, f"khala-test-archive-{os.getpid()}")
     path.mkdir()
     path.chmod(0o777)
@@ -60,19 +60,19 @@ def archive(tmp_path: Path) -> Iterator[Path]:
 
 
 async def run(env: Mapping[str, str], *words: object, within: float = 120.0) -> str:
-    """Run a command of Khala's to its end while this goes on; what it said."""
+    """Run a Khala command without blocking the event loop; returns its output."""
     done = await asyncio.to_thread(command, env, *map(str, words), within=within)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 async def backup(env: Mapping[str, str], kind: str, folder: Path, *words: object) -> Path:
-    """A backup, made now."""
+    """Make a backup; returns its path."""
     return Path((await run(env, "backup", kind, folder, *words)).splitlines()[-1])
 
 
 async def upload(thread: Thread, content: bytes) -> str:
-    """The id of a file in the thread."""
+    """Upload a file to the thread; returns the blob's id."""
     headers = {**thread.headers, "Content-Type": "text/plain"}
     made = await thread.http.post(f"/api/threads/{thread.id}/blobs", content=content, headers=headers)
     return str(made.raise_for_status().json()["blobId"])
@@ -83,7 +83,7 @@ async def read(thread: Thread, blob_id: str) -> httpx.Response:
 
 
 def assert_well(env: Mapping[str, str]) -> None:
-    """The doctor has no objections."""
+    """Assert that the doctor finds no problem."""
     done = command(env, "doctor")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -121,7 +121,7 @@ async def test_a_dump_of_a_server_at_work_is_restored_on_a_new_machine_and_its_a
 
 @contextlib.asynccontextmanager
 async def silent_model() -> AsyncIterator[dict[str, str]]:
-    """Settings for a model that says some words and then nothing, neither more nor that it has ended."""
+    """Settings for a model that streams some words and then hangs, without an end of the stream."""
     async with serving(default=lambda _: Reply(tokens=SAID, hang_after=len(SAID))) as provider:
         yield {
             "KHALA_MODEL": "openai:silent",
@@ -131,7 +131,7 @@ async def silent_model() -> AsyncIterator[dict[str, str]]:
 
 
 async def assert_went_on(thread: Thread, run_id: str) -> None:
-    """The run that was under way has ended, and its answer is whole."""
+    """Assert that the run, which was interrupted, has ended with a whole answer."""
     assert (await thread.ended(run_id))["status"] == "final"
     message = (await thread.snapshot())["messages"][-1]
     assert text_of(message) == numbered(WORDS)
@@ -139,7 +139,7 @@ async def assert_went_on(thread: Thread, run_id: str) -> None:
 
 
 async def assert_forgets_what_never_came_to_be(server: Server, thread: Thread, before: Observer) -> None:
-    """Whoever comes with a cursor of the time that is lost is told to forget all, and then sees what there is."""
+    """Assert that a client with a cursor from the lost time gets a snapshot, and then has the restored state."""
     comes_back = Observer(server.socket_url, thread)
     comes_back.view.revision = before.view.revision
     comes_back.view.texts = dict.fromkeys(before.view.texts, "what was never said")
@@ -150,7 +150,7 @@ async def assert_forgets_what_never_came_to_be(server: Server, thread: Thread, b
 
 
 async def archiving(home: Path, archive: Path) -> None:
-    """Have the Postgres that comes along archive its WAL, from its next start on."""
+    """Configure the embedded Postgres to archive its WAL from its next start on."""
     postgres = await asyncio.to_thread(EmbeddedPostgres.start, home)
     connection = await asyncpg.connect(postgres.url)
     try:
@@ -205,7 +205,7 @@ async def test_a_moment_between_two_backups_is_restored_from_a_base_backup_and_a
 
 
 async def asked(url: str, query: str) -> str:
-    """One value, from the database itself."""
+    """One value from the database."""
     connection = await asyncpg.connect(url)
     try:
         return str(await connection.fetchval(query))
@@ -214,7 +214,7 @@ async def asked(url: str, query: str) -> str:
 
 
 async def until_archived(url: str) -> None:
-    """Wait until everything before the current WAL file is in the archive."""
+    """Wait until all WAL before the current file is archived."""
     newest = "SELECT pg_walfile_name(pg_switch_wal())"
     before = await asked(url, newest)
     async with asyncio.timeout(30):
@@ -223,7 +223,7 @@ async def until_archived(url: str) -> None:
 
 
 def refused(env: Mapping[str, str], *words: object) -> str:
-    """What a command says that fails."""
+    """The error output of a command that must fail."""
     done = command(env, *map(str, words))
     assert done.returncode != 0
     return done.stderr
@@ -258,14 +258,14 @@ async def test_nothing_is_overwritten_no_blob_is_missing_unnoticed_and_old_dumps
 
 
 async def noted(url: str, content: bytes) -> str:
-    """The name of a blob that the database says is kept."""
+    """The object name of a blob that the database lists as stored."""
     name = hashlib.sha256(content).hexdigest()
     await asked(url, f"INSERT INTO objects (sha256, size, stored) VALUES ('\\x{name}', {len(content)}, true)")
     return name
 
 
 def keep(env: Mapping[str, str], name: str, content: bytes) -> None:
-    """These bytes are kept under the name."""
+    """Store these bytes under this name."""
     kept = Path(env["KHALA_HOME"], "blobs", name[:2], name)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_bytes(content)
@@ -295,7 +295,7 @@ async def test_blobs_are_copied_from_a_bucket_and_back_and_what_is_nowhere_is_na
 
 
 def copied(env: Mapping[str, str], *words: object) -> str:
-    """What `khala blobs` says."""
+    """The output of `khala blobs`."""
     done = command(env, "blobs", *map(str, words))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

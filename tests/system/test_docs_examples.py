@@ -1,7 +1,7 @@
-"""The code of the documentation does what the text beside it says.
+"""The examples in the documentation work as the text describes.
 
-A block with a `title` is a file; blocks of one title follow each other in it. `sh` blocks are run, in the order of the
-page and in one shell, in the folder of these files. Blocks of other languages (`console`, `ini`, …) are only shown.
+A block with a `title` is a file; blocks with the same title are concatenated. `sh` blocks are run in one shell, in the
+order of the page, in the folder of these files. Blocks of other languages (`console`, `ini`, …) are only shown.
 """
 
 import functools
@@ -49,7 +49,7 @@ def blocks(page: Path) -> Iterator[tuple[str, str | None, str]]:
 
 
 def files(page: Path) -> dict[str, str]:
-    """The files that the page tells to write, by their path."""
+    """The files that the page defines, by path."""
     written: dict[str, str] = {}
     for _, title, code in blocks(page):
         if title:
@@ -58,7 +58,7 @@ def files(page: Path) -> dict[str, str]:
 
 
 def write(page: Path, folder: Path, addresses: Mapping[str, str]) -> None:
-    """Write them."""
+    """Write the page's files."""
     for name, text in files(page).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,19 +66,19 @@ def write(page: Path, folder: Path, addresses: Mapping[str, str]) -> None:
 
 
 def moved(text: str, addresses: Mapping[str, str]) -> str:
-    """The text with the addresses of this test."""
+    """The text, with the documentation's addresses replaced by those of this test."""
     for shown, real in addresses.items():
         text = text.replace(shown, real)
     return text
 
 
 def addresses_of(server: Server) -> dict[str, str]:
-    """Where the documentation's server is in this test."""
+    """The documentation's server address, mapped to the server of this test."""
     return {"127.0.0.1:8000": f"127.0.0.1:{server.port}"}
 
 
 def run(page: Path, folder: Path, addresses: Mapping[str, str], env: Mapping[str, str]) -> str:
-    """Run the page's shell blocks; what they wrote. Fails if one of their commands does."""
+    """Run the page's shell blocks; returns their output. Fails if a command fails."""
     write(page, folder, addresses)
     script = "\n".join(code for language, _, code in blocks(page) if language in RUN)
     path = os.pathsep.join([str(Path(sys.executable).parent), str(NODE), os.environ["PATH"]])
@@ -184,7 +184,7 @@ def answer(page: Page) -> Locator:
 
 @contextmanager
 def served(folder: Path) -> Iterator[int]:
-    """Serve a folder's files, as `python3 -m http.server` does; the port."""
+    """Serve a folder's files, as `python3 -m http.server` does; yields the port."""
     folder.mkdir()
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:

@@ -1,4 +1,4 @@
-"""Faults in the midst of an answer: whatever dies, what was seen stays, and what comes after joins it exactly."""
+"""Faults in the middle of an answer: the text that a client has seen stays, and continues without gap or repetition."""
 
 import asyncio
 import signal
@@ -29,7 +29,7 @@ SENDS = 60
 
 @pytest.fixture(autouse=True)
 def nothing_crashes(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """Where Khala runs in this process, its log is ours."""
+    """Assert that the log has no sign of a crash. Where Khala runs in this process, its log is the test's output."""
     yield
     said = capfd.readouterr()
     assert not [line for line in (said.out + said.err).splitlines() if any(sign in line for sign in CRASHES)]
@@ -37,13 +37,13 @@ def nothing_crashes(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
 
 @pytest.fixture
 def lease() -> float:
-    """Seconds after which a run is given up for lost."""
+    """The lease of a run in seconds."""
     return LEASE
 
 
 @pytest.fixture
 def env(database_url: str, lease: float) -> dict[str, str]:
-    """Settings of a process that gives a run up for lost after a short time."""
+    """Settings of a process with a short lease."""
     return {
         "DATABASE_URL": database_url,
         "KHALA_MODEL": "demo",
@@ -54,7 +54,7 @@ def env(database_url: str, lease: float) -> dict[str, str]:
 
 @pytest.fixture
 def servers(env: Mapping[str, str], tmp_path: Path) -> Iterator[tuple[Server, Worker, Worker]]:
-    """`khala serve --no-executor` and two `khala work`, all of them at work."""
+    """`khala serve --no-executor` and two `khala work`, all of them ready."""
     server = Server(tmp_path / "server.log", env, "--no-executor")
     workers = Worker(tmp_path / "one.log", env), Worker(tmp_path / "two.log", env)
     with ended(server, *workers):
@@ -69,7 +69,7 @@ def servers(env: Mapping[str, str], tmp_path: Path) -> Iterator[tuple[Server, Wo
 
 
 async def holder(database_url: str, run_id: str, workers: tuple[Worker, ...]) -> tuple[Worker, Worker]:
-    """The worker that holds the run, and the other one."""
+    """The worker that holds the run's lease, and the other worker."""
     owner = await fetchval(database_url, "SELECT lease_owner FROM runs WHERE id = $1", run_id)
     held, other = sorted(workers, key=lambda worker: worker.id != owner)
     assert held.id == owner
@@ -77,7 +77,7 @@ async def holder(database_url: str, run_id: str, workers: tuple[Worker, ...]) ->
 
 
 async def fetchval(database_url: str, query: str, *arguments: object) -> object:
-    """One value, from the database itself."""
+    """One value from the database."""
     connection = await asyncpg.connect(database_url)
     try:
         return await connection.fetchval(query, *arguments)
@@ -86,7 +86,7 @@ async def fetchval(database_url: str, query: str, *arguments: object) -> object:
 
 
 async def until_gone(process: Process, *, within: float) -> int:
-    """Wait for a process's own end; returns its exit code."""
+    """Wait until a process ends by itself; returns its exit code."""
     async with asyncio.timeout(within):
         while (code := process.ended_with()) is None:
             await asyncio.sleep(0.02)
@@ -175,7 +175,7 @@ async def test_a_lost_listen_connection_delays_observers_by_less_than_the_slow_p
 
 
 def longest_pause(observer: Observer) -> float:
-    """Seconds between two frames, at most."""
+    """The longest interval between two frames, in seconds."""
     return max(later - earlier for earlier, later in zip(observer.arrivals, observer.arrivals[1:], strict=False))
 
 
@@ -195,7 +195,7 @@ async def test_a_flush_whose_commit_went_unheard_is_repeated_without_a_trace(dat
 
 
 async def assert_every_revision_is_of_one_flush(database_url: str, answer: Flight) -> None:
-    """After the send, every revision of the thread has parts, and there are no revisions without."""
+    """Assert that every revision of the thread after the send has parts."""
     query = """
         SELECT threads.revision - (SELECT revision FROM messages WHERE id = user_message_id)
              - (SELECT count(DISTINCT revision) FROM message_parts WHERE run_id = runs.id)
@@ -223,7 +223,7 @@ async def test_lost_database_connections_and_an_outage_longer_than_the_lease_cos
 
 
 async def assert_works(thread: Thread) -> None:
-    """Another question is answered at once."""
+    """Assert that another question is answered within 3 seconds."""
     sent = await thread.send("/words=20 /pace=100")
     assert (await thread.ended(sent["runId"], within=3))["status"] == "final"
 
@@ -271,7 +271,7 @@ async def test_an_observer_that_does_not_read_costs_nobody_anything_and_misses_n
 
 
 async def talk(server: Server, thread: Thread, quick: Observer) -> tuple[list[str], int]:
-    """Long, fast answers for as long as the slow observer sleeps; their ids, and the server's greatest memory."""
+    """Send long, fast answers while the slow observer sleeps; returns their ids and the server's peak memory."""
     answers: list[str] = []
     most = 0
     end = time.monotonic() + SLOW_SECONDS

@@ -1,4 +1,4 @@
-"""Runs over which executors were lost: executed in processes of their own, where they harm nobody else."""
+"""Isolated runs: a run that has lost executors is executed in a process of its own, where it affects no other run."""
 
 import asyncio
 import signal
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class Stage:
-    """An API without executors, and workers that messages may harm."""
+    """An API server without executors, and workers that messages can harm."""
 
     def __init__(self, http: httpx.AsyncClient, database_url: str, folder: Path, env: dict[str, str]) -> None:
         self.http = http
@@ -42,7 +42,7 @@ class Stage:
         self._env = env
 
     async def hire(self) -> Worker:
-        """Another worker, at work."""
+        """Start another worker, and wait until it is ready."""
         metrics = {"KHALA_METRICS": f"127.0.0.1:{free_port()}"}
         worker = Worker(self._folder / f"worker{len(self.workers)}.log", self._env | metrics, anew=True)
         self.workers.append(worker)
@@ -52,7 +52,7 @@ class Stage:
 
     @asynccontextmanager
     async def supervised(self) -> AsyncIterator[None]:
-        """Workers that end are started again, as an operator's units do, for as long as this is open."""
+        """Restart workers that end, as an operator's units do, while the context is open."""
         watching = asyncio.create_task(self._supervise())
         try:
             yield
@@ -72,12 +72,12 @@ class Stage:
         return await Thread.create(self.http)
 
     async def lost(self, times: int) -> None:
-        """As if so many executors had been lost over every run; before there are workers."""
+        """Set the count of lost executors of every run; only before there are workers."""
         assert not self.workers
         await postgres.execute(self._database_url, f"UPDATE runs SET lost = {times}")
 
     async def child(self) -> psutil.Process:
-        """The process of a single run, once it executes the run and all workers run again."""
+        """The child process of an isolated run, once it executes the run and all workers run again."""
         await when(self._is_isolated)
         return self.children()[0]
 
@@ -85,7 +85,7 @@ class Stage:
         return bool(self.children()) and all(worker.running() for worker in self.workers)
 
     def children(self) -> list[psutil.Process]:
-        """The processes of single runs that there are."""
+        """The child processes of isolated runs."""
         found: list[psutil.Process] = []
         for worker in self.workers:
             with suppress(psutil.NoSuchProcess):
@@ -93,7 +93,7 @@ class Stage:
         return found
 
     async def metric(self, name: str) -> float:
-        """A metric of the first worker; 0 for what it has not counted."""
+        """A metric of the first worker; 0 if it was never counted."""
         async with httpx.AsyncClient(timeout=10) as http:
             told = (await http.get(f"http://{self.workers[0].env['KHALA_METRICS']}/metrics")).raise_for_status().text
         return next((float(line.rpartition(" ")[2]) for line in told.splitlines() if line.startswith(name)), 0.0)
@@ -103,7 +103,7 @@ class Stage:
 
 
 def executes(process: psutil.Process) -> bool:
-    """Whether this process executes a single run."""
+    """Whether this process executes an isolated run."""
     with suppress(psutil.NoSuchProcess):
         return COMMAND in process.cmdline()
     return False
@@ -116,7 +116,7 @@ async def when(condition: Callable[[], Awaitable[bool]], *, within: float = PROM
 
 
 async def gone(process: psutil.Process, *, within: float = 10.0) -> None:
-    """Wait for its end."""
+    """Wait until the process ends."""
 
     async def is_gone() -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
@@ -139,7 +139,7 @@ async def begun(thread: Thread, sent: dict[str, str]) -> None:
 
 @pytest.fixture
 def watchdog() -> float:
-    """Seconds after which the watchdog ends a process."""
+    """The watchdog's timeout in seconds."""
     return WATCHDOG
 
 
@@ -267,7 +267,7 @@ async def test_an_isolated_run_is_canceled_even_where_it_hangs(stage: Stage) -> 
 
 
 async def when_hanging(stage: Stage) -> None:
-    """Wait until one of the processes of single runs has said that it hangs."""
+    """Wait until a child process has logged that it hangs."""
 
     async def hangs() -> bool:
         return "poison: /sleep" in stage.workers[0].log.read_text()

@@ -1,4 +1,4 @@
-"""Processes that serve and processes that work, on one Postgres behind nginx: who joins where makes no difference."""
+"""Servers and workers on one Postgres behind nginx: all of them are interchangeable."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ MOST_TRIES = 100
 
 @pytest.fixture(scope="module")
 def shared(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two processes that serve and two that work; to start them costs more than all else here."""
+    """Two servers and two workers, shared by the tests because their start takes most of the time."""
     name = f"khala_test_{ids.new().hex}"
     asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     folder = tmp_path_factory.mktemp("cluster")
@@ -43,7 +43,10 @@ def shared(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def khala(shared: Cluster) -> Iterator[Cluster]:
-    """All of them at work, and none tells of a crash. What they stored is held against its parts at the end."""
+    """The cluster with all processes running; no process logs a crash.
+
+    At the end, the stored answers are verified against their parts.
+    """
     shared.mend()
     yield shared
     assert not shared.crashes()
@@ -97,7 +100,7 @@ async def test_each_worker_adds_its_slots(khala: Cluster) -> None:
 
 
 async def _at_work(runs: list[tuple[Thread, str]], count: int) -> None:
-    """Wait until so many runs are carried out at once, and see that it stays so."""
+    """Wait until so many runs are executed at once, and check that the number stays the same."""
     async with asyncio.timeout(30):
         steady = 0
         while steady < 5:
@@ -133,7 +136,7 @@ def _ended(answer: str, view: View) -> bool:
 
 
 class Speaker:
-    """Somebody who goes on sending through nginx, and repeats what the protocol says can be repeated."""
+    """A client that keeps sending through nginx, and retries as the protocol permits."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -143,7 +146,7 @@ class Speaker:
         self.thread: Thread | None = None
 
     async def speak(self, khala: Cluster, enough: asyncio.Event) -> None:
-        """Send, wait for the end, hold what two observers saw against what is stored, and send again."""
+        """Send, wait for the end, compare the views of two observers with the stored thread, and send again."""
         body = {"id": str(uuid.uuid4()), "anonKey": uuid.uuid4().hex * 2}
         await self._asked("POST", "/api/threads", body)
         self.thread = Thread(self.http, body["id"], body["anonKey"])
@@ -163,7 +166,7 @@ class Speaker:
         assert len(told) == len(self.sent) + 1, "the welcome, and one answer for each send"
 
     async def _asked(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """The answer; asked again while it is 503 or none, which is all that a client may see of a restart."""
+        """The response, retried on 503 and on connection errors, which are all that a client may see of a restart."""
         headers = self.thread.headers if self.thread else {}
         for _ in range(MOST_TRIES):
             with contextlib.suppress(httpx.TransportError):

@@ -1,4 +1,4 @@
-"""The page at `/`, used in a real browser as a person would."""
+"""The page at `/`, used in a real browser as a person does."""
 
 import pytest
 from playwright.sync_api import BrowserContext, Route, expect

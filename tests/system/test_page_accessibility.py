@@ -1,4 +1,4 @@
-"""What axe, and somebody without a mouse, find on the page."""
+"""Accessibility of the page: axe's rules, keyboard use, and screen readers."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ RICH = (
 
 
 def found(chat: Chat) -> list[str]:
-    """What axe has to say against the page as it is now; motion is over by then."""
+    """The violations that axe finds on the page, after all animations have ended."""
     chat.page.evaluate(AXE.read_text())
     chat.page.wait_for_function(STILL)
     script = "(tags) => axe.run(document, { runOnly: tags }).then(({ violations }) => violations)"

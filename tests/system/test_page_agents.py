@@ -1,4 +1,4 @@
-"""What the page computes by itself: agents to choose from, what a run will take, how it goes, and the search."""
+"""Features that the page computes locally: agents, estimates, the progress of a run, and the search."""
 
 import base64
 import json
@@ -50,7 +50,7 @@ def options_of(request: Request) -> dict[str, Any]:
 
 
 def sent_options(chat: Chat, text: str) -> dict[str, Any]:
-    """Send a message; the options that the server is asked for."""
+    """Send a message; returns the options in the request."""
     with chat.page.expect_request("**/send") as asked:
         chat.send(text)
     return options_of(asked.value)
@@ -61,7 +61,7 @@ def bar(chat: Chat) -> Locator:
 
 
 def wait_for_kept(chat: Chat, store: str, word: str, *, there: bool = True) -> None:
-    """Wait until the word is, or is not, in what the agent worker keeps."""
+    """Wait until the agent worker's store contains the word, or does not."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while (word in chat.page.evaluate(KEPT, store)) != there:
         assert time.monotonic() < deadline, f"{word!r} is {'not ' if there else ''}kept"
@@ -69,7 +69,7 @@ def wait_for_kept(chat: Chat, store: str, word: str, *, there: bool = True) -> N
 
 
 def found(chat: Chat, words: str) -> Locator:
-    """What the search in messages finds."""
+    """The results of the search in messages."""
     chat.page.get_by_role("searchbox", name="Search messages").fill(words)
     expect(chat.page.locator("#search [role=status]")).to_have_text(re.compile("found$"))
     return chat.page.get_by_role("list", name="Results").get_by_role("link")
@@ -201,7 +201,7 @@ def test_a_run_that_has_ended_before_the_answer_to_the_stop_came_is_no_trouble(c
 
 
 def colours(chat: Chat, element: Locator) -> int:
-    """How many colours the element has, once it has more than one; a worker draws when it can."""
+    """The number of colours of the element, once it has more than one: a worker draws it asynchronously."""
     for _ in range(100):
         count: int = chat.page.evaluate(COLOURS, base64.b64encode(element.screenshot()).decode())
         if count > 1:

@@ -1,4 +1,4 @@
-"""Branches of a conversation on the page: other answers, other questions, and which of them is shown."""
+"""Branches of a conversation on the page: other answers, edited questions, and the choice between branches."""
 
 import pytest
 from playwright.sync_api import BrowserContext, Locator, expect

@@ -1,4 +1,4 @@
-"""Files on the page, in a real browser: large outputs of tools, and what goes with a message."""
+"""Files on the page, in a real browser: large tool outputs and attachments."""
 
 import json
 import struct
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def picture(width: int, height: int) -> bytes:
-    """A PNG, all of it grey."""
+    """A grey PNG of this size."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

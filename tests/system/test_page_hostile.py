@@ -1,4 +1,4 @@
-"""What somebody would do to the page who means it harm: by what is said, or as the next one at this browser."""
+"""Attacks on the page: hostile message content, and the next user of the same browser."""
 
 import json
 

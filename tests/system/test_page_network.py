@@ -1,4 +1,4 @@
-"""The page on a bad network: connections that are cut, a server that is away, and what can be done meanwhile."""
+"""The page on a bad network: dropped connections, an unavailable server, and offline use."""
 
 import re
 import time
@@ -48,13 +48,13 @@ OVERHEAR = """() => {
 
 
 def kept(page: Page) -> str:
-    """All that the page keeps in the browser's databases."""
+    """All content of the browser's databases."""
     text: str = page.evaluate(KEPT)
     return text
 
 
 def keeps(page: Page, text: str) -> None:
-    """Wait until the page has kept this, and can be opened without its server."""
+    """Wait until the page has stored this text and can be opened without its server."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while text not in kept(page):
         assert time.monotonic() < deadline, f"{text!r} was not kept"
@@ -63,7 +63,7 @@ def keeps(page: Page, text: str) -> None:
 
 
 def cut(page: Page, way: Forwarder) -> None:
-    """Cut the page's connections, once it has some again."""
+    """Drop the page's connections, once it has any."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while way.cut() == 0:
         assert time.monotonic() < deadline, "the page did not connect again"
@@ -78,7 +78,7 @@ def way(server: Server) -> Iterator[Forwarder]:
 
 @pytest.fixture
 def browser(way: Forwarder) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test, here with the service worker."""
+    """As in `test_page`: started for each test, but with the service worker."""
     with a_browser(service_workers="allow") as context:
         yield context
 

@@ -1,4 +1,4 @@
-"""The official OpenAI client drives an agent over two MCP servers, while a browser looks on."""
+"""The official OpenAI client drives an agent with two MCP servers, while a browser shows the thread."""
 
 import json
 import re
@@ -27,7 +27,7 @@ WISH = (
 
 @pytest.fixture
 def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
-    """Khala with two servers of tools, which it starts."""
+    """Khala with two MCP servers, which it starts."""
     args = ["-m", "tests.support.mcp_server", "stdio", str(tmp_path / "journal")]
     one = {"command": sys.executable, "args": args, "cwd": str(ROOT), "readOnly": ["*"]}
     config = tmp_path / "mcp.json"

@@ -1,4 +1,4 @@
-"""Components that an answer brings along, shown in a frame that is shut off from the page and from every network."""
+"""Previews of components from answers, in a frame that is isolated from the page and from every network."""
 
 import json
 
@@ -43,7 +43,7 @@ document.getElementById("found").textContent = JSON.stringify(found);
 
 
 def elsewhere(browser: BrowserContext) -> list[str]:
-    """What the other site is asked for, once it is."""
+    """The requests that reach the other site."""
     reached: list[str] = []
 
     def answer(route: Route) -> None:
@@ -55,7 +55,7 @@ def elsewhere(browser: BrowserContext) -> list[str]:
 
 
 def preview(chat: Chat, info: str, code: str) -> FrameLocator:
-    """Have an answer with a block of code, and look at what it makes."""
+    """Have an answer with a code block, and open its preview."""
     chat.send(f"/echo Look:\n\n```{info}\n{code}\n```\n\nThat is all.")
     chat.wait_for_end()
     chat.answer.get_by_role("button", name="Preview").click()

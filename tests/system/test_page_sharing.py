@@ -1,4 +1,4 @@
-"""Accounts and sharing on the page, in real browsers, each with a person before it."""
+"""Accounts and sharing on the page, in several real browsers, one for each person."""
 
 from pathlib import Path
 
@@ -332,7 +332,7 @@ def test_tokens_sessions_and_the_password_are_seen_to_in_the_accounts_dialog(
 
 
 def invite(owner: Chat, guest: Chat, server: Server, role: str) -> str:
-    """Invite the guest's account to the chat that its owner looks at; returns the thread's id."""
+    """Invite the guest's account to the owner's current chat; returns the thread's id."""
     thread_id = owner.url.rpartition("/t/")[2]
     guest_id = guest.page.request.get(f"{server.url}/api/me").json()["id"]
     path = f"{server.url}/api/threads/{thread_id}/members/{guest_id}"

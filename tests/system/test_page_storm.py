@@ -1,4 +1,4 @@
-"""Hundreds of calls that tell of themselves all the time, on one page."""
+"""Hundreds of calls that report progress continuously, on one page."""
 
 import re
 

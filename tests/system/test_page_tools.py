@@ -23,7 +23,7 @@ ASKS = f"{WRITE} /then {DELETE}"
 
 @pytest.fixture
 def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
-    """As for the other tests of the page, but tools may fetch from this machine."""
+    """As in the other tests of the page, but tools can fetch from this machine."""
     env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_FETCH_ALLOW": "127.0.0.0/8"}
     process = Process(tmp_path / "server.log", env)
     with ended(process):
@@ -32,7 +32,7 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
 
 
 def asked(chat: Chat) -> Locator:
-    """A card that waits for approval, of the newest answer; the file that it is about is there."""
+    """A card of the newest answer that waits for approval; the file that the call deletes exists."""
     chat.with_autopilot()
     chat.send(ASKS)
     waiting = chat.card("delete_file")
@@ -289,7 +289,7 @@ def _toggle(cards: list[Locator], *, opens: bool) -> None:
 
 
 def _heap(session: CDPSession) -> int:
-    """Bytes of JavaScript's heap after garbage collection."""
+    """The size of the JavaScript heap in bytes, after garbage collection."""
     for _ in range(3):
         session.send("HeapProfiler.collectGarbage")
     used: int = session.send("Runtime.getHeapUsage")["usedSize"]

@@ -1,4 +1,4 @@
-"""Khala on a Postgres that it reaches through PgBouncer, which lends connections for a transaction at a time."""
+"""Khala with a Postgres behind PgBouncer in transaction pooling mode."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -147,7 +147,7 @@ async def test_the_doctor_says_which_url_leads_where_it_must_not(
 
 
 async def found(url: str, direct_url: str | None = None) -> tuple[str, str]:
-    """What the doctor finds, without what it advises."""
+    """The doctor's finding about the database, without its advice."""
     db = Database(url, direct_url=direct_url)
     finding = await doctor.finding(db)
     await db.close()

@@ -1,4 +1,4 @@
-"""Khala's processes as an operator meets them: started, interrupted, killed, misconfigured, and asked how they are."""
+"""Khala's processes as an operator runs them: started, interrupted, killed, misconfigured and inspected."""
 
 import asyncio
 import resource
@@ -43,7 +43,7 @@ NOBODY_THERE = "postgresql://khala@127.0.0.1:1/khala"
 
 
 class Home:
-    """A home directory whose Postgres comes with Khala."""
+    """A home directory with an embedded Postgres."""
 
     def __init__(self, path: Path, logs: Path) -> None:
         self.path = path
@@ -61,12 +61,12 @@ class Home:
         return Server(self._logs / f"{name}.log", self.env, anew=True)
 
     def postmaster(self) -> psutil.Process:
-        """The Postgres that runs on this home."""
+        """The Postgres process of this home."""
         pid_file = self.path / "postgres" / "data" / "postmaster.pid"
         return psutil.Process(int(pid_file.read_text().split()[0]))
 
     def family(self) -> list[psutil.Process]:
-        """Everything that belongs to the Postgres of this home: its supervisor, itself, and all that it started."""
+        """All processes of this home's Postgres: its supervisor, the postmaster, and their descendants."""
         supervisor = self.postmaster().parent()
         assert supervisor is not None
         assert "supervisor" in " ".join(supervisor.cmdline())
@@ -75,7 +75,7 @@ class Home:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home that has been made already: making one takes a second, and is tried once here."""
+    """A home with a migrated database: creating one takes a second, and is tested here only once."""
     path = tmp_path_factory.mktemp("made") / "home"
     done = command(Home(path, path.parent).env, "migrate")
     assert done.returncode == 0, done.stderr
@@ -84,12 +84,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(made: Path, tmp_path: Path) -> Home:
-    """The home of this module, in which nothing runs."""
+    """The home of this module, on which no process runs."""
     return Home(made, tmp_path)
 
 
 def gone(processes: list[psutil.Process], *, within: float) -> bool:
-    """Whether all of these end in time."""
+    """Whether all these processes end in time."""
     _, alive = psutil.wait_procs(processes, timeout=within)
     return not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
@@ -197,7 +197,7 @@ def test_a_database_that_is_not_there_is_said_in_one_line(word: str) -> None:
 
 
 def assert_one_line(done: "subprocess.CompletedProcess[str]", mention: str) -> None:
-    """The command failed with one line that says what is wrong."""
+    """Assert that the command failed with one line that contains this text."""
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith("Error: ")
@@ -249,7 +249,7 @@ async def test_verify_names_every_answer_that_was_tampered_with_and_no_other(dat
 
 
 async def told(thread: Thread) -> tuple[str, str]:
-    """The ids of another answer and its run, which has ended after some parts."""
+    """The ids of another answer and its run, which has ended and has several parts."""
     sent = await thread.send("/words=60 /pace=150")
     await thread.ended(sent["runId"])
     assert len(await thread.parts(sent["runId"])) > 2
@@ -257,7 +257,7 @@ async def told(thread: Thread) -> tuple[str, str]:
 
 
 def until(condition: Callable[[], bool], *, within: float = 10.0) -> None:
-    """Wait until it holds."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline

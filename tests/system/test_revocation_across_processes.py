@@ -1,4 +1,4 @@
-"""Access that one server process takes away by REST ends within a second at another one."""
+"""Access that one server process revokes over REST ends within a second at another one."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ WITHIN_SECONDS = 1.0
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two server processes on one database: requests go to the first one, observers to the second one."""
+    """Two server processes on one database: requests go to the first one, observers connect to the second one."""
 
     first: Server
     second: Server
@@ -71,7 +71,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     member: Account
 
     async def asks(self, who: Account, method: str, path: str, body: Any = None) -> Any:
-        """The answer of the first process."""
+        """The body of the first process's response."""
         answer = await self.http.request(method, path, json=body, headers=who.headers)
         return answer.raise_for_status().json() if answer.content else None
 
@@ -188,7 +188,7 @@ async def test_access_that_one_process_takes_away_ends_within_a_second_at_anothe
 
 
 async def _writes_on(thread: Thread, run_id: str, *, is_deleted: bool) -> None:
-    """Wait until more parts were stored, of which the observer must not hear; there are none of a deleted thread."""
+    """Wait until more parts are stored, which the observer must not receive; a deleted thread has none."""
     if is_deleted:
         return
     before = len(await thread.parts(run_id))

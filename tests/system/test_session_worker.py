@@ -1,4 +1,4 @@
-"""The session worker: a whole conversation behind messages, used by a page that is not ours."""
+"""The session worker: a whole conversation over messages, used by a page other than Khala's."""
 
 import time
 from typing import Any
@@ -16,7 +16,7 @@ DELETE = '/call delete_file {"path":"a.txt"}'
 
 
 class Session:
-    """A worker of a page's, what it was asked, and what it has said."""
+    """A session worker of a page, with its requests and its messages."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -30,18 +30,18 @@ class Session:
         self._asked = 0
 
     def post(self, message: Any) -> None:
-        """Say this to the worker, whatever it is."""
+        """Post any message to the worker."""
         self.page.evaluate("(message) => window.session.postMessage(message)", message)
 
     def said(self, kind: str) -> list[dict[str, Any]]:
-        """All that the worker has said of this type."""
+        """All messages of this type from the worker."""
         found: list[dict[str, Any]] = self.page.evaluate(
             "(kind) => window.said.filter(({ type }) => type === kind)", kind
         )
         return found
 
     def hears(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Wait until the worker says such a message; the first one."""
+        """Wait for the first message of the worker with this type and these fields."""
         deadline = time.monotonic() + PATIENCE_MS / 1000
         while time.monotonic() < deadline:
             for message in self.said(kind):
@@ -51,30 +51,30 @@ class Session:
         raise AssertionError(f"no {kind} with {fields}: {self.page.evaluate('window.said')}")
 
     def begins(self, kind: str, payload: Any = None) -> str:
-        """Ask, and don't wait; the request's id."""
+        """Send a request without waiting; returns the request's id."""
         self._asked += 1
         name = f"request-{self._asked}"
         self.post({"id": name, "type": kind, **({} if payload is None else {"payload": payload})})
         return name
 
     def ask(self, kind: str, payload: Any = None) -> dict[str, Any]:
-        """Ask, and wait for the response."""
+        """Send a request, and wait for the response."""
         return self.hears("response", id=self.begins(kind, payload))
 
     def asks_well(self, kind: str, payload: Any = None) -> dict[str, Any]:
-        """The same, where the answer is yes; what it says."""
+        """Send a request that must succeed; returns its data."""
         response = self.ask(kind, payload)
         assert response["success"], response
         return dict(response["data"])
 
     def fails(self, kind: str, payload: Any = None) -> str:
-        """The same, where the answer is no; its code."""
+        """Send a request that must fail; returns the error code."""
         response = self.ask(kind, payload)
         assert not response["success"], response
         return str(response["error"]["code"])
 
     def chat(self, text: str, **options: Any) -> dict[str, Any]:
-        """Ask something of the model, and wait for the answer."""
+        """Send a chat message, and wait for the answer."""
         return self.asks_well("chat", {"text": text, "options": options} if options else {"text": text})
 
 

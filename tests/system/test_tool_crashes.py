@@ -1,4 +1,4 @@
-"""Executors that are killed amid their tools: nothing is done twice, nothing is lost, and the run ends."""
+"""Executors that are killed while tools run: no effect happens twice, no result is lost, and the run ends."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ PROMPTLY = 60.0
 
 
 class Stage:
-    """An API without executors, one executor that can be killed, and tools that survive it."""
+    """An API server without executors, one executor that can be killed, and tools that survive it."""
 
     def __init__(self, http: httpx.AsyncClient, journal: Path, folder: Path, env: dict[str, str]) -> None:
         self.http = http
@@ -38,7 +38,7 @@ class Stage:
         worker.start()
 
     def kill(self) -> None:
-        """Kill it, and start another one."""
+        """Kill the executor, and start another one."""
         self._workers[-1].kill()
         self.hire()
 
@@ -48,7 +48,7 @@ class Stage:
         return thread
 
     def happened(self, tool: str, event: str = "did") -> Counter[str]:
-        """How often this happened, by call."""
+        """The number of these events by call."""
         return Counter(one["key"] for one in calls(self.journal, tool, event))
 
     @property
@@ -88,7 +88,7 @@ async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def rounds(tool: str) -> str:
-    """Five rounds of four calls each, and an answer that takes seconds: the last executor is killed before its end."""
+    """Five steps of four calls each, and an answer that takes seconds: the last executor is killed before its end."""
     steps = [
         " ".join(call(PECULIAR + tool, n=AT_ONCE * step + place) for place in range(AT_ONCE)) for step in range(STEPS)
     ]
@@ -105,17 +105,17 @@ Boundary = Callable[[Stage, Agent, int], Awaitable[bool]]
 
 
 async def called(stage: Stage, agent: Agent, step: int) -> bool:
-    """The calls of the step are told, and perhaps not yet made."""
+    """Whether the calls of the step are stored; they may not have started yet."""
     return [part["step"] for part in await agent.parts("tool-call")].count(step) == AT_ONCE
 
 
 async def acted(stage: Stage, agent: Agent, step: int) -> bool:
-    """A tool of the step has had its effect, and its result is not yet told."""
+    """Whether a tool of the step has had its effect; its result may not be stored yet."""
     return len(stage.happened("deed") + stage.happened("risk")) > AT_ONCE * (step - 1)
 
 
 async def told(stage: Stage, agent: Agent, step: int) -> bool:
-    """A result of the step is told."""
+    """Whether a result of the step is stored."""
     return len(await agent.parts("tool-result")) > AT_ONCE * (step - 1)
 
 
@@ -207,7 +207,7 @@ async def test_approval_survives_the_death_of_the_executor(stage: Stage) -> None
 
 
 async def whole(agent: Agent, count: int) -> None:
-    """Every card has ended well and once, and the text is there, to the last word and once."""
+    """Assert that every card has completed exactly once, and that the text is complete, without repetition."""
     cards = await agent.cards()
     assert len(cards) == count
     assert {card["state"] for card in cards} == {"completed"}

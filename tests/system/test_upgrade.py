@@ -1,4 +1,4 @@
-"""Upgrades: a new schema leaves the version before at work, by rule; and processes that start at once migrate once."""
+"""Upgrades: a new schema lets the previous version continue, by rule; and processes that start at once migrate once."""
 
 import asyncio
 from collections.abc import AsyncIterator

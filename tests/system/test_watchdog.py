@@ -1,4 +1,4 @@
-"""The watchdog: a process whose event loop hangs ends, whatever it hangs in, and one that is only stopped does not."""
+"""The watchdog: it ends a process whose event loop hangs, for any cause, but not a process that was stopped."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ EVENT = "watchdog_ended_process"
 
 @pytest.fixture
 def env(database_url: str, tmp_path: Path) -> dict[str, str]:
-    """Settings of a server with a home of its own, in which messages may hold the event loop."""
+    """Settings of a server with a separate home, in which messages can block the event loop."""
     return POISONED | {
         "DATABASE_URL": database_url,
         "KHALA_HOME": str(tmp_path / "home"),
@@ -46,21 +46,21 @@ def server(env: dict[str, str], tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def healthy(env: dict[str, str], tmp_path: Path) -> Iterator[Server]:
-    """The same, which no message harms."""
+    """The same server, without the harmful messages."""
     with started(Server(tmp_path / "server.log", env)) as server:
         yield server
 
 
 @contextlib.contextmanager
 def started(server: Server) -> Iterator[Server]:
-    """The server at work."""
+    """Start the server, and end it with the context."""
     with ended(server):
         server.start()
         yield server
 
 
 def ask(server: Server, text: str) -> None:
-    """Send this in a new thread. A server that hangs at once may not answer any more."""
+    """Send this in a new thread. A server that hangs at once may not respond."""
     with httpx.Client(base_url=server.url, timeout=30) as http, contextlib.suppress(httpx.ReadError):
         made = http.post("/api/threads", json={}).raise_for_status().json()
         path, key = f"/api/threads/{made['thread']['id']}/send", {"X-Anon-Key": made["anonKey"]}
@@ -79,18 +79,18 @@ def _is_watchdog(process: psutil.Process) -> bool:
 
 
 def metric(server: Server, name: str) -> float:
-    """What the server tells of itself."""
+    """A metric of the server."""
     text = httpx.get(f"http://{server.env['KHALA_METRICS']}/metrics", timeout=10).raise_for_status().text
     return float(next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")))
 
 
 def events(server: Server) -> list[dict[str, Any]]:
-    """What the watchdog has logged."""
+    """The events that the watchdog has logged."""
     return [json.loads(line) for line in server.log.read_text().splitlines() if EVENT in line and line.startswith("{")]
 
 
 def until(condition: Callable[[], bool], *, within: float = 20.0) -> None:
-    """Wait until it holds."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline

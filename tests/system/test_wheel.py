@@ -1,4 +1,4 @@
-"""What is installed from a wheel, without a checkout beside it, has all that operators need."""
+"""A wheel, installed without a checkout, contains everything that operators need."""
 
 import asyncio
 import subprocess
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `khala` program of a new environment, in which the wheel is installed; what it needs is this one's."""
+    """The `khala` program of a new environment with the installed wheel, and this environment's dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=400)
@@ -36,14 +36,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _printed(installed: Path, program: str, folder: Path) -> str:
-    """What this Python program prints in the environment, run in this folder."""
+    """The output of this Python program in the environment, run in this folder."""
     command = [str(installed.parent / "python"), "-c", program]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 @pytest.fixture
 def empty_url(postgres_url: str) -> Iterator[str]:
-    """A database without anything."""
+    """The URL of an empty database."""
     name = f"khala_test_{ids.new().hex}"
     asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}"'))
     yield postgres.named(postgres_url, name)

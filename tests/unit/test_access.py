@@ -1,4 +1,4 @@
-"""Decisions about access to threads, held to laws."""
+"""Access decisions for threads, as laws."""
 
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ callers = st.builds(
 
 
 def fitting(facts: AccessFacts, caller: Caller) -> list[tuple[int, datetime | None]]:
-    """Every way in that fits, by itself: its rank, and when it ends."""
+    """Each kind of access that applies, by itself: its rank, and its expiry."""
     known = caller.user_id is not None and facts.credential_valid
     ways: list[tuple[str | None, bool, datetime | None]] = [
         ("owner", known and facts.owner_id == caller.user_id, caller.expires_at),

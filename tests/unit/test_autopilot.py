@@ -1,4 +1,4 @@
-"""The autopilot's decisions on real replies of models: which are answers, and when to stop."""
+"""The autopilot's decisions on real replies of models: whether a reply is an answer, and when to stop."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Lines of blobs: cut, found and shown the same, however the bytes come."""
+"""Lines of blobs: split, searched and shown alike, whatever the chunk boundaries."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ SLOW = "(((x|y| ){1,9}){1,9}){1,9}z"
 
 
 class Memory:
-    """A blob service of one blob, whose chunks have this size."""
+    """A blob service with one blob, whose chunks have this size."""
 
     def __init__(self, data: bytes, chunk: int = 64 * 1024) -> None:
         self.data, self.chunk = data, chunk
@@ -69,14 +69,14 @@ async def pages(
 
 
 def split(data: bytes) -> list[str]:
-    """The lines, the naive way."""
+    """The lines, by a simple implementation."""
     found = data.split(b"\n")
     ended = [line.removesuffix(b"\r") for line in found[:-1]] + ([found[-1]] if found[-1] else [])
     return [line.decode(errors="replace") for line in ended]
 
 
 def grepped(data: bytes, pattern: str, context: int) -> list[tuple[int, str, bool]]:
-    """Lines with the pattern, and those around them, the naive way."""
+    """The matching lines and their context, by a simple implementation."""
     all_lines = split(data)
     hits = {at for at, line in enumerate(all_lines) if re.search(pattern, line)}
     near = {at + by for at in hits for by in range(-context, context + 1) if 0 <= at + by < len(all_lines)}
@@ -192,7 +192,7 @@ async def test_a_cursor_of_somebodys_making_is_refused(after: str) -> None:
 
 
 class Stuck:
-    """A pattern whose search takes until it is let go."""
+    """A pattern whose search takes until the test lets it go on."""
 
     programsize = 1
 

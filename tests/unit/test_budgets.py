@@ -1,4 +1,4 @@
-"""Budgets, decided without I/O: who pays, which window it is, how much is granted, and what the settings say."""
+"""Budget decisions without I/O: the payer, the window, the granted amount, and the settings."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

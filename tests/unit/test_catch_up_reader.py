@@ -1,4 +1,4 @@
-"""Catch-up reads: equal reads at the same time are shared, and no observer gets an older read."""
+"""Catch-up reads: equal concurrent reads are shared, and no observer gets a result older than its request."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ TOPIC = uuid4()
 
 
 class Held:
-    """A database and a feed whose reads see what is there when they begin, and end when they may."""
+    """A database and a feed. A read returns the state at its start, and ends when the test allows it."""
 
     def __init__(self) -> None:
         self.revision = 1

@@ -1,4 +1,4 @@
-"""`infra/check_names.py` finds what it is there to refuse."""
+"""`infra/check_names.py` finds each kind of problem."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""Whom a connection acts for, and whose following a new proof of an account prolongs."""
+"""The account of a connection, and the subscriptions that a new token extends."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace

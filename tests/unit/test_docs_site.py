@@ -1,4 +1,4 @@
-"""The documentation site: complete, without dead links, and read without a network."""
+"""The documentation site: complete, without dead links, and usable without a network."""
 
 import os
 import re

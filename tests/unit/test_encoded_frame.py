@@ -1,4 +1,4 @@
-"""Encoded frames: the bytes are those that the WebSocket library would send."""
+"""Encoded frames: their bytes are those that the WebSocket library would send."""
 
 import msgspec
 import pytest

@@ -12,7 +12,7 @@ from khala.live.fallback_poll import SNAPSHOT, FallbackPoll
 
 
 class Moving:
-    """A database that is at these snapshots, one after the other; None while it is away."""
+    """A database that goes through these snapshots; None means unavailable."""
 
     def __init__(self, snapshots: Sequence[str | None]) -> None:
         self._left = list(snapshots)
@@ -40,7 +40,7 @@ def poll_of(moving: Moving, watching: Callable[[], bool], look_again: Callable[[
 
 
 async def looks(snapshots: Sequence[str | None]) -> int:
-    """How often all is looked at while the database goes through these."""
+    """The number of full reads while the database goes through these snapshots."""
     moving, told = Moving(snapshots), list[None]()
     polling = asyncio.create_task(poll_of(moving, lambda: True, lambda: told.append(None)).run())
     async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""The client library's types are those that the server speaks with."""
+"""The client library's types match those of the server."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Which `Host` headers name this server."""
+"""The `Host` headers that this server accepts."""
 
 import pytest
 

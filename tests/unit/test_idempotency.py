@@ -1,4 +1,4 @@
-"""When two requests for a completion are one: by their key, or by all that they say and who says it."""
+"""The identity of completion requests: by idempotency key, or by content and requester."""
 
 from uuid import UUID
 

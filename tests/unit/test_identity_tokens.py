@@ -1,4 +1,4 @@
-"""What is believed of a signed token, without any provider."""
+"""The verification of signed tokens, without a provider."""
 
 import hmac
 import time

@@ -1,4 +1,4 @@
-"""What operators install is what its own tools take, and says the same as Khala."""
+"""The files for operators are valid for their tools, and agree with Khala's settings."""
 
 import json
 import re
@@ -32,7 +32,7 @@ ENDING = 2 * main.CLOSE_TIMEOUT_SECONDS + 2
 
 
 def accepts(*command: str | Path) -> None:
-    """The program finds nothing to say against it."""
+    """Assert that the program succeeds."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

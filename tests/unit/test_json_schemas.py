@@ -1,4 +1,4 @@
-"""How much work a schema is, is bounded before anything is checked: what is too much never runs on the event loop."""
+"""The cost of a schema is bounded before anything is checked: an expensive check never runs on the event loop."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ def weighed(schema: dict[str, Any], sizes: dict[str, int] | None = None) -> Sche
 
 
 def on_loop(schema: object, value: object) -> tuple[bool, bool]:
-    """Whether a check, and what does not fit, may be found on the event loop."""
+    """Whether the check, and the report of its errors, may run on the event loop."""
     checks = ToolSchema(msgspec.json.encode(of(schema)))
     size = arguments.measure({"x": value})
     return checks.checks_fast(size), checks.reports_fast(size)

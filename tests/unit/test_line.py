@@ -1,4 +1,4 @@
-"""A line: whole messages past the WebSocket library, for as long as the connection takes them."""
+"""The WebSocket protocol: whole messages bypass the WebSocket library while the connection has buffer space."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ MESSAGE = EncodedFrame(b"{}").websocket_message
 
 
 class Transport:
-    """What a line needs of a transport."""
+    """The part of a transport that the protocol uses."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -28,7 +28,7 @@ class Transport:
 
 
 async def nothing(scope: object, receive: object, send: object) -> None:
-    """An application that is not asked."""
+    """An application that is never called."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The check of the lock order: what it reports, and what it permits."""
+"""The check of the lock order: the violations it reports, and the orders it permits."""
 
 from typing import Any
 

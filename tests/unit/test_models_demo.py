@@ -1,4 +1,4 @@
-"""The demo model: what it says, at which pace, and how it fails when it is told to."""
+"""The demo model: its answers, its pace, and the failures that it simulates on request."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The demo model as an agent: which tools it is told to call, in which rounds, and how it goes on from anywhere."""
+"""The demo model as an agent: the tools it is told to call, the steps, and how it continues from any point."""
 
 import asyncio
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ async def reply(*turns: PromptTurn, tools: tuple[ToolSpec, ...] = TOOLS, said: s
 
 
 def done(text: str, end: Completed, *, ok: bool = True) -> tuple[PromptTurn, PromptTurn]:
-    """The turns that a loop adds after a round."""
+    """The turns that the run adds after a step."""
     outcomes = tuple(ToolOutcome(id=use.id, name=use.name, text=f"did {use.args}", ok=ok) for use in end.uses)
     return PromptTurn(role="assistant", text=text, uses=end.uses), PromptTurn(role="tool", outcomes=outcomes)
 
@@ -61,7 +61,7 @@ def called(end: Completed) -> list[tuple[str, dict[str, object]]]:
 
 
 async def conversation(question: PromptTurn, most: int = 9) -> tuple[list[list[tuple[str, dict[str, object]]]], str]:
-    """The calls of each round, and the answer at the end."""
+    """The calls of each step, and the answer at the end."""
     turns: list[PromptTurn] = [question]
     rounds: list[list[tuple[str, dict[str, object]]]] = []
     for _ in range(most):
@@ -207,7 +207,7 @@ async def test_a_long_list_of_outcomes_is_cut() -> None:
 
 
 def as_text(turns: Sequence[PromptTurn]) -> list[PromptTurn]:
-    """The turns as a summary's prompt tells them, so that no call stands without its outcome."""
+    """The turns as a summary's prompt presents them, in which every call is followed by its outcome."""
     told: list[PromptTurn] = []
     for turn in turns:
         calls = [use.name + msgspec.json.encode(use.args).decode() for use in turn.uses]

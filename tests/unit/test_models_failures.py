@@ -1,4 +1,4 @@
-"""What servers say when they refuse, and which failure it is to us."""
+"""Error responses of providers, and the failures that they become."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

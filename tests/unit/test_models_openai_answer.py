@@ -1,4 +1,4 @@
-"""An answer of an OpenAI-compatible server read from its events, and the servers' many ways to write them."""
+"""An answer of an OpenAI-compatible server, read from its events, in the variants that servers write."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The body of a request for a chat completion, whole."""
+"""The complete body of a chat completion request."""
 
 from base64 import b64encode
 from typing import Any

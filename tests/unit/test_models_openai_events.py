@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes: however they are cut, they are the same, and nothing grows without end."""
+"""The parser of server-sent events: the result does not depend on the chunk boundaries, and its memory is bounded."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ TEXTS = st.text(alphabet=st.sampled_from('a:"{} \u2028\u0085é👩'), max_size=8
 
 
 def read(stream: bytes, places: list[int]) -> list[bytes]:
-    """The events of a stream which comes in pieces cut at these places."""
+    """The events of a stream that arrives in chunks, split at these places."""
     events = SseParser()
     cuts = [0, *sorted(min(place, len(stream)) for place in places), len(stream)]
     return [event for start, end in pairwise(cuts) for event in events.feed(stream[start:end])]
@@ -21,7 +21,7 @@ def read(stream: bytes, places: list[int]) -> list[bytes]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
-    """A stream, and the events in it: with comments, other fields, several lines of data and all ends of lines."""
+    """A stream, and the events in it: with comments, other fields, several lines of data and all line endings."""
     stream, expected = draw(st.sampled_from(["", "\ufeff"])), []
     for lines in draw(st.lists(st.lists(TEXTS, min_size=1, max_size=3), max_size=5)):
         end = draw(NEWLINES)

@@ -1,4 +1,4 @@
-"""Which proxy the environment names for an address."""
+"""The proxy that the environment configures for an address."""
 
 import pytest
 from yarl import URL

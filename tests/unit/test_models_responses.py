@@ -1,4 +1,4 @@
-"""Line separators in JSON, escaped however the stream is cut."""
+"""Line separators in JSON, escaped whatever the chunk boundaries."""
 
 import json
 from itertools import pairwise

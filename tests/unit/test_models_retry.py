@@ -1,4 +1,4 @@
-"""What follows on a failed call, as a table."""
+"""The decision after a failed call, as a table."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Counting and estimating tokens, where the vocabulary comes, hangs or fails."""
+"""Counting and estimating tokens, when the vocabulary loads, hangs or fails."""
 
 import asyncio
 import socket
@@ -103,7 +103,7 @@ async def test_a_load_that_hangs_holds_nobody_up_and_serves_when_it_comes() -> N
 
 @pytest.fixture
 def black_hole() -> Iterator[str]:
-    """A proxy that takes connections and never says a word, as a network which drops packets."""
+    """A proxy that accepts connections and never responds, like a network that drops packets."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""The list of mutants is true to the source, and its runner tells a mutant that is caught from one that lives."""
+"""The list of mutants matches the source, and the runner tells killed mutants from surviving ones."""
 
 import shutil
 import subprocess
@@ -58,7 +58,7 @@ def mutant(name: str = "one", test: str = "test_what_is_over_the_limit", **chang
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A source tree as small as can be."""
+    """A minimal source tree."""
     here = tmp_path / "tree"
     for folder in ("app/khala", "tests"):
         (here / folder).mkdir(parents=True)

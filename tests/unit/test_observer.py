@@ -1,4 +1,4 @@
-"""Observers: frames go straight to the connection, or through the outbox, in order and without a gap."""
+"""Observers: frames go directly to the connection, or through the outbox, in order and without a gap."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ VIEWER = Authorization(caller=Caller(), role="viewer", access_id=ACCESS)
 
 
 class Connection:
-    """A connection that takes so many messages, and then none until there is room again."""
+    """A connection that takes so many messages, and then none until the test makes room."""
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
@@ -41,7 +41,7 @@ class Connection:
 
 
 class Log:
-    """A topic whose revisions are all that is in it, and that tells its observers when told to."""
+    """A topic that consists of its revisions, and notifies its observers of each."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -89,13 +89,13 @@ def spans(taken: list[bytes]) -> list[tuple[int, int]]:
 
 
 def chained(taken: list[bytes]) -> bool:
-    """Whether each begins where the one before it has ended, from 0 on."""
+    """Whether each frame begins where the one before it ends, starting at 0."""
     ends = [0, *(to for _, to in spans(taken))]
     return [since for since, _ in spans(taken)] == ends[:-1]
 
 
 async def settle() -> None:
-    """Let everybody do what they can do without waiting for anything but each other."""
+    """Let all tasks run until each waits for something outside of them."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -193,7 +193,7 @@ async def test_however_a_connection_falters_every_observer_gets_all_in_order(see
 
 
 class Slow(Log):
-    """A topic whose reads wait until they may end."""
+    """A topic whose reads wait until the test lets them end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whose address counts, and whose word about it."""
+"""The client's address, and the proxies whose headers are trusted."""
 
 import contextlib
 from ipaddress import ip_address
@@ -152,7 +152,7 @@ def test_where_we_are_reached_by_tls_a_page_without_is_none_of_ours() -> None:
 
 
 def let_through(limiter: RateLimiter, asked: Connection, *, tries: int = 700) -> int:
-    """How many of so many requests at once the limiter lets through."""
+    """The number of requests out of `tries` that the limiter allows."""
     through = 0
     for _ in range(tries):
         with contextlib.suppress(RateLimited):

@@ -1,4 +1,4 @@
-"""How slowly a body may come."""
+"""The minimum transfer rate of a request body."""
 
 import pytest
 
@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 def seconds_until_late(*, per_second: float, size: int, every: float = 1.0) -> float | None:
-    """When a body that comes at this rate is given up; None if all of it is read before."""
+    """The time at which a body with this rate is rejected; None if it is read to its end."""
     pace, waited, received = TransferRatePolicy(), 0.0, 0
     while received < size:
         left = pace.left(waited, received)

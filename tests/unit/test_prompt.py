@@ -33,7 +33,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Letters(ModelTokenCounter):
-    """Every character is a token."""
+    """A token counter for which every character is a token."""
 
     def __init__(self) -> None:
         super().__init__(TokenCounter(), "none")
@@ -105,7 +105,7 @@ def texts(found: FittedPrompt) -> list[str]:
 
 
 def paired(turns: Sequence[PromptTurn]) -> None:
-    """Every turn that uses tools is followed by their outcomes, in the same order; there are no others."""
+    """Assert that every turn with tool calls is followed by their outcomes in order, and no other outcomes exist."""
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         if turn.uses:
             assert after is not None

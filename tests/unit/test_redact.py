@@ -1,4 +1,4 @@
-"""What looks like a secret is blacked before a model is told of it again; all else stays as it is."""
+"""Text that looks like a secret is redacted before a model receives it again; all other text stays unchanged."""
 
 import pytest
 from hypothesis import given
@@ -126,6 +126,6 @@ def test_a_key_is_never_left(before: str, after: str) -> None:
     ],
 )  # fmt: skip
 def test_a_long_text_made_to_be_slow_is_not(piece: str) -> None:
-    """What takes quadratic time would not end before the test's own limit."""
+    """A redaction in quadratic time would not end before the test's own timeout."""
     text = piece * (200_000 // len(piece))
     assert len(redacted(text)) <= len(text) + len(text) * len(REDACTED)

@@ -1,4 +1,4 @@
-"""The system call filter, interpreted as the kernel does, also for other architectures."""
+"""The system call filter, interpreted as the kernel does it, also for other architectures."""
 
 import errno
 import struct
@@ -13,7 +13,7 @@ NAMES = list(MACHINES)
 
 
 def verdict(machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
-    """The filter's decision about a call."""
+    """The filter's decision about a system call."""
     padded = [*arguments, *[0] * (6 - len(arguments))]
     call = struct.pack("=IIQ6Q", number, MACHINES[machine].audit if audit is None else audit, 0, *padded)
     lines = list(struct.iter_unpack("=HBBI", seccomp.compile_filter(machine)))

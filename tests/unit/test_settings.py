@@ -1,4 +1,4 @@
-"""Settings: every variable is read, has a safe default, and when it can't be used the error names it."""
+"""Settings: every variable is read, has a safe default, and an unusable value is an error that names the variable."""
 
 import os
 from ipaddress import ip_network

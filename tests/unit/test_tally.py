@@ -37,7 +37,7 @@ def test_what_fits_just_so_is_taken_whole() -> None:
 
 
 class Simple:
-    """As much of a model as an estimate looks at."""
+    """The part of a model that an estimate uses."""
 
     reads_tools = False
 

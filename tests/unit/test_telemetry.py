@@ -48,7 +48,7 @@ def test_what_libraries_log_is_redacted_too() -> None:
 
 @pytest.fixture
 def unconfigured() -> Iterator[None]:
-    """Logging, for the test to configure."""
+    """Logging that the test itself configures."""
     yield
     structlog.reset_defaults()
     for handler in logging.getLogger().handlers:

@@ -1,4 +1,4 @@
-"""Calls of tools end with a result, a failure, or their cancellation."""
+"""Tool calls end with a result, with a failure, or by their cancellation."""
 
 import asyncio
 from typing import Any

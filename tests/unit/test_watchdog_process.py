@@ -1,4 +1,4 @@
-"""The watchdog process: another one takes its place, also after a time in which none could be started."""
+"""The watchdog process is replaced when it dies, also after a time in which no process could be started."""
 
 import os
 import signal

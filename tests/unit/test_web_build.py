@@ -1,4 +1,4 @@
-"""What the page costs to open, as it is built, and what its lock file says."""
+"""The built page: the size of the scripts that it needs to open, and the contents of its lock file."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ MOST_BYTES = 90_000
 
 
 def needed(file: Path) -> set[Path]:
-    """A script and all that it imports before it runs."""
+    """A script, and all scripts that it imports before it runs."""
     found: set[Path] = set()
     waiting = [file]
     while waiting:

@@ -1,4 +1,4 @@
-"""A home of its own for each test, copied from one that was used before."""
+"""Fixtures for the embedded Postgres. Each test gets its own home, copied from one that was used before."""
 
 import shutil
 import subprocess
@@ -20,7 +20,11 @@ from tests.support.embedded import (
 
 @pytest.fixture
 def bare() -> Iterator[Path]:
-    """A home to be, below a directory closed to all others, as mkdtemp makes it; nothing runs there afterwards."""
+    """The path of a home that does not exist yet.
+
+    Its parent is closed to all other users, as `mkdtemp` makes it. The fixture ends when no process uses the home any
+    more.
+    """
     with tempfile.TemporaryDirectory(prefix="khala-test-", dir=MEMORY) as closed:
         path = Path(closed, "home")
         yield path
@@ -31,7 +35,7 @@ def bare() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def used() -> Iterator[Path]:
-    """A home that was in use before, to copy from."""
+    """A home that was used before, to copy from."""
     with tempfile.TemporaryDirectory(prefix="khala-test-", dir=MEMORY) as directory:
         path = Path(directory, "home")
         EmbeddedPostgres.start(path).stop()
@@ -59,7 +63,7 @@ def server(home: Path) -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture
 def members() -> Iterator[Callable[..., Member]]:
-    """Starts members, and ends those that still live."""
+    """Starts members, and ends those that still run after the test."""
     started: list[Member] = []
 
     def start(home: Path, **options: object) -> Member:
@@ -73,7 +77,7 @@ def members() -> Iterator[Callable[..., Member]]:
 
 @pytest.fixture
 def open_home() -> Iterator[Path]:
-    """A home that any user may own."""
+    """A home that any user can own."""
     with tempfile.TemporaryDirectory(prefix="khala-test-", dir=MEMORY) as directory:
         Path(directory).chmod(0o755)
         path = Path(directory, "home")

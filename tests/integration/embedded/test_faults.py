@@ -1,4 +1,4 @@
-"""The embedded Postgres, with real processes that are really killed."""
+"""The embedded Postgres under faults: real processes are killed."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The embedded Postgres as root, as a plain user, and where its programs come from."""
+"""The embedded Postgres as root, as an ordinary user, and the place from which its programs are run."""
 
 import os
 import pwd
