@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from khala.blobs.filesystem import FilesystemBlobStore
 from khala.blobs.garbage_collector import BlobGarbageCollector
 from khala.blobs.port import BlobStore
 from khala.blobs.s3 import S3BlobStore
+from khala.blobs.spool import size_limit_error
 from khala.blobs.store_url import open_store, validated_store_url
 from khala.domain import ids
 from khala.domain.errors import (
@@ -398,7 +400,7 @@ async def test_a_spool_takes_so_many_bytes_and_no_more(blob_service: BlobService
         await spool.write(b"a" * 10_000)
         assert await spool.whole() == b"a" * 10_000
         await spool.write(b"b" * 90_000)
-        with pytest.raises(PayloadTooLarge):
+        with pytest.raises(PayloadTooLarge, match=re.escape(size_limit_error(100_000).message)):
             await spool.write(b"c")
         with pytest.raises(ValueError, match="100,000"):
             await spool.whole()

@@ -55,6 +55,11 @@ async def read(thread: Thread, blob_id: str, way: str = "", **more: Any) -> http
     return await thread.http.get(f"/api/blobs/{blob_id}{way}", headers=headers, **more)
 
 
+async def in_chunks(content: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(content), 50_000):
+        yield content[at : at + 50_000]
+
+
 @pytest.mark.parametrize(
     ("content", "claimed", "kept", "shown"),
     [
@@ -99,21 +104,23 @@ async def test_what_a_file_is_its_content_says_and_it_is_served_so_that_nothing_
 async def test_what_is_no_file_that_is_taken_is_refused_and_leaves_nothing(
     server: Inside, thread: Thread, content: bytes, status: int
 ) -> None:
-    answer = await upload(thread, content)
-    assert answer.status_code == status
-    if status == 413:
-        assert answer.json()["detail"] == "Files can be up to 2 MB."
-
-    async def in_chunks() -> AsyncIterator[bytes]:
-        for at in range(0, len(content), 50_000):
-            yield content[at : at + 50_000]
-
-    assert (await upload(thread, in_chunks())).status_code == status
+    assert (await upload(thread, content)).status_code == status
+    assert (await upload(thread, in_chunks(content))).status_code == status
     database = Database(server.database_url)
     async with database.driver() as driver:
         kept = await driver.fetchval("SELECT count(*) FROM blobs WHERE thread_id = $1", thread.id)
     await database.close()
     assert kept == (2 if status == 201 else 0)
+
+
+async def test_a_file_over_the_limit_gets_the_same_message_with_and_without_an_announced_length(thread: Thread) -> None:
+    content = b"x" * (2 << 20) + b"x"
+    announced, chunked = await upload(thread, content), await upload(thread, in_chunks(content))
+    assert "content-length" in announced.request.headers
+    assert "content-length" not in chunked.request.headers
+    for answer in (announced, chunked):
+        assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
+        assert answer.json()["detail"] == "Files can be up to 2 MB."
 
 
 @pytest.mark.parametrize("form", ["multipart/form-data; boundary=x", "application/x-www-form-urlencoded"])

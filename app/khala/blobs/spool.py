@@ -19,6 +19,11 @@ MAX_MEMORY_BYTES = 64 * 1024
 """Bytes up to which there is no file. Larger spools are written in batches of this size."""
 
 
+def size_limit_error(max_bytes: int) -> PayloadTooLarge:
+    """The error for a file of more than `max_bytes`. Its message states the limit in MB of 2**20 bytes."""
+    return PayloadTooLarge(f"Files can be up to {max_bytes / (1 << 20):.4g} MB.")
+
+
 class Spool:
     """A temporary file that is hashed as it is written, in constant memory. Created by `open_spool`."""
 
@@ -37,7 +42,7 @@ class Spool:
     async def write(self, data: bytes) -> None:
         """Append bytes. Raises `PayloadTooLarge` over the limit, and `Unavailable`."""
         if self.size + len(data) > self._max_bytes:
-            raise PayloadTooLarge(f"This has more than {self._max_bytes:,} bytes.")
+            raise size_limit_error(self._max_bytes)
         if len(self.head) < HEAD_BYTES:
             self.head += bytes(data[: HEAD_BYTES - len(self.head)])
         self.size += len(data)

@@ -14,9 +14,9 @@ from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented_errors
 from khala.blobs.content_type import ContentSniffer
-from khala.blobs.spool import Spool
+from khala.blobs.spool import Spool, size_limit_error
 from khala.domain.access import Action, Caller
-from khala.domain.errors import InvalidInput, PayloadTooLarge
+from khala.domain.errors import InvalidInput
 from khala.domain.parts import BlobRef
 from khala.store.blobs import blobs
 from khala.store.sharing import access
@@ -65,7 +65,7 @@ async def upload(
         raise HTTPException(status_code=415, detail=f"The body is the file itself, not a form. {ACCEPTED_TYPES}")
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > max_bytes:
-        raise PayloadTooLarge(f"Files can be up to {max_bytes / (1 << 20):.4g} MB.")
+        raise size_limit_error(max_bytes)
     async with context.db.driver() as driver:
         await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)
         await blobs.check_quota(driver, thread_id, 0, context.blobs.service.quota, uploader=caller.author_id)
