@@ -129,7 +129,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /v1/models": ACCOUNTS,
     "GET /v1/openapi.json": OPEN,
     "GET /v1/models/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
-    # Of a call that was never made: only who may read the thread is told so.
+    # The call does not exist: only a caller who may read the thread gets a 404, all others a refusal.
     "GET /autopilot/detail/{token}": READERS | dict.fromkeys(("right key", *LOOKING_ON, *WRITING, "owner"), 404),
     "ASGI /mcp tools/list": ANYBODY,
     "ASGI /mcp tools/call": ACCOUNTS,

@@ -65,7 +65,7 @@ async def test_a_signed_token_of_an_account_that_is_gone_opens_nothing(db: Datab
     signed = Caller(user_id=user_id)
     stranger = Caller(user_id=ids.new())
     assert [await admitted(db, thread_id, one) for one in (signed, stranger)] == ["owner", None]
-    async with db.driver() as driver:  # as it is for a moment while the account is being deleted elsewhere
+    async with db.driver() as driver:  # as for a moment while another process deletes the account
         await driver.execute("ALTER TABLE threads DROP CONSTRAINT IF EXISTS threads_owner_id_fkey")
         await driver.execute("DELETE FROM users WHERE id = $1", user_id)
         await driver.execute("UPDATE threads SET owner_id = $2 WHERE id = $1", thread_id, user_id)

@@ -172,7 +172,7 @@ async def test_a_watch_resumes_after_the_revision_that_is_known(db: Database, us
         await watch(live, db, still, user, after=await revision_of(db, named(user)))
         await rename(db, thread_ids[2], "Newer")
         await up_to_date(db, still, named(user))
-    assert [frame["type"] for frame in still.frames] == ["account"], "with nothing new, nothing is said at first"
+    assert [frame["type"] for frame in still.frames] == ["account"], "a watch without changes begins without a frame"
     assert not still.frames[0].get("whole")
 
 

@@ -137,7 +137,7 @@ async def test_a_guests_call_is_edited_by_the_same_key_only(server: Inside, db: 
             assert not await may_edit(agent, headers)
             refused = await decide(agent, call_id, headers, approved=True, editedArgs={"path": "b"})
             assert refused.status_code == 403
-        # Whoever has the key may be signed in by now; the key still says that they asked.
+        # The holder of the key may be signed in by now; the key still proves that they are the requester.
         both = requester | (await person(db)).headers
         assert await may_edit(agent, both)
         assert (await decide(agent, call_id, both, approved=True, editedArgs={"path": "b"})).status_code == 200
@@ -150,7 +150,7 @@ async def test_a_key_that_was_revoked_edits_nothing_under_another_right(server: 
     await rules(thread, _all="ask")
     guest, link_id = await link_guest(server, thread)
     agent, call_id = await blocked(seen_by(server, thread.id, guest), call("delete_file", path="a"))
-    async with db.driver() as driver:  # as at the moment between the end of the link and that of the run
+    async with db.driver() as driver:  # as between the expiry of the link and the cancellation of its runs
         await driver.execute("UPDATE share_links SET expires_at = now() - interval '1 second' WHERE id = $1", link_id)
     both = guest | owner.headers
     assert (await decide(agent, call_id, both, approved=True, editedArgs={"path": "b"})).status_code == 403
@@ -235,7 +235,7 @@ async def test_rules_that_another_owner_has_set_loosen_nobodys_calls(server: Ins
     assert [await becomes_of_deletion(one) for one in (mine, theirs)] == ["allow", "ask"]
     async with db.driver() as driver:
         await driver.execute("UPDATE threads SET tool_rules_by = NULL WHERE id = $1", thread_id)
-    assert await becomes_of_deletion(mine) == "ask", "who set the rules is unknown"
+    assert await becomes_of_deletion(mine) == "ask", "rules without a known author loosen no calls"
 
 
 async def test_a_guests_rules_go_for_whoever_claims_the_thread_with_the_same_key(server: Inside, db: Database) -> None:
@@ -284,7 +284,7 @@ async def test_what_a_requester_waits_for_ends_when_they_may_not_write_any_more(
     assert (late.status_code, late.json()["code"]) == (409, "conflict")
     if loses is not account_deleted:
         assert await paths_of(db, editor.id) == [PRIVATE]
-    # What others have asked for goes on.
+    # Runs of other requesters continue.
     await kept.status("blocked")
     (card,) = await kept.cards()
     assert (await decide(kept, card["toolCallId"], owner.headers, approved=False)).status_code == 200

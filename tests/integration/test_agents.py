@@ -293,7 +293,7 @@ async def test_a_tool_of_the_callers_own_is_handed_to_the_caller(server: Inside)
 async def test_arguments_that_are_too_large_or_cannot_be_stored_fail_their_call_alone(database_url: str) -> None:
     async with khala(database_url, KHALA_GUEST_BLOB_MB="1") as server:
         thread = await server.thread()
-        for number in range(12):  # until the thread is full
+        for number in range(12):  # until the thread's storage quota is used up
             content = chr(97 + number) * 90_000
             full = await act(
                 thread, f"{call('write_file', path='a.txt', content=content)} {call('todo_list')} /say On."

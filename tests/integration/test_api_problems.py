@@ -130,7 +130,7 @@ async def test_no_path_leads_out_of_the_folder_of_files(server: Inside, path: st
     request = f"GET /web/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     head, _, body = (await exchanged(server, request.encode())).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404 ")
-    assert json.loads(body)["detail"] == "There is nothing at this URL.", "and not where the files are"
+    assert json.loads(body)["detail"] == "There is nothing at this URL.", "the detail does not reveal the folder"
 
 
 @pytest.mark.parametrize(("method", "path", "allowed"), [

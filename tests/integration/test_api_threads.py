@@ -156,7 +156,7 @@ async def test_a_thread_is_renamed_and_observers_are_told(server: Inside) -> Non
         delta = {"type": "delta", "threadId": thread.id, "from": 1, "revision": 2}
         assert await feed.next() == delta | {"thread": renamed.json(), "messages": [], "parts": []}
         again = await server.http.patch(path, json={"title": "Ж" * 200}, headers=thread.headers)
-        assert again.json() == renamed.json(), "nothing changed, so nothing is told"
+        assert again.json() == renamed.json(), "no frame without a change"
         untitled = await server.http.patch(path, json={"title": None}, headers=thread.headers)
         assert "title" not in untitled.json()
         assert (await feed.next())["thread"] == untitled.json()

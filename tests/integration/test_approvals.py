@@ -80,7 +80,7 @@ async def test_denied_it_fails_and_the_model_hears_of_it(server: Inside) -> None
 
 async def test_the_model_is_told_of_a_denial(server: Inside) -> None:
     thread = await server.thread()
-    agent = await act(thread, ASK)  # the demo's own words are what its tools came to
+    agent = await act(thread, ASK)  # the demo model's answer repeats the outcomes of its tools
     await agent.status("blocked")
     await agent.decide((await agent.cards())[0]["toolCallId"], approved=False, reason="never")
     await agent.ended()
@@ -125,7 +125,7 @@ async def test_arguments_that_cant_be_kept_are_refused(server: Inside) -> None:
         assert (refused.status_code, refused.json()["errors"][0]["message"]) == (400, "NUL characters can't be stored.")
     large = await agent.decide(call_id, approved=True, editedArgs={"path": "p" * 256 * 1024})
     assert (large.status_code, large.json()["code"]) == (413, "payload_too_large")
-    # What only looks like a NUL is none.
+    # A backslash escape that is text is not a NUL.
     assert (await agent.decide(call_id, approved=True, editedArgs={"path": r"\u0000"})).status_code == 200
     assert (await agent.ended())["status"] == "final"
     assert (await agent.cards())[0]["args"] == {"path": r"\u0000"}
@@ -245,7 +245,7 @@ async def test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_tha
             (card,) = await agent.cards()
             read = await act(thread, call("read_file", path="a.txt"))
             await read.ended()
-            assert await read.states() == ["completed"], "nobody deleted it"
+            assert await read.states() == ["completed"], "the file was not deleted"
         outcomes = [one["data"]["outcome"] for one in await agent.receipts("tool")]
         asked = [part["state"] for part in await agent.parts("tool-status")].count("blocked")
     await db.close()

@@ -69,7 +69,7 @@ def test_each_table_and_column_is_exported_or_left_out_for_a_reason() -> None:
         for column in kind.columns
         if any(word in column.name for word in secret)
     }
-    assert told == {"receipts.hash"}, "which is a chain of receipts, and no secret"
+    assert told == {"receipts.hash"}, "the hash chain of receipts is not a secret"
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ async def test_an_account_comes_into_another_deployment_as_it_was(
             assert done.added
             rows = await counted(db)
             assert not (await into(db, blob_service, tmp_path / "first.zip", trusted=True)).added
-            assert await counted(db) == rows, "a second time nothing is added"
+            assert await counted(db) == rows, "a second import adds nothing"
         async with deployment(elsewhere_url, tmp_path / "there", there) as server, client(server.url) as http:
             login = {"email": who.email, "password": PASSWORD}
             (await http.post("/api/auth/login", json=login)).raise_for_status()
@@ -161,7 +161,7 @@ async def test_an_archive_has_something_of_everything_and_no_secret(database_url
     assert b"argon2" not in texts
     for column in ("hash", "secret_hash", "key_hash"):
         assert await secrets(database_url, column, texts) == []
-    assert theirs.id.encode() not in texts, "what is somebody else's is not in it"
+    assert theirs.id.encode() not in texts, "the archive contains no data of another account"
     assert {line["threadId"] for line in lines_of(archive, "memberships")} == {stranger.id}
     assert {line["threadId"] for line in lines_of(archive, "invitations")} == {invited.id}
     assert [line["content"][0]["text"] for line in lines_of(archive, "written")] == ["/words=1 As a guest"]
@@ -406,7 +406,7 @@ async def test_an_archive_gets_no_power_over_what_others_have(
                 ):
                     assert await driver.fetchval(query, victim.id) == 0
                 statuses = "SELECT count(*) FROM runs WHERE status IN ('queued', 'running', 'blocked')"
-                assert await driver.fetchval(statuses) == 0, "nothing is carried out because of an import"
+                assert await driver.fetchval(statuses) == 0, "an import starts no run"
                 sha256 = hashlib.sha256(secret).digest()
                 assert await driver.fetchval("SELECT count(*) FROM blobs WHERE sha256 = $1", sha256) == 1
 

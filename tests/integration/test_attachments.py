@@ -114,7 +114,7 @@ async def test_what_is_no_upload_of_this_thread_that_waits_is_refused_and_nothin
         answer = await thread.post("send", {"text": "Look.", "attachments": wrong})
         assert answer.status_code == 400, (wrong, answer.text)
     assert (await thread.snapshot())["revision"] == before
-    await (await send(thread, "Look.", own)).ended()  # it still waits
+    await (await send(thread, "Look.", own)).ended()  # the refused sends did not attach it
     again = await thread.post("send", {"text": "Look again.", "attachments": [own]})
     assert again.status_code == 400
 
@@ -129,7 +129,7 @@ async def test_the_same_message_again_is_the_same_and_with_other_files_a_conflic
         answer = await thread.post("send", body | {"attachments": other})
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
     await thread.ended(sent["runId"])
-    await (await send(thread, "And this.", second)).ended()  # a conflict takes nothing
+    await (await send(thread, "And this.", second)).ended()  # a conflict attaches no file
 
 
 async def test_an_output_of_a_tool_is_no_upload(server: Inside) -> None:

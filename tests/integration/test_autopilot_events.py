@@ -260,7 +260,9 @@ async def test_r10_a_blocked_tool_pauses_the_run_until_somebody_decides(
         events = await stream.all()
     assert stream.done
     updates = of(events, "task_update")
-    assert {update["taskId"] for update in updates} == {asked["toolCallId"]}, "the sibling's result is kept"
+    assert {update["taskId"] for update in updates} == {asked["toolCallId"]}, (
+        "only the blocked call has updates; its sibling keeps its result"
+    )
     assert updates[-1]["state"] == state
     end = of(events, "task_group_end")[0]
     assert (end["completed"], end["failed"]) == ((2, 0) if approved else (1, 1))
@@ -321,7 +323,7 @@ async def test_r13_a_budget_ends_the_run_with_the_reason(requester: Requester) -
     events = await requester.events(LOOP, x_budget_tokens="900")
     assert events[-1]["reason"] == "budget"
     assert events[-1]["message"] == "This answer has reached its budget."
-    assert events[-1]["message"] not in said(events), "it is told once"
+    assert events[-1]["message"] not in said(events), "the message is not repeated in the text"
 
 
 async def test_r14_who_leaves_and_wants_it_so_takes_the_tools_along(requester: Requester) -> None:
@@ -438,7 +440,7 @@ async def test_without_streaming_the_same_is_one_completion(requester: Requester
 async def test_what_the_feed_skips_is_read_from_the_tables(
     requester: Requester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thread_feed, "MAX_DELTA_PARTS", 3)  # more at once is told as a snapshot, which has no parts
+    monkeypatch.setattr(thread_feed, "MAX_DELTA_PARTS", 3)  # more parts become a snapshot, which has none
     events = await requester.events("/pace=0 /times=200 " + call("todo_list") + " /then /call todo_list {} /words=300")
     assert ends(events) == ["completed"] * 201
     assert said(events) == " ".join(f"word{number}" for number in range(1, 301))

@@ -150,7 +150,7 @@ async def test_what_is_empty_is_kept_too(blob_service: BlobService, thread_id: U
 async def test_thirty_megabytes_pass_in_little_memory(
     blob_service: BlobService, thread_id: UUID, tmp_path: Path
 ) -> None:
-    await blob_service.check()  # so that what is imported for it isn't counted
+    await blob_service.check()  # so that the memory of lazy imports isn't counted
     process, most, before = psutil.Process(), 0, psutil.Process().memory_info().rss
     block, expected = os.urandom(MEGABYTE), hashlib.sha256()
     done = asyncio.Event()
@@ -344,7 +344,7 @@ async def test_bytes_without_a_row_are_found_after_a_day_and_collected(
     await blob_service.check()
     collector = BlobGarbageCollector(db, blob_service.store)
     assert await collector.sweep() == 0
-    await asyncio.sleep(1.1)  # a bucket tells whole seconds
+    await asyncio.sleep(1.1)  # a bucket's timestamps are whole seconds
     assert await collector.sweep(older=0) == 1
     assert await collector.collect() == 1
     assert not await there(blob_service.store, key)
@@ -388,7 +388,7 @@ async def test_a_reader_that_gives_up_closes_what_it_had_open(blob_service: Blob
 async def test_a_thread_keeps_so_many_bytes_and_no_more(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
-    blob_service.quota = StorageQuota(thread=1000, guest=100)  # the threads of these tests are guests'
+    blob_service.quota = StorageQuota(thread=1000, guest=100)  # the threads of these tests belong to guests
     await keep(blob_service, thread_id, b"x" * 60)
     found = await asyncio.gather(*(keep(blob_service, thread_id, b"y" * 30) for _ in range(4)), return_exceptions=True)
     assert [type(one) for one in found if isinstance(one, Exception)] == [PayloadTooLarge] * 3
@@ -450,7 +450,9 @@ async def test_uploads_are_attached_once_in_the_order_that_was_asked_for(
         await attach(db, thread_id, named[:1])
     async with db.driver() as driver:
         await driver.execute("UPDATE blobs SET expires_at = expires_at - interval '25 hours'")
-    assert (await purge(db, WEEK))["blobs"] == 1, "what waited for a message for a day"
+    assert (await purge(db, WEEK))["blobs"] == 1, (
+        "uploads expire a day after they were stored unless a message attaches them"
+    )
     assert (await blob_service.find(refs[0].blob_id)).attached
 
 

@@ -127,7 +127,9 @@ async def test_whoever_chooses_another_branch_chooses_it_for_all(server: Inside)
         delta = await feed.next()
         assert (delta["from"], delta["revision"], delta["messages"]) == (revision, revision + 1, [])
         assert delta["thread"] == chosen.json() == (await thread.snapshot())["thread"]
-        assert (await patched(thread, activeLeaf=welcome["id"])).json() == chosen.json(), "the same changes nothing"
+        assert (await patched(thread, activeLeaf=welcome["id"])).json() == chosen.json(), (
+            "choosing the active leaf again changes nothing"
+        )
         await feed.nothing()
     other = await thread.send("Good day", options={"ifBusy": "queue"})
     assert (await message(thread, other["userMessageId"]))["parentId"] == welcome["id"]
@@ -198,10 +200,14 @@ async def test_the_same_answer_is_asked_for_once(server: Inside) -> None:
     assert len({response.text for response in responses}) == 1
     await cancel(thread, responses[0].json())
     late = await thread.post("regenerate", body)
-    assert (late.status_code, late.text) == (200, responses[0].text), "also when the answer has changed since"
+    assert (late.status_code, late.text) == (200, responses[0].text), (
+        "a repeated request gets the first response, also after the answer has changed"
+    )
     assert len((await thread.snapshot())["messages"]) == 4
     resent = await thread.post("send", {"text": "Hello", "messageId": sent["userMessageId"]})
-    assert (resent.status_code, resent.json()) == (200, sent), "the send's own answer is the first"
+    assert (resent.status_code, resent.json()) == (200, sent), (
+        "a repeated send gets its own answer, not the regenerated one"
+    )
 
 
 async def test_only_questions_of_the_thread_are_answered_again(server: Inside) -> None:
@@ -276,7 +282,7 @@ async def test_runs_go_in_the_order_in_which_they_were_asked_for(server: Inside,
     begun: list[str] = []
     for _ in order:
         mine = [one.lease for one in await claim(store) if str(one.lease.thread_id) == thread.id]
-        assert len(mine) == 1, "one at a time"
+        assert len(mine) == 1, "a thread has one running run at a time"
         begun.append(str(mine[0].run_id))
         await write(store, ending(mine[0], 0, ()))
     assert begun == order

@@ -222,7 +222,7 @@ def receipt(seq: int) -> ReceiptEntry:
 async def finish(db: Database, lease: Lease) -> None:
     last = ending(lease, 0, ())
     await write(db, Batch(lease=lease, parts=last.parts, receipts=[receipt(0)], ending=last.ending))
-    assert await write(db, last) == {lease.run_id: 0}, "the commit went unheard, so it is tried again"
+    assert await write(db, last) == {lease.run_id: 0}, "repeated after a commit whose acknowledgement was lost"
 
 
 async def crash_and_take_over(db: Database, lease: Lease) -> None:
@@ -231,7 +231,7 @@ async def crash_and_take_over(db: Database, lease: Lease) -> None:
     await lapse(db)
     (later,) = await claim(db)
     await ledger.extend(db, lease.run_id, {"usd": Decimal("0.03")})
-    assert await write(db, ending(lease, 1, ())) == {}, "the one before is fenced off"
+    assert await write(db, ending(lease, 1, ())) == {}, "the executor before the take-over is fenced off"
     last = ending(later.lease, 1, ())
     await write(db, Batch(lease=later.lease, parts=last.parts, receipts=[receipt(1)], ending=last.ending))
 
@@ -239,7 +239,7 @@ async def crash_and_take_over(db: Database, lease: Lease) -> None:
 async def hand_over(db: Database, lease: Lease) -> None:
     await run_queue.release(db, lease, [receipt(0)])
     held = await levels(db)
-    assert held["key", "usd"] == (INITIAL_RESERVATION["usd"], 0), "who goes on keeps what is reserved"
+    assert held["key", "usd"] == (INITIAL_RESERVATION["usd"], 0), "the next executor keeps the reservation"
     (later,) = await claim(db)
     await write(db, ending(later.lease, 0, ()))
 
@@ -277,7 +277,7 @@ async def lapse(db: Database) -> None:
         (crash_and_take_over, "0.006", 280),
         (hand_over, "0.003", 140),
         (cancel_queued, 0, 0),
-        # What a call has used that nobody can tell of counts as what was reserved.
+        # The unknown use of an interrupted call counts as the reserved amount.
         (cancel_unheld, INITIAL_RESERVATION["usd"], INITIAL_RESERVATION["tokens"]),
         (delete, INITIAL_RESERVATION["usd"], INITIAL_RESERVATION["tokens"]),
         (reset, INITIAL_RESERVATION["usd"], INITIAL_RESERVATION["tokens"]),
@@ -326,7 +326,7 @@ async def test_a_group_commit_ends_many_runs_in_as_many_statements_as_one(db: Da
     leases = [one.lease for one in await claim(db)]
     statements: list[str] = []
     counts: list[int] = []
-    # The first time the driver also asks what types there are.
+    # On first use, the driver also queries the types.
     for some in (leases[:1], leases[1:2], leases[2:]):
         async with db.driver() as driver:
             with driver.query_logger(lambda record: statements.append(record.query)):
@@ -348,7 +348,7 @@ async def test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_s
         await threads.lock(connection, place)
         await ledger.move_to_user(connection, place, user_id)
     found = await levels(db)
-    assert found["key", "runs"] == (1, 1), "the other thread's run stays"
+    assert found["key", "runs"] == (1, 1), "the run of the other thread stays with the key"
     assert found["user", "runs"] == (1, 0)
     assert found["user", "usd"] == (INITIAL_RESERVATION["usd"], 0)
     assert found["anonymous", "usd"] == (2 * INITIAL_RESERVATION["usd"], Decimal("0.003"))
@@ -418,7 +418,7 @@ async def test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_
         await driver.execute("UPDATE usage_ledger SET created_at = now() - interval '8 days'")
         await driver.execute("UPDATE budgets SET ends_at = now() - interval '2 days'")
         gone = await retention.purge(db, keep)
-        assert (gone["usage_ledger"], gone["budgets"]) == (2, 0), "windows and runs that are not settled stay"
+        assert (gone["usage_ledger"], gone["budgets"]) == (2, 0), "windows with runs that are not settled stay"
         ended = await driver.fetch("SELECT id FROM runs")
         await ledger.settle(driver, [Settlement(run_id=row["id"], thread_id=place) for row in ended])
     await retention.purge(db, keep)
@@ -560,7 +560,7 @@ async def test_many_priced_runs_at_once_settle_within_the_limit_and_a_token_each
     async with answering(database_url, *[reply] * many, **env) as (server, _):
         places = await of_one_key(server, many)
         answers = await asyncio.gather(*(thread.post("send", {"text": "Go on and on."}) for thread in places))
-        # On a slow machine the first ones may have used it all up before the last one asks.
+        # On a slow machine the first runs may have used up the budget before the last send.
         made = [(thread, one.json()) for thread, one in zip(places, answers, strict=True) if one.status_code == 202]
         ended = [await thread.ended(sent["runId"], within=60) for thread, sent in made]
         again = await places[0].post("send", {"text": "More?"})

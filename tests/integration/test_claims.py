@@ -145,7 +145,7 @@ async def test_claimed_in_mid_stream_the_run_ends_the_key_is_cut_and_the_owner_s
     sent = await thread.send(STORY)
     async with socket(server) as stranger, socket(server, additional_headers=owner.headers) as own:
         await stranger.subscribe(thread)
-        await own.subscribe(thread)  # signed in, and for now by the key
+        await own.subscribe(thread)  # signed in, but with access only by the key
         await stranger.until("delta")
         claimed_at = (await claim(thread, owner)).json()["revision"]
         gone = await stranger.until("gone")

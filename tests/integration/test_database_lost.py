@@ -41,7 +41,7 @@ class Lingering:
         self._there = asyncpg_url(database_url)
         self.url = ""
         self.hung_up = asyncio.Event()
-        """Postgres has hung up on somebody, and all that it said before was passed on."""
+        """Set when Postgres has closed a connection and all its earlier bytes were passed on."""
         self._serving: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -70,7 +70,7 @@ class Lingering:
                 self.hung_up.set()
                 await asked
         except (OSError, asyncio.CancelledError):
-            pass  # the end of the test, or of the client
+            pass  # the test or the client has ended
         finally:
             asked.cancel()
             writer.transport.abort()
@@ -97,7 +97,7 @@ async def said_goodbye(between: Lingering, database_url: str, pid: int) -> None:
     await postgres.execute(database_url, f"SELECT pg_terminate_backend({pid})")
     async with asyncio.timeout(WITHIN):
         await between.hung_up.wait()
-        # What was passed on before this is read before this is answered.
+        # The client reads earlier bytes before the response to this query.
         await postgres.execute(between.url, "SELECT 1")
 
 

@@ -131,7 +131,7 @@ def test_every_command_of_the_store_that_is_one_transaction_is_run_again() -> No
     assert f"{sends.__name__}.send" in commands
     plain = {name for name in commands if found[name].__code__.co_filename != retries.__file__}
     assert plain == {"khala.store.threads.threads.list_page", "khala.store.postgres.write_check.find_write_problem"}, (
-        "commands without @retried, which only read"
+        "only commands that read have no @retried"
     )
 
 

@@ -218,7 +218,7 @@ async def test_a_reset_in_the_midst_of_an_answer_ends_it_for_good(server: Inside
         assert sent["assistantMessageId"] not in view.messages
         again = await thread.send("/words=5 /pace=0")
         await observer.until(lambda view: again["assistantMessageId"] in view.finished)
-        assert view.snapshots == 2, "and nothing of the old answer came after"
+        assert view.snapshots == 2, "no frame of the old answer came after the reset"
         assert set(view.texts) == set(view.messages)
     response = await server.http.get(f"/api/runs/{sent['runId']}", headers=thread.headers)
     told(response, 404, "run_not_found")

@@ -165,7 +165,9 @@ async def test_a_socket_follows_a_hundred_threads_and_not_one_more(server: Insid
             "code": "rate_limited",
             "message": "A connection follows at most 100 threads.",
         }
-        assert (await feed.subscribe(threads[0]))["type"] == "snapshot", "one that is followed may be followed anew"
+        assert (await feed.subscribe(threads[0]))["type"] == "snapshot", (
+            "a followed thread can be subscribed again at the limit"
+        )
         await feed.say({"type": "unsubscribe", "threadId": ids[0]})
         assert (await feed.subscribe(threads[100]))["type"] == "snapshot"
         await threads[100].send("Hello")

@@ -108,9 +108,11 @@ async def test_what_is_done_again_and_again_names_its_threads(
             if any(map(passes_over, nodes(await plan(driver, statement)))):
                 wide.add(statement)
     await db.close()
-    assert {statement: tables for statement, tables in unexcused.items() if tables} == {}, "these name no thread"
-    assert set(EXCUSED) - needed == set(), "these excuses are not needed any more"
-    assert wide == set(), "these ask for a run's rows, and look at all of its thread's"
+    assert {statement: tables for statement, tables in unexcused.items() if tables} == {}, (
+        "these statements name no thread"
+    )
+    assert set(EXCUSED) - needed == set(), "these exceptions are not needed any more"
+    assert wide == set(), "these statements need the rows of one run, and scan all rows of its thread"
 
 
 def passes_over(node: dict[str, Any]) -> bool:

@@ -106,7 +106,7 @@ async def test_one_wake_up_tells_of_parts_of_a_message_of_a_name_and_of_an_end(d
     assert [part["data"]["text"] for part in text["parts"]] == ["hello"]
     assert [one["id"] for one in question["messages"]] == [str(sent.user_message_id), str(sent.assistant_message_id)]
     assert name["thread"]["title"] == "Aiur"
-    assert reader.reads == len(watched), "nobody had to read for themselves but to join"
+    assert reader.reads == len(watched), "observers only read when they subscribe"
 
 
 class Held(CatchUpReader):
@@ -193,7 +193,7 @@ async def test_what_was_read_from_an_earlier_cursor_moves_nobody_back(db: Databa
     stale = {lease.thread_id: TopicRead(FeedDelta(2, 3, Pong()), subscription.access_id)}
     await hub._deliver({lease.thread_id: 2}, stale, time.monotonic())
     assert [frame["revision"] for frame in ear.frames] == [2, 3]
-    assert hub._woken == {lease.thread_id}, "and all is looked at again"
+    assert hub._woken == {lease.thread_id}, "the thread is read again"
 
 
 class Away(Database):

@@ -192,7 +192,7 @@ async def test_who_has_declined_is_asked_again_by_nobody_of_the_thread_and_not_b
         assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
         assert "has declined" in refused.json()["detail"]
     assert (await stranger.invite()).status_code == 200
-    # A link is no invitation: it comes to whoever goes by it.
+    # A link is not an invitation: a user who has declined can still join by it.
     key = (await here.ask("POST", "/links", here.owner.headers, {"role": "viewer"})).json()["shareKey"]
     assert (await here.ask("POST", "/join", here.guest.headers | {"X-Share-Key": key})).status_code == 200
     await here.withdraw()
@@ -205,7 +205,7 @@ async def test_to_invite_and_withdraw_again_and_again_is_refused(server: Inside,
     here = await hall(server, store)
     for _ in range(5):
         assert (await here.invite()).status_code == 200
-        assert (await here.invite("viewer")).status_code == 200  # to change it is no other one
+        assert (await here.invite("viewer")).status_code == 200  # a change of the role is not counted
         assert (await here.withdraw()).status_code == 204
     refused = await here.invite()
     assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
@@ -223,7 +223,7 @@ async def test_one_sender_sends_so_many_a_day_in_all(server: Inside, store: Data
     assert (await here.invite()).status_code == 200
     other = msgspec.structs.replace(here, guest=await person(store))
     assert (await other.invite()).status_code == 429
-    # What was refused counts for nothing: neither is it stored, nor is anybody told.
+    # A refused invitation is neither stored nor shown to the user.
     assert await invited_to(server, other.guest) == []
 
 
@@ -234,7 +234,7 @@ async def test_a_user_has_few_open_invitations_of_one_sender_and_bounded_many_in
     halls = [await hall(server, store, guest, owner) for _ in range(MAX_FROM_ONE_SENDER)]
     for here in halls:
         assert (await here.invite()).status_code == 200
-    async with store.driver() as driver:  # as if another day
+    async with store.driver() as driver:  # as on another day
         await driver.execute("DELETE FROM budgets WHERE scope = $1", invitations.SENT_SCOPE)
     one_more = await hall(server, store, guest, owner)
     assert "open invitations of yours" in (await one_more.invite()).json()["detail"]
@@ -372,7 +372,7 @@ async def test_to_accept_while_it_is_withdrawn_makes_a_member_or_none(server: In
         here = await hall(server, store)
         await here.invite()
         accepted, withdrawn = await asyncio.gather(here.answer(accept=True), here.withdraw())
-        # Whoever comes first: a member is removed, and what was withdrawn can't be accepted.
+        # In either order there is no member: a new member is removed, or a withdrawn invitation can't be accepted.
         assert (accepted.status_code, withdrawn.status_code) in ((200, 204), (403, 204))
         assert (await here.members(), await here.role()) == ([here.first], None)
 

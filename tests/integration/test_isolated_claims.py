@@ -88,7 +88,7 @@ async def test_a_claim_is_renewed_only_when_what_its_process_was_committing_is_t
     (claimed,) = await claim(db)
     async with db.driver() as driver:
         async with db.transaction() as connection:
-            # As an append that a killed process has left to its server.
+            # as an append that Postgres still executes for a killed process
             await connection.execute(text("SELECT FROM threads WHERE id = :id FOR NO KEY UPDATE"), {"id": thread_id})
             renewing = asyncio.create_task(run_queue.reclaim(driver, claimed, lease_seconds=LEASE))
             await blocked_by_a_lock(db)

@@ -94,7 +94,7 @@ async def test_a_hundred_megabytes_of_output_are_one_blob_and_never_in_memory(
         async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
             thread = await owned(http, await person(db))
             await rules(thread, run_code="allow")
-            await printed(thread, MIB)  # what is loaded once is loaded now
+            await printed(thread, MIB)  # loads everything that is loaded once
             memory = Memory(server.pid)
             before = memory.now()
             async with memory.watched():

@@ -144,7 +144,7 @@ async def test_the_lease_of_a_run_that_is_worked_on_is_renewed_again_and_again(d
         run = await thread.ended(sent["runId"])
     await db.close()
     assert (run["status"], run["attempt"]) == ("canceled", 1)
-    assert max(ends) - min(ends) > timedelta(seconds=0.5), "further each time"
+    assert max(ends) - min(ends) > timedelta(seconds=0.5), "each renewal prolongs the lease"
 
 
 async def test_a_cancel_reaches_the_executor_without_waiting_for_its_next_look(database_url: str) -> None:
@@ -181,13 +181,13 @@ async def test_a_send_that_waits_is_not_claimed_while_the_run_before_it_awaits_a
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
     waiting = await ask(db, thread_id)
-    assert await claim(db) == [], "its turn comes after the run that is worked on"
+    assert await claim(db) == [], "it is not claimed while an earlier run is executed"
     await asking(db, lease)
     await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     assert await status_of(db, lease.run_id) == "blocked"
-    assert await claim(db) == [], "and after one that waits for somebody"
+    assert await claim(db) == [], "nor while an earlier run waits for approval"
     await decide(db, lease, approved=True)
-    assert [one.lease.run_id for one in await claim(db)] == [lease.run_id], "which goes on first"
+    assert [one.lease.run_id for one in await claim(db)] == [lease.run_id], "the approved run goes first"
     assert await claim(db) == []
     await lapse(db, lease)
     await runs.cancel(db, lease.run_id, CALLER)
@@ -226,7 +226,7 @@ async def test_a_run_that_is_canceled_between_its_question_and_the_hand_over_wai
         await until(waking, within=5)
     assert await status_of(db, lease.run_id) == "queued"
     (again,) = await claim(db)
-    assert (again.lease.run_id, again.canceled) == (lease.run_id, True), "whoever claims it ends it"
+    assert (again.lease.run_id, again.canceled) == (lease.run_id, True), "the executor that claims it ends it"
 
 
 async def test_a_cancel_that_crosses_the_hand_over_ends_the_run(database_url: str) -> None:

@@ -117,7 +117,7 @@ async def _crossed(db: Database, first: str, second: str, command: Any, *values:
         async with asyncio.timeout(10):
             while not await other.fetchval(waits, pid) and not working.done():
                 await asyncio.sleep(0.01)
-        assert not working.done(), "the command does not lock what it should"
+        assert not working.done(), "the command does not wait for the rows of `first`"
         await other.execute(second)
         await other.execute("ROLLBACK")
         return await working
@@ -184,7 +184,7 @@ async def test_a_send_that_interrupts_stores_its_message_before_it_locks_budgets
     await sends.send(db, _question(thread_id), user.caller, LIMITS)
     other = await owned_thread(db, user)
     question, before = _question(thread_id, if_busy="interrupt"), _deadlocks()
-    # Another send with the same message id, to another thread, which is about to reserve from the same budgets.
+    # Another send with the same message id, in another thread, which will reserve from the same budgets.
     taken = f"""INSERT INTO messages (id, thread_id, position, role, status, revision)
                 VALUES ('{question.message_id}', '{other}', 1, 'user', 'final', 1)"""
     sent, new = await _crossed(db, taken, _windows(user.id), sends.send, db, question, user.caller, LIMITS)
@@ -201,7 +201,7 @@ async def test_a_flush_locks_threads_in_the_order_of_their_ids(db: Database) -> 
     lowest, highest = leases[0].thread_id, leases[-1].thread_id
     backwards = [batch(lease, 0, "Hello.") for lease in reversed(leases)]
     async with db.driver() as driver:
-        # Plans join by a scan of the table, which meets the thread with the lowest id last.
+        # These plans join by a scan of the table, which reads the thread with the lowest id last.
         for setting in ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_bitmapscan"):
             await driver.execute(f'ALTER DATABASE "{make_url(db.url).database}" SET {setting} = off')
         await driver.execute("UPDATE threads SET title = 'x' WHERE id = $1", lowest)
@@ -262,7 +262,7 @@ async def test_lists_are_stamped_while_foreign_keys_hold_an_older_version_of_a_u
     stamping = asyncio.ensure_future(stamp())
     await _blocks(referring, changed_by, 1)
     waiting = asyncio.ensure_future(hold())
-    await asyncio.sleep(0.2)  # it waits for the one that stamps, and for the older version
+    await asyncio.sleep(0.2)  # it waits for `stamp` and for the older row version
     await changing.execute("COMMIT")
     await _blocks(referring, held_by, 1)
     await holding.execute("COMMIT")

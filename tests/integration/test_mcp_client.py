@@ -154,7 +154,7 @@ async def test_a_server_killed_in_a_call_is_an_unknown_outcome_and_comes_back(ho
             http.start()
         await eventually(lambda: state(connections).state == "ready")
         assert (await use(connections, "peculiar__echo", text="back")).output == "back"
-        assert [one["key"] for one in calls(journal, "once")] == ["the key"], "it is not repeated"
+        assert [one["key"] for one in calls(journal, "once")] == ["the key"], "the call is not repeated"
         assert (await use(connections, "other__echo", text="fine")).output == "fine"
         assert not elsewhere.done()
         elsewhere.cancel()
@@ -194,7 +194,7 @@ async def test_a_http_server_that_forgets_the_session_is_asked_again(journal: Pa
         http.kill()
         http.start()
         await http.up()
-        # Refused before it was begun, so that even what may not be repeated is done, and once.
+        # The server refuses the call before it starts: even a call that must not be repeated is resent, and runs once.
         await eventually(lambda: state(connections).state == "ready")
         assert (await use(connections, "peculiar__fail")).code == "failed"
         assert len(calls(journal, "fail")) == 1
@@ -227,7 +227,7 @@ async def test_names_are_such_that_every_provider_takes_them(journal: Path) -> N
         assert sorted(one[:4] for one in named) == ["a_b", "a_b_", "a_b_", "a_to"]
         assert len({tools[f"Pe_culiar__{name}"] for name in named}) == 4
         assert sum(name.endswith("__echo") for name in tools) == 2
-        assert not any(name.endswith("__broken") for name in tools), "its schema is none"
+        assert not any(name.endswith("__broken") for name in tools), "its schema is invalid"
         talkative = tools["Pe_culiar__talkative"].spec.description
         assert len(talkative) == 2000
         assert "\u202e" not in talkative

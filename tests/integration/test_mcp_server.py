@@ -89,7 +89,9 @@ async def test_the_official_client_lists_and_calls_tools(server: Inside, store: 
         found = await one.call_tool("read_file", {"path": "plans.md"})
         assert "En taro Adun" in _text(found)
     async with client(server, (await person(store)).headers, mode=mode) as other:
-        assert (await other.call_tool("read_file", {"path": "plans.md"})).is_error, "files are their owner's"
+        assert (await other.call_tool("read_file", {"path": "plans.md"})).is_error, (
+            "another account does not see the file"
+        )
 
 
 async def test_a_group_offers_its_tools_and_no_others(server: Inside, store: Database) -> None:
@@ -114,7 +116,7 @@ async def test_groups_are_listed_with_the_tools_that_one_is_offered(server: Insi
     }  # fmt: skip
     assert groups["tasks"]["tools"] == ["todo_add", "todo_list", "todo_complete"]
     assert (groups["files"]["path"], groups["files"]["title"]) == ("/mcp/files", "Files")
-    assert "delete_file" not in groups["files"]["tools"], "the operator denies it"
+    assert "delete_file" not in groups["files"]["tools"], "the operator denies this tool"
     assert all(one["description"] for name, one in groups.items() if name != "mine")
 
 
@@ -173,7 +175,7 @@ async def test_a_token_that_may_only_read_calls_only_what_reads(server: Inside, 
     answer = await _post(server, "tools/list", headers=await with_scopes(store, somebody, "account"))
     assert answer.status_code == 403
     async with client(server, await with_scopes(store, somebody, *SCOPES)) as one:
-        assert {"edit_file", "fetch_url"} <= await names(one), "what asks is approved by the client's own person"
+        assert {"edit_file", "fetch_url"} <= await names(one), "the client's user approves calls that need approval"
 
 
 class Shouting:

@@ -111,7 +111,7 @@ async def test_what_happened_is_counted_where_it_happened(database_url: str) -> 
     assert value(after, "khala_database_connections_most", pool="requests") == 16
     assert value(after, "process_resident_memory_bytes") > 1 << 20
     labels = {label for _, pairs in after for _, label in pairs}
-    assert not [label for label in labels if re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-", label)], "no id is a label"
+    assert not [label for label in labels if re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-", label)], "no label contains an id"
 
 
 async def test_no_instrument_is_touched_for_a_token(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ async def test_the_database_is_asked_how_the_queue_stands_but_not_for_every_scra
     samples = _samples(own)
     assert value(samples, "khala_queue_runs", status="queued") == 2
     assert value(samples, "khala_queue_runs", status="running") == 1
-    assert 30 <= value(samples, "khala_lease_age_seconds") < 100, "20 seconds late, after a lease of 10"
+    assert 30 <= value(samples, "khala_lease_age_seconds") < 100, "the lease of 10 seconds lapsed 20 seconds ago"
 
 
 async def test_who_waits_behind_an_answer_or_has_begun_before_is_not_the_oldest(db: Database) -> None:
@@ -232,7 +232,7 @@ async def test_the_endpoint_answers_as_scrapers_ask_and_nothing_else(database_ur
         assert (await watcher.get("/health/live")).json() == {"ok": True}
         assert (await watcher.post("/metrics", content=b"x" * 1000)).status_code == 405
         assert (await watcher.get("/api/threads")).status_code == 404
-        assert (await server.http.get("/metrics")).status_code == 404, "not where people are served"
+        assert (await server.http.get("/metrics")).status_code == 404, "the public listener does not serve metrics"
 
 
 async def test_a_port_that_is_taken_is_said_and_nothing_is_served(database_url: str) -> None:

@@ -106,7 +106,7 @@ async def test_of_several_answers_to_one_message_an_older_version_keeps_the_run_
     await migrations.upgrade(db.url)
     assert await _column(db, "SELECT revision FROM runs") == [sent.revision]
     answers = "SELECT status FROM messages WHERE role = 'assistant' ORDER BY position"
-    assert await _column(db, answers) == ["streaming", "canceled"], "nobody waits for what nobody writes"
+    assert await _column(db, answers) == ["streaming", "canceled"], "an answer without a run does not stay `streaming`"
     assert await _column(db, "SELECT active_leaf FROM threads") == [other.assistant_message_id]
 
 

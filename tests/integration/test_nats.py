@@ -105,9 +105,7 @@ async def notified(database_url: str, channel: str) -> AsyncIterator[list[str]]:
 async def test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_server_is_away(
     db: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        fallback_poll, "POLL_INTERVAL_SECONDS", 3600.0
-    )  # so that it is the wake-up by which anybody hears
+    monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 3600.0)  # so that only a wake-up can report the change
     lease = await lease_of(db, await new_thread(db))
     live = LiveService(db, db)
     with nats_server() as server:
@@ -202,7 +200,7 @@ async def test_after_a_restart_of_the_server_all_look_at_everything_and_are_told
             await connected(teller, really=False)
             await teller.publish(THREADS_CHANNEL, "lost")
             server.start()
-            # By its own reconnect or by the other's word; after both, what is told comes.
+            # A reconnect of either side; after both, messages arrive.
             await heard.until(lambda payloads: EVERYTHING in payloads[2:])
             await connected(teller)
             await teller.publish(THREADS_CHANNEL, "two")
@@ -246,7 +244,7 @@ async def test_who_cannot_keep_up_with_what_is_told_looks_at_everything(monkeypa
     heard = Heard()
     with nats_server() as server:
         async with on(server, **{THREADS_CHANNEL: heard}) as bus:
-            for _ in range(1000):  # at once: nothing here waits
+            for _ in range(1000):  # without a pause: nothing here yields
                 await bus.publish(THREADS_CHANNEL, "much")
             await heard.until(lambda payloads: payloads.count(EVERYTHING) > 1)
 

@@ -198,7 +198,7 @@ async def test_somebody_signs_out_of_the_provider_too(real: RealProvider, khala:
         assert url is not None
         async with httpx.AsyncClient() as browser:
             page = await browser.get(url)
-        assert page.status_code == 200, "it asks whether one means it"
+        assert page.status_code == 200, "the provider asks for a confirmation"
         assert "/session/end/confirm" in page.text
 
 
@@ -376,7 +376,7 @@ async def test_an_address_that_is_none_is_left_out(forger: Forger, believer: Oid
         {"nonce": None},
         {"sub": None},
     ],
-    ids=lambda changed: "-".join(changed),  # and no times, which differ from process to process
+    ids=lambda changed: "-".join(changed),  # without the times, which differ between processes
 )
 async def test_an_id_token_that_was_not_meant_for_this_sign_in_is_refused(
     forger: Forger, believer: OidcProvider, changed: dict[str, Any]
@@ -445,7 +445,7 @@ def test_an_issuer_that_anybody_can_listen_to_is_not_taken() -> None:
         OidcProvider(OidcSettings(issuer=issuer, client_id="khala", name="Example"))
 
 
-# Providers that are out of order
+# Providers that are unavailable
 
 
 def nobody() -> OidcSettings:
@@ -471,7 +471,7 @@ async def test_a_provider_that_goes_down_and_comes_back_is_asked_again(forger: F
                 await khala.begin(CALLBACK)
             assert error.value.retry_after is not None
             assert 9 < error.value.retry_after <= 10
-        assert forger.asked[DISCOVERY] == 1, "whoever comes soon after is told so at once"
+        assert forger.asked[DISCOVERY] == 1, "the next request fails at once, without another call"
         del forger.answers[DISCOVERY]
         clock.ahead = 10
         assert (await khala.begin(CALLBACK)).url.startswith(forger.url)

@@ -115,7 +115,7 @@ async def test_the_clients_own_retries_of_an_answer_that_was_lost_make_one_run(
         else:
             text = answer.choices[0].message.content
     assert text == " ".join(f"word{number}" for number in range(1, 10))
-    assert (way.lost, way.connections) == (lost, lost + 1), "it was sent again"
+    assert (way.lost, way.connections) == (lost, lost + 1), "the client sent the request again"
     assert len(await runs_of(store, requester)) == 1
 
 
@@ -253,10 +253,12 @@ async def test_equal_requests_that_are_no_retries_are_runs_of_their_own_and_thei
     assert {one.run_id for one in retries} == set(begun)
     assert await runs_of(store, requester) == begun
     third = await post(requester, "/echo yes", x_stainless_retry_count="1")
-    assert await runs_of(store, requester) == [*begun, third.run_id], "a third first try never came here"
+    assert await runs_of(store, requester) == [*begun, third.run_id], (
+        "a retry whose first attempt never arrived makes a run"
+    )
     assert (await post(requester, "/echo yes", x_stainless_retry_count="2")).run_id == third.run_id
     plain = await post(requester, "/echo yes")
-    assert plain.run_id not in {*begun, third.run_id}, "a client that counts no tries makes a run each time"
+    assert plain.run_id not in {*begun, third.run_id}, "a request without a retry count always makes a run"
 
 
 async def test_a_retry_joins_nothing_of_another_body_credential_or_account(
@@ -411,12 +413,12 @@ async def test_a_first_try_that_its_own_retry_has_overtaken_joins_it_and_a_later
 
     slow = identity(who.caller, 0, age=20.0)
     begun = await send(identity(who.caller, 1))
-    assert await completion_requests.join(db, identity(who.caller, 0)) is None, "it came after the retry"
+    assert await completion_requests.join(db, identity(who.caller, 0)) is None, "it arrives after its retry"
     with pytest.raises(Conflict):
         await send(slow)
     joined = await completion_requests.join(db, slow)
     assert joined is not None
     assert joined.sent.run_id == begun
-    assert joined.attempt == 0, "if it hangs up, the run goes on for its retry"
+    assert joined.attempt == 0, "the run continues for the retry if the first connection closes"
     assert await completion_requests.join(db, identity(who.caller, 0)) is None
     assert await send(identity(who.caller, 0)) != begun

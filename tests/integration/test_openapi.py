@@ -170,13 +170,13 @@ async def test_with_an_account_nothing_happens_that_is_not_documented(
     sent = await ask(store, second, caller=owner.caller)
     link, _ = await sharing.create_link(store, thread_id, "viewer", None, owner.caller)
     ids = {"thread_id": thread_id, "run_id": sent.run_id, "user_id": other.id, "link_id": link.id}
-    # Schemathesis takes ids from lists, too: of the tokens, it must not end the one that it asks with.
+    # Schemathesis also takes ids from lists: it must not revoke the token with which it authenticates.
     spare, _ = await api_tokens.create(store, owner.caller, "spare", ("read",), None)
     ids["token_id"] = spare.id
     requester = Requester(headers=owner.headers, ids={name: str(one) for name, one in ids.items()})
     await schemathesis(server, tmp_path, requester, *thoroughly(*ONCE))
     me = (await server.http.get("/api/me", headers=owner.headers)).raise_for_status().json()
-    assert me["id"] == str(owner.id), "the token was good all the time"
+    assert me["id"] == str(owner.id), "the token was valid until the end"
 
 
 async def test_openais_protocol_is_spoken_as_documented(postgres_url: str, template: str, tmp_path: Path) -> None:
@@ -192,7 +192,9 @@ async def test_openais_protocol_is_spoken_as_documented(postgres_url: str, templ
             phases = ["--phases=examples,fuzzing", "--max-examples=30"]
             await schemathesis(inside, tmp_path, requester, *phases, document="/v1/openapi.json")
             async with database.driver() as driver:
-                assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'"), "some were answered"
+                assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'"), (
+                    "some requests succeeded"
+                )
             await database.close()
 
 

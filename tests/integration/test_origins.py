@@ -90,7 +90,7 @@ async def test_a_cookie_is_no_cookie_where_the_browser_says_another_site_and_sen
 async def test_a_link_from_another_site_opens_the_page_which_is_signed_in_as_it_asks_for_itself(server: Inside) -> None:
     arriving = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     async with browser(server) as http:
-        assert (await http.get("/", headers=arriving)).status_code in (200, 503), "503 where it was not built"
+        assert (await http.get("/", headers=arriving)).status_code in (200, 503), "503 if the page is not built"
         for site in ({"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {}):
             assert (await http.get("/api/me", headers=site)).status_code == 200
 
@@ -196,7 +196,7 @@ async def test_the_page_and_its_files_are_limited_ten_times_as_high_and_the_docu
     files = ("/", "/t/01a1fbf2-37c2-7506-a120-9f98121662b0", "/web/nothing", "/preview", "/sw.js")
     async with khala(server.database_url, with_executor=False, **env) as limited:
         for number, path in enumerate(files):
-            # A few more while it takes its time: there is a new one every 1.5 s, for requests every 15 s.
+            # A few more on a slow machine: the limit refills one request every 1.5 s, for other paths every 15 s.
             assert 40 <= await taken(limited, path, f"203.0.113.{number}") < 70
         assert 4 <= await taken(limited, "/api/openapi.json", "203.0.113.99") < 7
 

@@ -62,7 +62,7 @@ def serving(folder: Path) -> httpx.AsyncClient:
     nothing = dict.fromkeys(Context.__struct_fields__)
     limits = LimitContext(sends=SendLimits(), requests=RateLimiter(0, count_loopback=False))
     context = Context(**(nothing | {"origins": OriginPolicy(), "limits": limits}))  # type: ignore[arg-type]
-    # Litestar types the messages of ASGI, httpx leaves them open.
+    # Litestar types ASGI messages, httpx does not.
     transport = httpx.ASGITransport(application(context, web=folder, version="0"))  # type: ignore[arg-type]
     return httpx.AsyncClient(transport=transport, base_url="http://khala", headers={"Accept-Encoding": "identity"})
 
@@ -135,7 +135,7 @@ async def test_a_compressed_copy_is_sent_to_who_takes_it(folder: Path) -> None:
                 b"as brotli" if coding == "br" else data
             )
             tags[coding] = response.headers["etag"]
-    assert len(set(tags.values())) == 3, "other bytes, another tag"
+    assert len(set(tags.values())) == 3, "each encoding has its own ETag"
     for end in (".gz", ".br"):
         (folder / "assets" / f"main-a1b2.js{end}").unlink()
 

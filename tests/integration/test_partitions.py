@@ -55,7 +55,7 @@ async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenc
     before = await fetch(db, ALL)
     await split(database_url, script)
     assert await fetch(db, ALL) == before
-    assert await migrations.differences(db) == [], "no other schema than before, says the doctor"
+    assert await migrations.differences(db) == [], "the doctor finds no difference of schema"
     more = batch(lease, 2, "After.")
     assert await write(db, more) == {lease.run_id: 1}
     assert await write(db, more) == {lease.run_id: 0}, "a repeated batch adds nothing"
@@ -123,11 +123,11 @@ async def test_a_month_that_is_dropped_takes_its_runs_parts_along_and_leaves_wha
     ((ahead,),) = await fetch(
         db, "SELECT to_regclass($1) IS NOT NULL", f"message_parts_{now + timedelta(days=61):%Y_%m}"
     )
-    assert ahead, "there is room for the months to come"
+    assert ahead, "the partitions of the next months exist"
     await fetch(db, f"DROP TABLE {this}")
     assert await fetch(db, ALL) == []
     (kept,) = await folded(db, lease.thread_id)
     assert kept.text == "Kept."
     assert [found async for found in find_differences(db, VerifyProgress())], (
-        "verify tells of it, as docs/scaling.md says"
+        "verify reports the missing parts, as docs/scaling.md says"
     )

@@ -88,7 +88,7 @@ async def test_who_is_present_is_told_in_both_processes_with_the_name_of_the_acc
             }
         await announce(there, thread.id, {})
         both = await company(here, {"typing": True, "name": "Somebody else"}, {})
-        assert set(both[0]) == {"id", "anonymous", "state"}, "who changed last comes first"
+        assert set(both[0]) == {"id", "anonymous", "state"}, "the newest change comes first"
         assert both[0]["anonymous"] is True
         assert await company(there, {"typing": True, "name": "Somebody else"}, {}) == both
         assert (await third.subscribe(thread))["type"] == "snapshot"
@@ -112,7 +112,7 @@ async def test_with_nobody_present_nobody_is_told_anything(server: Inside) -> No
         for feed in (first, second):
             assert [one["state"] for one in (await feed.next())["participants"]] == [{"n": 1}]
         await thread.send("Hello")
-        assert (await stream.frame())["type"] == "delta", "a stream is not told who is present"
+        assert (await stream.frame())["type"] == "delta", "an event stream has no presence frames"
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ async def test_after_a_crash_of_the_database_everybody_says_it_again(
         await announce(feed, thread.id, {"here": "still"})
         (before,) = await company(witness, {"here": "still"})
         async with db.driver() as driver:
-            await driver.execute("TRUNCATE processes, presences")  # as an unlogged table is after a crash
+            await driver.execute("TRUNCATE processes, presences")  # as after a crash: the tables are unlogged
             await driver.execute("SELECT pg_notify($1, '*')", PRESENCE_CHANNEL)
         while (frame := await witness.next())["participants"] != [before]:
             assert frame["participants"] == []
@@ -283,10 +283,10 @@ async def test_too_much_presence_is_refused_and_the_socket_goes_on(server: Insid
                 frame = await feed.next()
                 if frame["type"] == "presence" and frame["participants"][0]["state"] == {"n": "last"}:
                     break
-                await asyncio.sleep(0.2)  # in which the budget grows by one
+                await asyncio.sleep(0.2)  # refills the rate limit by one
 
 
-# From here on without a server around it.
+# The tests below run without a server.
 
 
 def say(live: LiveService, subscription: Subscription, state: Any) -> None:
@@ -373,10 +373,10 @@ async def test_a_thread_in_which_nothing_happens_costs_no_query(db: Database, mo
         async with asyncio.timeout(5):
             while thread_id not in live.presence._lists or live.presence._unread:
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(2 * presence.UPDATE_INTERVAL_SECONDS)  # a read that was under way
+        await asyncio.sleep(2 * presence.UPDATE_INTERVAL_SECONDS)  # lets a read that has begun end
         known = len(reads)
         await join(live, db, ears[29], thread_id)
-        await asyncio.sleep(0.5)  # long enough for twenty beats
+        await asyncio.sleep(0.5)  # twenty heartbeats
         assert len(reads) == known
     assert known <= 3
 
@@ -414,7 +414,7 @@ async def test_a_participant_whose_access_is_cut_is_gone_and_is_told_no_more(db:
         await owner.hears(with_states({"who": "host", "typing": True}))
         await write(db, batch(lease, 0, "x"))
     told = [json.dumps(frame) for frame in stranger.frames]
-    assert not any("typing" in one for one in told), "what was said after the cut"
+    assert not any("typing" in one for one in told), "no state that was sent after the revocation"
 
 
 async def test_who_signs_out_goes_on_without_the_name(db: Database) -> None:

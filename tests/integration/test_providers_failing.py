@@ -35,7 +35,7 @@ async def test_an_error_status_becomes_its_code(
         failure, _ = await failing(model)
     assert (failure.code, failure.retryable, failure.midstream) == (code, retryable, False)
     assert failure.__cause__ is not None
-    assert len(server.calls) == 1, "the SDK retried on its own"
+    assert len(server.calls) == 1, "the SDK must not retry by itself"
 
 
 @pytest.mark.parametrize(

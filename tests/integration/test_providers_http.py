@@ -52,7 +52,7 @@ async def test_what_came_before_a_break_is_read_also_by_a_reader_who_was_busy(he
     async with scripted(*pieces, close=True) as (model, script), model.stream(PROMPT) as events:
         first = await anext(events)
         await asyncio.wait_for(script.written.wait(), 5)
-        for _ in range(20):  # turns of the loop, in which it takes what has come already
+        for _ in range(20):  # lets the event loop read the data that has arrived
             await asyncio.sleep(0)
         assert said([first, *[event async for event in events]]) == "a" + "b" * 20 + "c"
 

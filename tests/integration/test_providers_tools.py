@@ -224,7 +224,7 @@ async def test_google_is_told_what_was_called_and_what_came_of_it() -> None:
     text, first, second = contents[1]["parts"]
     assert text == {"text": "First."}
     assert first["functionCall"] == {"id": "call_1", "name": "echo", "args": {"text": "1"}}
-    # Newer Geminis refuse a turn's first call without a signature; this is the one for histories that have none.
+    # Newer Gemini models refuse a turn's first call without a signature; this is the value for histories without one.
     assert base64.b64decode(first["thoughtSignature"]) == b"skip_thought_signature_validator"
     assert "thoughtSignature" not in second
     assert [part["functionResponse"]["response"] for part in contents[2]["parts"]] == [

@@ -69,7 +69,7 @@ async def test_an_idle_thread_that_nobody_owns_is_closed_and_emptied(db: Databas
     assert (done["idle threads"], done["messages"], done["threads"]) == (1, 1, 0)
     assert not await is_open(db, idle)
     assert await count(db, "messages", idle) == 0
-    assert await count(db, "threads") == 1  # so that its id isn't made anew
+    assert await count(db, "threads") == 1  # so that its id can't be used again
     assert set((await purge(db, WEEK)).values()) == {0}
 
 
@@ -187,7 +187,7 @@ async def test_a_deleted_threads_row_outlasts_what_it_held_so_that_nothing_is_or
     async with db.driver() as driver:
         for other in {"message_parts", "messages", "receipts"} - {table}:
             await driver.execute(f"DELETE FROM {other} WHERE thread_id = $1", gone)
-    # As when this process is at the threads while another one is still at what they held.
+    # as when this process purges threads while another one still purges their contents
     assert await retention._batch(db, "threads", WEEK) == 0
     assert await count(db, table, gone) == 1
 

@@ -210,7 +210,7 @@ async def test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on
     await add_member(db, thread_id, user_id)
     began = time.monotonic()
     user = await signed_in(db, user_id, lasts=0.6)
-    if not stored:  # as of a JWT, which ends by itself
+    if not stored:  # like a JWT, which expires by itself
         user = Caller(user_id=user_id, expires_at=soon(0.6))
     async with process(db, 1) as (live, (ear,)):
         await follow(live.threads, db, ear.client, thread_id, user)
@@ -326,7 +326,9 @@ async def test_what_a_slow_observer_was_to_be_sent_is_dropped_at_the_cut(db: Dat
                 await asyncio.sleep(0.01)
         stuck.open.set()
         await stuck.ends()
-    assert [frame.get("revision") for frame in stuck.frames] == [now, now + 1, None], "one was on its way"
+    assert [frame.get("revision") for frame in stuck.frames] == [now, now + 1, None], (
+        "one frame had been handed to the connection"
+    )
 
 
 class Away(Database):
@@ -433,7 +435,7 @@ async def test_a_sign_out_between_the_admission_and_the_subscription_is_noticed(
     async with process(db, 1) as (live, (ear,)):
         before = live.guard.credential_notices
         authorization = await live.threads.authorize(db, thread_id, user)
-        # The database has said yes; the answer is on its way while the session ends.
+        # The authorization is complete; the session ends before the subscription.
         await sign_out(db, user)
         async with asyncio.timeout(2):
             while live.guard.credential_notices == before:

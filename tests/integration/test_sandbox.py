@@ -203,7 +203,7 @@ async def test_the_server_goes_on_while_the_worst_runs(inside: Sandbox) -> None:
             tasks.create_task(
                 run_program(inside, code, "shell", seconds=2, heard=BoundedProgramSink(64 * MIB, keep=False))
             )
-    # Some tens of milliseconds at most on a machine that does nothing else; here other tests may run beside this one.
+    # At most some tens of milliseconds on an idle machine; other tests may run at the same time.
     ordered = sorted(beats)
     assert ordered[len(ordered) // 2] < 0.05
     assert ordered[-1] < 1.5
@@ -230,7 +230,7 @@ async def test_without_the_tool_it_says_what_to_install(monkeypatch: pytest.Monk
 
 
 async def test_a_tool_that_can_not_isolate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not in `tmp_path`, to which only root may walk: the sandbox's own user has to.
+    # Not in `tmp_path`, which only root can enter: the sandbox's user must reach the folder.
     with tempfile.TemporaryDirectory() as folder:
         tool = Path(folder) / "bwrap"
         tool.write_text("#!/bin/sh\necho bwrap: No permissions to create a new namespace >&2\nexit 1\n")

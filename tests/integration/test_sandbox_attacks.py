@@ -139,7 +139,7 @@ async def test_no_folder_leads_out(inside: Sandbox) -> None:
     ):
         await refused(inside, f"os.stat({path!r})", ENOENT)
     heard = await run_program(inside, "ls /proc/self/fd; ls -l /proc/1/fd | grep -c :", "shell")
-    # The fourth is of `ls` itself, and of the first shell, which waits.
+    # The fourth descriptor is one that `ls`, and the first shell, which waits, opened itself.
     assert heard.out.split() == ["0", "1", "2", "3", "4"], heard
 
 
@@ -302,7 +302,7 @@ async def test_mappings_are_counted_because_each_takes_the_kernels_memory(inside
 async def test_a_control_group_counts_what_the_kernel_holds(inside: Sandbox) -> None:
     if inside.groups is None:
         pytest.skip("this process may make no control groups with a memory limit here")
-    # Nobody counts mappings here, and what the processes themselves hold is less than half of their memory.
+    # Without the limit of mappings, the processes' own memory is less than half of their limit.
     options = msgspec.structs.replace(inside.options, max_maps=1 << 40, memory=300 << 20, kernel=0)
     counted = Sandbox(inside.tool, inside.runtimes, options, groups=inside.groups)
     heard = await run_program(counted, MAPPINGS.replace("range(40)", "range(28)"), seconds=40)
@@ -440,7 +440,7 @@ async def test_nothing_of_the_machine_can_be_written(inside: Sandbox) -> None:
         await refused(inside, f"open('{folder}/planted', 'w')", ENOENT if folder == "/proc" else EROFS)
         assert not (Path(folder) / "planted").exists()
     for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/etc/passwd", "/run/code.py", "/dev/mem"):
-        in_proc = path.startswith("/proc")  # not there, or not writable, as the machine has it
+        in_proc = path.startswith("/proc")  # missing or not writable, depending on the machine
         await refused(inside, f"open('{path}', 'w')", *((ENOENT, EACCES) if in_proc else (EROFS,)))
     heard = await run_program(inside, "echo 1 > /dev/null; touch /tmp/mine && ls /tmp", "shell")
     assert heard.out == "mine\n"
@@ -510,7 +510,7 @@ async def test_daemons_end_with_the_program(inside: Sandbox) -> None:
 
 
 async def test_the_first_process_is_no_way_around_the_limits(inside: Sandbox) -> None:
-    # A program may write to its memory, and gains nothing: it has the same user, the same filter, the same limits.
+    # A program may write to that process's memory, but gains nothing: both have the same user, filter and limits.
     heard = await run_program(inside, "cat /proc/1/status /proc/1/limits", "shell")
     assert "Uid:\t65534\t65534\t65534\t65534\n" in heard.out
     assert "Seccomp:\t2\n" in heard.out

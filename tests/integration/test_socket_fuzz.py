@@ -155,7 +155,7 @@ async def throw(server: Inside, fuzz: Fuzz, row: range, tally: Tally) -> None:
                         await feed.say(fuzz.frame(left[-1]))
                         left.pop()
                         tally.sent += 1
-                    # The server gets to see them, and they don't lie behind the one that ends the connection.
+                    # Ensures that the server reads these frames before a frame that closes the connection.
                     ponged.clear()
                     await feed.say({"type": "ping"})
                     waiting = asyncio.create_task(ponged.wait())
@@ -214,7 +214,7 @@ async def as_before(live: LiveService, before: dict[str, int]) -> None:
         more = {name: (before[name], count) for name, count in now.items() if count > before[name] + SPARE.get(name, 0)}
         if not more:
             return
-        assert time.monotonic() < deadline, f"left behind: {more}"
+        assert time.monotonic() < deadline, f"not released: {more}"
         await asyncio.sleep(0.1)
 
 
@@ -246,10 +246,10 @@ async def test_ten_thousand_frames_of_rubbish_disturb_nobody(
     assert tally.sent == FRAMES
     assert set(tally.closes) <= CLOSES
     assert {1008, 1009} <= set(tally.closes)
-    assert tally.closes[1008] > 300, "most were closed for their mistakes"
+    assert tally.closes[1008] > 300, "most connections were closed because of invalid frames"
     errors = set(tally.answers) - {"hello", "pong", "snapshot", "delta", "presence"}
     assert {"invalid_input", "payload_too_large", "unauthorized", "forbidden", "thread_not_found"} <= errors <= CODES
-    assert [line for line in logs if line["event"] == "request"], "what is logged is seen here"
+    assert [line for line in logs if line["event"] == "request"], "the test captures the log"
     assert [line for line in logs if line["log_level"] in ("warning", "error", "critical")] == []
     assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
     told = capfd.readouterr()

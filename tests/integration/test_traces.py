@@ -118,13 +118,13 @@ async def test_a_send_is_one_trace_from_its_request_over_another_process_to_the_
         delivery = one(found, "deliver", delivery=what)
         assert delivery.parent == request.id
         assert delivery.process == request.process
-        # Observers may have what was committed before the executor hears that it was.
+        # Observers may receive a commit before the executor gets its acknowledgement.
         assert request.began < run.began < flush.began < min(flush.ended, delivery.ended)
     assert not any(span.failed for span in found)
     assert {span.id for span in found} == {request.id, run.id} | {
         span.id for span in found if span.parent in (request.id, run.id)
     }
-    assert collector.of(unsampled) == [], "whoever asked did not want it sampled"
+    assert collector.of(unsampled) == [], "the request disabled sampling"
 
     (asked,) = [
         line for line in lines(server, "request") if line.get("run_id") == sent["runId"] and line["status"] == 202
@@ -232,7 +232,7 @@ def test_what_is_not_sampled_is_passed_on_as_such() -> None:
     tracing = _tracing(TracerProvider(sampler=ParentBased(ALWAYS_OFF), shutdown_on_exit=False))
     exporter = next(tracing)
     with traces.span("asked", SpanKind.SERVER, None, {}):
-        assert not sampled(str(traces.traceparent())), "the executor's process is not to sample it either"
+        assert not sampled(str(traces.traceparent())), "the executor must not sample it either"
     assert exporter.get_finished_spans() == ()
     assert list(tracing) == []
 

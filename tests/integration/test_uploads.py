@@ -286,7 +286,7 @@ async def test_a_bucket_serves_large_blobs_itself_and_its_outage_is_told(
             await asyncio.sleep(0.1)
         assert (ready.status_code, ready.json()["blobs"], ready.json()["database"]) == (200, False, True)
         s3.start()
-        assert (await read(thread, small_id)).status_code == 404, "this server forgets"
+        assert (await read(thread, small_id)).status_code == 404, "the test's bucket loses its objects at a restart"
         again = await uploaded(thread, small)
         assert (await read(thread, again)).content == small
 

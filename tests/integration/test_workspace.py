@@ -342,7 +342,7 @@ async def test_slow_searches_keep_nobody_else_waiting_and_end_when_they_are_canc
     calls = [asyncio.create_task(call(GrepFiles(db), actor, pattern="x")) for _ in range(40)]
     try:
         async with asyncio.timeout(20):
-            # All in the default pool would wait behind forty searches.
+            # Other work in the default thread pool must not wait for forty searches.
             assert await asyncio.to_thread(slow.begun.wait, 10)
             await read(db, actor, "a")
         assert slow.searched <= file_search.SEARCH_THREADS

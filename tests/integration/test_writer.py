@@ -93,7 +93,7 @@ async def test_the_first_text_is_written_at_once_and_the_rest_when_its_time_come
         await until_stored(db, lease, "one ")
         began = time.monotonic()
         buffer.append_text("two ")
-        # Nothing more is added: the timer alone makes it due.
+        # No further text is added: only the timer makes it due.
         await until_stored(db, lease, "one two ")
         assert time.monotonic() - began >= 0.35
 
@@ -112,7 +112,7 @@ async def test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not(db: 
         assert await stored(db, later) == ["at once"]
     async with db.driver() as driver:
         one, other = [await parts.of_run(driver, lease.thread_id, lease.run_id) for lease in (first, soon)]
-    assert one[1].created_at == other[1].created_at, "the same transaction"
+    assert one[1].created_at == other[1].created_at, "both were written in one transaction"
 
 
 async def test_no_more_runs_go_along_than_make_a_commit_cheap_but_all_that_are_due(db: Database) -> None:

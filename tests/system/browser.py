@@ -18,7 +18,7 @@ ARGUMENTS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Two pages for what an address bar suggests, which nobody sees: a second of a core at each start.
+    # Disables two hidden pages of address bar suggestions, which cost a CPU second at each start.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 )
 PATIENCE_MS = 60_000
@@ -119,7 +119,7 @@ class Chat:
         expect(self.answer).to_contain_text(f"{word} ")
 
     def wait_for_end(self) -> None:
-        # The newest message, and not an answer before it: a question that was taken is there before its answer is.
+        # The newest message, not an earlier answer: an accepted question appears before its answer.
         expect(self.page.locator(f".message.user ~ .message.assistant{ENDED}:last-child")).to_be_visible()
         expect(self.page.locator("[data-state=writing], [data-state=sending]")).to_have_count(0)
 

@@ -22,7 +22,7 @@ from tests.support.s3 import serving as s3_serving
 from tests.support.server import Server, command, ended
 from tests.support.system_postgres import system_postgres
 
-# Two machines, one of them made anew, and a dozen programs.
+# Sets up two machines and runs a dozen programs.
 pytestmark = pytest.mark.timeout(300)
 
 WORDS = 60
@@ -102,7 +102,7 @@ async def test_a_dump_of_a_server_at_work_is_restored_on_a_new_machine_and_its_a
                 await answer.reached(20)
                 made = await backup(lost.env, "dump", tmp_path / "backups")
                 assert hashlib.sha256(FILE).hexdigest() in (made / "blobs").read_text().split()
-                # What comes after the backup is lost with the machine, but observers have seen it.
+                # Changes after the backup are lost with the machine, but observers have seen them.
                 other = await Thread.create(thread.http)
                 await thread.send("This never came to be.", options={"ifBusy": "queue"})
                 await observer.until(lambda view: len(view.messages) == 5)
@@ -197,7 +197,7 @@ async def test_a_moment_between_two_backups_is_restored_from_a_base_backup_and_a
                     assert (await read(restored, kept)).content == FILE
                     assert (await read(late, gone)).status_code == 404
                     again = await upload(late, LATE_FILE)
-                    assert (await read(late, again)).content == LATE_FILE, "it is stored again"
+                    assert (await read(late, again)).content == LATE_FILE, "the same content can be stored again"
             assert not found.crashes()
             assert_verified(elsewhere)
     finally:
@@ -237,7 +237,7 @@ async def test_nothing_is_overwritten_no_blob_is_missing_unnoticed_and_old_dumps
     name = await noted(database_url, FILE)
     said = refused(env, "backup", "dump", folder)
     assert f"1 of 1 blobs are missing in {folder}/blobs, among them {name}" in said
-    assert [path.name for path in folder.iterdir()] == ["blobs"], "half a backup is none"
+    assert [path.name for path in folder.iterdir()] == ["blobs"], "an incomplete backup is refused"
     keep(env, name, b"something else")
     assert f"blob {name} is damaged" in refused(env, "backup", "dump", folder)
     keep(env, name, FILE)

@@ -94,10 +94,10 @@ def test_every_block_is_run_or_only_shown_on_purpose(page: Path) -> None:
     script = "\n".join(code for language, _, code in blocks(page) if language in RUN)
     for language, title, _ in blocks(page):
         assert language in RUN | FILES | SHOWN
-        assert (title is not None) == (language in FILES), "a program is a file that a shell block runs"
+        assert (title is not None) == (language in FILES), "a block is a file exactly if its language is one for files"
     served = {"my-app/index.html", "my-app/chat.js"}
     assert not [name for name in files(page) if name not in served | set(shlex.split(script, comments=True))]
-    assert len(list(blocks(page))) == page.read_text().count("```") / 2, "each block says its language"
+    assert len(list(blocks(page))) == page.read_text().count("```") / 2, "each block names its language"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

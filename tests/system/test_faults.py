@@ -103,7 +103,7 @@ async def test_a_killed_executor_is_replaced_and_the_answer_goes_on_where_it_was
         held.kill()
         killed, seen = time.monotonic(), answer.seen()
         await answer.observers[0].until(lambda view: len(view.text(answer.answer)) > len(seen) + 200)
-        # The lease, the sweep that finds it lapsed, and the model's first words.
+        # The lease, the interval of the sweep that finds it lapsed, and the model's first words.
         assert time.monotonic() - killed < LEASE + 1 + 1.5
         message = await answer.landed()
         assert text_of(message).startswith(seen)
@@ -166,7 +166,7 @@ async def test_a_lost_listen_connection_delays_observers_by_less_than_the_slow_p
     async with khala(database_url) as server, flight(server, words=300) as answer:
         for word in (60, 120, 180):
             await answer.reached(word)
-            # Since the last cut there must be a new one, or nothing would be cut here.
+            # The listener must have reconnected, or nothing would be terminated here.
             assert await fetchval(database_url, f"{cut} AND datname = current_database()") == 1
         await answer.landed()
         for observer in answer.observers:
@@ -185,7 +185,7 @@ async def test_a_flush_whose_commit_went_unheard_is_repeated_without_a_trace(dat
             await answer.reached(word)
             between.swallow = 1
             async with asyncio.timeout(15):
-                while between.swallow:  # or else, on a slow machine, two of them are one
+                while between.swallow:  # else two of them coincide on a slow machine
                     await asyncio.sleep(0.01)
         between.mark, between.swallow = b'"reason"', 1
         await answer.landed()
@@ -235,7 +235,7 @@ async def test_an_executor_whose_own_lease_lapsed_goes_on_as_if_nothing_had_been
     """
     async with khala(database_url) as server, flight(server) as answer:
         await answer.reached(60)
-        # As after a time in which it could not beat, whichever comes first then, the look or the beat.
+        # as after missed heartbeats, whether a sweep or a heartbeat comes next
         for _ in range(20):
             await fetchval(database_url, lapse)
             await asyncio.sleep(0.02)
@@ -263,7 +263,7 @@ async def test_an_observer_that_does_not_read_costs_nobody_anything_and_misses_n
             stored = {message["id"]: text_of(message) for message in (await thread.snapshot())["messages"]}
             for answer in answers:
                 assert stored[answer] == quick.view.text(answer) == slow.view.text(answer)
-            # What would have been queued for it was dropped, and read again in one go.
+            # Its queued frames were dropped and read again at once.
             assert slow.view.snapshots == 2 or slow.view.widest > 10 * quick.view.widest
             assert slow.connects == 1
     assert not server.crashes()
@@ -314,7 +314,7 @@ async def test_a_worker_that_is_told_to_stop_hands_its_run_over(
         assert text_of(message).startswith(seen)
         assert notices(message) == ["resumed"]
         assert other.running()
-        # The lease was given back, not left to lapse.
+        # The worker released the lease instead of letting it lapse.
         assert longest_pause(answer.observers[0]) < 1
     assert_verified(env)
 
@@ -353,7 +353,7 @@ async def test_a_cancel_from_another_process_reaches_a_silent_model_at_once(
         assert parts[-1]["data"]["reason"] == message["finish"]["reason"] == "canceled"
         again = await answer.thread.http.post(f"/api/runs/{answer.run_id}/cancel", headers=answer.thread.headers)
         assert again.status_code == 200
-        # The thread is free for the next question, and nothing of the old answer comes any more.
+        # The thread accepts the next question, and no frame of the old answer arrives any more.
         sent = await answer.thread.send("/words=50 /pace=100")
         await answer.thread.ended(sent["runId"])
         assert await answer.thread.parts(answer.run_id) == parts

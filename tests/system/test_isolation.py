@@ -36,7 +36,7 @@ class Stage:
         self.http = http
         self.workers: list[Worker] = []
         self.exits: list[int] = []
-        """The exit codes of workers that were started again."""
+        """The exit codes of restarted workers."""
         self._database_url = database_url
         self._folder = folder
         self._env = env
@@ -193,7 +193,7 @@ async def test_a_run_that_ends_its_executors_is_ended_in_a_process_of_its_own_an
         assert text_of(await message_of(bad, sent)) == INTERRUPTED
         assert len(stage.exits) == 2
         assert set(stage.exits) == {EXIT_CODE if poison == "/hold" else 7}
-        # Nobody else was there when it ended its third process.
+        # Its third process executed no other run.
         assert {worker.pid for worker in stage.workers} == pids
         assert (await late.ended(asked["runId"], within=90))["status"] == "final"
         assert notices(await message_of(late, asked)) == []

@@ -72,7 +72,7 @@ async def test_observers_of_all_processes_see_the_same_text(khala: Cluster) -> N
         said = ""
         while numbered(WORDS) != said:
             said += "".join(part["data"].get("text", "") for part in (await stream.frame())["parts"])
-            # Nothing holds the stream back on its way.
+            # nginx does not buffer the stream.
             assert said.count(" ") > WORDS / 2 or (await thread.run(sent["runId"]))["status"] != "final"
         for observer in following:
             await observer.until(lambda view: answer in view.finished)
@@ -90,7 +90,7 @@ async def test_each_worker_adds_its_slots(khala: Cluster) -> None:
         runs = [(thread, (await thread.send("/hang=1"))["runId"]) for thread in threads]
         await _at_work(runs, 2 * SLOTS)
         await asyncio.to_thread(khala.workers[1].kill, signal.SIGTERM)
-        # What it had is handed over, and waits for room.
+        # Its runs are handed over, and wait for a free slot.
         await _at_work(runs, SLOTS)
         await asyncio.to_thread(khala.mend)
         await _at_work(runs, 2 * SLOTS)

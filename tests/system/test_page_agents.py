@@ -64,7 +64,7 @@ def wait_for_kept(chat: Chat, store: str, word: str, *, there: bool = True) -> N
     """Wait until the agent worker's store contains the word, or does not."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while (word in chat.page.evaluate(KEPT, store)) != there:
-        assert time.monotonic() < deadline, f"{word!r} is {'not ' if there else ''}kept"
+        assert time.monotonic() < deadline, f"{word!r} is {'not ' if there else ''}stored"
         chat.page.wait_for_timeout(100)
 
 
@@ -122,7 +122,8 @@ def test_a_run_is_looked_at_before_it_starts_and_estimates_learn_from_those_that
     chat.page.get_by_label("Preview before each run").check()
     chat.page.keyboard.press("Escape")
     chat.page.keyboard.press("Control+k")
-    expect(found(chat, "nothing yet")).to_have_count(0)  # now the worker runs, whose answer is not waited for long
+    # Starts the worker, because the page waits only briefly for its estimate.
+    expect(found(chat, "nothing yet")).to_have_count(0)
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
     task = "Review the changes in this code for bugs /call todo_list {}"
     field = chat.page.get_by_label("Message", exact=True)
@@ -174,7 +175,9 @@ def test_the_bar_says_what_a_run_does_and_the_graph_shows_its_calls(chat: Chat) 
         ]
     )
     canvas = bar(chat).locator("canvas")
-    assert canvas.evaluate("(it) => { try { it.getContext('2d'); return false } catch { return true } }"), "offscreen"
+    assert canvas.evaluate("(it) => { try { it.getContext('2d'); return false } catch { return true } }"), (
+        "the canvas is drawn offscreen, by a worker"
+    )
     assert colours(chat, canvas) > 3
     bar(chat).get_by_role("button", name="Stop run").click()
     expect(bar(chat)).to_have_count(0)
@@ -216,7 +219,7 @@ def test_the_bar_counts_what_is_written_and_says_why_a_run_stopped(chat: Chat) -
     chat.send("/pace=20 /words=5000")
     expect(bar(chat)).to_have_attribute("data-status", "writing")
     expect(bar(chat)).to_contain_text("Planner")
-    # The server tells of usage after a round of tools, or at the end: until then it is the worker that has counted.
+    # The server reports usage after a step with tools, or at the end: until then the worker has estimated it.
     expect(bar(chat)).to_contain_text(re.compile(r"≈ [1-9][\d,]* tokens"))
     assert any("/agent" in worker.url for worker in chat.page.workers)
     bar(chat).get_by_role("button", name="Stop run").click()

@@ -75,7 +75,7 @@ def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: B
     chat.page.reload()
     for one in (chat, viewer):
         question = one.page.locator(".message.user").last
-        question.scroll_into_view_if_needed()  # images are asked for when they are about to be seen
+        question.scroll_into_view_if_needed()  # images are loaded lazily
         expect(question.get_by_role("img", name="dot.png")).to_be_visible()
         assert question.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 40
         with one.page.expect_download() as download:

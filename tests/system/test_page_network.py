@@ -57,7 +57,7 @@ def keeps(page: Page, text: str) -> None:
     """Wait until the page has stored this text and can be opened without its server."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while text not in kept(page):
-        assert time.monotonic() < deadline, f"{text!r} was not kept"
+        assert time.monotonic() < deadline, f"{text!r} was not stored"
         page.wait_for_timeout(100)
     page.wait_for_function("navigator.serviceWorker.controller !== null")
 

@@ -61,7 +61,7 @@ def test_a_browser_watches_what_the_openai_client_drives(browser: BrowserContext
         try:
             chat.listed("/call first__echo").click()
             expect(chat.page.locator(".group-head").first).to_contain_text("Step 1 · 2 of 2 done")
-            assert driving.is_alive(), "the browser saw the first round while the client was waiting for the last"
+            assert driving.is_alive(), "the browser saw the first step while the client was waiting for the last"
             go.set()
             expect(chat.answer).to_contain_text("All three rounds are done.")
             expect(chat.answer).to_contain_text(re.compile("Step 3"))

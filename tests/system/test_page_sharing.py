@@ -176,7 +176,7 @@ def test_a_viewer_by_link_follows_live_may_not_write_and_is_cut_when_the_link_is
     viewer.page.reload()
     expect(viewer.answer).to_contain_text(chat.text())
     chat.send("/words=100 /pace=60")
-    # What screen readers are told of the answer goes with it.
+    # The revocation below also removes the announcement for screen readers.
     expect(viewer.page.locator("#announce")).to_contain_text("word1 ")
     chat.button("Share").click()
     chat.button("Revoke").click()

@@ -41,7 +41,7 @@ def asked(chat: Chat) -> Locator:
 
 
 def test_cards_follow_their_calls_live_and_a_finished_group_folds_away(chat: Chat) -> None:
-    chat.register(ADA, "Ada")  # who is nobody has no tools that reach the network
+    chat.register(ADA, "Ada")  # guests have no tools that reach the network
     with an_address_that_answers_late() as (url, go):
         chat.send(f'{WRITE} /call fetch_url {{"url":"{url}"}} /call nonsense {{"a":1}}')
         expect(chat.card("write_file")).to_have_attribute("data-state", "completed")
@@ -264,7 +264,7 @@ def test_closed_cards_free_their_details(chat: Chat) -> None:
     cards = chat.page.locator(".group").last.locator(".card")
     expect(cards).to_have_count(count)
     session = chat.page.context.new_cdp_session(chat.page)
-    _toggle(cards.all()[:1], opens=True)  # what is loaded once, such as code, is loaded now
+    _toggle(cards.all()[:1], opens=True)  # loads everything that is loaded once, such as code
     _toggle(cards.all()[:1], opens=False)
     before = _heap(session)
     _toggle(cards.all(), opens=True)

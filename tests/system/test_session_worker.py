@@ -81,7 +81,7 @@ class Session:
 @pytest.fixture
 def session(browser: BrowserContext, server: Server) -> Session:
     page = browser.new_page()
-    page.goto(f"{server.url}/api/health/live")  # a page of the server's with nothing on it
+    page.goto(f"{server.url}/api/health/live")  # an empty page of the same origin
     return Session(page)
 
 

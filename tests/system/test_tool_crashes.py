@@ -120,7 +120,7 @@ async def told(stage: Stage, agent: Agent, step: int) -> bool:
 
 
 @pytest.mark.parametrize("boundary", [called, acted, told])
-# From its second loss on, each take-over of the run starts a process of its own.
+# From the second loss on, each take-over of the run starts a child process.
 @pytest.mark.timeout(180)
 async def test_a_killed_executor_does_nothing_twice(stage: Stage, boundary: Boundary) -> None:
     agent = await act(await stage.thread(), rounds("deed"))
@@ -151,7 +151,7 @@ async def test_a_killed_executor_makes_no_call_twice_that_is_not_idempotent(stag
         await when(there)
         stage.kill()
     assert (await agent.ended(within=60))["status"] == "final"
-    # The tool itself refuses nothing: it counts each time that it is called, and each effect.
+    # The tool refuses no call: it counts each call and each effect.
     received = Counter(one["n"] for one in calls(stage.journal, "risk", "began"))
     effects = Counter(one["n"] for one in calls(stage.journal, "risk", "did"))
     assert set(received.values()) == set(effects.values()) == {1}
@@ -194,10 +194,10 @@ async def test_approval_survives_the_death_of_the_executor(stage: Stage) -> None
     await rules(thread, _all="allow", **{PECULIAR + "risk": "ask"})
     agent = await act(thread, f"{call(PECULIAR + 'deed', n=1)} {call(PECULIAR + 'risk', n=1)} /say Finished.")
     cards = await agent.until("running", "blocked")
-    stage.kill()  # the sibling is under way, and nobody has answered
+    stage.kill()  # the sibling is running, and there is no decision yet
     await agent.status("blocked")
     assert (await agent.states()) == ["completed", "blocked"]
-    stage.kill()  # nobody holds the run, so nobody misses this
+    stage.kill()  # no executor holds the blocked run
     assert (await agent.decide(cards[1]["toolCallId"], approved=True)).status_code == 200
     run = await agent.ended(within=30)
     assert run["status"] == "final"

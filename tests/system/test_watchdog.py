@@ -32,7 +32,7 @@ def env(database_url: str, tmp_path: Path) -> dict[str, str]:
         "KHALA_WATCHDOG_SECONDS": str(SECONDS),
         "KHALA_METRICS": f"127.0.0.1:{free_port()}",
         "KHALA_GRACE_SECONDS": "0",
-        # A server that comes back does not take the run over that has frozen it.
+        # A restarted server must not take over the run that blocked it.
         "KHALA_LEASE_SECONDS": "300",
     }
 
@@ -73,7 +73,7 @@ def watchdogs(server: Server) -> list[psutil.Process]:
 
 
 def _is_watchdog(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):  # or a zombie, which is one of those
+    with contextlib.suppress(psutil.NoSuchProcess):  # also raised for a zombie
         return any(word.endswith("watchdog/process.py") for word in process.cmdline())
     return False
 
@@ -133,7 +133,7 @@ def test_a_process_that_was_stopped_for_longer_goes_on(healthy: Server, whole: b
         for one in reversed(stopped):
             one.resume()
         ask(healthy, "/words=3")
-    # So long after it went on nothing is left that could still end it.
+    # By now a delayed watchdog would have ended it.
     time.sleep(SECONDS)
     ask(healthy, "/words=3")
     assert healthy.running()

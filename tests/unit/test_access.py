@@ -124,7 +124,7 @@ def test_the_requester_of_a_run_is_its_user_or_without_one_the_same_key(
     else:
         assert (requester is not None) == (key is not None and key in (caller.anon_key_hash, caller.share_key_hash))
     if requester is not None:
-        # Nothing else that the caller showed can lend them the right.
+        # No other credential of the caller grants the right.
         assert requester.user_id == user_id
         assert {requester.anon_key_hash, requester.share_key_hash} <= {key, None}
         assert key is None or (key in (requester.anon_key_hash, requester.share_key_hash)) == (

@@ -255,8 +255,10 @@ def test_rounds_in_which_all_fails_are_no_progress_and_one_success_is() -> None:
     assert stop_reason(rounds(*failing[1:]), ROOMY) is None
     replies: list[list[ToolCallProgress]] = [[] for _ in failing]
     between = [round_ for pair in zip(failing, replies, strict=True) for round_ in pair]
-    assert stop_reason(rounds(*between), ROOMY) == "no_progress", "replies between them are no success"
-    assert stop_reason(rounds(*between[:-2]), ROOMY) is None, "and no failure either"
+    assert stop_reason(rounds(*between), ROOMY) == "no_progress", (
+        "replies between failing steps do not count as success"
+    )
+    assert stop_reason(rounds(*between[:-2]), ROOMY) is None, "replies do not count as failure either"
     failing[2] = [call(2, ok=False, said=2), call(2, said=2)]
     assert stop_reason(rounds(*failing), ROOMY) is None
 

@@ -123,8 +123,8 @@ def test_what_is_left_is_granted_as_long_as_it_is_enough_to_begin() -> None:
     level = WindowUsage(reserved=Decimal(3), settled=Decimal(2))
     assert grantable_amount(ask("10", least="1", wanted="4"), level, NOW) == 4
     assert grantable_amount(ask("7", least="1", wanted="4"), level, NOW) == 2
-    assert grantable_amount(ask("6", least="1", wanted="4"), level, NOW) == 1, "just enough"
-    assert grantable_amount(ask("7.00000000009", wanted="4"), level, NOW) == 2, "and no more than there is"
+    assert grantable_amount(ask("6", least="1", wanted="4"), level, NOW) == 1, "exactly the least amount"
+    assert grantable_amount(ask("7.00000000009", wanted="4"), level, NOW) == 2, "never more than is left"
     with pytest.raises(BudgetExhausted):
         grantable_amount(ask("5.5", least="1", wanted="4"), level, NOW)
 

@@ -29,7 +29,7 @@ SOON, LATER = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
 )
 def test_only_the_same_account_extends_what_it_follows(new: Caller, *, prolongs: bool) -> None:
     assert _extends(new, Caller(user_id=USER, expires_at=SOON)) == prolongs
-    assert not _extends(new, Caller(user_id=USER)), "what has no end can't last longer"
+    assert not _extends(new, Caller(user_id=USER)), "a subscription without an expiry can't be extended"
 
 
 @pytest.mark.parametrize(("ends", "user_id"), [(None, USER), (SOON, USER), (NOW - timedelta(seconds=1), None)])

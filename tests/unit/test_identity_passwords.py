@@ -19,7 +19,7 @@ async def test_a_password_matches_its_own_hash_and_no_other() -> None:
     stored = await hash_password(GOOD)
     assert await verify_password(GOOD, stored)
     assert not await verify_password("a terrible day", stored)
-    assert stored != await hash_password(GOOD), "each hash has a salt of its own"
+    assert stored != await hash_password(GOOD), "each hash has its own salt"
 
 
 async def test_nobody_matches_a_stranger() -> None:
@@ -138,6 +138,6 @@ def test_a_normal_form_is_its_own_normal_form(text: str) -> None:
     except InvalidInput:
         return
     assert normalized_email(address) == address
-    if address.isascii():  # elsewhere upper case is no way back: ß becomes SS
+    if address.isascii():  # other upper case is not reversible: ß becomes SS
         assert normalized_email(address.upper()) == address
     assert address.count("@") == 1

@@ -190,7 +190,7 @@ def test_no_character_of_a_token_can_be_changed(index: int, character: str) -> N
         said = believed(changed)
     except Unauthorized:
         return
-    # The last bits of a part's last character may mean nothing, and so may what isn't of the alphabet.
+    # Unused bits of a part's last character and characters outside of the alphabet may be ignored.
     assert said == believed(TOKEN)
 
 

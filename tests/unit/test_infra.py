@@ -63,7 +63,7 @@ def test_kubernetes_takes_the_manifests(path: Path) -> None:
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_systemd_takes_the_units(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
-    # It wants the program to be there.
+    # The program must exist.
     there = text.replace("/opt/khala/bin/khala", sys.executable).replace("file:/opt/khala/README.md", f"file:{ROOT}")
     assert text.count("/opt/khala/bin/khala") == 1
     unit = tmp_path / path.name
@@ -153,7 +153,7 @@ def test_whatever_the_watchdog_ends_is_started_again() -> None:
     for unit in UNITS:
         text = unit.read_text()
         assert re.findall(r"^Restart=(.+)$", text, re.MULTILINE) == ["always"]
-        # Codes that count as a clean end, or as none to restart on, would be an exception to that.
+        # Exit codes in these settings would prevent a restart.
         assert not re.search(r"^(?:SuccessExitStatus|RestartPreventExitStatus)=", text, re.MULTILINE)
     (told,) = documents(INFRA / "compose.yaml")
     assert {told["services"][name]["restart"] for name in ("web-1", "web-2", "worker")} == {"unless-stopped"}

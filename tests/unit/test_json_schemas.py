@@ -126,7 +126,7 @@ def test_an_ordinary_check_runs_on_the_event_loop() -> None:
 async def test_only_so_many_checks_wait_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_pool, "_PLACES", threading.BoundedSemaphore(1))
     first = asyncio.create_task(process_pool.problems({"required": ["a"]}, {}))
-    await asyncio.sleep(0)  # it has taken the place
+    await asyncio.sleep(0)  # it occupies the only place
     with pytest.raises(ToolError, match="Too many arguments") as refused:
         await process_pool.problems({}, {})
     assert refused.value.code == "unavailable"

@@ -30,7 +30,7 @@ def heard(*events: bytes) -> tuple[list[TextChunk | ReasoningChunk], AnswerReade
 def failing(events: Iterable[bytes], sort: type[Exception]) -> tuple[list[TextChunk | ReasoningChunk], Exception]:
     said: list[TextChunk | ReasoningChunk] = []
     with pytest.raises(sort) as caught:
-        said.extend(AnswerReader().read(events))  # keeps what came before the error
+        said.extend(AnswerReader().read(events))  # keeps the events before the error
     return said, caught.value
 
 

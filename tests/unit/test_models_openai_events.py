@@ -76,7 +76,7 @@ def test_an_event_that_never_ends_is_given_up(filler: bytes) -> None:
 def test_what_came_before_an_event_that_is_too_long_is_read() -> None:
     read: list[bytes] = []
     with pytest.raises(EventTooLong):
-        read.extend(SseParser(longest=20).feed(b"data: a\n\ndata: " + b"x" * 30))  # keeps what came before the error
+        read.extend(SseParser(longest=20).feed(b"data: a\n\ndata: " + b"x" * 30))  # keeps the events before the error
     assert read == [b"a"]
 
 

@@ -100,7 +100,7 @@ def test_a_mutant_is_killed_or_lives_and_the_working_tree_stays_as_it_is(tree: P
     assert sorted(heard) == ["again killed", "caught killed", "missed survived"]
     assert found["caught"].by == "tests/test_subject.py::test_what_is_over_the_limit"
     assert (tree / "app" / "khala" / "subject.py").read_text() == SUBJECT
-    assert baseline(workspace, listed) == [], "the copy is whole again"
+    assert baseline(workspace, listed) == [], "the copy is restored"
 
 
 def test_a_mutant_that_hangs_is_killed_and_one_that_can_not_be_run_is_not(
@@ -111,7 +111,7 @@ def test_a_mutant_that_hangs_is_killed_and_one_that_can_not_be_run_is_not(
     hangs = judged(workspace, mutant(new="max(number, 11)", test="test_what_ends_only_if_it_is_right"))
     assert (hangs.state, hangs.by) == ("timeout", "no end within 4 s")
     unfit = judged(workspace, mutant(old="def limited", new="def unlimited"))
-    assert unfit.state == "broken", "no test has said anything of it"
+    assert unfit.state == "broken", "no test judged it"
     assert isinstance(judged(workspace, mutant()), Verdict)
 
 

@@ -117,7 +117,7 @@ async def test_what_waits_is_not_overtaken_when_there_is_room_again() -> None:
     log.append()
     log.append()
     await settle()
-    # The pump holds the first one; there is room before it has heard of that.
+    # The pump waits with the first frame; the connection gets room before the pump runs again.
     connection.make_room(100)
     log.append()
     assert connection.taken == []

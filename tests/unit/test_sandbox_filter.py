@@ -97,6 +97,6 @@ def test_no_thread_gets_a_table_of_descriptors_of_its_own(machine: str) -> None:
     number = CLONE[MACHINES[machine].column]
     thread = 0x3D0F00
     assert verdict(machine, number, thread & ~0x400) == REFUSE | errno.EPERM
-    # A process may share its table: then its locks are counted for each.
+    # A process may share its table: its locks are then counted for each process.
     for flags in (thread, 0x400 | 17, 0x4111, 17):
         assert verdict(machine, number, flags) == ALLOW

@@ -32,11 +32,11 @@ def test_an_empty_environment_gives_what_the_protocol_says() -> None:
     assert found.model_chain == (ModelRef("demo", "demo"),)
     assert (found.models.allowed_models, found.models.store_reasoning) == ((), False)
     trusted = (found.server.origins, found.server.public_url, found.server.trusted_proxies)
-    assert trusted == ((), None, ()), "nobody is trusted that nobody has named"
+    assert trusted == ((), None, ()), "no origin or proxy is trusted by default"
     assert (found.limits.limit_loopback_networks, found.limits.limit_loopback_requests) == (False, False)
     assert (found.runs.concurrency, found.models.context_tokens, found.database.pool_size) == (200, 32_000, 16)
     assert (found.runs.lease_seconds, found.runs.grace_seconds) == (10.0, 20.0)
-    assert found.server.keep_alive_seconds > 60, "load balancers keep one for 60 seconds, and must close first"
+    assert found.server.keep_alive_seconds > 60, "load balancers keep a connection for 60 seconds, and must close first"
     assert found.runs.lease_seconds <= 15, "a dead executor's run is taken over within 15 seconds"
     assert (found.server.welcome, found.models.system_prompt) == (server.WELCOME, runs.SYSTEM_PROMPT)
     assert found.process.log_format in {"text", "json"}
@@ -236,7 +236,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, and an environment without settings."""
     for definition in definitions():
         for name in definition.variables:
-            # Set first, so that what `load` adds is removed after the test, too.
+            # Set first, so that monkeypatch also removes what `load` adds.
             monkeypatch.setenv(name, "")
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_REGION", "")
@@ -256,12 +256,12 @@ def test_the_environment_wins_over_dotenv_and_dotenv_over_toml(folder: Path, mon
     monkeypatch.setenv("KHALA_REQUESTS_PER_MINUTE", "")
     found = load()
     assert (found.server.port, found.process.log_format, found.server.host) == (3, "text", "::1")
-    assert found.limits.requests_per_minute == 600, "a variable that is set to nothing stands for the default"
+    assert found.limits.requests_per_minute == 600, "an empty variable stands for the default"
     assert str(found.limits.run_usd) == "0.3"
     assert (found.server.origins, found.accounts.registration) == (("https://a.example",), "closed")
     assert found.models.store_reasoning
     assert found.model_chain[0].provider == "openai"
-    assert os.environ["AWS_REGION"] == "eu-1", "libraries read variables of their own"
+    assert os.environ["AWS_REGION"] == "eu-1", "variables of libraries are exported, too"
     assert from_environment({}).server.port == 8000
 
 

@@ -45,7 +45,7 @@ class Simple:
 def test_a_call_that_nobody_accounted_for_pays_for_what_it_said_and_thought() -> None:
     prompt = Prompt(system="Be brief, and say nothing that you do not know.", turns=())
     call = ModelCall(cast("Any", Simple()))
-    assert _estimated(call, prompt).usage == TokenUsage(), "it was never made"
+    assert _estimated(call, prompt).usage == TokenUsage(), "the call was never sent"
     call.started = True
     silent = _estimated(call, prompt).usage.output_tokens
     call.add_reasoning("x" * 400)

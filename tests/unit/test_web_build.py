@@ -19,7 +19,7 @@ def needed(file: Path) -> set[Path]:
         script = waiting.pop()
         if script not in found:
             found.add(script)
-            # The build writes `import{a}from"./b.js"` and `import"./c.js"`; what is lazy is `import("./d.js")`.
+            # The build writes `import{a}from"./b.js"` and `import"./c.js"`; a lazy import is `import("./d.js")`.
             paths = re.findall(r"(?:from|import)\s*[\"'](\.[^\"']+\.js)[\"']", script.read_text())
             waiting += [(script.parent / path).resolve() for path in paths]
     return found

@@ -29,7 +29,7 @@ def bare() -> Iterator[Path]:
         path = Path(closed, "home")
         yield path
         eventually(lambda: not running(path))
-        # A killed supervisor doesn't tidy up.
+        # A killed supervisor leaves its socket directory behind.
         shutil.rmtree(lay_out(path).socket_directory, ignore_errors=True)
 
 

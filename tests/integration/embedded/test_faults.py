@@ -111,7 +111,7 @@ def test_a_killed_initdb_leaves_no_half_database(bare: Path, members: Callable[.
     eventually(lambda: any(layout.base.glob("draft-*/base/1")))
     assert not layout.data.exists()
     for process in running(bare):
-        with contextlib.suppress(psutil.NoSuchProcess):  # one's end may bring the next one's about
+        with contextlib.suppress(psutil.NoSuchProcess):  # ending one process may end another
             process.kill()
     member.kill()
     eventually(lambda: ended(layout))
